@@ -61,7 +61,10 @@ def _fits(name: str, code: str) -> bool:
     ],
 )
 def test_codes_are_collected(call: str, found: list[tuple[str, str, str]]) -> None:
-    cases = errors._cases("service", ast.parse(call), {"E"})
+    (statement,) = ast.parse(call).body
+    assert isinstance(statement, ast.Expr)
+    assert isinstance(statement.value, ast.Call)
+    cases = errors._raised(errors._cases("service", statement.value), {"E"})
     assert sorted((case.code, case.message, case.remedy) for case in cases) == found
 
 

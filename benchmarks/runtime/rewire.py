@@ -31,13 +31,14 @@ from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
 from benchmarks.runtime.command import master, run
+from benchmarks.runtime.overlapping import OVERLAPPING
 from benchmarks.runtime.random_revisions import RandomRevisions
 from benchmarks.session import BatchLog, Session, session
 
 #: Steady batches on either side that a rewired one is compared with.
 _NEAR = 3
 #: The query that comes and goes.
-_GUEST = tpch.OVERLAPPING[2]
+_GUEST = OVERLAPPING[2]
 
 
 def _options(parser: argparse.ArgumentParser) -> None:

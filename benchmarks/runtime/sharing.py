@@ -36,6 +36,7 @@ from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
 from benchmarks.runtime.command import master, run
+from benchmarks.runtime.overlapping import OVERLAPPING
 from benchmarks.session import WrongResultError
 from benchmarks.system_run import Configuration, SystemRun, run_system
 
@@ -43,7 +44,7 @@ _MEBI = 2**20
 #: Queries of a random set.
 RANDOM = 5
 #: Number of queries -> queries.
-WORKLOADS = {5: tpch.QUERIES, 10: (*tpch.QUERIES, *tpch.OVERLAPPING)}
+WORKLOADS = {5: tpch.QUERIES, 10: (*tpch.QUERIES, *OVERLAPPING)}
 
 
 def _options(parser: argparse.ArgumentParser) -> None:

@@ -69,19 +69,6 @@ class Point(StrEnum):
     """Before the end of an epoch is reported."""
 
 
-#: Points that only a pipeline with an object store passes.
-OF_STORE = frozenset((Point.UPLOADED, Point.COMMITTING))
-
-#: Points that only a batch with unreadable input passes.
-OF_BAD_INPUT = frozenset((Point.LEFT_OUT,))
-
-#: Points that only a pipeline with views passes.
-OF_VIEWS = frozenset((Point.VIEWED, Point.KEEPING))
-
-#: Points that only a pipeline with Spark's own sources (ingest queries) passes.
-OF_INGEST = frozenset((Point.LANDING, Point.LANDED, Point.FORGETTING))
-
-
 def reach(point: Point) -> None:
     """Pause at ``point`` if a test has armed it; otherwise return at once."""
     if _FOLDER is not None:

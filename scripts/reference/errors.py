@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -56,46 +57,44 @@ def page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def cases() -> set[Case]:
+@cache
+def cases() -> frozenset[Case]:
     """Every place of the product that makes an error with a code of its own."""
-    trees = [
-        (package, ast.parse(file.read_text(encoding="utf-8")))
-        for package in PACKAGES
-        for file in sorted((ROOT / package / f"anabranch_{package}").rglob("*.py"))
-    ]
-    errors = _errors([tree for _, tree in trees])
-    found = {case for package, tree in trees for case in _cases(package, tree, errors)}
+    bases: dict[str, set[str]] = {}
+    made: set[Case] = set()
+    for package in PACKAGES:
+        for file in sorted((ROOT / package / f"anabranch_{package}").rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    bases.setdefault(node.name, set()).update(map(_name, node.bases))
+                elif isinstance(node, ast.Call) and len(node.args) > 1:
+                    made.update(_cases(package, node))
+    found = _raised(made, _errors(bases))
     # A message that is all variable says nothing beside others of its code.
     said = {(case.package, case.code) for case in found if case.message != "…"}
-    return {c for c in found if c.message != "…" or (c.package, c.code) not in said}
+    return frozenset(c for c in found if c.message != "…" or (c.package, c.code) not in said)
 
 
-def _errors(trees: list[ast.Module]) -> set[str]:
-    """Names of StructuredError and all classes below it."""
-    bases: dict[str, set[str]] = {}
-    for tree in trees:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                bases.setdefault(node.name, set()).update(map(_name, node.bases))
+def _errors(bases: dict[str, set[str]]) -> set[str]:
+    """Names of StructuredError and all classes below it; ``bases``: of each class."""
     errors = {"StructuredError"}
     while new := {name for name, above in bases.items() if above & errors} - errors:
         errors |= new
     return errors
 
 
-def _cases(package: str, tree: ast.Module, errors: set[str]) -> Iterator[Case]:
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or len(node.args) < 2:
-            continue
-        error = _name(node.func)
-        message = _text(node.args[1])
-        # Helpers take code and message as errors do.
-        if error not in errors and " " not in message:
-            continue
-        remedy = next((_text(k.value) for k in node.keywords if k.arg == "remedy"), "")
-        for text in _texts(node.args[0]):
-            if _CODE.fullmatch(text):
-                yield Case(package, text, message, remedy, error)
+def _raised(cases: Iterable[Case], errors: set[str]) -> set[Case]:
+    """The cases that make errors; helpers take code and message as errors do."""
+    return {case for case in cases if case.error in errors or " " in case.message}
+
+
+def _cases(package: str, call: ast.Call) -> Iterator[Case]:
+    """The cases that ``call`` makes if it makes an error."""
+    message = _text(call.args[1])
+    remedy = next((_text(k.value) for k in call.keywords if k.arg == "remedy"), "")
+    for text in _texts(call.args[0]):
+        if _CODE.fullmatch(text):
+            yield Case(package, text, message, remedy, _name(call.func))
 
 
 def _status(error: str) -> str:

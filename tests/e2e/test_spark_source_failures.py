@@ -14,8 +14,8 @@ import redis
 
 from anabranch_client.processes.children import session
 from anabranch_contract.protocol.keys import Keys
-from anabranch_runtime.faults import OF_INGEST
 from tests.e2e.test_sources import COLUMNS, Streams, some, table
+from tests.support.surroundings.fault_points import OF_INGEST
 from tests.support.worlds.processes import LivePipeline, kill, live_pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -1,4 +1,4 @@
-"""A random order of tests, to find those that need another one before them."""
+"""A random order of tests, to find tests that need another one before them."""
 
 from __future__ import annotations
 

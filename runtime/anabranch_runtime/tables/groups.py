@@ -285,7 +285,7 @@ class GroupedTable:
                 self._ordered.add(zeros, tuples, np.full(len(slots), weight, np.int64))
 
     def _of_top(self, differing: Ints, version: int) -> pa.Table:
-        """Return the changes of the first groups (LIMIT), where those of ``differing`` changed."""
+        """Return changes of the first groups (LIMIT): new, removed, or in ``differing``."""
         before, self._top = self._top, self._first(self.view.limit)
         changed = ~np.isin(self._top, before) | np.isin(self._top, differing)
         upserts = self._top[changed]

@@ -89,6 +89,9 @@ def test_sets_are_duckdbs(db: duckdb.DuckDBPyConnection, parts: list[str]) -> No
     found = db.execute(f"SELECT {shown_ids} FROM a GROUP BY {clause}").fetchall()
     wanted = sorted(row[0] for row in found)
     sql = f"SELECT {shown_ids} FROM a GROUP BY {clause}"
+    if len(wanted) > MOST_SETS:
+        assert "grouping sets" in refused(sql).message
+        return
     if len(set(wanted)) < len(wanted):
         assert "twice" in refused(sql).message
         return

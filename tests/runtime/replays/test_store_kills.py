@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch_runtime.faults import OF_BAD_INPUT, OF_INGEST, OF_VIEWS, Point
+from anabranch_runtime.faults import Point
+from tests.support.surroundings.fault_points import OF_BAD_INPUT, OF_INGEST, OF_VIEWS
 from tests.support.surroundings.store_kills import TOTAL, log
 from tests.support.worlds.driven import expected, publish, results
 

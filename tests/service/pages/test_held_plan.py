@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.service.conftest import CHAIN
 from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
 from tests.service.pages.test_accessibility import PAGES, broken
 from tests.service.pages.test_dashboard import opened
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.browsers import LOOKS
 from tests.support.worlds.service import Service
 
@@ -66,9 +69,12 @@ def test_what_was_seen_is_what_is_refused(browser: Browser, shop: Service) -> No
     shop.get("/v1/plan/held", 404)
 
 
-def test_every_page_says_that_a_plan_waits(browser: Browser, shop: Service) -> None:
+@pytest.mark.parametrize("pages", mostly_slow([PAGES[::4], PAGES]), ids=len)
+def test_every_page_says_that_a_plan_waits(
+    browser: Browser, shop: Service, pages: Sequence[str]
+) -> None:
     held(shop)
-    for path in PAGES:
+    for path in pages:
         with opened(browser, shop, path) as (page, complaints):
             page.set_viewport_size({"width": 390, "height": 900})
             link = page.get_by_role("link", name="A plan waits for approval")

@@ -41,10 +41,11 @@ from anabranch_client.replay.scenario import load_scenario
 from anabranch_client.rest.api import Client
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Heartbeat, Progress
-from anabranch_runtime.faults import OF_BAD_INPUT, OF_INGEST, OF_STORE, OF_VIEWS, Point
+from anabranch_runtime.faults import Point
 from anabranch_runtime.state.manifest import Manifests
 from tests.support.oracles.ledger import made_good, read_rations
 from tests.support.oracles.oracle import Withheld
+from tests.support.surroundings.fault_points import OF_BAD_INPUT, OF_INGEST, OF_STORE, OF_VIEWS
 from tests.support.surroundings.redis import StoppableRedis
 from tests.support.worlds.processes import kill, spec_of, wait_until
 from tests.support.worlds.replay_check import Verdict, check

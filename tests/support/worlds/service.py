@@ -103,7 +103,7 @@ class _Server(uvicorn.Server):
                     await asyncio.sleep(0.005)
         for task in self.server_state.tasks:
             task.cancel()
-        # What the last requests have set going opens no connection after the end.
+        # Tasks of the last requests must not open connections after the end.
         if going := asyncio.all_tasks() - self._lasting:
             await asyncio.wait(going, timeout=0.1)
         await self.lifespan.shutdown()

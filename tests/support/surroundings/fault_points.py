@@ -1,0 +1,14 @@
+"""Fault points that only some pipelines pass."""
+
+from __future__ import annotations
+
+from anabranch_runtime.faults import Point
+
+#: Points that only a pipeline with an object store passes.
+OF_STORE = frozenset((Point.UPLOADED, Point.COMMITTING))
+#: Points that only a batch with unreadable input passes.
+OF_BAD_INPUT = frozenset((Point.LEFT_OUT,))
+#: Points that only a pipeline with views passes.
+OF_VIEWS = frozenset((Point.VIEWED, Point.KEEPING))
+#: Points that only a pipeline with Spark's own sources (ingest queries) passes.
+OF_INGEST = frozenset((Point.LANDING, Point.LANDED, Point.FORGETTING))
