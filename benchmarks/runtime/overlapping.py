@@ -1,4 +1,4 @@
-"""Queries over TPC-H's tables beside those of the demo."""
+"""Queries over TPC-H's tables beside the demo's queries."""
 
 from __future__ import annotations
 
