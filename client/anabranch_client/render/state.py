@@ -20,12 +20,12 @@ def stores_table(found: Mapping[str, Any]) -> RenderableType:
     """All stores, a line each, below their total size on disk."""
     spare = size(found["spare_bytes"])
     facts = {"state": found["state"], **_standing(found), "kept for going back": spare}
-    return Group(facts_table(facts), _stores(found))
+    return Group(facts_table(facts), _stores(found), *_tables(found))
 
 
 def live_table(found: Mapping[str, Any]) -> RenderableType:
     """All stores of a running pipeline, one per line, with their reads."""
-    return Group(facts_table(_standing(found)), _stores(found, _ASKED))
+    return Group(facts_table(_standing(found)), _stores(found, _ASKED), *_tables(found))
 
 
 #: Columns of a store's reads in the last epoch.
@@ -59,6 +59,16 @@ def _stores(
             *(show(reads) if reads else "–" for show in asked.values()),
         )
     return table
+
+
+def _tables(found: Mapping[str, Any]) -> list[RenderableType]:
+    """The maintained tables, a line each; empty: there are none."""
+    columns = ("rows", "changes", "version", "rounds since checkpoint")
+    table = table_of("table", *columns, right=columns)
+    for one in found["tables"]:
+        numbers = (one["rows"], one["changes"], one["version"], one["rounds"])
+        table.add_row(escape(one["query"]), *map(number, numbers))
+    return [table] if found["tables"] else []
 
 
 def store_detail(store: Mapping[str, Any]) -> RenderableType:
@@ -147,6 +157,7 @@ def _standing(found: Mapping[str, Any]) -> dict[str, str]:
         "next batch": str(found["next_batch"]),
         "epoch": f"{found['epoch']} by ruleset {found['ruleset_epoch']}",
         "live": size(found["bytes"]),
+        "tables": size(found["table_bytes"]),
         "on disk": f"{size(found['disk_bytes'])} in {number(found['packs'])} packs",
         "written": f"{number(found['write_amplification'])} times what was inserted",
     }

@@ -159,6 +159,24 @@ class StoreParts(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class TableReport(Body):
+    """The maintained table of a query's post-join part.
+
+    Attributes:
+        rows: present rows; of an outer join without a view, rows written so far.
+        version: the last version with changes; -1: none.
+        changes: changes written so far.
+        rounds: batches of joined rows that its last checkpoint does not include.
+    """
+
+    query: str
+    rows: int
+    version: int
+    changes: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
 class StateReport(Body, Message):
     """All stores of a pipeline, and the disk space and writes that they have cost.
 
@@ -170,6 +188,7 @@ class StateReport(Body, Message):
         space_amplification: ``disk_bytes`` over ``bytes``; None if nothing is stored.
         inserted_bytes, merged_bytes: all bytes ever written by batches, and by merges.
         write_amplification: their sum over ``inserted_bytes``; None before the first insert.
+        tables: the maintained tables. ``table_bytes``: size of their checkpoints and rounds.
     """
 
     next_batch: int
@@ -184,3 +203,5 @@ class StateReport(Body, Message):
     write_amplification: float | None
     stores: tuple[StoreReport, ...]
     revision: int
+    tables: tuple[TableReport, ...] = ()
+    table_bytes: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +19,14 @@ from anabranch_contract.protocol.state_report import (
     StateReport,
     StoreParts,
     StoreReport,
+    TableReport,
 )
 from anabranch_contract.queries.joins import AttrRef
 from anabranch_runtime.epochs.access import accesses
 from anabranch_runtime.epochs.ownership import ownership
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.measured import sum_reads
+from anabranch_runtime.state.tables import TableCounts, TablesState
 from anabranch_runtime.storage.segment import Segment
 
 #: Store -> plan edge whose probe reads it -> report on the probe: its queries, and whether it reads
@@ -165,7 +168,18 @@ def state_report(
         merged_bytes=merged,
         write_amplification=(inserted + merged) / inserted if inserted else None,
         stores=stores,
+        tables=tuple(table_reports(state.tables)),
+        table_bytes=state.tables.bytes,
     )
+
+
+def table_reports(tables: TablesState) -> Iterator[TableReport]:
+    """Report the maintained tables, by query."""
+    rounds = [one.batch for one in tables.rounds]
+    for query, held in sorted(tables.held.items()):
+        counts = tables.counts.get(query, TableCounts())
+        since = len(rounds) - bisect_left(rounds, held.next)
+        yield TableReport(query, counts.shown, counts.version, counts.written, since)
 
 
 def pack_bytes(pack: Path) -> int:
