@@ -6,12 +6,19 @@ from random import Random
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from anabranch_contract.queries.joins import Label
 from anabranch_runtime.index.gather import BatchTable
-from anabranch_runtime.storage.partial import Partial, RowSet, Tables, concat_partials
+from anabranch_runtime.storage.partial import (
+    Partial,
+    RowSet,
+    Tables,
+    concat_partials,
+    concat_rows,
+    narrow,
+)
 
 R, S, T = Label("R"), Label("S"), Label("T")
 Tuples = list[tuple[int, ...]]
@@ -70,3 +77,17 @@ def test_pieces_put_together_are_the_whole(seed: int, first: int, second: int) -
     pieces = [whole.cut(0, low), whole.cut(low, high), whole.cut(high, 7)]
     assert values(concat_partials(pieces)) == values(whole)
     assert whole.cut(0, 7) is whole
+
+
+@given(st.lists(st.integers(1, 30_000), min_size=2, max_size=4))
+@example([20_000, 20_000, 5])
+def test_rows_of_many_tables_keep_their_tables(counts: list[int]) -> None:
+    table = BatchTable(pa.record_batch({"a": pa.array([7], pa.int64())}))
+    sets = []
+    for count in counts:
+        numbers = np.arange(count).astype(narrow(count))
+        sets.append(RowSet(Tables([table] * count), numbers, np.zeros(count, np.int32)))
+    joined = concat_rows(sets)
+    assert joined.which is not None
+    assert joined.which.tolist() == list(range(sum(counts)))
+    assert len(joined.tables) == sum(counts)
