@@ -63,6 +63,12 @@ _ABOVE = (
     "SELECT u.x, u.g FROM ({u}) u UNION ALL SELECT c.v, c.t FROM c",
     "SELECT u.g, count(*) AS n FROM (SELECT w.g FROM ({u}) w WHERE w.x < 6) u GROUP BY u.g",
 )
+#: Statements with outer joins on ``x``, beside which a union is a table.
+_OUTER = (
+    "SELECT u.x, c.t FROM ({u}) u LEFT JOIN c ON c.v = u.x",
+    "SELECT c.t, count(u.x) AS n FROM c LEFT JOIN ({u}) u ON u.x = c.v GROUP BY c.t",
+    "WITH u AS ({u}) SELECT u.x, u.g FROM u ANTI JOIN u w ON w.x = u.x + 1",
+)
 #: Statements with joins on ``x``.
 _JOINED = (
     "SELECT u.x, c.t FROM ({u}) u JOIN c ON c.v = u.x",
@@ -144,11 +150,11 @@ def run_seed(service: Service, folder: Path, seed: int) -> Counter[str]:
 def _register(world: Derived, name: str, readable: list[str], more: tuple[str, ...] = ()) -> None:
     """Register a random statement, and list its name if its columns are ``x`` and ``g``."""
     rng = world.rng
-    above = rng.choice((*_ABOVE, *_JOINED))
+    above = rng.choice((*_ABOVE, *_JOINED, *_OUTER))
     operands = (*_PLAIN, *_NESTED, *_UPSERTS, *more)
-    if above not in _JOINED:
+    if above in _ABOVE:
         operands += _CONSTANT
-    u = set_operation(rng, operands, readable if above not in _JOINED else [])
+    u = set_operation(rng, operands, readable if above in _ABOVE else [])
     made = world.query(name, above.format(u=u, v=rng.choice((*_PLAIN, *_UPSERTS))))
     world.events["branches"] += len(made["normalised"]["branches"])
     world.events["parts"] += len(made["reads"])
