@@ -25,10 +25,12 @@ _PLAIN = (
 )
 #: The same with a constant, which no join can compare.
 _CONSTANT = (
-    "SELECT b.w AS x, NULL AS g FROM b",
+    "SELECT b.w AS x, CAST(NULL AS STRING) AS g FROM b",
     "SELECT 3 AS x, c.t AS g FROM c",
-    "SELECT NULL AS x, c.t AS g FROM c",
+    "SELECT CAST(NULL AS INT) AS x, c.t AS g FROM c",
 )
+#: Columns of NULLs without a type, which they have from other operands of UNION ALL.
+_UNTYPED = ("SELECT b.w AS x, NULL AS g FROM b", "SELECT NULL AS x, c.t AS g FROM c")
 #: Operands that are queries of their own.
 _NESTED = (
     "SELECT DISTINCT a.v AS x, a.g FROM a",
@@ -95,8 +97,7 @@ def set_operation(
         elif count < 4 and rng.random() < 0.15:
             operand = f"({set_operation(rng, operands, readable, every=every)})"
         else:
-            # A column of NULLs alone has no type.
-            some = operands if number else [o for o in operands if o not in _CONSTANT]
+            some = operands if number else [o for o in operands if o not in _UNTYPED]
             operand = rng.choice(some)
         operation = "UNION ALL" if every else rng.choice(_OPERATIONS)
         text += f" {operation} {operand}" if number else operand
@@ -106,7 +107,7 @@ def set_operation(
 def flat_statement(rng: Random) -> str:
     """A random statement with a set operation over streams ``a``, ``b``, ``c``, without parts."""
     above = rng.choice((*_ABOVE[:3], *_ABOVE))
-    operands: tuple[str, ...] = (*_PLAIN, *_CONSTANT)
+    operands: tuple[str, ...] = (*_PLAIN, *_CONSTANT, *_UNTYPED)
     if above == "{u}":
         operations = rng.choice((("UNION ALL",), ("UNION", "INTERSECT", "EXCEPT"), ("EXCEPT ALL",),
                                  ("INTERSECT ALL",)))  # fmt: skip
