@@ -36,10 +36,10 @@ def branches_of(query: Unresolved, columns: Columns) -> tuple[Unresolved, ...]:
             too many branches.
     """
     for side in query.outer:
-        if isinstance(side.source.of, Unresolved) and _has_union(side.source.of):
+        if isinstance(side.source.of, Unresolved) and side.source.of.has_union:
             with at(side.source.node):
                 raise _refused_beside(side.kind)
-    if query.outer and _has_union(query):
+    if query.outer and query.has_union:
         with at(query.outer[0].source.node):
             raise _refused_beside(query.outer[0].kind)
     return _expanded(query, columns)
@@ -53,13 +53,8 @@ def _refused_beside(kind: str) -> QueryError:
     )
 
 
-def _has_union(query: Unresolved) -> bool:
-    inner = [source.of for source in query.sources if isinstance(source.of, Unresolved)]
-    return bool(query.branches) or any(map(_has_union, inner))
-
-
 def _expanded(query: Unresolved, columns: Columns) -> tuple[Unresolved, ...]:
-    if not _has_union(query):
+    if not query.has_union:
         return (query,)
     ways = [tuple(_ways(source, columns)) for source in query.sources]
     count = prod(map(len, ways))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from anabranch_planner.sql.clauses.set_operations import as_table
 from anabranch_planner.sql.unresolved import FromEntry, Unresolved
 
 
@@ -61,20 +62,32 @@ def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved,
     """
     parts: list[Unresolved] = []
     known: dict[int, tuple[Unresolved, str]] = {}
+    unions: dict[int, tuple[Unresolved, Unresolved]] = {}
+
+    def tabled(entry: FromEntry) -> FromEntry:
+        """An entry beside an outer join, which joins no branches."""
+        inner = entry.of
+        if isinstance(inner, str) or inner.nested is not None or not inner.has_union:
+            return entry
+        found = unions.setdefault(id(inner), (inner, as_table(inner, entry.node)))
+        return replace(entry, of=found[1])
+
+    def inside(one: Unresolved) -> Unresolved:
+        return _with_entries(_with_entries(one, tabled) if one.outer else one, named)
 
     def named(entry: FromEntry) -> FromEntry:
         inner = entry.of
         if isinstance(inner, str):
             return entry
         if inner.nested is None:
-            return replace(entry, of=_with_entries(inner, named))
+            return replace(entry, of=inside(inner))
         if id(inner) not in known:
-            parts.append(_with_entries(replace(inner, nested=None), named))
+            parts.append(inside(replace(inner, nested=None)))
             # The subquery is kept, so that no other one can have its id.
             known[id(inner)] = inner, name(len(parts))
         return replace(entry, of=known[id(inner)][1])
 
-    whole = _with_entries(query, named)
+    whole = inside(query)
     return (*parts, whole)
 
 

@@ -195,6 +195,12 @@ class Unresolved:
                 )
 
     @cached_property
+    def has_union(self) -> bool:
+        """Whether it has a UNION ALL in FROM, in no query of its own."""
+        inner = [entry.of for entry in self.sources if isinstance(entry.of, Unresolved)]
+        return bool(self.branches) or any(o.nested is None and o.has_union for o in inner)
+
+    @cached_property
     def aliases(self) -> int:
         """The number of streams that one branch reads at most, with inlined queries."""
         sources = (*self.sources, *(side.source for side in self.outer))

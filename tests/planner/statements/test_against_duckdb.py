@@ -57,6 +57,13 @@ def agree(sql: str) -> list[tuple[Any, ...]]:
     return found
 
 
+def test_positions_in_order_by_are_columns() -> None:
+    ordered = "ORDER BY 2 NULLS LAST, 1 DESC NULLS LAST LIMIT 3"
+    assert len(agree(f"SELECT o.x, p.t {JOIN} {ordered}")) == 3
+    with pytest.raises(QueryError, match="3 is no position"):
+        parse_sql("q", f"SELECT o.x, p.t {JOIN} ORDER BY 3 LIMIT 3", streams_of(TABLES))
+
+
 # --- dates ---------------------------------------------------------------------------------------
 
 CONSTANTS = st.dates(date(1990, 1, 1), date(2005, 12, 31)).map(lambda d: f"DATE '{d}'")

@@ -85,7 +85,7 @@ def test_set_operations_follow_changes(redis: str, tmp_path: Path) -> None:
 
 
 def test_set_operations_follow_changes_on_hosts(redis: str, tmp_path: Path) -> None:
-    assert play(BRANCHES_FEW[:2], tmp_path, redis, hosts=True, draw=flat_statement)["rows"]
+    assert play(BRANCHES_FEW[:1], tmp_path, redis, hosts=True, draw=flat_statement)["rows"]
 
 
 @pytest.mark.slow

@@ -116,6 +116,22 @@ def test_operands_with_tables_of_their_own_are_parts(live: Service) -> None:
     assert listed["all.2"]["normalised"]["outer"]["changes"]
 
 
+def test_a_union_beside_an_outer_join_is_a_part(live: Service) -> None:
+    made = _query(
+        live, "all", f"WITH u AS ({BOTH}) SELECT u.id, c.nation FROM u "
+        "LEFT JOIN customers c ON c.id = u.customer ANTI JOIN u v ON v.id = u.customer",
+    )  # fmt: skip
+    assert made["reads"] == ["all.1"]
+    assert made["normalised"]["branches"] == []
+    part = live.get("/v1/queries/all.1")["normalised"]
+    assert part["branches"] == [["orders"], ["sales"]]
+    assert part["view"]["identity"] == ["id", "customer", "anabranch_copy"]
+    assert (part["view"]["having"], part["view"]["copies"]) == (None, "count(*)")
+    _query(live, "both", BOTH)
+    named = "SELECT c.nation, b.id FROM customers c LEFT JOIN both b ON b.customer = c.id"
+    assert _query(live, "named", named)["reads"] == ["both", "named.1"]
+
+
 def test_explanations_show_branches(live: Service) -> None:
     _query(live, "both", JOINED)
     found = live.post("/v1/queries:explain", {"sql": JOINED}, 200)

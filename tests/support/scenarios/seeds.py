@@ -147,7 +147,7 @@ KEPT_OUTER_MANY = tuple(range(100, 500))
 #: own, in random runs.
 SET_OPERATIONS_FEW = (0, 1, 2)
 SET_OPERATIONS_MANY = tuple(range(10, 110))
-BRANCHES_FEW = tuple(range(5))
+BRANCHES_FEW = (1, 2, 4)
 BRANCHES_MANY = tuple(range(100, 400))
 #: Statements with subqueries in expressions, by default and in ``make test-full``.
 SUBQUERIES_FEW = (0, 1)

@@ -25,10 +25,12 @@ _PLAIN = (
 )
 #: The same with a constant, which no join can compare.
 _CONSTANT = (
-    "SELECT b.w AS x, NULL AS g FROM b",
+    "SELECT b.w AS x, CAST(NULL AS STRING) AS g FROM b",
     "SELECT 3 AS x, c.t AS g FROM c",
-    "SELECT NULL AS x, c.t AS g FROM c",
+    "SELECT CAST(NULL AS INT) AS x, c.t AS g FROM c",
 )
+#: Columns of NULLs without a type, which they have from other operands of UNION ALL.
+_UNTYPED = ("SELECT b.w AS x, NULL AS g FROM b", "SELECT NULL AS x, c.t AS g FROM c")
 #: Operands that are queries of their own.
 _NESTED = (
     "SELECT DISTINCT a.v AS x, a.g FROM a",
@@ -63,6 +65,12 @@ _ABOVE = (
     "SELECT u.x, u.g FROM ({u}) u UNION ALL SELECT c.v, c.t FROM c",
     "SELECT u.g, count(*) AS n FROM (SELECT w.g FROM ({u}) w WHERE w.x < 6) u GROUP BY u.g",
 )
+#: Statements with outer joins on ``x``, beside which a union is a table.
+_OUTER = (
+    "SELECT u.x, c.t FROM ({u}) u LEFT JOIN c ON c.v = u.x",
+    "SELECT c.t, count(u.x) AS n FROM c LEFT JOIN ({u}) u ON u.x = c.v GROUP BY c.t",
+    "WITH u AS ({u}) SELECT u.x, u.g FROM u ANTI JOIN u w ON w.x = u.x + 1",
+)
 #: Statements with joins on ``x``.
 _JOINED = (
     "SELECT u.x, c.t FROM ({u}) u JOIN c ON c.v = u.x",
@@ -89,8 +97,7 @@ def set_operation(
         elif count < 4 and rng.random() < 0.15:
             operand = f"({set_operation(rng, operands, readable, every=every)})"
         else:
-            # A column of NULLs alone has no type.
-            some = operands if number else [o for o in operands if o not in _CONSTANT]
+            some = operands if number else [o for o in operands if o not in _UNTYPED]
             operand = rng.choice(some)
         operation = "UNION ALL" if every else rng.choice(_OPERATIONS)
         text += f" {operation} {operand}" if number else operand
@@ -100,7 +107,7 @@ def set_operation(
 def flat_statement(rng: Random) -> str:
     """A random statement with a set operation over streams ``a``, ``b``, ``c``, without parts."""
     above = rng.choice((*_ABOVE[:3], *_ABOVE))
-    operands: tuple[str, ...] = (*_PLAIN, *_CONSTANT)
+    operands: tuple[str, ...] = (*_PLAIN, *_CONSTANT, *_UNTYPED)
     if above == "{u}":
         operations = rng.choice((("UNION ALL",), ("UNION", "INTERSECT", "EXCEPT"), ("EXCEPT ALL",),
                                  ("INTERSECT ALL",)))  # fmt: skip
@@ -144,11 +151,11 @@ def run_seed(service: Service, folder: Path, seed: int) -> Counter[str]:
 def _register(world: Derived, name: str, readable: list[str], more: tuple[str, ...] = ()) -> None:
     """Register a random statement, and list its name if its columns are ``x`` and ``g``."""
     rng = world.rng
-    above = rng.choice((*_ABOVE, *_JOINED))
+    above = rng.choice((*_ABOVE, *_JOINED, *_OUTER))
     operands = (*_PLAIN, *_NESTED, *_UPSERTS, *more)
-    if above not in _JOINED:
+    if above in _ABOVE:
         operands += _CONSTANT
-    u = set_operation(rng, operands, readable if above not in _JOINED else [])
+    u = set_operation(rng, operands, readable if above in _ABOVE else [])
     made = world.query(name, above.format(u=u, v=rng.choice((*_PLAIN, *_UPSERTS))))
     world.events["branches"] += len(made["normalised"]["branches"])
     world.events["parts"] += len(made["reads"])

@@ -60,6 +60,15 @@ def set_operation(
     return replace(found, post_join=own, nested=nested)
 
 
+def as_table(union: Unresolved, node: Node | None) -> Unresolved:
+    """A query with UNION ALL in FROM as a query of its own: its groups of equal rows, each as often
+    as it has rows.
+    """
+    count = exp.Anonymous(this="count", expressions=[exp.Star()])
+    every = PostJoin(group=(), group_all=True, copies=count)
+    return _over(FromEntry(union, "", node=node), every, ("UNION ALL", node))
+
+
 def clauses_after(node: exp.SetOperation) -> exp.Select:
     """``SELECT *`` with the clauses after a set operation."""
     found = exp.Select(expressions=[exp.Star()])
