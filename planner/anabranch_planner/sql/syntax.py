@@ -378,7 +378,7 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
             tuple(sides),
             tuple(select.args.get("windows") or ()),
             nested,
-            _subqueries(select, conditions, ctes),
+            subqueries=_subqueries(select, conditions, ctes),
         )
     )
 
