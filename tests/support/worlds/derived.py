@@ -44,22 +44,22 @@ class Derived:
     """A pipeline in ``folder`` under ``service``, which is in live mode.
 
     Attributes:
-        columns: stream -> its columns, without the operation.
+        streams: stream -> types of its columns.
         net: stream -> rows with the number of times that each is there.
     """
 
     service: Service
     folder: Path
     rng: Random = field(default_factory=lambda: Random(0))
-    columns: Mapping[str, Mapping[str, pa.DataType]] = field(default_factory=lambda: COLUMNS)
+    streams: Mapping[str, Mapping[str, pa.DataType]] = field(default_factory=lambda: COLUMNS)
     net: dict[str, Counter[tuple[Any, ...]]] = field(init=False)
     events: Counter[str] = field(init=False, default_factory=Counter)
     statements: dict[str, str] = field(init=False, default_factory=dict)
     _files: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self.net = {name: Counter() for name in self.columns}
-        for name, columns in self.columns.items():
+        self.net = {name: Counter() for name in self.streams}
+        for name, columns in self.streams.items():
             (self.folder / name).mkdir(parents=True)
             self.service.post(
                 "/v1/streams?wait=0",
@@ -99,7 +99,7 @@ class Derived:
 
     def write(self, name: str, rows: list[tuple[str, tuple[Any, ...]]]) -> None:
         """Write a file with rows of a stream."""
-        columns = self.columns[name]
+        columns = self.streams[name]
         for operation, values in rows:
             self.net[name][values] += 1 if operation == "insert" else -1
         found = zip(*(values for _, values in rows), strict=True)
@@ -116,7 +116,7 @@ class Derived:
 
     def draw(self) -> None:
         """Write random rows of some streams."""
-        for name in self.columns:
+        for name in self.streams:
             rows: list[tuple[str, tuple[Any, ...]]] = []
             present = list(self.net[name].elements())
             for _ in range(self.rng.choice((0, 5, 12))):
@@ -225,7 +225,7 @@ class Derived:
     def wanted(self, name: str) -> list[tuple[Any, ...]]:
         """DuckDB's answer over the net input."""
         with duckdb.connect() as connection:
-            for stream, columns in self.columns.items():
+            for stream, columns in self.streams.items():
                 kept = list(self.net[stream].elements())
                 arrays = list(zip(*kept, strict=True)) or [() for _ in columns]
                 kinds = columns.values()
