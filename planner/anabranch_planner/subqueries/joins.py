@@ -111,6 +111,7 @@ class Joins:
         anchor: any column of the query.
         sources, sides: entries of FROM. ``conditions``: conditions of added inner joins.
         groups: the groups below, if the query is the part of a statement above its groups.
+        values: scalar subqueries (with the strictness of their joins) so far, and their values.
     """
 
     query: Unresolved
@@ -124,6 +125,9 @@ class Joins:
     sides: list[OuterSide]
     conditions: list[Condition] = field(default_factory=list)
     groups: GroupedEntry | None = None
+    values: list[tuple[tuple[Unresolved, tuple[Node, ...], bool], Node]] = field(
+        default_factory=list
+    )
     _names: set[str] = field(default_factory=set)
 
     @classmethod

@@ -37,7 +37,7 @@ def by_equalities(joins: Joins, inner: Inner) -> Inner:
         return inner
     outer = {column.copy() for node in inner.correlated for column in _outer_columns(node)}
     values = sorted(outer, key=lambda column: column.sql())
-    below, listed = joins.groups, values
+    below, listed = joins.groups, list[Node](values)
     if below is not None:
         keys = {below.key(n): key for n, key in enumerate(below.keys)}
         listed = [keys.get(column, exp.Null()) for column in values]

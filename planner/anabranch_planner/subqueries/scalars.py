@@ -44,7 +44,7 @@ from anabranch_planner.subqueries.right_sides import is_limited, own_conjuncts, 
 
 
 def scalar(joins: Joins, inner: Inner, *, strict: bool) -> Node:
-    """The value of a scalar subquery, which becomes a join.
+    """The value of a scalar subquery, which becomes a join; equal ones become one.
 
     Args:
         strict: whether rows are not wanted for which it is NULL.
@@ -52,6 +52,17 @@ def scalar(joins: Joins, inner: Inner, *, strict: bool) -> Node:
     Raises:
         QueryError: it may give several rows or columns.
     """
+    given = inner.query, inner.correlated, strict
+    # A join that drops rows without a value serves other uses too.
+    either = given, (*given[:2], True)
+    value = next((value for known, value in joins.values if known in either), None)
+    if value is None:
+        value = _joined(joins, inner, strict=strict)
+        joins.values.append((given, value))
+    return value.copy()
+
+
+def _joined(joins: Joins, inner: Inner, *, strict: bool) -> Node:
     items = inner.query.items
     if len(items) != 1 or (item := items[0].node) is None:
         raise unsupported("a scalar subquery of several columns", "select one column")

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from anabranch_planner.passes import parse_sql
-from tests.support.worlds.rewritten import STREAMS, compare
+from tests.support.worlds.rewritten import STREAMS, compare, rewritten
 
 STATEMENTS = (
     # An empty scalar subquery is NULL, but its count is 0.
@@ -26,6 +26,8 @@ STATEMENTS = (
     "SELECT a.k, sum(a.v) AS s FROM a GROUP BY a.k HAVING sum(a.v) > "
     "(SELECT sum(b.w) FROM b WHERE b.k = a.k AND b.w > a.k)",
     "SELECT a.v FROM a WHERE a.v > 3 OR EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND b.w > a.v)",
+    "SELECT a.v, (SELECT max(b.w) FROM b WHERE b.k = a.k) AS m FROM a "
+    "WHERE (SELECT max(b.w) FROM b WHERE b.k = a.k) > 1",
     # In the condition of an inner join.
     "SELECT a.v FROM a JOIN b ON b.k = a.k AND b.w > (SELECT avg(c.v) FROM c)",
     "SELECT a.v FROM a JOIN b ON b.k = a.k AND a.v NOT IN (SELECT c.v FROM c WHERE c.t = a.g) "
@@ -49,3 +51,13 @@ def test_a_look_up_by_key_needs_no_part() -> None:
     made = parse_sql("q", "SELECT a.v, (SELECT d.e FROM d WHERE d.k = a.v) AS e FROM a", STREAMS)
     other = parse_sql("q", "SELECT a.v, d.e FROM a LEFT JOIN d ON d.k = a.v", STREAMS)
     assert made == other
+
+
+def test_equal_subqueries_are_one_join() -> None:
+    most = "(SELECT max(b.w) FROM b WHERE b.k = a.k)"
+    made = rewritten(f"SELECT coalesce({most}, 0) AS m, {most} + 1 AS n FROM a")
+    assert len(made.outer) == 1
+    other = rewritten(f"SELECT {most} AS m, {most.replace('max', 'min')} AS n FROM a")
+    assert len(other.outer) == 2
+    strict = rewritten(f"SELECT {most} AS m FROM a WHERE {most} > 1")
+    assert (len(strict.sources), len(strict.outer)) == (2, 0)

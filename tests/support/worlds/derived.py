@@ -54,22 +54,22 @@ class Derived:
     """A pipeline in ``folder`` under ``service``, which is in live mode.
 
     Attributes:
-        columns: stream -> its columns, without the operation.
+        streams: stream -> types of its columns.
         net: stream -> rows with the number of times that each is there.
     """
 
     service: Service
     folder: Path
     rng: Random = field(default_factory=lambda: Random(0))
-    columns: Mapping[str, Mapping[str, pa.DataType]] = field(default_factory=lambda: COLUMNS)
+    streams: Mapping[str, Mapping[str, pa.DataType]] = field(default_factory=lambda: COLUMNS)
     net: dict[str, Counter[tuple[Any, ...]]] = field(init=False)
     events: Counter[str] = field(init=False, default_factory=Counter)
     statements: dict[str, str] = field(init=False, default_factory=dict)
     _files: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self.net = {name: Counter() for name in self.columns}
-        for name, columns in self.columns.items():
+        self.net = {name: Counter() for name in self.streams}
+        for name, columns in self.streams.items():
             (self.folder / name).mkdir(parents=True)
             self.service.post(
                 "/v1/streams?wait=0",
@@ -109,7 +109,7 @@ class Derived:
 
     def write(self, name: str, rows: list[tuple[str, tuple[Any, ...]]]) -> None:
         """Write a file with rows of a stream."""
-        columns, kind = self.columns[name], _KINDS.get(name, {}).get("kind")
+        columns, kind = self.streams[name], _KINDS.get(name, {}).get("kind")
         for operation, values in rows:
             if kind == "upsert":
                 self.net[name] = Counter(row for row in self.net[name] if row[0] != values[0])
@@ -132,7 +132,7 @@ class Derived:
 
     def draw(self) -> None:
         """Write random rows of some streams."""
-        for name in self.columns:
+        for name in self.streams:
             rows: list[tuple[str, tuple[Any, ...]]] = []
             present = list(self.net[name].elements())
             for _ in range(self.rng.choice((0, 5, 12))):
@@ -242,7 +242,7 @@ class Derived:
     def wanted(self, name: str) -> list[tuple[Any, ...]]:
         """DuckDB's answer over the net input."""
         with duckdb.connect() as connection:
-            for stream, columns in self.columns.items():
+            for stream, columns in self.streams.items():
                 kept = list(self.net[stream].elements())
                 arrays = list(zip(*kept, strict=True)) or [() for _ in columns]
                 kinds = columns.values()

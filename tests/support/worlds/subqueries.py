@@ -157,9 +157,9 @@ class Grammar:
             scalar = self._scalar(outer)
             return rng.choice(forms).format(x=x, y=y, op=op, s=scalar, p=plain)
         exists = self._existence(outer, is_in=rng.random() < 0.5)
-        forms = ("{e}", "{e}", "{e}", "NOT ({e})", "NOT ({e})", "({e} OR {p})", "({p} AND {e})",
+        whole = ("{e}", "{e}", "{e}", "NOT ({e})", "NOT ({e})", "({e} OR {p})", "({p} AND {e})",
                  "(NOT ({e}) OR {p})")  # fmt: skip
-        return rng.choice(forms).format(e=exists, p=plain)
+        return rng.choice(whole).format(e=exists, p=plain)
 
     # --- subqueries ------------------------------------------------------------------------------
 
