@@ -18,9 +18,9 @@ class ProfileOut(Document):
     """
 
     run: str = Field(description="Id of the run of the runtime; empty: it has not reported yet.")
-    at: Time | None = Field(description="Time of the counters of the runtime.")
+    at: Time | None = Field(description="Time at which the runtime read its counters.")
     service: str = Field(description="Id of the service process that answers.")
-    service_at: Time = Field(description="Time of the counters of service and Redis.")
+    service_at: Time = Field(description="Time of the service's and Redis's counters.")
     uses: list[CpuUse]
 
     def seconds_since(self, earlier: ProfileOut) -> float:

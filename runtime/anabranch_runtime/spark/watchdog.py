@@ -98,9 +98,9 @@ class Watchdog:
         if watched.lacking:
             return PipelineError(
                 "too-few-slots",
-                f"batch {watched.batch} was cancelled before it began: executors have gone for "
-                "which it was divided",
-                remedy="it is tried again on those that are left",
+                f"batch {watched.batch} was cancelled before it began: some of its executors have "
+                "gone",
+                remedy="nothing to do: the batch is retried on the remaining executors",
             )
         return PipelineError(
             "batch-stuck",

@@ -150,7 +150,7 @@ async def get_statistics(number: Number, ctx: Ctx) -> StatisticsOut:
         raise NotFound(
             "no-statistics",
             f"no statistics of epoch {number} have been reported",
-            remedy="they are when the epoch has ended; GET /v1/epochs/current says which one runs",
+            remedy="wait until the epoch has ended; GET /v1/epochs/current shows the running epoch",
         )
     epoch = await ctx.store.epoch(number)
     return statistics_out(found, {} if epoch is None else epoch.explain)

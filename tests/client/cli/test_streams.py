@@ -92,8 +92,10 @@ def test_it_does_not_wait_for_a_source_that_can_not_be_read(url: str, service: S
     assert "failed: no such folder. Queries look up the rows before" in found.stderr
 
 
-def test_a_stream_is_no_table(url: str, client: Client) -> None:
-    client.create_stream("flights", COLUMNS, source={"format": "redis-stream"})
+def test_a_stream_is_no_table(url: str, client: Client, service: Service) -> None:
+    # Without a runtime, registrations do not wait for the first read.
+    service.redis.delete(service.keys.heartbeat)
+    client.create_stream("flights", COLUMNS)
     variables = {"ANABRANCH_URL": url}
     found = CliRunner().invoke(app, ["stream", "reread", "flights"], env=variables)
     assert found.exit_code == 1
@@ -110,7 +112,11 @@ def test_every_property_of_a_stream_is_an_option(command: str) -> None:
     assert options["latest"].multiple
 
 
-def test_streams_of_changes_and_upserts_are_added(url: str, client: Client) -> None:
+def test_streams_of_changes_and_upserts_are_added(
+    url: str, client: Client, service: Service
+) -> None:
+    # Without a runtime, registrations do not wait for the first read.
+    service.redis.delete(service.keys.heartbeat)
     variables = {"ANABRANCH_URL": url, "COLUMNS": "160"}
     columns = ["--column", "id:bigint", "--column", "v:double", "--format", "redis-stream"]
 

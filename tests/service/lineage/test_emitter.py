@@ -15,6 +15,7 @@ import pytest
 from anabranch_contract.protocol.activations import Activation, Failure
 from anabranch_contract.protocol.progress import Progress
 from anabranch_service.errors import SettingsError
+from anabranch_service.lineage import emitter
 from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.worlds.service import Service, eventually, serving
@@ -53,10 +54,16 @@ class Collector:
         return [(e["eventType"], e["job"]["name"]) for e in self.events]
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for due events more often than each second."""
+    monkeypatch.setattr(emitter, "PAUSE", 0.05)
+
+
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     found = Collector()
-    thread = threading.Thread(target=found.server.serve_forever, daemon=True)
+    thread = threading.Thread(target=found.server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield found
     found.server.shutdown()
