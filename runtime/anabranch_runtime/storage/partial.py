@@ -154,8 +154,8 @@ def concat_rows(sets: Sequence[RowSet]) -> RowSet:
         if one.which is None:
             which.append(np.full(len(one.rows), base, kind))
         else:
-            # Cast first: the sum may exceed the type of few tables.
-            which.append(one.which.astype(kind) + kind(base))
+            # The sum may exceed the type of few tables.
+            which.append(np.add(one.which, base, dtype=kind))
         base += len(one.tables)
     tables = sets[0].tables.join(tuple(s.tables for s in sets[1:]))
     return RowSet(tables, np.concatenate(which), np.concatenate([s.rows for s in sets]))

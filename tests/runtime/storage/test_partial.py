@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from anabranch_contract.queries.joins import Label
+from anabranch_runtime.columns.arrays import Ints
 from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.storage.partial import (
     Partial,
@@ -85,7 +86,7 @@ def test_rows_of_many_tables_keep_their_tables(counts: list[int]) -> None:
     table = BatchTable(pa.record_batch({"a": pa.array([7], pa.int64())}))
     sets = []
     for count in counts:
-        numbers = np.arange(count).astype(narrow(count))
+        numbers: Ints = np.arange(count, dtype=narrow(count))
         sets.append(RowSet(Tables([table] * count), numbers, np.zeros(count, np.int32)))
     joined = concat_rows(sets)
     assert joined.which is not None
