@@ -29,7 +29,6 @@ ELSEWHERE = {
     "runtime/probe/groups": "runtime/probe/test_reads.py",
     "runtime/probe/program": "runtime/probe/test_rounds.py",
     "runtime/driver/reporting/reporting": "runtime/driver/test_driver.py",
-    "runtime/measure/state_report": "runtime/driver/reporting/test_state_publisher.py",
     "runtime/expressions/casts": "runtime/expressions/test_evaluate.py",
     "runtime/index/kernels": "runtime/index/test_matching.py",
     "runtime/state/offsets": "runtime/sources/test_feeds.py",
