@@ -1,4 +1,4 @@
-"""Queries over TPC-H's tables beside those of the demo."""
+"""Further queries over the tables of the demo."""
 
 from __future__ import annotations
 
