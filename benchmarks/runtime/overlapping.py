@@ -1,4 +1,4 @@
-"""Queries over TPC-H's tables beside the demo's queries."""
+"""Further queries over the tables of the demo."""
 
 from __future__ import annotations
 
