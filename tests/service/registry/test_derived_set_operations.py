@@ -219,6 +219,29 @@ def test_rows_of_a_kept_outer_join_are_deleted_for_its_readers(
         assert len(world.rows("q2")) == 3
 
 
+def test_set_operations_in_conditions(settings: ServiceSettings, tmp_path: Path) -> None:
+    """EXISTS over a set operation failed with an internal error."""
+    conditions = (
+        "a.v IN (SELECT b.w FROM b UNION ALL SELECT c.v FROM c)",
+        "a.v IN (SELECT b.w FROM b EXCEPT SELECT c.v FROM c)",
+        "(a.k, a.v) IN (SELECT b.k, b.w FROM b UNION SELECT 1, c.v FROM c)",
+        "EXISTS (SELECT 1 FROM b UNION ALL SELECT 2 FROM c)",
+        "NOT EXISTS (SELECT b.w FROM b INTERSECT SELECT c.v FROM c)",
+    )
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        world = Derived(service, tmp_path)
+        for number, condition in enumerate(conditions):
+            world.query(f"q{number}", f"SELECT a.k, a.v FROM a WHERE {condition}")
+        for _ in range(3):
+            world.draw()
+            world.turn()
+        world.settle()
+        world.check()
+        star = "SELECT a.k FROM a WHERE a.v IN (SELECT * FROM b UNION ALL SELECT * FROM c)"
+        error = _query(service, "r", star, 422)["errors"][0]
+        assert error["message"] == "* in UNION ALL in an expression is not supported"
+
+
 @pytest.mark.parametrize("seed", SET_OPERATIONS_FEW)
 def test_random_set_operations(settings: ServiceSettings, tmp_path: Path, seed: int) -> None:
     with serving(replace(settings, mode=Mode.LIVE)) as service:

@@ -69,6 +69,27 @@ def as_table(union: Unresolved, node: Node | None) -> Unresolved:
     return _over(FromEntry(union, "", node=node), every, ("UNION ALL", node))
 
 
+def as_values(node: exp.Query, query: Unresolved) -> Unresolved:
+    """``SELECT value1, ... FROM (query)``, if the subquery ``node`` of an expression is a set
+    operation; else ``query``.
+
+    Raises:
+        QueryError: ``unsupported-sql``: its first operand has ``*``.
+    """
+    body = node.unnest()
+    if not isinstance(body, exp.SetOperation):
+        return query
+    for shown in body.selects:
+        if shown.is_star:
+            with at(shown):
+                raise unsupported(
+                    f"* in {name_of(body)} in an expression", "name the columns of its operands"
+                )
+    names = tuple(f"value{n}" for n in range(1, 1 + len(body.selects)))
+    entry = FromEntry(query, "operands", columns=names, node=node)
+    return Unresolved((entry,), (), tuple(SelectItem(exp.column(name)) for name in names))
+
+
 def clauses_after(node: exp.SetOperation) -> exp.Select:
     """``SELECT *`` with the clauses after a set operation."""
     found = exp.Select(expressions=[exp.Star()])
