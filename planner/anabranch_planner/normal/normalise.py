@@ -69,12 +69,13 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
         QueryError: the query is not a connected inner equi-join, or names and types don't fit.
     """
     if bound.others:
-        return united(bound, given, _branch)
-    _check_tables(bound)
-    if not bound.query.outer:
-        found = _joined(bound, given)
+        found = united(bound, given, _branch)
     else:
-        found = _with_deadline(bound, given) or _with_look_ups(bound, given)
+        _check_tables(bound)
+        if not bound.query.outer:
+            found = _joined(bound, given)
+        else:
+            found = _with_deadline(bound, given) or _with_look_ups(bound, given)
     return replace(found, unsorted=True) if sorts_only(bound.query) else found
 
 

@@ -419,7 +419,8 @@ def _post_join_clause(select: exp.Select) -> tuple[str, Node | None] | None:
     """The name and the node of a post-join clause, or of an aggregate; None: there is none."""
     for name, what in _POST_JOIN.items():
         part = select.args.get(name)
-        if part:
+        # Without LIMIT the order of a subquery has no effect.
+        if part and (name != "order" or select.args.get("limit")):
             return what, part
     aggregated = next((item for item in select.expressions if holds_aggregate(item)), None)
     return None if aggregated is None else (AGGREGATES, aggregated)

@@ -45,7 +45,8 @@ def set_operation(
     nested = None if whole else (name_of(node), node)
     if _keeps_all(node):
         branches = tuple(entry for side in _sides(node) for entry in _branches(side, read))
-        if clauses is None and not whole:
+        sorts = clauses is not None and clauses.limit is None and clauses.offset is None
+        if not whole and (clauses is None or sorts):
             return Unresolved((), (), (), branches=branches)
         return _over(_source(branches), clauses, nested)
     groups = _SetGroups(read)
