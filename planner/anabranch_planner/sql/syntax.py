@@ -29,7 +29,7 @@ from anabranch_planner.sql.aggregates import holds_aggregate
 from anabranch_planner.sql.arguments import check_arguments, refuse_others
 from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
 from anabranch_planner.sql.clauses.join_kinds import as_of, is_right, kind_of
-from anabranch_planner.sql.clauses.set_operations import clauses_after, set_operation
+from anabranch_planner.sql.clauses.set_operations import as_values, clauses_after, set_operation
 from anabranch_planner.sql.flink import simplified, spelled_as_spark
 from anabranch_planner.sql.foreign import refuse_foreign
 from anabranch_planner.sql.functions import UNARY_PLUS
@@ -410,7 +410,7 @@ def _subqueries(
                         raise unsupported(
                             describe(node.parent), "write [NOT] IN, or compare with max()"
                         )
-                found[len(found) + 1] = _query(node, ctes)
+                found[len(found) + 1] = as_values(node, _query(node, ctes))
                 holder.meta[SUBQUERY] = len(found)
     return found
 
@@ -419,7 +419,8 @@ def _post_join_clause(select: exp.Select) -> tuple[str, Node | None] | None:
     """The name and the node of a post-join clause, or of an aggregate; None: there is none."""
     for name, what in _POST_JOIN.items():
         part = select.args.get(name)
-        if part:
+        # Without LIMIT the order of a subquery has no effect.
+        if part and (name != "order" or select.args.get("limit")):
             return what, part
     aggregated = next((item for item in select.expressions if holds_aggregate(item)), None)
     return None if aggregated is None else (AGGREGATES, aggregated)

@@ -158,7 +158,7 @@ def test_the_plan_with_binary_joins_has_a_union() -> None:
         ("SELECT k FROM R UNION ALL SELECT k FROM S LIMIT 3", "unsupported-sql", (1, 49),
          "LIMIT without ORDER BY"),
         ("SELECT k FROM R UNION ALL SELECT k FROM S ORDER BY 2 LIMIT 3", "bad-ordinal", (1, 52),
-         "2 is no position"),
+         "2 is not a position"),
         ("SELECT k FROM R UNION ALL SELECT x AS z FROM S ORDER BY z LIMIT 3", "unknown-column",
          (1, 57), "'z'"),
         ("SELECT k AS a, x AS a FROM R UNION ALL SELECT k, x FROM S", "duplicate-name", None,

@@ -45,7 +45,8 @@ def set_operation(
     nested = None if whole else (name_of(node), node)
     if _keeps_all(node):
         branches = tuple(entry for side in _sides(node) for entry in _branches(side, read))
-        if clauses is None and not whole:
+        sorts = clauses is not None and clauses.limit is None and clauses.offset is None
+        if not whole and (clauses is None or sorts):
             return Unresolved((), (), (), branches=branches)
         return _over(_source(branches), clauses, nested)
     groups = _SetGroups(read)
@@ -67,6 +68,27 @@ def as_table(union: Unresolved, node: Node | None) -> Unresolved:
     count = exp.Anonymous(this="count", expressions=[exp.Star()])
     every = PostJoin(group=(), group_all=True, copies=count)
     return _over(FromEntry(union, "", node=node), every, ("UNION ALL", node))
+
+
+def as_values(node: exp.Query, query: Unresolved) -> Unresolved:
+    """``SELECT value1, ... FROM (query)``, if the subquery ``node`` of an expression is a set
+    operation; else ``query``.
+
+    Raises:
+        QueryError: ``unsupported-sql``: its first operand has ``*``.
+    """
+    body = node.unnest()
+    if not isinstance(body, exp.SetOperation):
+        return query
+    for shown in body.selects:
+        if shown.is_star:
+            with at(shown):
+                raise unsupported(
+                    f"* in {name_of(body)} in an expression", "name the columns of its operands"
+                )
+    names = tuple(f"value{n}" for n in range(1, 1 + len(body.selects)))
+    entry = FromEntry(query, "operands", columns=names, node=node)
+    return Unresolved((entry,), (), tuple(SelectItem(exp.column(name)) for name in names))
 
 
 def clauses_after(node: exp.SetOperation) -> exp.Select:
