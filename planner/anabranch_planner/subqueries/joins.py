@@ -21,7 +21,6 @@ from anabranch_planner.sql.unresolved import (
     FromEntry,
     Node,
     OuterSide,
-    SelectItem,
     Unresolved,
     at,
     unsupported,
@@ -157,11 +156,6 @@ class Joins:
         """
         number = holder.meta[SUBQUERY]
         query = self.rewrite(self.query.subqueries[number], (self.tables, *self.above))
-        select = holder.args.get("query") or holder.this
-        if isinstance(
-            select.unnest() if isinstance(select, exp.Subquery) else select, exp.SetOperation
-        ):
-            query = _rows_of(query, self.streams, holder)
         tables = FromTables.of(query, self.streams)
         refer = self._referring(tables)
         local, correlated = list[Condition](), list[Node]()
@@ -329,14 +323,6 @@ def count_of(node: Node) -> int:
     """The number that ``node`` is; -1: another expression."""
     text = str(node.this) if isinstance(node, exp.Literal) else ""
     return int(text) if text.isdecimal() else -1
-
-
-def _rows_of(query: Unresolved, streams: Mapping[str, Stream], node: Node) -> Unresolved:
-    """``SELECT *`` of a set operation, its columns by name."""
-    over = Unresolved((FromEntry(query, "operands", node=node),), (), ())
-    names = FromTables.of(over, streams).columns["operands"]
-    items = tuple(SelectItem(column_of("operands", name)) for name in names)
-    return replace(over, items=items)
 
 
 def _with_outer(node: Node, refer: Referring) -> Node:

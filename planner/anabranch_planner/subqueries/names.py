@@ -11,7 +11,7 @@ from anabranch_contract.queries.changes import IDENTITY
 from anabranch_contract.queries.joins import Stream
 from anabranch_planner.binding.look_ups import SHOWN
 from anabranch_planner.sql.scope import find_stream
-from anabranch_planner.sql.unresolved import HIDDEN, FromEntry, Node, Unresolved, at
+from anabranch_planner.sql.unresolved import FromEntry, Node, Unresolved, at
 
 #: Key of the metadata of an outer query's column in a condition of a subquery.
 OUTER = "outer"
@@ -90,9 +90,6 @@ def _columns(entry: FromEntry, streams: Mapping[str, Stream]) -> Iterator[str]:
             stream = find_stream(entry.of, streams)
         yield from (name for name, _ in stream.columns if name != IDENTITY)
         return
-    if entry.of.branches:
-        yield from _columns(entry.of.branches[0], streams)
-        return
     tables = FromTables.of(entry.of, streams)
     for item in entry.of.items:
         if item.node is not None:
@@ -102,8 +99,7 @@ def _columns(entry: FromEntry, streams: Mapping[str, Stream]) -> Iterator[str]:
         once = set[str]()
         for alias, names in tables.columns.items():
             if not wanted or alias.lower() == wanted:
-                visible = (n for n in names if not n.startswith(HIDDEN))
-                yield from (n for n in visible if n not in once or n not in tables.merged)
+                yield from (n for n in names if n not in once or n not in tables.merged)
                 once |= set(names)
 
 
