@@ -47,7 +47,7 @@ _QUESTION: Final = re.compile(r"[^.!:;]*\?")
 _FINITE: Final = re.compile(r"\b(?:is|are|was|were|has|have|had|goes|may|can|stays?|comes?)\b")
 SUBJECT_LENGTH: Final = 72
 #: Commits before this moment are history.
-COMMITS_SINCE: Final = "2026-11-27T10:25:00Z"
+COMMITS_SINCE: Final = "2026-11-26T18:00:00Z"
 
 
 def suspects(text: str) -> list[str]:
