@@ -159,8 +159,8 @@ def test_streams_without_event_time_have_no_tau() -> None:
 
 
 def test_more_tuples_than_sigmas_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Half of 32 numbers for three tasks.
-    monkeypatch.setattr(arrivals, "OFFSET_BITS", 5)
+    # Numbers of one rank for three tasks.
+    monkeypatch.setattr(arrivals, "_OF_A_RANK", 16)
     assert read(block("R", [1, 2, 3, 4, 5], a=[1, 2, 3, 4, 5])).meters["R"].input == 5
     with pytest.raises(PipelineError) as caught:
         read(block("R", [1, 2, 3], a=[1, 2, 3]), block("T", [1, 2, 3], b=[1, 2, 3]))
