@@ -16,6 +16,9 @@ from anabranch_contract.queries.views import CHANGE, WEIGHT
 from anabranch_planner.normal.bind import Bound
 from anabranch_planner.sql.scope import Scope
 
+_AT_ARRIVAL = (
+    "write {} FOR SYSTEM_TIME AS OF PROCTIME() AS {}, for the rows at the arrival of left rows, or "
+)
 _OR_BOUND = (
     ", or bound the time in which partners come, such as ... AND right.ts <= left.ts + INTERVAL "
     "'1' HOUR"
@@ -114,7 +117,8 @@ def check_kept(bound: Bound) -> None:
                     "changes-beside-latest",
                     f"without a deadline the {bound.query.outer[0].called} emits "
                     f"changes, and {alias!r} keeps the latest rows only, which join as of a batch",
-                    remedy=f"register stream {str(stream.name)!r} with kind upsert"
+                    remedy=("" if scope is bound.scope else _AT_ARRIVAL.format(stream.name, alias))
+                    + f"register stream {str(stream.name)!r} with kind upsert"
                     + ("" if bound.query.outer[0].asof is not None else _OR_BOUND),
                 )
 
