@@ -30,6 +30,8 @@ class Routes:
         }
         for relation in self.relations:
             self.relation_of.setdefault(Label(relation), relation)
+        looked_up = {label for q in ruleset.queries for label in q.looked_up}
+        self._looked_up = frozenset(map(self.stream, looked_up))
         self._derived = {(s, a): e for s, a, e in ruleset.derived}
         self.rules: dict[str, ProbeRule] = {r.out: r for r in ruleset.probe_rules}
         self.probes: dict[str, list[ProbeRule]] = defaultdict(list)
@@ -61,6 +63,15 @@ class Routes:
     def stream(self, label: Label) -> StreamName:
         """The stream behind ``label``."""
         return self.relations[self.relation_of[label]].stream
+
+    def order(self, label: Label) -> tuple[int, StreamName]:
+        """The place of the stream behind ``label`` in a batch with rations: tables first, then
+        streams that queries look up, then the others; among equals by name.
+        """
+        stream = self.stream(label)
+        if self.streams[stream].is_table:
+            return 0, stream
+        return (1 if stream in self._looked_up else 2), stream
 
     def has_event_time(self, label: Label) -> bool:
         """Whether tuples of ``label`` have an event time or table order (``Stream.is_ordered``)."""

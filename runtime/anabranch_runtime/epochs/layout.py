@@ -135,7 +135,7 @@ class Layout:
         self.sketches: Mapping[RelationId, list[tuple[tuple[str, str], ...]]] = found.sketches
         self.levels = found.levels
         self._conjuncts = found.conjuncts
-        self.derived, self.stream = found.derived, found.stream
+        self.derived, self.stream, self.order = found.derived, found.stream, found.order
         self.has_event_time = found.has_event_time
 
     def is_base(self, target: str) -> bool:

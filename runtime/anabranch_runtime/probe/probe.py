@@ -75,8 +75,8 @@ class Prober:
 
     Attributes:
         most: maximum number of tuples that a probe, or a fill step of one, may make.
-        by_stream: whether two tuples of the batch are ordered by the names of their streams, not by
-            their numbers; the greater name is the later tuple (``semantics.md``, "Rations").
+        by_stream: whether two tuples of the batch are ordered by their streams (``Routes.order``),
+            not by their numbers (``semantics.md``, "Rations").
     """
 
     layout: Layout
@@ -433,7 +433,7 @@ class Lookup:
         if label not in self._arrived:
             start, layout = self.partial.start, self.prober.layout
             first = self.prober.batch << OFFSET_BITS
-            own, other = layout.stream(start), layout.stream(label)
+            own, other = layout.order(start), layout.order(label)
             if self.prober.by_stream and own != other:
                 last = first - 1 if other > own else first + (1 << OFFSET_BITS) - 1
                 self._arrived[label] = np.full(self.partial.length, last, np.int64)

@@ -137,9 +137,9 @@ class _Compiler:
         if lookup not in self.lookups:
             self.lookups[lookup] = len(self.found)
             self.found.append(StoreLookup(rule, kinds[-1], index, index.name))
-        own = layout.stream(rule.start)
+        own = layout.order(rule.start)
         for member in rule.members:
-            other = layout.stream(member)
+            other = layout.order(member)
             later = (other > own) - (other < own)
             self.orders.append((0 if member in rule.inclusive else 1, later))
         self.rules.append(rule)

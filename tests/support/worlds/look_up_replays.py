@@ -217,6 +217,10 @@ class LookUpReplay:
             name: {"sql": self._sql(drawn), "register_at": rng.choice((0, 0, 1, 2))}
             for name, drawn in self.drawn.items()
         }
+        if rng.random() < 0.5:
+            # Unlike the others, it is rationed.
+            sql = f"SELECT s.v, r.w FROM s JOIN r ON r.k = s.k AND {NEAR.format(a='r', b='s')}"
+            queries["plain"] = {"sql": sql, "register_at": 0}
         document = {
             "streams": streams,
             "queries": queries,
