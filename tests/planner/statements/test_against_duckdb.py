@@ -60,7 +60,7 @@ def agree(sql: str) -> list[tuple[Any, ...]]:
 def test_positions_in_order_by_are_columns() -> None:
     ordered = "ORDER BY 2 NULLS LAST, 1 DESC NULLS LAST LIMIT 3"
     assert len(agree(f"SELECT o.x, p.t {JOIN} {ordered}")) == 3
-    with pytest.raises(QueryError, match="3 is no position"):
+    with pytest.raises(QueryError, match="3 is not a position"):
         parse_sql("q", f"SELECT o.x, p.t {JOIN} ORDER BY 3 LIMIT 3", streams_of(TABLES))
 
 
