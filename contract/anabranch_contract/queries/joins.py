@@ -418,6 +418,11 @@ class JoinQuery:
         return (self, *(() if self.left is None else (self.left,)), *self.others)
 
     @property
+    def is_asof(self) -> bool:
+        """Whether it is an ASOF join, whose left and right rows are joins apart."""
+        return self.outer is not None and self.outer.nearest is not None
+
+    @property
     def labels(self) -> tuple[Label, ...]:
         """The labels in member order."""
         return tuple(m.label for m in self.members)

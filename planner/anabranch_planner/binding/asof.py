@@ -32,9 +32,10 @@ from anabranch_contract.queries.outer_joins import (
     OuterJoin,
 )
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
-from anabranch_planner.binding.look_ups import ChainPlan
+from anabranch_planner.binding.look_ups import ChainPlan, is_look_up, with_inner
 from anabranch_planner.binding.typecheck import (
     COMPARISONS,
+    MIRRORED,
     aliases,
     boolean,
     compare,
@@ -51,10 +52,12 @@ from anabranch_planner.sql.unresolved import (
     OuterSide,
     Unresolved,
     at,
+    conjunction,
     unsupported,
 )
 
-_MIRRORED = {"ge": "le", "gt": "lt", "le": "ge", "lt": "gt", "eq": "eq"}
+_ORDERED = frozenset(map(str, NearestSide))
+_COMPARED = _ORDERED | {"eq"}
 _ONE_COMPARISON = "write MATCH_CONDITION (left.ts >= right.ts) before ON, or one comparison in ON"
 #: Most digits of a decimal whose order is that of its one word.
 _DIGITS = 18
@@ -170,21 +173,14 @@ def with_versions(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Un
         for side, right in zip(query.outer, rights, strict=True)
     ]
     for side, made, right in zip(query.outer, outer, rights, strict=True):
-        if made.source.at_arrival and not all(s.is_table for s in right.streams.values()):
+        if made.source.at_arrival and not is_look_up(right):
             plain = [r for other, r in zip(query.outer, rights, strict=True) if other.asof is None]
             _check_others(side, (left, *plain))
-    sources, conditions = list(query.sources), list(query.conditions)
-    while outer and outer[0].asof is None and outer[0].kind is JoinKind.INNER:
-        side = outer.pop(0)
-        sources.append(side.source)
-        if side.on is not None:
-            conditions.append(Condition(side.on, len(sources)))
-    whole = [
-        replace(c, scope=len(sources)) if isinstance(c.node.parent, exp.Where) else c
-        for c in conditions
-    ]
-    found = replace(query, sources=tuple(sources), conditions=tuple(whole), outer=tuple(outer))
-    return query if tuple(outer) == query.outer else found
+    if tuple(outer) == query.outer:
+        return query
+    later = (n for n, s in enumerate(outer) if s.asof is not None or s.kind is not JoinKind.INNER)
+    end = next(later, len(outer))
+    return with_inner(query, outer[:end], outer[end:])
 
 
 def _with_version(side: OuterSide, asof: AsOf, left: Scope, right: Scope) -> OuterSide:
@@ -215,7 +211,7 @@ def _with_version(side: OuterSide, asof: AsOf, left: Scope, right: Scope) -> Out
                 "compare it by =, or register the stream without latest",
             )
         on = [*nodes, *(() if asof.match is None else (asof.match,))]
-        return _at_arrival(replace(side, on=_all(on)))
+        return _at_arrival(replace(side, on=conjunction(n.copy() for n in on) if on else None))
 
 
 def _at_arrival(side: OuterSide) -> OuterSide:
@@ -235,13 +231,6 @@ def _check_others(side: OuterSide, others: Iterable[Scope]) -> None:
                         f"look {alias!r} up with FOR SYSTEM_TIME AS OF as well, or register stream "
                         f"{str(stream.name)!r} without latest",
                     )
-
-
-def _all(nodes: Sequence[Node]) -> Node | None:
-    found: Node | None = None
-    for node in nodes:
-        found = node.copy() if found is None else exp.And(this=found, expression=node.copy())
-    return found
 
 
 def _as_of_time(side: OuterSide, time: Node, left: Scope, own: list[Stream]) -> OuterSide:
@@ -298,7 +287,7 @@ def asof_of(query: Unresolved, left: Scope, right: Scope) -> AsOfChain | None:
         left, right: the separate scopes of the first outer join's sides.
 
     Raises:
-        QueryError: another outer join beside it, or conditions that fit no ASOF join.
+        QueryError: a further outer join, or conditions that fit no ASOF join.
     """
     if all(side.asof is None for side in query.outer):
         return None
@@ -344,7 +333,7 @@ def _bound(query: Unresolved, side: OuterSide, asof: AsOf, left: Scope, right: S
             op = COMPARISONS.get(type(node), "")
             one = (
                 _compared(op, typed(node.this, both), typed(node.expression, both), left)
-                if op in _MIRRORED
+                if op in _COMPARED
                 else None
             )
             if one is not None and one.op == "eq":
@@ -359,8 +348,8 @@ def _bound(query: Unresolved, side: OuterSide, asof: AsOf, left: Scope, right: S
         with at(asof.match):
             op = COMPARISONS.get(type(asof.match), "")
             sides = [typed(n, both) for n in (asof.match.this, asof.match.expression)] if op else []
-            match = _compared(op, sides[0], sides[1], left) if op in _MIRRORED else None
-            if match is None or match.op == "eq":
+            match = _compared(op, sides[0], sides[1], left) if op in _ORDERED else None
+            if match is None:
                 raise unsupported(
                     f"MATCH_CONDITION ({describe(asof.match)})",
                     "compare a time of each side by >=, >, <= or <",
@@ -418,7 +407,7 @@ def _compared(op: str, one: Expr, other: Expr, left: Scope) -> _Compared | None:
     if over[0] <= mine and not over[1] & mine:
         return _Compared(op, a, b)
     if over[1] <= mine and not over[0] & mine:
-        return _Compared(_MIRRORED[op], b, a)
+        return _Compared(MIRRORED[op], b, a)
     return None
 
 
@@ -444,7 +433,7 @@ def _is_limit(condition: Expr, match: _Compared, left: Scope) -> bool:
     """Whether ``condition``, if the nearest right row violates it, is violated by all others."""
     if aliases(condition) <= frozenset(left.streams):
         return True
-    if not isinstance(condition, Call) or condition.op not in _MIRRORED or condition.op == "eq":
+    if not isinstance(condition, Call) or condition.op not in _ORDERED:
         return False
     time = _uncast(match.right)
     one, other = (_direction(e, time, left) for e in condition.args)

@@ -181,24 +181,30 @@ def with_inner_first(query: Unresolved, left: Scope, rights: Sequence[Scope]) ->
     """
     if any(item.node is None and item.qualifier is None for item in query.items):
         return query
-    sources, outer, conditions = list(query.sources), [], list[Condition]()
+    inner, outer = list[OuterSide](), list[OuterSide]()
     for place, side in enumerate(query.outer):
         source = side.source
         reads = [] if side.on is None else side.on.find_all(exp.Column)
         named = source.using or source.natural
         first = side.kind is JoinKind.INNER and side.asof is None and not named
-        if not first or any(_is_of(column, r) for column in reads for r in rights[:place]):
-            outer.append(side)
-            continue
-        sources.append(source)
+        follows = any(_is_of(column, r) for column in reads for r in rights[:place])
+        (inner if first and not follows else outer).append(side)
+    return with_inner(query, inner, outer) if inner else query
+
+
+def with_inner(
+    query: Unresolved, inner: Sequence[OuterSide], outer: Sequence[OuterSide]
+) -> Unresolved:
+    """``query`` with the joins ``inner`` as sources, which WHERE may read, before ``outer``."""
+    sources, conditions = list(query.sources), list[Condition]()
+    for side in inner:
+        sources.append(side.source)
         if side.on is not None:
             conditions.append(Condition(side.on, len(sources)))
     whole = [
         replace(c, scope=len(sources)) if isinstance(c.node.parent, exp.Where) else c
         for c in query.conditions
     ]
-    if len(outer) == len(query.outer):
-        return query
     return replace(
         query,
         sources=tuple(sources),

@@ -15,7 +15,7 @@ from sqlglot import exp
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Call, Expr, Literal
 from anabranch_contract.queries.types import TypeKind
-from anabranch_planner.sql.unresolved import Node, unsupported
+from anabranch_planner.sql.unresolved import Node, conjunction, unsupported
 
 _EQUAL = (exp.EQ, exp.NullSafeEQ)
 _OF_ROWS = "of rows"
@@ -82,4 +82,4 @@ def _equal(left: Node, right: Node) -> Node:
         pair = expanded(exp.NullSafeEQ(this=a, expression=b))
         pair.meta[_OF_ROWS] = True
         pairs.append(pair)
-    return reduce(lambda a, b: exp.And(this=a, expression=b), pairs)
+    return conjunction(pairs)

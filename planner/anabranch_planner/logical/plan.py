@@ -47,8 +47,7 @@ from anabranch_planner.normal.time_bounds import irredundant
 
 def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
     """The plan of ``query`` with binary joins, in FROM order; without outputs only its joins."""
-    apart = query.outer is not None and query.outer.nearest is not None
-    parts = query.planned if apart else (query, *query.others)
+    parts = query.planned if query.is_asof else (query, *query.others)
     names = _short_names(list(dict.fromkeys(m.alias for part in parts for m in part.members)))
     joins = [_Joins(part, streams, names) for part in parts]
     below = {o.name: one.aliased(o.expr) for one in joins for o in one.query.projection}
@@ -66,7 +65,7 @@ def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
     elif outer is None or query.left is None:
         plan = joins[0].tree()
     else:
-        if apart:
+        if query.is_asof:
             plan = _nearest(joins[1].tree(), joins[0].tree(), outer, below)
         else:
             kinds = [one.kind for one in outer.look_ups] or [outer.kind]

@@ -41,6 +41,7 @@ from anabranch_planner.sql.unresolved import (
     Node,
     Unresolved,
     at,
+    conjunction,
     located,
     unsupported,
 )
@@ -220,7 +221,7 @@ def _factored(disjunction: exp.Or, scope: Scope) -> list[Node]:
     ]
     if not all(rest):
         return shared
-    conjunctions = [reduce(lambda a, b: exp.And(this=a, expression=b), parts) for parts in rest]
+    conjunctions = [conjunction(parts) for parts in rest]
     return [*shared, reduce(lambda a, b: exp.Or(this=a, expression=b), conjunctions)]
 
 

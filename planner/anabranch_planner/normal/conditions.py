@@ -12,10 +12,8 @@ import operator
 from collections.abc import Callable
 
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal, columns
-from anabranch_planner.binding.typecheck import balanced
+from anabranch_planner.binding.typecheck import MIRRORED, balanced
 
-_FLIPPED = {"eq": "eq", "ne": "ne", "eq_null_safe": "eq_null_safe", "lt": "gt", "gt": "lt",
-            "le": "ge", "ge": "le"}  # fmt: skip
 _NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt",
             "is_null": "is_not_null", "is_not_null": "is_null"}  # fmt: skip
 #: Comparison operator -> Python function, for two values that are not NULL.
@@ -47,7 +45,7 @@ def canonical(condition: Expr) -> Expr:
         if len(ordered) == 1:
             return canonical(Call("eq", (condition.args[0], ordered[0]), BOOLEAN))
         return Call("in", (condition.args[0], *ordered), BOOLEAN)
-    if condition.op in _FLIPPED:
+    if condition.op in MIRRORED:
         return _comparison(condition)
     return condition
 
@@ -88,7 +86,7 @@ def _comparison(condition: Call) -> Expr:
         if not isinstance(left.value, float):
             return Literal(HOLDS[condition.op](left.value, right.value), BOOLEAN)
     if _rank(right) < _rank(left):
-        return Call(_FLIPPED[condition.op], (right, left), BOOLEAN)
+        return Call(MIRRORED[condition.op], (right, left), BOOLEAN)
     return condition
 
 

@@ -20,7 +20,7 @@ from anabranch_planner.sql.arguments import CONSUMED, refuse_others
 from anabranch_planner.sql.kinds import Types
 from anabranch_planner.sql.meanings import MEANINGS, UNKNOWN, Division, Meanings
 from anabranch_planner.sql.translated_aggregates import READ, AggregateRules
-from anabranch_planner.sql.unresolved import Node, at, unsupported
+from anabranch_planner.sql.unresolved import Node, at, conjunction, unsupported
 
 _UNARY = frozenset({"this"})
 _BINARY = frozenset({"this", "expression"})
@@ -474,7 +474,7 @@ class _Translator:
             exp.EQ(this=a.copy(), expression=b.copy())
             for a, b in zip(left.expressions, right.expressions, strict=True)
         ]
-        return reduce(lambda a, b: exp.And(this=a, expression=b), pairs)
+        return conjunction(pairs)
 
     def _distinct_from(self, node: Node) -> Node:
         same = exp.NullSafeEQ(this=node.this.copy(), expression=node.expression.copy())

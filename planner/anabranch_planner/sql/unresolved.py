@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TypeAlias
 
 from sqlglot import exp
@@ -262,3 +262,8 @@ def position_of(node: Node) -> tuple[int, int] | None:
         if "line" in meta and "start" in meta
     ]
     return min(found, default=None)
+
+
+def conjunction(nodes: Iterable[Node]) -> Node:
+    """AND of one or more nodes, which become its own: they are not copied."""
+    return reduce(lambda a, b: exp.And(this=a, expression=b), nodes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import TypeAlias
 
 from sqlglot import exp
@@ -23,6 +22,7 @@ from anabranch_planner.sql.unresolved import (
     OuterSide,
     Unresolved,
     at,
+    conjunction,
     unsupported,
 )
 from anabranch_planner.subqueries.grouped import GroupedEntry
@@ -311,7 +311,7 @@ def as_where(conjuncts: Iterable[Node]) -> Node:
 def all_of(conjuncts: Iterable[Node]) -> Node:
     """The conjunction of copies of ``conjuncts``."""
     inside = (exp.Paren(this=n.copy()) if isinstance(n, exp.Or) else n.copy() for n in conjuncts)
-    return reduce(lambda a, b: exp.And(this=a, expression=b), inside)
+    return conjunction(inside)
 
 
 def known(node: Node) -> Node:

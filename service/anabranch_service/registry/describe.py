@@ -105,8 +105,7 @@ def _parts(query: JoinQuery) -> tuple[JoinQuery, ...]:
     """The inner joins of a query that read all of its aliases."""
     if query.united:
         return query.planned
-    apart = query.outer is not None and query.outer.nearest is not None
-    return (query.left, query) if apart and query.left is not None else (query,)
+    return (query.left, query) if query.is_asof and query.left is not None else (query,)
 
 
 def _listed(query: JoinQuery) -> tuple[str, ...]:
@@ -347,7 +346,7 @@ def _changing(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
     if changing:
         why.append(f"rows of {', '.join(changing)} may be deleted")
     if kept:
-        which = "first" if query.outer is None or query.outer.nearest is None else "nearest"
+        which = "nearest" if query.is_asof else "first"
         why.append(f"a row's {which} partner may come in any later batch")
     output = f"results are inserts and deletes ({CHANGE})"
     if query.view is not None:

@@ -463,15 +463,11 @@ def _no_past(query: JoinQuery, streams: Mapping[str, Stream]) -> str | None:
     if query.outer is not None and not query.outer.kept:
         return "the query decides which rows have no partner, and does so as they arrive"
     read = [streams[r.stream] for r in query.relations]
-    apart = query.outer is not None or query.united
-    # The left and right rows of an ASOF join are joins of their own.
-    for part in query.planned if query.outer is not None and len(query.members) == 1 else (query,):
-        own = streams[part.relations[0].stream]
-        if len(part.members) > 1:
-            continue
+    parts = query.planned if query.is_asof else (query,)
+    for own in (streams[p.relations[0].stream] for p in parts if len(p.members) == 1):
         if not own.is_retained:
             return f"rows of stream {str(own.name)!r} are not stored: nothing joins it"
-        if not (own.has_changes or apart):
+        if not (own.has_changes or query.is_asof or query.united):
             return f"the query only reads stream {str(own.name)!r}, and joins nothing"
     if any(stream.is_table for stream in read):
         return "the query reads a table, and rows of tables are looked up as of each batch"
