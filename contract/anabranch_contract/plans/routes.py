@@ -16,9 +16,17 @@ from anabranch_contract.plans.ruleset import (
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import Label, RelationId, Stream, StreamName
 
+#: Greatest rank of a stream.
+LAST_RANK = 2
+
 
 class Routes:
-    """The rules of one ruleset, indexed by edge, store and query."""
+    """The rules of one ruleset, indexed by edge, store and query.
+
+    Attributes:
+        ranks: stream -> the place of its tuples in each batch: 0 for tables, 1 for streams that
+            queries look up, 2 for others.
+    """
 
     def __init__(self, ruleset: Ruleset) -> None:
         self.relations = {r.id: r for r in ruleset.relations}
@@ -30,8 +38,11 @@ class Routes:
         }
         for relation in self.relations:
             self.relation_of.setdefault(Label(relation), relation)
-        looked_up = {label for q in ruleset.queries for label in q.looked_up}
-        self._looked_up = frozenset(map(self.stream, looked_up))
+        looked_up = {self.stream(label) for q in ruleset.queries for label in q.looked_up}
+        self.ranks: dict[str, int] = {
+            s.name: 0 if s.is_table else 1 if s.name in looked_up else LAST_RANK
+            for s in ruleset.streams
+        }
         self._derived = {(s, a): e for s, a, e in ruleset.derived}
         self.rules: dict[str, ProbeRule] = {r.out: r for r in ruleset.probe_rules}
         self.probes: dict[str, list[ProbeRule]] = defaultdict(list)
@@ -65,13 +76,9 @@ class Routes:
         return self.relations[self.relation_of[label]].stream
 
     def order(self, label: Label) -> tuple[int, StreamName]:
-        """The place of the stream behind ``label`` in a batch with rations: tables first, then
-        streams that queries look up, then the others; among equals by name.
-        """
+        """The place of the stream behind ``label`` in a batch with rations: by rank, then name."""
         stream = self.stream(label)
-        if self.streams[stream].is_table:
-            return 0, stream
-        return (1 if stream in self._looked_up else 2), stream
+        return self.ranks[stream], stream
 
     def has_event_time(self, label: Label) -> bool:
         """Whether tuples of ``label`` have an event time or table order (``Stream.is_ordered``)."""

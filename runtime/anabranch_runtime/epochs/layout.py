@@ -136,6 +136,7 @@ class Layout:
         self.levels = found.levels
         self._conjuncts = found.conjuncts
         self.derived, self.stream, self.order = found.derived, found.stream, found.order
+        self.ranks = found.ranks
         self.has_event_time = found.has_event_time
 
     def is_base(self, target: str) -> bool:

@@ -49,8 +49,7 @@ ALIGNMENT = 64
 #: Fewer rows than this are copied into one buffer, which is faster than writing by column.
 _FEW = 1 << 14
 #: Low bits of an arrival number (sigma): position within the batch. The highest two of them are a
-#: rank of streams: tables, streams with the latest per key, others; tasks share the other bits
-#: equally. The high bits last for
+#: rank of streams (``Routes.ranks``); tasks share the other bits equally. The high bits last for
 #: 2,147,483,648 batches: three years of 20 a second.
 OFFSET_BITS = 32
 

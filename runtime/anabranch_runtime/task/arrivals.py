@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from anabranch_contract.plans.routes import LAST_RANK
 from anabranch_contract.queries.changes import TUPLE_WEIGHT
 from anabranch_contract.queries.joins import Relation, RelationId, Stream
 from anabranch_runtime.columns.arrays import fixed
@@ -40,9 +41,7 @@ from anabranch_runtime.task.weights import weights_of
 if TYPE_CHECKING:  # its readers need more memory than a task has
     from anabranch_runtime.sources.blocks import Block
 
-#: Rank of streams without a rank of their own.
-_LAST = 2
-#: Arrival numbers of a batch per rank.
+#: Arrival numbers of a batch per rank of streams (``Routes.ranks``).
 _OF_A_RANK = 1 << (OFFSET_BITS - 2)
 
 
@@ -95,11 +94,6 @@ def take_in(
         by_stream[relation.stream].append(relation)
     pieces: dict[RelationId, list[pa.RecordBatch]] = defaultdict(list)
     broken: set[RelationId] = set()
-    # Within a batch, rows of tables come first, then tuples that queries may look up.
-    ranks: dict[str, int] = {
-        s.name: 0 if s.is_table else 1 for s in layout.ruleset.streams if s.latest
-    }
-    ranks |= {s.name: 0 for s in layout.ruleset.streams if s.is_table}
     sigma = (batch << OFFSET_BITS) + task * (_OF_A_RANK // tasks)
     for block in blocks:
         if block.stream in redefined:
@@ -111,7 +105,7 @@ def take_in(
             block = _without_ahead(layout, batch, watermarks, newest, block, arrivals)
         if collector is not None:
             arrivals.count(block.stream, collector.block(block, sigma, layout))
-        first = sigma + ranks.get(block.stream, _LAST) * _OF_A_RANK
+        first = sigma + layout.ranks.get(block.stream, LAST_RANK) * _OF_A_RANK
         rows = _admit(layout, batch, first, watermarks, block, arrivals)
         sigma += block.rows.num_rows
         if rows is None:
@@ -127,7 +121,7 @@ def take_in(
                 continue
             if kept.num_rows:
                 pieces[relation.id].append(kept)
-    arrivals.next_sigma = sigma + _LAST * _OF_A_RANK
+    arrivals.next_sigma = sigma + LAST_RANK * _OF_A_RANK
     check_count(sum(m.input for m in arrivals.meters.values()), tasks)
     for relation_id, batches in pieces.items():
         if relation_id in broken:
