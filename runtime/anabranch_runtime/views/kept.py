@@ -205,8 +205,7 @@ class KeptView:
             found._decided = DecidedRows.load(found._decided.outer, found._pair_columns, own)
         if found._look_ups is not None:
             own = rest[tables : tables + outer]
-            join = found._look_ups.outer
-            found._look_ups = _kept(join).load(join, own)
+            found._look_ups = found._look_ups.load(found._look_ups.outer, own)
         found._missing = Activation.loads(missing) if missing else None
         return found
 
@@ -253,7 +252,7 @@ class KeptView:
 
 def _kept(outer: OuterJoin) -> type[LookUps | AsOfJoin]:
     """Return the class of a kept outer join."""
-    return LookUps if outer.look_ups[0].nearest is None else AsOfJoin
+    return LookUps if outer.nearest is None else AsOfJoin
 
 
 def _nothing_of(query: QuerySpec) -> pa.Table:

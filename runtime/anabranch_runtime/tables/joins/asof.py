@@ -70,7 +70,7 @@ class AsOfJoin:
 
     def __init__(self, outer: OuterJoin) -> None:
         self.outer, self._kind = outer, outer.look_ups[0].kind
-        rule = outer.look_ups[0].nearest
+        rule = outer.nearest
         assert rule is not None
         self._rule: Nearest = rule
         self._backward = rule.side in (NearestSide.GE, NearestSide.GT)

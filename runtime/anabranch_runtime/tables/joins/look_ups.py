@@ -41,7 +41,7 @@ def columns_of(outer: OuterJoin) -> list[Columns]:
     """Return the columns of left rows, then of each look-up's pairs (left row, partner); of a full
     join, then of right rows. Of an ASOF join: of left rows and of right rows.
     """
-    if outer.look_ups[0].nearest is not None:
+    if outer.nearest is not None:
         return [outer.left, outer.look_ups[0].columns]
     columns = [outer.left]
     for look_up in outer.look_ups:
