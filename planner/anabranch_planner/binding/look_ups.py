@@ -285,7 +285,6 @@ def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
     scope, steps, number = left, list[_Step](), dict[str, int]()
     for side, right in zip(query.outer, rights, strict=True):
         with at(side.source.node):
-            _check_full(query, side)
             if steps and side.source.alias is None and not isinstance(side.source.of, str):
                 raise unsupported("a subquery without alias here", "give it an alias with AS")
             own = frozenset(right.streams)
@@ -309,20 +308,6 @@ def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
         if side.kind in SHOWN:
             scope = both
     return Chain(query, left, tuple(steps), scope, not all(map(is_look_up, rights)))
-
-
-def _check_full(query: Unresolved, side: OuterSide) -> None:
-    if side.kind is not JoinKind.FULL:
-        return
-    if len(query.outer) > 1:
-        raise unsupported(
-            "a FULL JOIN beside another outer join",
-            "register two queries: a LEFT JOIN, and a LEFT ANTI JOIN with the sides exchanged",
-        )
-    if side.source.using:
-        raise unsupported("USING in a FULL JOIN", "write ON, and coalesce(a.k, b.k) for the column")
-    if side.source.alias is None:
-        raise unsupported("a FULL JOIN with a join", "write it as a subquery with an alias")
 
 
 def _parent(parents: Sequence[int], read: set[int]) -> int:

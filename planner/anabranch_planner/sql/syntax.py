@@ -62,6 +62,7 @@ _PREFIX = "SELECT "
 _LAST = "write it in the FROM of the whole statement, a RIGHT JOIN before all other outer joins"
 #: Kinds of joins that are read as inner joins where they stand first, refused joins among them.
 _INNER = (JoinKind.INNER, None)
+_HIDING = frozenset({JoinKind.SEMI, JoinKind.ANTI})
 #: Key of a node's metadata for its name in messages.
 _CALLED = "called"
 #: Clauses allowed only in a whole statement, with their names in messages about subqueries.
@@ -359,19 +360,14 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
     from_ = select.args.get("from_")
     if from_ is None:
         raise QueryError("malformed-sql", "the query has no FROM clause", remedy=SHAPE)
-    first, items = from_.this, _items(select)
-    joins, sides = list(select.args.get("joins") or ()), list[OuterSide]()
-    right = next((n for n, join in enumerate(joins) if is_right(join)), None) if whole else None
-    if right is not None and _reads_all(first, joins[right + 1 :]):
-        mirrored, last = joins[right], joins[right + 1 :]
-        sides.append(_mirrored(mirrored, first, joins[:right], ctes))
-        items = _in_order(items, sides[0].source, _source(mirrored.this, ctes))
-        first, joins = mirrored.this, []
-        sides += (_outer_side(join, join.this, ctes) for join in last)
-    elif whole:
-        joins, last = _without_outer(joins, first)
-        sides += (_outer_side(join, join.this, ctes) for join in last)
-    sources, conditions = _joined(first, joins, ctes)
+    joins = list(select.args.get("joins") or ())
+    items, sides = _items(select), list[OuterSide]()
+    if whole:
+        sources, conditions, sides = _from(from_.this, joins, ctes)
+    else:
+        sources, conditions = _joined(from_.this, joins, ctes)
+    if sides and any(map(is_right, joins)):
+        items = _in_order(items, sides, sources[0])
     where = select.args.get("where")
     if where is not None:
         conditions.append(Condition(where.this, len(sources)))
@@ -443,19 +439,42 @@ def _items(select: exp.Select) -> list[SelectItem]:
     return items
 
 
-def _in_order(items: list[SelectItem], first: FromEntry, second: FromEntry) -> list[SelectItem]:
-    """Select list ``items`` with ``*`` replaced by ``first.*`` and ``second.*``, in this order."""
+def _in_order(items: list[SelectItem], outer: list[OuterSide], left: FromEntry) -> list[SelectItem]:
+    """Select list ``items`` with ``*`` replaced by the tables in the order of the statement, whose
+    RIGHT JOIN is read as the LEFT JOIN of ``left`` with the first of ``outer``.
+    """
     found = []
     for item in items:
         if item.node is not None or item.qualifier is not None:
             found.append(item)
             continue
-        names = [s.alias or (s.of if isinstance(s.of, str) else "") for s in (first, second)]
-        if first.using or not all(names):
-            with at(first.node):
+        shown = (side.source for side in outer[1:] if side.kind not in _HIDING)
+        entries = (outer[0].source, left, *shown)
+        names = [s.alias or (s.of if isinstance(s.of, str) else "") for s in entries]
+        if any(entry.using or entry.natural for entry in entries) or not all(names):
+            with at(left.node):
                 raise unsupported("* over a RIGHT JOIN", "name the columns, or write a LEFT JOIN")
         found += (replace(item, qualifier=name) for name in names)
     return found
+
+
+def _from(
+    first: Node, joins: list[exp.Join], ctes: Mapping[str, Unresolved]
+) -> tuple[list[FromEntry], list[Condition], list[OuterSide]]:
+    """The inner joins of a FROM list with their conditions, and its outer joins from left to right.
+    A RIGHT JOIN is the LEFT JOIN of its right table with all joins before it.
+    """
+    last = next((n for n in reversed(range(len(joins))) if is_right(joins[n])), None)
+    if last is not None and _reads_all(first, joins[last + 1 :]):
+        sides = [_mirrored(joins[last], first, joins[:last], ctes)]
+        sources, conditions = _joined(joins[last].this, [], ctes)
+        outer = joins[last + 1 :]
+    else:
+        sides = []
+        inner, outer = _without_outer(joins, first)
+        sources, conditions = _joined(first, inner, ctes)
+    sides += (_outer_side(join, join.this, ctes) for join in outer)
+    return sources, conditions, sides
 
 
 def _without_outer(joins: list[exp.Join], first: Node) -> tuple[list[exp.Join], list[exp.Join]]:
@@ -480,12 +499,9 @@ def _mirrored(
     if join.args.get("using"):
         with at(join):
             raise unsupported("USING in a RIGHT JOIN with a join", "write ON")
-    sources, conditions = _joined(first, before, ctes)
-    return OuterSide(
-        JoinKind.LEFT,
-        FromEntry(Unresolved(tuple(sources), tuple(conditions), ()), None, node=first),
-        join.args.get("on"),
-    )
+    sources, conditions, outer = _from(first, before, ctes)
+    inside = Unresolved(tuple(sources), tuple(conditions), (), outer=tuple(outer))
+    return OuterSide(JoinKind.LEFT, FromEntry(inside, None, node=first), join.args.get("on"))
 
 
 def _outer_side(join: exp.Join, other: Node, ctes: Mapping[str, Unresolved]) -> OuterSide:
@@ -493,7 +509,9 @@ def _outer_side(join: exp.Join, other: Node, ctes: Mapping[str, Unresolved]) -> 
     with at(join):
         using = tuple(_identifier(node) for node in join.args.get("using") or ())
         asof = as_of(join)
-        source = replace(_source(other, ctes, versioned=asof is not None), using=using)
+        natural = str(join.args.get("method") or "").upper() == "NATURAL"
+        source = _source(other, ctes, versioned=asof is not None)
+        source = replace(source, using=using, natural=natural)
         return OuterSide(kind_of(join) or JoinKind.LEFT, source, join.args.get("on"), asof)
 
 
@@ -624,7 +642,11 @@ def _source(node: Node, ctes: Mapping[str, Unresolved], *, versioned: bool = Fal
         columns = _names(alias)
         if isinstance(node, exp.Subquery):
             refuse_others(node, {"this", "alias", "joins"})
-            return FromEntry(_inside(node.this, ctes), name, columns=columns, node=node)
+            inner = _inside(node.this, ctes)
+            if name is not None and inner.outer and not inner.items:
+                joined = (f"a {inner.outer[0].called}", node)
+                inner = replace(inner, items=(SelectItem(None),), nested=joined)
+            return FromEntry(inner, name, columns=columns, node=node)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             raise unsupported(f"{describe(node)} in FROM", "name a registered stream")
         if node.args.get("db") or node.args.get("catalog"):
@@ -640,8 +662,10 @@ def _inside(node: Node, ctes: Mapping[str, Unresolved]) -> Unresolved:
     if isinstance(node, exp.Subquery) and not (node.args.get("alias") or node.args.get("joins")):
         refuse_others(node, {"this"})
         return _inside(node.this, ctes)
-    sources, conditions = _joined(node, (), ctes)
-    return _limited(Unresolved(tuple(sources), tuple(conditions), ()))
+    first = node.copy()
+    first.set("joins", None)
+    sources, conditions, outer = _from(first, list(node.args.get("joins") or ()), ctes)
+    return _limited(Unresolved(tuple(sources), tuple(conditions), (), outer=tuple(outer)))
 
 
 def _names(alias: Node | None) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from anabranch_planner.sql.unresolved import (
 from anabranch_planner.subqueries.above_groups import above_groups, are_totals, with_groups_below
 from anabranch_planner.subqueries.existence import as_join, as_value
 from anabranch_planner.subqueries.grouped import is_strict_in, parents
+from anabranch_planner.subqueries.join_parts import with_join_parts
 from anabranch_planner.subqueries.joins import Joins, as_where, subqueries_in
 from anabranch_planner.subqueries.names import FromTables, replaced
 from anabranch_planner.subqueries.scalars import scalar
@@ -45,7 +46,7 @@ def decorrelated(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved
     Raises:
         QueryError: ``unsupported-sql``, naming the subquery; ``unknown-stream``.
     """
-    return _Decorrelation(streams).rewritten(query, ())
+    return with_join_parts(_Decorrelation(streams).rewritten(query, ()), streams)
 
 
 @dataclass(slots=True)

@@ -101,11 +101,9 @@ def test_the_partner_may_be_a_query_over_one_stream() -> None:
     ("sql", "code"),
     [
         (f"SELECT a.v FROM a LEFT JOIN c ON {SOON}", "no-equi-join"),
-        ("SELECT a.v FROM a FULL JOIN c USING (k)", "unsupported-sql"),
         ("SELECT v FROM a WHERE (k, v) IN (SELECT k FROM b)", "unsupported-sql"),
         ("SELECT v FROM a WHERE k IN (SELECT * FROM b)", "unsupported-sql"),
         ("SELECT a.v FROM a FULL JOIN c ON c.k = a.k LEFT JOIN b ON b.k = a.k", "unsupported-sql"),
-        ("SELECT a.v FROM a FULL JOIN (b JOIN c ON b.k = c.k) ON c.k = a.k", "unsupported-sql"),
         (f"SELECT a.k FROM a LEFT JOIN c ON c.k = a.k AND {SOON} GROUP BY a.k "
          "HAVING count(*) > (SELECT count(*) FROM a)", "unsupported-sql"),
         (f"SELECT a.v, c.v FROM a LEFT JOIN c ON c.k = a.k AND {SOON}", "duplicate-name"),

@@ -45,7 +45,6 @@ def refusal(sql: str, window: int | dict[str, int] | None = None) -> QueryError:
         ("WITH c AS (SELECT DISTINCT k FROM R) SELECT k FROM c", "DISTINCT"),
         ("SELECT R.k FROM R, LATERAL (SELECT k FROM S) b", "in FROM"),
         ("SELECT (SELECT max(k) FROM S) AS top FROM R", "an aggregate in a subquery"),
-        ("SELECT R.k FROM R FULL JOIN S USING (k)", "USING in a FULL JOIN"),
         ("SELECT R.k FROM R NATURAL LEFT JOIN S", "a NATURAL LEFT JOIN"),
         ("SELECT collect_list(k) AS n FROM R", "collect_list()"),
         ("SELECT mode(k) AS n FROM R", "mode()"),

@@ -20,22 +20,11 @@ _KINDS = {
 
 def text_of(query: Unresolved) -> str:
     """``query`` in DuckDB's dialect, with its subqueries in FROM."""
-    joined = [condition for condition in query.conditions if not _is_where(condition)]
-    parts = [_entry(query.sources[0])]
-    for place, source in enumerate(query.sources[1:], 2):
-        own = [c.node for c in joined if c.scope == place]
-        if source.using:
-            parts.append(f"JOIN {_entry(source)} USING ({', '.join(source.using)})")
-        else:
-            parts.append(f"JOIN {_entry(source)} ON {_all(own)}")
-    for side in query.outer:
-        on = _all([side.on]) if side.on is not None else "TRUE"
-        parts.append(f"{_KINDS[side.kind]} {_entry(side.source)} ON {on}")
     where = [c.node for c in query.conditions if _is_where(c)]
     clauses = query.post_join
     distinct = "DISTINCT " if clauses is not None and clauses.distinct else ""
     listed = ", ".join(map(_item, query.items)) or "*"
-    found = f"SELECT {distinct}{listed} FROM {' '.join(parts)}"
+    found = f"SELECT {distinct}{listed} FROM {_from(query)}"
     if where:
         found += f" WHERE {_all(where)}"
     if clauses is None:
@@ -55,12 +44,33 @@ def text_of(query: Unresolved) -> str:
     return found
 
 
+def _from(query: Unresolved) -> str:
+    joined = [condition for condition in query.conditions if not _is_where(condition)]
+    parts = [_entry(query.sources[0])]
+    for place, source in enumerate(query.sources[1:], 2):
+        own = [c.node for c in joined if c.scope == place]
+        parts.append(f"JOIN {_entry(source)} {_on(source, own)}")
+    for side in query.outer:
+        own = [side.on] if side.on is not None else []
+        parts.append(f"{_KINDS[side.kind]} {_entry(side.source)} {_on(side.source, own)}")
+    return " ".join(parts)
+
+
+def _on(source: FromEntry, conditions: list[Node]) -> str:
+    return f"USING ({', '.join(source.using)})" if source.using else f"ON {_all(conditions)}"
+
+
 def _is_where(condition: Condition) -> bool:
     return isinstance(condition.node.parent, exp.Where)
 
 
 def _entry(entry: FromEntry) -> str:
-    inside = entry.of if isinstance(entry.of, str) else f"({text_of(entry.of)})"
+    if isinstance(entry.of, str):
+        inside = entry.of
+    elif entry.alias is None and not entry.of.items:
+        return f"({_from(entry.of)})"
+    else:
+        inside = f"({text_of(entry.of)})"
     columns = f"({', '.join(entry.columns)})" if entry.columns else ""
     return f'{inside} AS "{entry.alias}"{columns}' if entry.alias else inside
 

@@ -152,3 +152,6 @@ BRANCHES_MANY = tuple(range(100, 400))
 #: Statements with subqueries in expressions, by default and in ``make test-full``.
 SUBQUERIES_FEW = (0, 1)
 SUBQUERIES_MANY = tuple(range(100, 200))
+#: Chains of outer joins in whole runs, by default and in ``make test-full``.
+CHAINS_FEW = (1, 2)
+CHAINS_MANY = tuple(range(100, 200))

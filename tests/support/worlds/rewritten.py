@@ -26,7 +26,7 @@ from tests.support.worlds.view_runs import comparable
 STREAMS = {
     name: Stream(
         StreamName(name),
-        (*((c, spark_type(kind)) for c, kind in columns.items()), ("op", parse_type("string"))),
+        tuple((c, spark_type(kind)) for c, kind in columns.items()),
         kind=StreamKind.CHANGES,
         changes=ChangeFormat("op"),
     )
@@ -34,7 +34,7 @@ STREAMS = {
 }
 STREAMS["d"] = Stream(
     StreamName("d"),
-    (*((name, parse_type("bigint")) for name in ("k", "e")), ("op", parse_type("string"))),
+    tuple((name, parse_type("bigint")) for name in ("k", "e")),
     retain=None,
     kind=StreamKind.UPSERT,
     changes=ChangeFormat("op", key=("k",)),

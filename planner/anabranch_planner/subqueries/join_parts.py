@@ -1,0 +1,437 @@
+"""Outer joins that one maintained table can't keep, as subqueries in FROM.
+
+A table keeps a chain of look-ups from left rows, or one FULL JOIN. So ``a LEFT JOIN b ON … FULL
+JOIN c ON …`` becomes ``(SELECT … FROM a LEFT JOIN b ON …) j FULL JOIN c ON …``. The joins before a
+RIGHT JOIN become its right side, and a join that compares with two independent right sides gets
+both in one subquery.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain
+from typing import Any, TypeVar
+
+from sqlglot import exp
+
+from anabranch_contract.queries.joins import Stream
+from anabranch_contract.queries.outer_joins import JoinKind
+from anabranch_planner.binding.look_ups import SHOWN
+from anabranch_planner.binding.naming import spark_name
+from anabranch_planner.binding.typecheck import operands
+from anabranch_planner.sql.syntax import called, describe
+from anabranch_planner.sql.unresolved import (
+    Condition,
+    FromEntry,
+    Node,
+    OuterSide,
+    PostJoin,
+    RowRanking,
+    SelectItem,
+    Unresolved,
+    at,
+    unsupported,
+)
+from anabranch_planner.subqueries.joins import all_of, as_where
+from anabranch_planner.subqueries.names import FromTables, column_of, columns_in, replaced
+
+Clauses = TypeVar("Clauses", PostJoin, RowRanking)
+
+
+def with_join_parts(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
+    """``query`` with outer joins that tables can keep.
+
+    Raises:
+        QueryError: ``unsupported-sql``: NATURAL, or ``*`` over columns of USING, in such a chain.
+    """
+    return _Parts(streams).everywhere(query)
+
+
+@dataclass(slots=True)
+class _Parts:
+    streams: Mapping[str, Stream]
+    _known: dict[int, tuple[Unresolved, Unresolved]] = field(default_factory=dict)
+
+    def everywhere(self, query: Unresolved) -> Unresolved:
+        made = _without_using(query, self.streams)
+        while (entry := _unnamed(made)) is not None:
+            made = _with_named(made, entry, self.streams)
+        while (number := _cut(made, self.streams)) is not None:
+            made = _with_part(made, number, self.streams)
+        # Last, as names of tables in parentheses are visible outside them.
+        sources = tuple(map(self._entry, made.sources))
+        outer = tuple(replace(side, source=self._entry(side.source)) for side in made.outer)
+        branches = tuple(map(self._entry, made.branches))
+        found = replace(made, sources=sources, outer=outer, branches=branches)
+        return made if all(map(operator.is_, found.entries, made.entries)) else found
+
+    def _entry(self, entry: FromEntry) -> FromEntry:
+        inner = entry.of
+        if isinstance(inner, str):
+            return entry
+        if id(inner) not in self._known:
+            # The subquery is kept, so that no other one can have its id.
+            self._known[id(inner)] = inner, self.everywhere(inner)
+        made = self._known[id(inner)][1]
+        return entry if made is inner else replace(entry, of=made)
+
+
+# --- USING of FULL JOINs -------------------------------------------------------------------------
+
+
+def _without_using(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
+    """``query`` with ON and coalesce in place of the USING of FULL JOINs, and of later joins by
+    their columns.
+    """
+    first = next((s for s in query.outer if s.kind is JoinKind.FULL and s.source.using), None)
+    if first is None:
+        return query
+    number = query.outer.index(first)
+    with at(first.source.node):
+        if any(item.node is None for item in query.items):
+            raise unsupported("* over a FULL JOIN with USING", "name the columns")
+        if any(one.source.natural for one in query.outer[number:]):
+            raise unsupported("NATURAL JOIN after a FULL JOIN with USING", "write USING")
+    merged: dict[str, Node] = {}
+    made = list(query.outer)
+
+    def meant(part: Node) -> Node:
+        """The value of a merged column."""
+        if not isinstance(part, exp.Column) or part.table:
+            return part
+        found = merged.get(part.name.lower())
+        return part if found is None else called(found.copy(), part.name)
+
+    for place in range(number, len(made)):
+        side, on = made[place], []
+        if side.on is not None:
+            on.append(replaced(side.on, meant))
+        full = side.kind is JoinKind.FULL
+        names = [name.lower() for name in side.source.using]
+        if full or merged.keys() & set(names):
+            before = FromTables.of(replace(query, outer=query.outer[:place]), streams)
+            plain = replace(side.source, using=())
+            right = FromTables.of(Unresolved((plain,), (), ()), streams)
+            for name in names:
+                with at(side.source.node):
+                    left = merged[name] if name in merged else _first(before, name)
+                    other = _first(right, name)
+                on.append(exp.EQ(this=left.copy(), expression=other))
+                if full:
+                    others = [*_arguments(left), other]
+                    merged[name] = exp.Coalesce(
+                        this=others[0].copy(), expressions=[one.copy() for one in others[1:]]
+                    )
+            side = replace(side, source=plain)
+        made[place] = replace(side, on=all_of(on) if on else None)
+    return _with_expressions(replace(query, outer=tuple(made)), meant)
+
+
+def _first(tables: FromTables, name: str) -> exp.Column:
+    """The column ``name`` of the only table that has it, or of the first that USING has merged."""
+    found = [alias for alias, names in tables.columns.items() if name in names]
+    if not found or not found[0] or (len(found) > 1 and name not in tables.merged):
+        raise unsupported(f"USING ({name}) in this FULL JOIN", "write ON a.k = b.k")
+    return column_of(found[0], name)
+
+
+def _arguments(node: Node) -> list[Node]:
+    """The arguments of a coalesce; else ``node`` alone."""
+    return [node.this, *node.expressions] if isinstance(node, exp.Coalesce) else [node]
+
+
+# --- subqueries of joins -------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Inside:
+    """Joins that become a subquery in FROM, and the columns of them that the rest reads.
+
+    Attributes:
+        tables: the tables of the joins. ``alias``: the subquery's.
+        names: (alias, column) of a table -> the column of the subquery.
+    """
+
+    tables: FromTables
+    alias: str
+    names: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, inner: Unresolved, query: Unresolved, streams: Mapping[str, Stream]) -> _Inside:
+        """The joins ``inner`` of ``query``.
+
+        Raises:
+            QueryError: ``unsupported-sql``: a table without a name, NATURAL.
+        """
+        tables = FromTables.of(inner, streams)
+        if tables.natural or any(entry.natural for entry in query.entries):
+            raise unsupported("NATURAL JOIN in a chain with such a join", "write USING or ON")
+        if "" in tables.columns:
+            raise unsupported("a subquery without alias here", "give it an alias with AS")
+        taken = {alias.lower() for alias in FromTables.of(_shown(query), streams).columns}
+        numbers = range(len(taken) + 1)
+        return cls(tables, next(n for i in numbers if (n := f"joined{i or ''}") not in taken))
+
+    def has(self, column: exp.Column, tables: FromTables) -> bool:
+        """Whether ``column`` is of the joins; ``tables``: all that it may be of."""
+        return self._key(column, tables) is not None
+
+    def over(self, node: Node, tables: FromTables) -> Node:
+        """A copy of ``node`` with columns of the subquery in place of columns of the joins."""
+
+        def found(part: Node) -> Node:
+            if not isinstance(part, exp.Column) or isinstance(part.this, exp.Star):
+                return part
+            key = self._key(part, tables)
+            if key is None:
+                return part
+            return called(column_of(self.alias, self._name(*key), part), describe(part))
+
+        return replaced(node, found)
+
+    def select(self) -> tuple[SelectItem, ...]:
+        """The SELECT list of the subquery."""
+        found = (SelectItem(column_of(*key), name) for key, name in self.names.items())
+        return tuple(found)
+
+    def starred(self, item: SelectItem) -> Iterator[SelectItem]:
+        """The columns of the joins that ``item``, a star, shows; a star of other tables itself."""
+        wanted = (item.qualifier or "").lower()
+        if wanted and not any(alias.lower() == wanted for alias in self.tables.columns):
+            yield item
+            return
+        if not wanted and self.tables.merged:
+            raise unsupported("* over USING in a chain with such a join", "name the columns")
+        for alias, names in self.tables.columns.items():
+            if not wanted or wanted == alias.lower():
+                yield from (SelectItem(column_of(alias, name), name) for name in names)
+
+    def _key(self, column: exp.Column, tables: FromTables) -> tuple[str, str] | None:
+        made = tables.qualified(column)
+        assert isinstance(made, exp.Column)
+        for alias, names in self.tables.columns.items():
+            if made.table.lower() == alias.lower() and made.name.lower() in names:
+                return alias, made.name.lower()
+        return None
+
+    def _name(self, alias: str, column: str) -> str:
+        if (alias, column) not in self.names:
+            alone = sum(column in names for names in self.tables.columns.values()) == 1
+            wanted = column if alone else f"{alias}_{column}".lower()
+            while wanted in self.names.values():
+                wanted += "_"
+            self.names[alias, column] = wanted
+        return self.names[alias, column]
+
+
+def _cut(query: Unresolved, streams: Mapping[str, Stream]) -> int | None:
+    """The number of outer joins that are to be a part; None: the chain is one table."""
+    if len(query.outer) < 2:
+        return None
+    for number, side in enumerate(query.outer):
+        if side.kind is JoinKind.FULL:
+            return number or 1
+        if number and not _depends_on_one(query, number, streams):
+            return number
+    return None
+
+
+def _depends_on_one(query: Unresolved, number: int, streams: Mapping[str, Stream]) -> bool:
+    """Whether a join compares with left rows only; or with right sides that depend on each other,
+    by an equality with the last of them.
+    """
+    side = query.outer[number]
+    if side.on is None or side.asof is not None or side.source.natural:
+        return True
+    above: list[frozenset[int]] = []
+    for place in range(number):
+        own = _sides_read(query, place, streams)
+        above.append(own.union(*(above[one] for one in own)))
+    read = _sides_read(query, number, streams)
+    last = [one for one in read if read <= {one, *above[one]}]
+    return not read or any(_compares(query, number, query.outer[one], streams) for one in last)
+
+
+def _compares(
+    query: Unresolved, number: int, other: OuterSide, streams: Mapping[str, Stream]
+) -> bool:
+    """Whether join ``number`` compares by an equality with columns of ``other`` alone."""
+    side, tables = query.outer[number], _tables_at(query, number, streams)
+    if not isinstance(other.source.alias, str) or side.on is None:
+        return True
+    wanted = {(side.source.alias or "").lower()}, {other.source.alias.lower()}
+    for part in operands(side.on, exp.And):
+        if isinstance(part, exp.EQ):
+            both = (columns_in(tables.qualified(one)) for one in (part.this, part.expression))
+            found = [{column.table.lower() for column in columns} for columns in both]
+            if found in (list(wanted), list(reversed(wanted))):
+                return True
+    return bool(side.source.using)
+
+
+def _sides_read(query: Unresolved, number: int, streams: Mapping[str, Stream]) -> frozenset[int]:
+    """The earlier outer joins whose columns the condition of join ``number`` reads."""
+    side = query.outer[number]
+    tables = _tables_at(query, number, streams)
+    places = {(s.source.alias or "").lower(): n for n, s in enumerate(query.outer[:number])}
+    read = () if side.on is None else columns_in(tables.qualified(side.on))
+    found = (places.get(column.table.lower()) for column in read if column.table)
+    return frozenset(place for place in found if place is not None)
+
+
+def _tables_at(query: Unresolved, number: int, streams: Mapping[str, Stream]) -> FromTables:
+    """The tables that the condition of outer join ``number`` may read."""
+    own = replace(query.outer[number], kind=JoinKind.LEFT)
+    return FromTables.of(replace(query, outer=(*query.outer[:number], own)), streams)
+
+
+def _shown(query: Unresolved) -> Unresolved:
+    """``query`` with all its right sides visible."""
+    outer = tuple(replace(side, kind=JoinKind.LEFT) for side in query.outer)
+    return replace(query, outer=outer)
+
+
+def _with_part(query: Unresolved, number: int, streams: Mapping[str, Stream]) -> Unresolved:
+    """``query`` with its first ``number`` outer joins as a part, which the others join."""
+    below, rest = replace(query, outer=query.outer[:number]), query.outer[number:]
+    whole, node = FromTables.of(query, streams), rest[0].source.node
+    with at(node):
+        inside = _Inside.of(below, query, streams)
+    # A FULL JOIN keeps rows of the other side whatever the part has.
+    early = all(side.kind is not JoinKind.FULL for side in rest)
+    inner, above = list[Condition](), list[Node]()
+    for condition in query.conditions:
+        if not isinstance(condition.node.parent, exp.Where):
+            inner.append(condition)
+            continue
+        for part in operands(condition.node, exp.And):
+            if early and all(inside.has(column, whole) for column in columns_in(part)):
+                inner.append(replace(condition, node=as_where([part]), scope=len(query.sources)))
+            else:
+                above.append(part)
+    sides = []
+    for place, side in enumerate(rest, number):
+        tables = _tables_at(query, place, streams)
+        for name in side.source.using:
+            inside.over(exp.column(name), inside.tables)
+        on = None if side.on is None else inside.over(side.on, tables)
+        sides.append(replace(side, on=on))
+    items = list[SelectItem]()
+    for item in query.items:
+        if item.node is not None:
+            items.append(item)
+            continue
+        with at(node):
+            items += inside.starred(item)
+        if item.qualifier is None:
+            shown = (side.source.alias for side in rest if side.kind in SHOWN)
+            items += (replace(item, qualifier=alias) for alias in shown)
+    conditions = tuple(Condition(as_where([one]), 1) for one in above)
+    made = replace(query, items=tuple(items), outer=tuple(sides), conditions=conditions)
+    made = _with_expressions(made, lambda one: inside.over(one, whole))
+    part = Unresolved(
+        sources=query.sources,
+        conditions=tuple(inner),
+        items=inside.select(),
+        outer=below.outer,
+        nested=(f"a {below.outer[0].called}", node),
+    )
+    return replace(made, sources=(FromEntry(part, inside.alias, node=node),))
+
+
+def _unnamed(query: Unresolved) -> FromEntry | None:
+    """An entry of FROM, joins in parentheses, that needs an alias; None: there is none."""
+    for entry in query.sources:
+        joins = _joins_of(entry)
+        if joins is not None and joins.outer:
+            return entry
+    for number, side in enumerate(query.outer):
+        joins = _joins_of(side.source)
+        if joins is not None and (number or joins.outer or side.kind is JoinKind.FULL):
+            return side.source
+    return None
+
+
+def _joins_of(entry: FromEntry) -> Unresolved | None:
+    """The joins in parentheses without alias that ``entry`` is; None: another entry."""
+    joins = None if isinstance(entry.of, str) or entry.alias is not None else entry.of
+    return None if joins is None or joins.items else joins
+
+
+def _with_named(query: Unresolved, entry: FromEntry, streams: Mapping[str, Stream]) -> Unresolved:
+    """``query`` with joins in parentheses, ``entry``, as a subquery with alias."""
+    joins = entry.of
+    assert isinstance(joins, Unresolved)
+    with at(entry.node):
+        inside = _Inside.of(joins, query, streams)
+        if any(item.node is None and item.qualifier is None for item in query.items):
+            raise unsupported("* over a join in parentheses here", "name the columns")
+        for name in chain.from_iterable(one.using for one in query.entries):
+            inside.over(exp.column(name), inside.tables)
+    whole, sides = FromTables.of(query, streams), list(query.outer)
+    for place, side in enumerate(sides):
+        tables = _tables_at(query, place, streams)
+        sides[place] = replace(side, on=None if side.on is None else inside.over(side.on, tables))
+    conditions = []
+    for one in query.conditions:
+        if not isinstance(one.node.parent, exp.Where):
+            before = replace(query, sources=query.sources[: one.scope], outer=())
+            one = replace(one, node=inside.over(one.node, FromTables.of(before, streams)))
+        conditions.append(one)
+    items = (inside.starred(item) if item.node is None else (item,) for item in query.items)
+    shown = replace(query, items=tuple(chain.from_iterable(items)), conditions=tuple(conditions))
+    made = _with_expressions(shown, lambda one: inside.over(one, whole))
+    named = replace(joins, items=inside.select())
+    if joins.outer:
+        named = replace(named, nested=(f"a {joins.outer[0].called}", entry.node))
+    found = replace(entry, of=named, alias=inside.alias)
+    return replace(
+        made,
+        sources=tuple(found if one is entry else one for one in query.sources),
+        outer=tuple(
+            replace(side, source=found) if side.source is entry else side for side in sides
+        ),
+    )
+
+
+def _with_expressions(query: Unresolved, change: Callable[[Node], Node]) -> Unresolved:
+    """``query`` with changed expressions of SELECT, WHERE and post-join clauses."""
+    names = {item.name.lower() for item in query.items if item.name}
+
+    def ordered(node: Node) -> Node:
+        """A key of ORDER BY, where aliases of the SELECT list come first."""
+        inside = node.this if isinstance(node, exp.Ordered) else node
+        alias = isinstance(inside, exp.Column) and not inside.table
+        return node if alias and inside.name.lower() in names else change(node)
+
+    items = tuple(
+        item
+        if item.node is None
+        else replace(item, node=change(item.node), name=item.name or spark_name(item.node))
+        for item in query.items
+    )
+    conditions = tuple(
+        replace(c, node=as_where([change(c.node)])) if isinstance(c.node.parent, exp.Where) else c
+        for c in query.conditions
+    )
+    clauses = query.post_join
+    if clauses is not None:
+        clauses = replace(_mapped(clauses, change), order=tuple(map(ordered, clauses.order)))
+    windows = tuple(map(change, query.windows))
+    return replace(query, items=items, conditions=conditions, post_join=clauses, windows=windows)
+
+
+def _mapped(clauses: Clauses, change: Callable[[Node], Node]) -> Clauses:
+    """Post-join clauses with changed nodes."""
+    found: dict[str, Any] = {}
+    for one in fields(clauses):
+        value = getattr(clauses, one.name)
+        if isinstance(value, exp.Expr):
+            found[one.name] = change(value)
+        elif isinstance(value, tuple) and value and isinstance(value[0], exp.Expr):
+            found[one.name] = tuple(map(change, value))
+        elif isinstance(value, RowRanking):
+            found[one.name] = _mapped(value, change)
+    return replace(clauses, **found)
