@@ -82,7 +82,7 @@ def least_cost(
         if query in tied:
             for at in members[1:]:
                 program.row(0.0, 0.0, [goals[members[0]], goals[at]], [1.0, -1.0])
-    remedy = "use the allocation 'results' without goals of completeness, which needs no solver"
+    remedy = "use the allocation 'results' without floors (minimum completeness): no solver"
     answer = solve(Solver.HIGHS, Request(program))
     values = proven(Solver.HIGHS, answer, remedy, field="allocation")
     return tuple(min(max(values[at], 0.0), 1.0) for at in goals)

@@ -93,7 +93,7 @@ def _outer_rankings(
     of it, which ranks them when they are emitted without a partner.
     """
     outer, labels = query.outer, {m.alias: m.label for m in query.members}
-    assert outer is not None  # asked by the caller
+    assert outer is not None  # checked by the caller
     if outer.kept:
         return {}  # a withheld pair would be an absent partner
     names = {name for name, _ in outer.left}

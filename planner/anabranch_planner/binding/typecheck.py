@@ -265,7 +265,7 @@ def _met(
 
 
 def _aimed(expr: Expr, other: DataType) -> Expr:
-    """A literal in the type in which Spark compares it with ``other``; columns are unchanged."""
+    """``expr``, if a literal, cast to the type in which Spark compares it with type ``other``."""
     if not isinstance(expr, Literal) or expr.type == other:
         return expr
     if expr.value is None:

@@ -188,7 +188,7 @@ class Detours:
         return best[goal][1]
 
     def _targets(self, query: JoinQuery, members: tuple[Label, ...]) -> list[tuple[Labels, Mir]]:
-        """The plan's stores over some of ``members``, each with the aliases that it joins."""
+        """Stores of the plan whose aliases are a subset of ``members``, each with its aliases."""
         inside = frozenset(members)
         found = [
             (frozenset(m.members), m)

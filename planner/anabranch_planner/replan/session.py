@@ -69,7 +69,7 @@ class _LastPlan:
         routes, accesses, copies: its probe orders by goal, the copies they probe, all store copies.
         bound: lower bound of the cost of plans that are charged for switching from this one.
         gap: relative distance of cost and bound at the last full replanning.
-        gone: number of dropped queries whose states are still in the graph.
+        gone: number of dropped queries that still have states in the graph.
         settled: whether the gap is small, or replanning did not reduce it.
     """
 
@@ -113,7 +113,7 @@ class _QueryChange:
         return self.new.union(self.moved)
 
     def is_large(self, queries: int) -> bool:
-        """Whether so many of the ``queries`` queries have changed that all are replanned."""
+        """Whether the changed fraction of all ``queries`` queries requires a full replanning."""
         return max(len(self.names), len(self.dropped)) > max(PART * queries, 1)
 
 
@@ -289,7 +289,7 @@ def _follow(
 ) -> _LastPlan | None:
     """Plan ``change`` incrementally; unchanged queries keep their probe orders.
 
-    If a full plan of these queries is passed, its bound is used; only new queries are planned.
+    ``anew``, a full plan of these queries, provides the bound; then only new queries are planned.
 
     Returns:
         The plan. None: a remaining store may be partitioned by an attribute that no query uses.
