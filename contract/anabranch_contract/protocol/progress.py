@@ -210,9 +210,9 @@ class Progress(Message):
         streams: stream -> {"input", "late", "invalid", "ahead"} tuples so far; "unseen": tuples
             that a query activated now would not see.
         results: query -> number of results so far; for views and outer joins of joined rows.
-        shown: view -> number of its rows, outer join -> number of rows emitted; complete for the
-            active queries from the first report of a run on.
-        probes: epoch -> tuples probed so far in it.
+        shown: view -> number of its rows; outer join -> number of rows emitted. Every report of a
+            run has all active queries.
+        probes: epoch -> number of tuples that have probed in it so far.
         input: state of the sources. ``resources``: time, memory and disk of the runtime.
         sinks: query -> error of its failing sink.
         backfill: store whose past is being computed -> the completed share (0..1).

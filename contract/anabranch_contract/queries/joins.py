@@ -27,7 +27,7 @@ RelationId = NewType("RelationId", str)
 Label = NewType("Label", str)
 QueryId = NewType("QueryId", str)
 
-#: Microseconds; ``None`` stands for an infinite bound.
+#: Microseconds; where ``Micros | None`` is declared, None is an infinite bound.
 Micros = int
 Bounds = tuple[tuple[int | None, ...], ...]
 
@@ -419,7 +419,7 @@ class JoinQuery:
 
     @property
     def is_asof(self) -> bool:
-        """Whether it is an ASOF join, whose left and right rows are joins apart."""
+        """Whether it is an ASOF join, whose left and right rows are two separate joins."""
         return self.outer is not None and self.outer.nearest is not None
 
     @property

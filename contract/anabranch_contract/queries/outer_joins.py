@@ -127,7 +127,7 @@ class LookUp:
         parent: number (from 1) of the earlier look-up that the condition reads; 0: left rows only.
             The look-up's pairs have the columns of the parent's pairs (0: of left rows), and
             ``columns``.
-        nearest: of an ASOF join, whose right rows have ``columns`` only.
+        nearest: rule of an ASOF join, whose right rows have only ``columns``; None: another join.
     """
 
     kind: JoinKind

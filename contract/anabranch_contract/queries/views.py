@@ -188,7 +188,7 @@ class View:
         totals: aggregates over all groups, which expressions may read besides keys and aggregates.
         sets: GROUPING SETS: positions in ``keys`` of the keys grouped by, ascending, one entry per
             set, without equal ones; the other keys are NULL. Aggregates read columns that are no
-            keys. The set of no key is a row from the start only if there are no keys at all.
+            keys. The empty set has a row before the first joined row only if ``keys`` is empty.
             Empty: one set of all keys.
         partition: without grouping: columns of the joined rows; each combination of their values
             (NULL is one) has a ranking and a ``limit`` of its own. ``offset`` is 0.
@@ -237,7 +237,7 @@ class View:
 
     @property
     def hidden(self) -> tuple[Output, ...]:
-        """Grouping or partition columns that the SELECT list lacks, with unique names."""
+        """Grouping or partition columns that are not in the SELECT list, under unique names."""
         shown = {o.expr for o in self.projection}
         known = self.group_keys if self.grouped else self.partition
         keys = (Column("", name, kind) for name, kind in known)

@@ -219,8 +219,8 @@ def _at_arrival(side: OuterSide) -> OuterSide:
 
 
 def _check_others(side: OuterSide, others: Iterable[Scope]) -> None:
-    """Reject other streams with latest per key: a batch does not order their tuples relative to
-    those of the stream that ``side`` looks up.
+    """Reject other streams with latest per key: within a batch, their tuples have no order relative
+    to tuples of the stream that ``side`` looks up.
     """
     for scope in others:
         for alias, stream in scope.streams.items():

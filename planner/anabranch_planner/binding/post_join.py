@@ -285,7 +285,7 @@ class _Splitter:
                 yield name, item.node
 
     def _groups(self, trees: list[tuple[str, Node]]) -> Sequence[Node]:
-        """The grouping keys with names resolved; those of DISTINCT are the SELECT list."""
+        """The grouping keys with names resolved; for DISTINCT the SELECT list."""
         clauses, items = self._clauses, [tree for _, tree in trees]
         if clauses.group_all:
             return [tree for tree in items if not holds_aggregate(tree)]

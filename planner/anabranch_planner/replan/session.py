@@ -289,7 +289,7 @@ def _follow(
 ) -> _LastPlan | None:
     """Plan ``change`` incrementally; unchanged queries keep their probe orders.
 
-    ``anew``, a full plan of these queries, provides the bound; then only new queries are planned.
+    With a full plan of these queries, its bound is used, and only new queries are planned.
 
     Returns:
         The plan. None: a remaining store may be partitioned by an attribute that no query uses.
