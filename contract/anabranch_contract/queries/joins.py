@@ -135,12 +135,13 @@ class Stream:
 
     @property
     def is_upsert(self) -> bool:
-        """Whether a row replaces the tuple with an equal key, and results follow."""
+        """Whether a row replaces the tuple with an equal key, which also corrects earlier
+        results."""
         return self.kind is StreamKind.UPSERT
 
     @property
     def row_key(self) -> tuple[str, ...]:
-        """Key whose latest row counts; empty: all rows count."""
+        """Key columns: only the latest row per key takes part in joins; empty: all rows do."""
         return self.latest if self.changes is None else self.changes.key
 
     @property

@@ -28,9 +28,8 @@ def least_cost(
     tied: Collection[str] = (),
     worth: float = 0.0,
 ) -> tuple[float, ...]:
-    """Cheapest rations (admitted fractions of tuples) that leave queries ``shares`` of results.
-
-    For a query without expected results, its share is the ration of each goal.
+    """Cheapest rations (admitted fractions of tuples) with which each query in ``shares`` keeps its
+    share of results. A query without expected results gets its share as the ration of each goal.
 
     Args:
         shares: query -> the least completeness, 0 to 1.

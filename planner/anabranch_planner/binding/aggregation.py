@@ -81,7 +81,8 @@ class Aggregation:
     aggregates: dict[ViewAggregate, ViewAggregate] = field(default_factory=dict)
 
     def column(self, call: AggregateCall, scope: Scope) -> Column:
-        """The column with the value of ``call``, whose arguments have the columns of ``scope``.
+        """The post-join column of the aggregate ``call``; names in its arguments are those of
+        ``scope``.
 
         Raises:
             QueryError: the function does not take this number or these types of arguments.
@@ -129,7 +130,7 @@ class Aggregation:
 
 
 def _plain(call: AggregateCall, scope: Scope) -> _Found:
-    """A function of one argument: count, sum, avg, min, max, deviations, and their rewritings."""
+    """Aggregates of one argument: count, sum, avg, min, max, deviations, and rewritten ones."""
     function = AGGREGATES[call.name]
     arguments, distinct = call.arguments, call.distinct
     if call.name in ("first", "first_value", "last", "last_value") and len(arguments) == 2:
@@ -166,7 +167,7 @@ def _plain(call: AggregateCall, scope: Scope) -> _Found:
 
 
 def _by(call: AggregateCall, scope: Scope) -> _Found:
-    """``max_by(x, y)`` and ``min_by(x, y)``."""
+    """The aggregates ``max_by(x, y)`` and ``min_by(x, y)``."""
     _require(call, call.arguments, 2, "two arguments", f"write {call.name}(x, y)")
     _refuse_distinct(call)
     value, by = (_storable(node, scope) for node in call.arguments)
@@ -174,7 +175,7 @@ def _by(call: AggregateCall, scope: Scope) -> _Found:
 
 
 def _pair(call: AggregateCall, scope: Scope) -> _Found:
-    """``corr``, ``covar_pop``, ``covar_samp`` of two numbers, as doubles."""
+    """The aggregates ``corr``, ``covar_pop`` and ``covar_samp`` of two numbers, as doubles."""
     _require(call, call.arguments, 2, "two arguments", f"write {call.name}(x, y)")
     _refuse_distinct(call)
     value, by = (_double(call.name, typed(node, scope)) for node in call.arguments)

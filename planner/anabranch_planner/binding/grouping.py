@@ -56,7 +56,7 @@ class Grouping:
 def grouping_of(
     nodes: Sequence[Node], first: Iterable[Node], resolved: Callable[[Node], Node]
 ) -> Grouping:
-    """The grouping of the entries ``nodes`` of GROUP BY.
+    """The keys and grouping sets of a GROUP BY clause with the entries ``nodes``.
 
     Args:
         first: keys that come before others, by the spelling ``a, b GROUPING SETS (...)``.
@@ -109,7 +109,7 @@ def _count(node: Node) -> int:
 
 
 def _sets(node: Node) -> Iterator[_Set]:
-    """The sets of one entry of GROUP BY or GROUPING SETS."""
+    """The grouping sets that one entry of GROUP BY or GROUPING SETS stands for."""
     if isinstance(node, exp.Rollup | exp.Cube):
         parts = _elements(node)
         sizes = range(len(parts), -1, -1)

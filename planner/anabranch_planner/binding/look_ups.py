@@ -196,7 +196,8 @@ def with_inner_first(query: Unresolved, left: Scope, rights: Sequence[Scope]) ->
 def with_inner(
     query: Unresolved, inner: Sequence[OuterSide], outer: Sequence[OuterSide]
 ) -> Unresolved:
-    """``query`` with the joins ``inner`` as sources, which WHERE may read, before ``outer``."""
+    """``query`` with the joins ``inner`` as sources of FROM, which WHERE may read, and the outer
+    joins ``outer`` after them."""
     sources, conditions = list(query.sources), list[Condition]()
     for side in inner:
         sources.append(side.source)
@@ -275,7 +276,7 @@ def _may_be_of(column: exp.Column, side: OuterSide, left: Scope, right: Scope) -
 
 
 def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
-    """The look-ups of ``query``.
+    """The outer joins of ``query`` as a chain of look-ups.
 
     Args:
         left, rights: the separate scopes of the sides.

@@ -109,7 +109,7 @@ def split(query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]) -
 
 
 def sorts_only(query: Unresolved) -> bool:
-    """Whether ORDER BY is the only post-join clause, over joined rows."""
+    """Whether ORDER BY is the only post-join clause, and there is no aggregate."""
     clauses = query.post_join
     if clauses is None or clauses != PostJoin(order=clauses.order):
         return False

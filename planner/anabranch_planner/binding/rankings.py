@@ -327,7 +327,7 @@ def _lifted(
     ranking: RowRanking,
     conditions: tuple[Condition, ...],
 ) -> Unresolved:
-    """``query`` with the ranking of its subquery ``inner`` in its own clauses."""
+    """``query`` merged with its subquery ``inner``, whose ranking becomes a clause of the whole."""
     items = list(inner.items)
     window = items[number].node
     assert window is not None

@@ -646,7 +646,8 @@ _BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
 
 
 def _after_aggregate(node: Node, scope: Scope) -> Expr:
-    """Refuse FILTER, WITHIN GROUP or IGNORE NULLS; an aggregate before it has its own error."""
+    """Reject FILTER, WITHIN GROUP or IGNORE NULLS after an expression that is not an aggregate. An
+    aggregate in a wrong place has its own error."""
     typed(node.this, scope)
     kind = "FILTER" if isinstance(node, exp.Filter) else "WITHIN GROUP or IGNORE NULLS"
     raise unsupported(

@@ -451,7 +451,7 @@ def _charged(
 def exclusive(
     problem: PlanProblem, names: Collection[str], others: Reach, options: Options
 ) -> float:
-    """Lower bound of the cost that adding the queries ``names`` to any plan of the others has."""
+    """Lower bound of the additional cost of the queries ``names`` in a plan with the others."""
     alone = problem.part_of(names)
     cost, spread = list(problem.graph.cost), list(problem.graph.spread)
     for e in {e for goal in alone.goals for e in goal.edges} & others.edges:

@@ -300,7 +300,7 @@ def _enforce(part: SubProblem, search: Search, settings: SolveSettings, deadline
 
 
 def _close(search: Search, settings: SolveSettings, deadline: Deadline) -> None:
-    """Branch and bound; if that is slow, interrupted by a turn of a general solver."""
+    """Close the gap by branch and bound; if that is slow, a general solver takes a turn."""
     if search.done or search.root is None:
         return
     program = search.made.program

@@ -101,7 +101,7 @@ class Search:
             _settle(self)
 
     def conclude(self, bound: float) -> None:
-        """Raise the lower bound to one that another solver has proven."""
+        """Raise the lower bound to ``bound``, which another solver has proven."""
         self.bound = max(self.bound, min(bound, self.best.cost))
         if self.done or self.bound >= _cutoff(self):
             self.done = True

@@ -122,7 +122,8 @@ def _best(
     starts: Starts,
     before: dict[Label, tuple[int, ...]],
 ) -> Leaving | None:
-    """The best choice of values to exclude for a query whose aliases ``whole`` joins; or None."""
+    """The best values to exclude for ``query``, whose aliases the key class ``whole`` joins; None:
+    no exclusion pays."""
     hashes = starts.model.values.frequent(starts.columns(query, whole.members[0]))
     if not len(hashes):
         return None

@@ -185,7 +185,7 @@ class Types:
 
 
 def _branches(node: Node) -> list[Node]:
-    """The branches of a CASE, COALESCE or IF, among which is its value."""
+    """The operands of a CASE, COALESCE or IF that may be its value."""
     if isinstance(node, exp.Coalesce):
         return [node.this, *node.expressions]
     if isinstance(node, exp.Case):

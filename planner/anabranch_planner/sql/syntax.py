@@ -525,7 +525,8 @@ def _post_join(select: exp.Select) -> PostJoin | None:
 
 
 def _group(clause: Node | None) -> tuple[tuple[Node, ...] | None, tuple[Node, ...], bool]:
-    """GROUP BY: its entries; of ``a, b GROUPING SETS (...)`` its list; whether it is ALL."""
+    """Read GROUP BY: its entries (None: no clause); the keys before GROUPING SETS in ``a, b
+    GROUPING SETS (...)``; whether it is GROUP BY ALL."""
     if clause is None:
         return None, (), False
     if clause.args.get("totals"):

@@ -113,7 +113,8 @@ class AggregateRules:
         return _call("percentile", value, fraction)
 
     def _percentile(self, node: Node) -> Node:
-        """``quantile_cont(x, p)``; within a WITHIN GROUP its rule translates the call."""
+        """Translate ``quantile_cont(x, p)``; the rule for WITHIN GROUP translates calls inside
+        it."""
         fraction = node.args.get("expression")
         if isinstance(node.parent, exp.WithinGroup):
             return node

@@ -92,7 +92,7 @@ def as_values(node: exp.Query, query: Unresolved) -> Unresolved:
 
 
 def clauses_after(node: exp.SetOperation) -> exp.Select:
-    """``SELECT *`` with the clauses after a set operation."""
+    """``SELECT *`` with the clauses that follow a set operation (ORDER BY, LIMIT, OFFSET)."""
     found = exp.Select(expressions=[exp.Star()])
     for name in _CLAUSES:
         if name != "with_":
