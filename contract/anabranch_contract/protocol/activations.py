@@ -142,12 +142,13 @@ class Activation(Message):
         retention: the query's closed matrix in microseconds (``ruleset.QuerySpec.retention``).
         earlier: the activations before this one, oldest first. Each ended, with its final
             ``results``, when a stream's ttl changed the matrix. Their own ``earlier`` is empty.
-        withheld: results that rations have withheld so far, estimated from the kept ones: with
+        withheld: number of results that rations have withheld so far, estimated from kept ones:
+            with
             ration p there are 1/p − 1 withheld results for each kept one.
         blind: number of (last-arriving alias, batch) pairs with ration 0, whose withheld results
             can't be estimated.
-        owed: withheld results that will be computed later, with the same estimate; not included
-            in ``withheld`` or ``blind``. ``caught_up``: those computed, included in ``results``.
+        owed: number of withheld results to be computed later, with the same estimate; not included
+            in ``withheld`` or ``blind``. ``caught_up``: number computed, included in ``results``.
         left_out: for a view, the spans in which joined rows are missing and stay missing.
         past: progress of the results of the past, if the query emits them.
         missed: alias -> number of earlier tuples of its stream that were not stored and may be

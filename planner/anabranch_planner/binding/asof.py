@@ -163,7 +163,7 @@ def with_versions(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Un
     streams with latest per key are joined as of the arrival of the left row instead.
 
     Args:
-        left, rights: the separate scopes of the sides.
+        left, rights: the scopes (visible names) of the left side and of each right side.
 
     Raises:
         QueryError: the right side keeps no earlier rows, or has no event time for the join.
@@ -284,7 +284,7 @@ def asof_of(query: Unresolved, left: Scope, right: Scope) -> AsOfChain | None:
     """The ASOF join of ``query``; None: it has none.
 
     Args:
-        left, right: the separate scopes of the first outer join's sides.
+        left, right: the scopes (visible names) of the two sides of the first outer join.
 
     Raises:
         QueryError: a further outer join, or conditions that fit no ASOF join.

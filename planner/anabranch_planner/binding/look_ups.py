@@ -178,7 +178,7 @@ def with_inner_first(query: Unresolved, left: Scope, rights: Sequence[Scope]) ->
     unless that changes the order of output columns.
 
     Args:
-        left, rights: the separate scopes of the sides.
+        left, rights: the scopes (visible names) of the left side and of each right side.
     """
     if any(item.node is None and item.qualifier is None for item in query.items):
         return query
@@ -227,7 +227,7 @@ def left_conditions(
     """The conditions on left rows, and the conditions of WHERE on columns of right sides.
 
     Args:
-        left, rights: the separate scopes of the sides.
+        left, rights: the scopes (visible names) of the left side and of each right side.
 
     Raises:
         QueryError: WHERE reads the hidden side of a semi or anti join.
@@ -279,7 +279,7 @@ def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
     """The outer joins of ``query`` as a chain of look-ups.
 
     Args:
-        left, rights: the separate scopes of the sides.
+        left, rights: the scopes (visible names) of the left side and of each right side.
 
     Raises:
         QueryError: a condition reads several independent look-ups, or has a wrong type or name.

@@ -67,7 +67,7 @@ class Sides:
             shown: columns instead of the SELECT list.
 
         Raises:
-            QueryError: the SELECT list is wrong.
+            QueryError: the SELECT list is invalid.
         """
         shown = written(self.query.items, self.shown_scope) if shown is None else shown
         read = [c for _, e in shown for c in columns(e)]

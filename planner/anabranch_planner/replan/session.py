@@ -136,7 +136,8 @@ class Session:
             options: options of the plan. A first plan is charged for ``options.switching``.
             weight: switching penalty of later plans, as a fraction of the cost of their new
                 elements (:class:`~anabranch_planner.search.demands.Switching`).
-            figures: the last plan's statistics, or settled against them; others replan everything.
+            figures: statistics equal to the last plan's, or settled against them. Any others cause
+                a full replanning.
 
         Raises:
             QueryError: two queries have the same id, or a query is a cross product.

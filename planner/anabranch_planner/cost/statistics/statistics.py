@@ -24,13 +24,13 @@ class PeriodForecast:
 
     Attributes:
         length: length of the period, in units of the history over which the statistics count.
-        arrivals: relation -> its tuples in the period, after its local filter. Default: the rate of
-            the history, ``length`` times its cardinality.
+        arrivals: relation -> number of tuples in the period, after its local filter. Default: the
+            rate of the history, ``length`` times its cardinality.
         recent: relation -> (age in units of the history, tuples at most that old), ascending; older
             tuples are spread evenly over the rest of the history.
         periods: number of measured periods on which the forecasts are based.
-        held: relation -> its stored rows, where known: a store may be younger than the history.
-            Default: all tuples of the history.
+        held: relation -> number of its stored rows, where known: a store may be younger than the
+            history. Default: all tuples of the history.
 
     Raises:
         StatisticsError: the length is not finite, or not above 0.
@@ -57,11 +57,11 @@ class Statistics:
     """Statistics of the data; missing figures are unknown.
 
     Attributes:
-        cardinalities: tuples per unit of time, after the relation's local filter.
-        distincts: (relation, comma-joined sorted attributes) -> distinct values among those tuples.
+        cardinalities: relation -> number of tuples per unit of time, after its local filter.
+        distincts: (relation, comma-joined sorted attributes) -> number of distinct values.
         selectivities: equality with sorted sides -> matches / size of the cross product.
-        every_distinct: relation -> distinct values of every attribute combination missing in
-            ``distincts``.
+        every_distinct: relation -> number of distinct values of each attribute combination that is
+            not in ``distincts``.
         values: (relation, attribute) -> its frequent values.
         spans: relation or stream -> microseconds of event time over which its tuples are spread.
         history: the span of every relation missing in ``spans``.
