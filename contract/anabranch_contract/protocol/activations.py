@@ -143,8 +143,7 @@ class Activation(Message):
         earlier: the activations before this one, oldest first. Each ended, with its final
             ``results``, when a stream's ttl changed the matrix. Their own ``earlier`` is empty.
         withheld: number of results that rations have withheld so far, estimated from kept ones:
-            with
-            ration p there are 1/p − 1 withheld results for each kept one.
+            with ration p there are 1/p − 1 withheld results for each kept one.
         blind: number of (last-arriving alias, batch) pairs with ration 0, whose withheld results
             can't be estimated.
         owed: number of withheld results to be computed later, with the same estimate; not included
@@ -224,8 +223,8 @@ def counted(
 
     Args:
         activations: join -> its activation; the left rows of an outer join are a join, too.
-        left_rows: numbers of an outer join's left rows. If they are unknown (None), its numbers
-            of results are unknown too, and None is returned.
+        left_rows: numbers of an outer join's left rows. If they are unknown (None), its numbers of
+            results are unknown too, and None is returned.
     """
     pairs, left = activations.get(name), activations.get(name + LEFT_SUFFIX)
     if pairs is None or left is None:

@@ -3,10 +3,9 @@
 The post-join clauses are brought into one language in three steps. First names are resolved: every
 column becomes a *slot*, which stands for an expression over the streams (equal expressions share
 one), and an alias of the SELECT list is replaced by its expression. From then on equal terms are
-equal trees. Then each
-tree is walked from its root: a GROUP BY expression becomes a key, an aggregate becomes a column,
-and a remaining slot is an error. The joined rows carry the keys and the aggregates' arguments,
-which the join computes; post-join expressions read only keys and aggregates.
+equal trees. Then each tree is walked from its root: a GROUP BY expression becomes a key, an
+aggregate becomes a column, and a remaining slot is an error. The joined rows carry the keys and the
+aggregates' arguments, which the join computes; post-join expressions read only keys and aggregates.
 """
 
 from __future__ import annotations

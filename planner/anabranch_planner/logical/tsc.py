@@ -3,8 +3,8 @@
 Step 1 (Algorithm 2) walks the plan from its root and forms groups of inner joins and of exchanges
 over them. Such a node is added to the group of its consumers (the nodes that read it) if all of
 them are in one group; otherwise a join starts a new group. All other nodes end groups: projections
-and filters that
-could not be pushed down, aggregations, outer, semi and anti joins, queries that are read twice.
+and filters that could not be pushed down, aggregations, outer, semi and anti joins, queries that
+are read twice.
 
 Step 2 (Algorithm 3) goes from the leaves up and replaces every group by one node. The node's inputs
 are the members' inputs from outside the group.

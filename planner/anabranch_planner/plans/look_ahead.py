@@ -6,8 +6,7 @@ p`` of the tuples have no partner at the later probe. Without the filter these t
 time of all probes up to the later one, with their intermediate matches, and a look-up at the later
 probe itself; they do not get any further. The filter costs as much as a probe with ``p`` matches
 per tuple: a look-up for every tuple, and a match for each tuple that passes. A filter is added if
-it saves
-:data:`MARGIN` times its cost.
+it saves :data:`MARGIN` times its cost.
 
 Greedy from the beginning of a path: at each probe the filter that saves most is added, then the
 next for the tuples that pass, until none pays; after a filter there are ``p`` times as many tuples.

@@ -11,9 +11,9 @@ query,
 by the cheapest orders of ``v`` (:mod:`~anabranch_planner.skew.start_orders`) in seconds. The values
 without positive gain are excluded if that saves more than keeping all values, or no value, by more
 than the fixed cost of the additional substreams. Then the tuples of all aliases are split
-accordingly, and in the program
-no tuple with an excluded value probes an intermediate result by that key, or maintains ``M``
-(:mod:`~anabranch_planner.cost.aside`). Per query only the most advantageous ``M`` is chosen.
+accordingly, and in the program no tuple with an excluded value probes an intermediate result by
+that key, or maintains ``M`` (:mod:`~anabranch_planner.cost.aside`). Per query only the most
+advantageous ``M`` is chosen.
 
 Limits: the first :data:`MOST_QUERIES` queries with three to :data:`MOST_LABELS` aliases and a key
 class over all of them. A result shared with another query is considered only if all aliases of that

@@ -22,8 +22,7 @@ integer capacities. A broadcast ``b = max(0, f - sum p)`` of an edge is then 0 o
 ``f``, so costs are linear in the flow, and the cheapest flow is a shortest path. The rows over
 edges that probe one intermediate result keep that path feasible: it adds each alias once, so it
 probes no result twice. The paper's formulation has no continuous variables. A variable with a
-fractional
-upper bound is rejected.
+fractional upper bound is rejected.
 """
 
 from __future__ import annotations

@@ -7,10 +7,9 @@ minus half of the slack that it leaves in the rows of the sum.
 
 The rows to add are found by Gaussian elimination modulo 2, over the rows that are tight at the
 point and the variables that are fractional. Other variables are at a bound without slack: if their
-coefficient is odd, the bound is added. The most fractional variables are eliminated first.
-The coefficients of the remaining variables are made even by bounds if that adds little slack. Rows
-are added only if
-they share a variable, so no cut combines independent parts.
+coefficient is odd, the bound is added. The most fractional variables are eliminated first. The
+coefficients of the remaining variables are made even by bounds if that adds little slack. Rows are
+added only if they share a variable, so no cut combines independent parts.
 
 Sources: Caprara & Fischetti, "{0, 1/2}-Chvátal-Gomory cuts", Mathematical Programming 74 (1996);
 Koster, Zymolka & Kutschka, "Algorithms to separate {0, 1/2}-Chvátal-Gomory cuts", Algorithmica 55
