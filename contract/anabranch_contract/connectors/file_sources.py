@@ -54,8 +54,7 @@ class FileOptions:
         on_changed_file: policy for a file that changes after it was read.
         dialect: dialect of CSV files; None: files of another type.
         order: reading order of new files found by one listing of the directory.
-        spark: the registered format if that is one of Spark's (``csv``, ``json``); empty:
-            ``files``.
+        spark: the registered format if it is Spark's (``csv``, ``json``); empty: ``files``.
     """
 
     type: FileType = FileType.PARQUET

@@ -127,8 +127,7 @@ class Ways:
 
     def found(self, rule: ProbeRule) -> tuple[KeptValues, ...]:
         """Return the key values that tuples probing by ``rule`` may have, as a possible restriction
-        of the probed store: one per key attribute equal to the splitting attribute; empty: any
-        value.
+        of the probed store: one per key attribute equal to the splitting attribute; empty: any.
         """
         function, numbers = self.functions.get(rule.start), self.takers.get(rule.out)
         if function is None or not numbers or not rule.fill:

@@ -188,8 +188,7 @@ class StateReport(Body, Message):
         space_amplification: ``disk_bytes`` over ``bytes``; None if nothing is stored.
         inserted_bytes, merged_bytes: all bytes ever written by batches, and by merges.
         write_amplification: their sum over ``inserted_bytes``; None before the first insert.
-        tables: the maintained tables. ``table_bytes``: size of their checkpoints and of the joined
-            rows since.
+        tables: the maintained tables. ``table_bytes``: size of checkpoints and joined rows since.
     """
 
     next_batch: int

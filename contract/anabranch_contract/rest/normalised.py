@@ -103,8 +103,7 @@ class OuterInfo(Closed):
             come at any time.
         look_ups: the joins of a chain, in order.
         where: conditions on the results of these joins.
-        changes: whether right sides are streams without a deadline: results are then inserts and
-            deletes.
+        changes: whether right sides are streams without a deadline: results are then changes.
     """
 
     kind: str

@@ -81,8 +81,7 @@ class Aggregation:
     aggregates: dict[ViewAggregate, ViewAggregate] = field(default_factory=dict)
 
     def column(self, call: AggregateCall, scope: Scope) -> Column:
-        """The post-join column of the aggregate ``call``; ``scope`` resolves names in its
-        arguments.
+        """The post-join column of the aggregate ``call``, whose arguments read from ``scope``.
 
         Raises:
             QueryError: the function does not take this number or these types of arguments.

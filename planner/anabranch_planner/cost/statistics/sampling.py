@@ -286,8 +286,7 @@ def estimate(
 
 
 def _expected(values: float, size: float, share: float) -> float:
-    """Number of distinct values in a random fraction ``share`` of ``size`` tuples with
-    ``values``."""
+    """Number of distinct values in a fraction ``share`` of ``size`` tuples with ``values``."""
     return float(max(values * (1.0 - (1.0 - min(share, 1.0)) ** (size / values)), 1.0))
 
 
