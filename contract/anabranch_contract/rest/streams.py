@@ -161,8 +161,8 @@ class StreamIn(Closed, StreamProperties, StreamTerms):
     kind: Kind = "stream"
     changes: ChangesIn | None = Field(
         default=None,
-        description="Form of the rows of kind `changes` or `upsert`; default: a column `op`, for "
-        "upserts no deletes.",
+        description="Form of the rows of kind `changes` or `upsert`; default: a column `op`; for "
+        "upserts: no deletes.",
     )
     key: Annotated[list[ColumnName], Field(min_length=1, max_length=16)] | None = Field(
         default=None,
