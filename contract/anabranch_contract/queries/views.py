@@ -60,17 +60,17 @@ class AggregateFunction(StrEnum):
     STDDEV_POP = "stddev_pop"
     VAR_SAMP = "var_samp"
     VAR_POP = "var_pop"
-    #: ``column`` of the row with the greatest or least ``by``; of equal ones the greatest or least.
-    #: Rows with an unknown ``by`` are left out; an unknown ``column`` counts as the least.
+    #: ``column`` of the row with the greatest (least) ``by``; if several, the greatest (least) of
+    #: them. Rows with NULL in ``by`` are left out; NULL in ``column`` counts as the least.
     MAX_BY = "max_by"
     MIN_BY = "min_by"
-    #: Of doubles, by interpolation at place p(n - 1) from 0; of any ordered type, the first value
-    #: whose share of values up to it is p or more. ``option``: p as a decimal fraction.
-    #: ``descending``: values are sorted descending.
+    #: ``CONT``: of doubles, interpolated at position p(n - 1), from 0. ``DISC``: of any ordered
+    #: type, the first value up to which at least a share p of all values lies. ``option``: p as a
+    #: decimal fraction. ``descending``: values are sorted descending.
     PERCENTILE_CONT = "percentile_cont"
     PERCENTILE_DISC = "percentile_disc"
-    #: Texts in the order of ``by``, then of themselves, joined by ``option``. An unknown ``by`` is
-    #: first if ascending, last if descending. No known text: NULL.
+    #: Texts in the order of ``by``, then of themselves, joined by ``option``. NULL in ``by`` comes
+    #: first if ascending, last if descending. NULL without texts.
     LISTAGG = "listagg"
     #: Of the pairs (``column``, ``by``) of doubles without NULLs. NULL where a variance, or of
     #: ``covar_samp`` n - 1, is zero.

@@ -61,7 +61,7 @@ class _Found:
             assert self.by is not None
             return replace(self, by=_if(condition, self.by))
         value = _if(condition, _ONE if self.value is None else self.value)
-        # listagg(x) ordered by x itself stays so.
+        # A sort key that is the argument itself remains so: listagg(x) ordered by x.
         own = self.by is not None and self.by == self.value
         return replace(self, value=value, by=value if own else self.by)
 

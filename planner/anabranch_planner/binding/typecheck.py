@@ -55,7 +55,7 @@ from anabranch_planner.sql.scope import Scope
 from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.unresolved import Node, at, unsupported
 
-#: Comparison operator -> operator between exchanged operands.
+#: Comparison operator -> equivalent operator with exchanged operands.
 MIRRORED = {
     "eq": "eq", "ne": "ne", "eq_null_safe": "eq_null_safe", "lt": "gt", "gt": "lt", "le": "ge",
     "ge": "le",

@@ -88,7 +88,7 @@ class DetourCosts:
             lose(index)
         dropped: Counter[Prefix] = Counter()
         pending = [(owner, mir)]
-        for store in pending:  # grows while it is read
+        for store in pending:  # the loop appends to it
             for index in self._upkeep.get(store, ()):
                 dropped.update(self._found.orders[index])
                 pending += [s for s in lose(index) if s[1] not in self._bases and s not in pending]

@@ -124,7 +124,7 @@ class _Emitter:
 
     def _probe(self, node: TreeNode, child: TreeNode, applied: frozenset[Expr]) -> ProbeRule:
         step = child.step
-        assert step is not None  # only roots have none
+        assert step is not None  # only a root has no step
         goal = child.goals[0]
         bounds = reduce(_loosest, (other.bounds for other in child.goals))
         members = frozenset(step.members)
