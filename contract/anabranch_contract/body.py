@@ -19,7 +19,7 @@ class Body:
     """Base of dataclasses whose fields and public properties appear unchanged in REST bodies.
 
     Only pydantic calls for the schema, so tasks, which serve no REST, never import pydantic. In an
-    answer of another release absent fields become empty, and unknown fields are ignored.
+    answer of another release, absent fields get empty values and unknown fields are ignored.
     """
 
     __slots__ = ()

@@ -53,7 +53,7 @@ def spark_setting(text: str) -> tuple[str, str]:
     if key in _ELSEWHERE:
         instead = _ELSEWHERE[key]
         raise ValueError(
-            f"{key} can't be given so: "
+            f"{key} can't be set here: "
             + (f"use {instead}" if instead else "the runtime's own process is the driver")
         )
     if key in KEPT:

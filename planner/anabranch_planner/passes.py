@@ -61,7 +61,7 @@ def read(document: Mapping[str, Any], _: Registration) -> Unresolved:
     return read_document(document)
 
 
-#: In order: syntax; names, types and conjuncts; the canonical form.
+#: Passes of a statement: parse; resolve names and types; bring into canonical form.
 STATEMENT = (parse, bind, normalise)
 DOCUMENT = (read, bind, normalise)
 

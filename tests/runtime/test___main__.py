@@ -39,7 +39,7 @@ def test_variables_are_held_to_the_same(
     monkeypatch.setenv("ANABRANCH_SPARK_CONF", "spark.executor.memory=4g\nspark.master=yarn")
     with pytest.raises(SystemExit):
         main([*GIVEN])
-    assert "ANABRANCH_SPARK_CONF: spark.master can't be given so: use --master" in (
+    assert "ANABRANCH_SPARK_CONF: spark.master can't be set here: use --master" in (
         capsys.readouterr().err
     )
     monkeypatch.setenv("ANABRANCH_SPARK_CONF", "")

@@ -142,7 +142,7 @@ def check_path(
             + ("may be written to" if write else "may be read"),
             field=field,
             remedy=f"allowed are {listed(policy.paths)}"
-            + (", but not what the pipeline itself keeps there"
+            + (", except for the pipeline's own files"
                if policy.reserved or (write and policy.read_only) else "")
             + "; --allow-path (ANABRANCH_ALLOW_PATH) allows more",
         )  # fmt: skip
@@ -163,7 +163,7 @@ def check_full(text: str, field: str) -> None:
         expanded = place.path.startswith(("~", "$"))
         raise AccessError(
             "bad-path",
-            f"nobody expands the {place.path[0]} in {text[:100]!r}"
+            f"the {place.path[0]} in {text[:100]!r} is not expanded"
             if expanded
             else f"{text[:100]!r} is relative, and the runtime's directory is not yours",
             field=field,
@@ -189,7 +189,7 @@ def check_no_pattern(text: str, field: str) -> None:
 def check_host(
     host: str, port: int | None, policy: AccessPolicy, field: str, *, by_list: bool = False
 ) -> None:
-    """Refuse a host that is not allowed; ``by_list``: refuse unlisted ports of this machine, too.
+    """Reject a host that is not allowed; ``by_list``: reject unlisted ports of this machine, too.
 
     Raises:
         AccessError: ``host-not-allowed``.

@@ -50,8 +50,8 @@ class CsvDialect:
         header: whether the first record names the columns; else columns are found by position.
         separator, quote, escape, comment: ASCII characters; empty: none.
         null: an unquoted field with this text is NULL.
-        quoted_null: whether a quoted field with the text ``null`` is NULL too, and every unquoted
-            empty field.
+        quoted_null: whether a quoted field with the text of ``null`` is NULL as well, and so is an
+            unquoted empty field.
         empty: the value of a quoted empty field.
         multiline: whether quoted fields may contain line ends.
     """
@@ -83,7 +83,7 @@ class CsvDialect:
         return f"{escape}([{quote}{escape}])|{doubled}", r"\1\2"
 
     def text(self, content: str, mark: int, *, textual: bool) -> str | None:
-        """Return the value of a field as text; None: NULL.
+        """Return the value of a field as text; None: the field is NULL.
 
         Args:
             content: the field without its quotes.

@@ -31,7 +31,7 @@ SPARK_CSV = CsvDialect(header=False, escape="\\", quoted_null=True, multiline=Fa
 _CSV = ("header", "sep", "delimiter", "quote", "escape", "nullValue", "emptyValue", "comment")
 _ENCODING = ("encoding", "charset")
 _DIALECT = frozenset(name.lower() for name in (*_CSV, *_ENCODING, "multiLine"))
-#: Spark's option -> its values that mean the same as no option.
+#: Option of Spark -> its values that have the same effect as omitting it.
 _NEUTRAL = {
     "mode": ("permissive",),
     "ignoreleadingwhitespace": ("false",),
@@ -53,8 +53,8 @@ class FileOptions:
         on_bad_file: policy for a file that can't be read.
         on_changed_file: policy for a file that changes after it was read.
         dialect: dialect of CSV files; None: files of another type.
-        order: order of new files found by the same listing.
-        spark: Spark's format that the registration names; empty: ``files``.
+        order: reading order of new files found by one listing of the directory.
+        spark: the registered format if it is Spark's (``csv``, ``json``); empty: ``files``.
     """
 
     type: FileType = FileType.PARQUET

@@ -2,8 +2,8 @@
 connector adds is refused until it has been reviewed and listed.
 
 Not listed are options that load classes, open files or addresses, move or delete files, run
-statements, or distinguish batches. Names are compared ignoring case, as in Spark. In a name that
-ends with ``#*`` the ``*`` stands for a column's name.
+statements, or identify batches (for idempotent writes). Names are compared ignoring case, as in
+Spark. In a name that ends with ``#*`` the ``*`` stands for a column's name.
 """
 
 from __future__ import annotations

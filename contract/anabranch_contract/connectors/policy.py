@@ -60,7 +60,7 @@ class AccessPolicy(Message):
         return allowed > refused
 
     def permits_host(self, host: str, port: int | None, *, listed: bool = False) -> bool:
-        """Whether connections to ``host`` are allowed, by its name, without a DNS look-up.
+        """Whether connections to ``host`` are allowed, judged by its name without a DNS look-up.
 
         With ``listed``, this machine's own ports need an entry too, under any of its names.
         """

@@ -1,4 +1,4 @@
-"""Secrets in registrations: given by reference only, in options meant for secrets, never shown.
+"""Secrets in registrations: given by reference only, in options for secrets only, never displayed.
 
 A reference, ``${ANABRANCH_SINK_NAME}`` or ``${ANABRANCH_SOURCE_NAME}``, names a variable of the
 runtime's environment. It may be used in the options accepted by ``takes_secret``. In an address it
@@ -110,7 +110,7 @@ def _check_reference(prefix: str, format: str, name: str, value: str, field: str
     if not takes_secret(format, name):
         raise AccessError(
             "misplaced-secret",
-            f"option {name!r} is not for secrets: what it says is written into results or messages",
+            f"option {name!r} is not for secrets: its value is written into results or messages",
             field=field,
             remedy="options for secrets of this format: "
             + (", ".join(sorted(_OPTIONS.get(format, ()))) or "none"),

@@ -76,7 +76,7 @@ class SinkSpec:
 
     @property
     def kind(self) -> SinkKind:
-        """The kind of writer that the format and options need."""
+        """The writer of the sink, determined by format and options."""
         if self.format == "count":
             return SinkKind.COUNT
         if self.format == "redis-stream":
@@ -165,8 +165,8 @@ def _check_options(sink: SinkSpec) -> None:
         if any(name.lower() == r.lower() for r in _RESERVED.get(sink.format, ())):
             raise SinkDefinitionError(
                 "unknown-sink-option",
-                f"option {name!r} of {sink.format} is not for queries to set: it tells batches "
-                "apart, or keeps results from being lost",
+                f"option {name!r} of {sink.format} is set by the runtime: it identifies batches, "
+                "or prevents the loss of results",
                 field=f"sink.options.{name}",
                 remedy="leave it out",
             )
@@ -238,9 +238,9 @@ def _check_columns(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
     if parts and len(set(map(str.lower, parts))) >= len(names):
         raise SinkDefinitionError(
             "bad-sink",
-            "no column is left beside those that the files are partitioned by",
+            "all columns are partition columns, so the files would have no column",
             field=f"sink.options.{PARTITION_BY}",
-            remedy="leave at least one out",
+            remedy="leave at least one out of anabranch.partitionBy",
         )
     if sink.format == "text" and (len(columns) != 1 or columns[0][1] != "string"):
         raise SinkDefinitionError(
@@ -253,7 +253,7 @@ def _check_columns(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
     if sink.format == "kafka" and sink.option("topic") is None and "topic" not in names:
         raise SinkDefinitionError(
             "missing-sink-option",
-            "nothing says which topic the results go to",
+            "the topic for the results is missing",
             field="sink.options.topic",
             remedy="give the option topic, or select a column of that name",
         )

@@ -14,7 +14,7 @@ from typing import Any
 from anabranch_contract import codec
 from anabranch_contract.queries.expressions import Column, Expr
 
-#: Names, or the prefix, of options that anabranch interprets itself.
+#: Options that anabranch interprets itself: the prefix ``column.``, and two names.
 COLUMN, PAYLOAD, SCHEMA = "column.", "payload", "schema"
 #: Formats in which Spark keeps records that it can't parse, and its column for their text.
 WITH_CORRUPT, CORRUPT = ("csv", "json", "xml"), "#corrupt"

@@ -103,7 +103,7 @@ def _known_before(
 def _names(
     rule: ProbeRule, before: frozenset[Label], own: Mapping[Label, Label]
 ) -> dict[_Typed, AttrRef]:
-    """Map attributes to an attribute of a label in ``before`` with the same value after ``rule``.
+    """Map attributes to an attribute of a label in ``before`` that the key of ``rule`` equates.
 
     Of several such attributes of ``before`` the first in sorted order is taken. Only equalities
     of one key type count: values equal in one type need not be equal in another.

@@ -54,7 +54,7 @@ class BatchReads:
 
     Attributes:
         ranges: in reading order, adjacent ranges merged; without unreadable input.
-        before: stream -> tuples read by earlier batches, rejected ones included.
+        before: stream -> number of tuples read by earlier batches, rejected ones included.
         watermarks: stream -> microseconds: a row with an event time below it was late.
         newest_allowed: stream -> microseconds: rows with an event time above it were rejected.
     """

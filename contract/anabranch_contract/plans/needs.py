@@ -79,7 +79,7 @@ class Needs:
     _edges: dict[str, Needed] = field(default_factory=dict)
 
     def alike(self, other: Needs) -> bool:
-        """Whether ``other``, over the same ruleset, needs the same columns."""
+        """Whether the needs ``other``, of the same ruleset, contain the same columns."""
         mine = self.visible, self.always, self.ranked
         return mine == (other.visible, other.always, other.ranked)
 

@@ -104,7 +104,7 @@ class Ways:
 
     Attributes:
         functions: label of the arriving tuples (the *start*) -> their split into substreams.
-        takers: edge -> numbers of the substreams that pass over it; empty: all.
+        takers: edge -> numbers of the substreams whose tuples reach it; empty: all.
         equal: edge -> attributes that equal the attribute by which the start is split.
     """
 
@@ -126,8 +126,8 @@ class Ways:
         return Ways(functions, ruleset.takers if functions else {}, equal)
 
     def found(self, rule: ProbeRule) -> tuple[KeptValues, ...]:
-        """Return the key values that tuples of ``rule`` may have, as restrictions of the probed
-        intermediate result's store: one per attribute that equals the splitting one; empty: any.
+        """Return the key values that tuples probing by ``rule`` may have, as a possible restriction
+        of the probed store: one per key attribute equal to the splitting attribute; empty: any.
         """
         function, numbers = self.functions.get(rule.start), self.takers.get(rule.out)
         if function is None or not numbers or not rule.fill:

@@ -58,7 +58,7 @@ class Ranking(Row, frozen=True):
 
 
 class Ration(Row, frozen=True):
-    """The ration of one goal.
+    """The ration of one goal in a batch: the share of its tuples that probe.
 
     Attributes:
         start: the label of the member that arrives last.

@@ -16,7 +16,7 @@ from anabranch_contract.plans.ruleset import (
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import Label, RelationId, Stream, StreamName
 
-#: Greatest rank of a stream.
+#: Greatest value of :attr:`Routes.ranks`.
 LAST_RANK = 2
 
 

@@ -54,7 +54,7 @@ class RulesetRows:
         return cls(found, scalars)
 
     def text(self) -> str:
-        """Return the ruleset's text: the text it was split from, if ``ruleset.dumps`` wrote it."""
+        """Return the ruleset's text; equal to the split text if ``ruleset.dumps`` wrote that."""
         rules: dict[str, list[Raw]] = {}
         document: dict[str, object] = {**self.scalars, "rules": rules}
         for name, rows in self.sections.items():

@@ -342,8 +342,8 @@ class QuerySpec:
         sink: destination of the results.
         view: the query's post-join part; its changes go to the sink instead of the joined rows.
         outer: the outer join of its results with the results of the query ``left_of``.
-        united: whether its results are a branch of a union. They are written as results of the
-            query :attr:`registered`.
+        united: whether it is a branch of a union; its results are written as results of the query
+            :attr:`registered`.
         freshness: (label, maximum age of its tuple when a result is emitted), in microseconds of
             event time; labels without a limit are absent.
         past: whether results over visible tuples from before its activation are emitted as well.
@@ -365,7 +365,7 @@ class QuerySpec:
 
     @property
     def registered(self) -> QueryId:
-        """The query that it is a part of, or itself."""
+        """Id of the registered query that has this one as a join or branch; else its own id."""
         return QueryId(registered(self.id))
 
     @property
@@ -463,7 +463,7 @@ class Ruleset:
             _require(probe.store in stores and probe.edge in edges, "dangling", probe)
             _require(bool(probe.key), "cross product on edge", probe.out)
         counts = substream_counts(self.substreams)
-        _require(len(counts) == len(self.substreams), "a start has two functions")
+        _require(len(counts) == len(self.substreams), "a label is split into substreams twice")
         for probe in self.probe_rules:
             for number in probe.substreams:
                 known = 0 <= number < counts.get(probe.start, 0)

@@ -104,7 +104,7 @@ class PastStatus(StrEnum):
     GIVEN_UP = "given-up"
 
 
-#: Ascending: the status of the past of several joins is the greatest of theirs.
+#: Statuses in ascending order; a union's past has the greatest status of its branches' pasts.
 _WORSE = (PastStatus.EMITTED, PastStatus.PENDING, PastStatus.GIVEN_UP)
 
 
@@ -142,12 +142,12 @@ class Activation(Message):
         retention: the query's closed matrix in microseconds (``ruleset.QuerySpec.retention``).
         earlier: the activations before this one, oldest first. Each ended, with its final
             ``results``, when a stream's ttl changed the matrix. Their own ``earlier`` is empty.
-        withheld: results that rations have withheld so far, estimated from the kept ones: with
-            ration p there are 1/p − 1 withheld results for each kept one.
+        withheld: number of results that rations have withheld so far, estimated from kept ones:
+            with ration p there are 1/p − 1 withheld results for each kept one.
         blind: number of (last-arriving alias, batch) pairs with ration 0, whose withheld results
             can't be estimated.
-        owed: withheld results that will be computed later, with the same estimate; not included
-            in ``withheld`` or ``blind``. ``caught_up``: those computed, included in ``results``.
+        owed: number of withheld results to be computed later, with the same estimate; not included
+            in ``withheld`` or ``blind``. ``caught_up``: number computed, included in ``results``.
         left_out: for a view, the spans in which joined rows are missing and stay missing.
         past: progress of the results of the past, if the query emits them.
         missed: alias -> number of earlier tuples of its stream that were not stored and may be
@@ -173,7 +173,7 @@ class Activation(Message):
 
     @property
     def completeness(self) -> float:
-        """Estimated share of the results emitted so far; leaves ``blind`` out of account."""
+        """Estimated share of the results emitted so far; ignores ``blind``."""
         everything = self.results + self.withheld + self.owed
         return self.results / everything if everything else 1.0
 
@@ -191,7 +191,7 @@ class Activation(Message):
 
 
 class LeftRows(Row, frozen=True):
-    """Counts of an outer join's left rows after their deadlines.
+    """Numbers of an outer join's left rows whose deadline has passed.
 
     Attributes:
         given: number of results: rows without a partner; for a semi join, rows with a partner.
@@ -206,7 +206,7 @@ class LeftRows(Row, frozen=True):
     undecided: int = 0
 
     def plus(self, more: LeftRows) -> LeftRows:
-        """The sum of both counts."""
+        """The field-wise sum of both."""
         return LeftRows(
             self.kind,
             self.given + more.given,
@@ -218,11 +218,13 @@ class LeftRows(Row, frozen=True):
 def counted(
     activations: Mapping[str, Activation], name: str, left_rows: LeftRows | None
 ) -> Activation | None:
-    """Return the activation of the query ``name`` with the counts of its own results.
+    """Return the activation of the query ``name``. An outer join gets the numbers of its results
+    instead of the numbers of matched pairs, which the runtime counts.
 
     Args:
-        left_rows: counts of an outer join's left rows. If they are unknown (None), an outer join's
-            counts are unknown too, and None is returned.
+        activations: join -> its activation; the left rows of an outer join are a join, too.
+        left_rows: numbers of an outer join's left rows. If they are unknown (None), its numbers of
+            results are unknown too, and None is returned.
     """
     pairs, left = activations.get(name), activations.get(name + LEFT_SUFFIX)
     if pairs is None or left is None:
@@ -231,7 +233,9 @@ def counted(
 
 
 def of_union(activations: Mapping[str, Activation], name: str, branches: int) -> Activation | None:
-    """Return the activation of the query ``name`` with what its ``branches`` see and miss."""
+    """Return the activation of a union, whose visible tuples, missed tuples, completeness and past
+    results are combined from its ``branches`` branches.
+    """
     ids = (branch_id(name, number) for number in range(1, branches + 1))
     found = [one for branch in ids if (one := activations.get(branch)) is not None]
     if len(found) < 2:
@@ -258,7 +262,7 @@ def of_union(activations: Mapping[str, Activation], name: str, branches: int) ->
 
 
 def of_outer_join(pairs: Activation, left: Activation, left_rows: LeftRows) -> Activation:
-    """Return ``pairs`` with the counts of an outer join's results (a view's input, if it has one).
+    """Return ``pairs`` with the numbers of an outer join's results (the input of its view, if any).
 
     Emitted left rows are results; pairs are results of a left join only. The share of results among
     undecided rows is assumed to be at least their share among decided rows. Before the first result

@@ -29,7 +29,7 @@ class BatchReport(Message):
         work: working time of the slowest task. ``mean_work``: mean working time of all tasks.
             Neither includes waiting.
         hosts: number of hosts that ran tasks; 1 if all tasks share a state directory.
-        sent: tuples and stored rows sent to other hosts; ``sent_bytes``: their bytes.
+        sent: number of tuples and stored rows sent to other hosts; ``sent_bytes``: their bytes.
     """
 
     batch: int

@@ -132,7 +132,7 @@ class StreamIntake:
 
 @dataclass(frozen=True, slots=True)
 class InputProgress:
-    """Input of the runtime.
+    """State of the runtime's input.
 
     Attributes:
         intake: stream -> state of its input, for streams that the runtime reads itself or that

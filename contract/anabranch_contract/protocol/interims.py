@@ -53,7 +53,7 @@ class StoreSize:
     """A store at the end of a period.
 
     Attributes:
-        keys: comma-joined sorted key attributes -> upper bound of the distinct values stored.
+        keys: comma-joined sorted key attributes -> upper bound of the number of distinct values.
     """
 
     rows: int
@@ -152,8 +152,8 @@ class Interim(Message):
         steps: counts of the steps with at least one probe, sorted.
         stores: store -> its size.
         asks: whether the runtime waits for the service's answer (``revisions``).
-        inserts: inserts of all tasks into all stores, without backfills.
-        results: results of all tasks and queries.
+        inserts: inserts by all tasks into all stores, without backfills: writes, rows, CPU seconds.
+        results: results written by all tasks, over all queries: writes, rows, CPU seconds.
         merges: merges of segments on all hosts: their number, rows rewritten, CPU seconds.
         rationed: whether a batch of the period withheld tuples from probes.
         drifted: the drifts at its first batch; they ended the period early.

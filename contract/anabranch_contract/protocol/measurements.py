@@ -52,7 +52,7 @@ class JoinSample:
 
 @dataclass(slots=True)
 class EdgeStatistics(Body, Summed):
-    """Counts of the probes of one edge. Only running probes change them in place.
+    """Counts of the probes of one edge, as numbers. Mutable: running probes add to it in place.
 
     Attributes:
         probes: tuples that probed.
@@ -112,8 +112,8 @@ class StoreStatistics(Body):
     """One store at the end of an epoch.
 
     Attributes:
-        keys: comma-joined sorted key attributes -> upper bound of the distinct values stored: the
-            count since the store began, at most ``rows``.
+        keys: comma-joined sorted key attributes -> upper bound of the number of distinct values
+            stored: the number since the store began, at most ``rows``.
         reads: index -> its reads during the epoch.
         mir: the relation or intermediate result that the store holds.
     """
@@ -240,10 +240,10 @@ class Snapshot:
 
     Attributes:
         batches: number of batches of the epoch.
-        arrivals: relation -> tuples that arrived so far (all epochs, after the local filter).
+        arrivals: relation -> number of tuples so far (all epochs, after the local filter).
         total_batches: number of batches so far.
-        distincts: relation -> {comma-joined sorted attributes -> distinct values so far}.
-        streams: stream -> {"input", "late", "invalid", "ahead"} tuples so far.
+        distincts: relation -> {comma-joined sorted attributes -> number of distinct values so far}.
+        streams: stream -> numbers of tuples so far, by "input", "late", "invalid", "ahead".
         edges: edge -> counts of its probes. ``stores``: store -> its statistics.
         spans: stream -> microseconds between the least and the greatest event time so far.
         steps: measurements of steps in this epoch and earlier ones, which weigh less with age

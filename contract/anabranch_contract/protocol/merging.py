@@ -21,7 +21,7 @@ _PHASE = 0.5
 
 
 def rewrites(batches: float, lifetime: float | None = None) -> float:
-    """Return how many times merges rewrite a row of a store, on average over a long run.
+    """Return the number of times that merges rewrite a row of a store, as a long-run average.
 
     Args:
         batches: number of batches that have added rows to the store.

@@ -1,7 +1,8 @@
-"""CPU time of a pipeline by use: counters that only grow, so a reader subtracts two reports.
+"""CPU time of a pipeline by purpose (:class:`CpuUse`), such as one store's inserts or one probe
+step. Counters only grow, so a reader subtracts two reports.
 
-Every second of a process that runs the pipeline is in exactly one use; the seconds that no meter
-covers have a group of their own.
+Every CPU second of the pipeline's processes belongs to exactly one use; seconds that no meter
+covers are in the group ``UNATTRIBUTED``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from anabranch_contract.codec import Message
 
 
 class CpuGroup(StrEnum):
-    """Kind of a use of CPU time; the names of its uses are in parentheses.
+    """Kind of work that uses CPU time, in parentheses the names that divide it further.
 
     ``SOURCE``: reading and decoding (stream). ``INSERT``, ``MERGE``: rows and segments written
     (store). ``PROBE``: a probe step (edge). ``SINK``: last checks, projection and encoding (query).
@@ -40,13 +41,13 @@ class CpuGroup(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class CpuUse(Body):
-    """CPU seconds of one use.
+    """CPU seconds of one purpose: a kind of work, for one stream, store, edge or query.
 
     Attributes:
-        group: kind of the use.
-        name: stream, store, edge, query or another name, depending on the group; empty: common to
-            all names of the group, or of a name that is no longer counted.
-        queries: the registered queries that depend on it, sorted; empty: none in particular.
+        group: kind of work.
+        name: stream, store, edge, query or another name, depending on the group; empty: work for
+            all names of the group, or for names that are no longer counted.
+        queries: the registered queries that need this work, sorted; empty: none in particular.
     """
 
     group: CpuGroup
@@ -57,7 +58,7 @@ class CpuUse(Body):
 
 @dataclass(frozen=True, slots=True)
 class CpuReport(Message):
-    """CPU seconds of the runtime's processes since the start of its run, by use.
+    """CPU seconds of the runtime's processes since the start of its run, by purpose.
 
     Attributes:
         run: the id of the run. ``at``: time of the report, seconds since 1970.

@@ -108,7 +108,7 @@ class Rationing:
         latency: promised seconds from arrival to commit; None: no promise.
         rations: the rations of the last batch that were below 1.
         owed: number of batches whose withheld results will still be computed.
-        left_rows: outer join -> counts of its left rows after their deadlines.
+        left_rows: outer join -> numbers of its left rows whose deadline has passed.
     """
 
     policy: Overload = Overload.WAIT
@@ -202,17 +202,17 @@ class Progress(Message):
     Attributes:
         state: ``starting``, ``running``, ``idle``, ``stopped`` or ``failed``.
         run: the id of the run of the runtime that wrote this.
-        committed: batches committed so far (the next batch's number).
+        committed: number of batches committed so far (the next batch's number).
         epoch: the epoch of the last committed batch (-1 before the first).
         epoch_starts: epoch -> its first batch, for the epochs so far.
         ruleset_epoch, revision: the published ruleset of the running epoch.
         revisions: counts of the revisions received by this run.
-        streams: stream -> {"input", "late", "invalid", "ahead"} tuples so far; "unseen": tuples
-            that a query activated now would not see.
+        streams: stream -> numbers of tuples so far, by "input", "late", "invalid", "ahead", and
+            "unseen" (by a query activated now).
         results: query -> number of results so far; for views and outer joins of joined rows.
-        shown: view -> number of its rows, outer join -> number of rows emitted; complete for the
-            active queries from the first report of a run on.
-        probes: epoch -> tuples probed so far in it.
+        shown: view -> number of its rows; outer join -> number of rows emitted. Every report of a
+            run has all active queries.
+        probes: epoch -> number of tuples that have probed in it so far.
         input: state of the sources. ``resources``: time, memory and disk of the runtime.
         sinks: query -> error of its failing sink.
         backfill: store whose past is being computed -> the completed share (0..1).

@@ -70,7 +70,7 @@ class StreamRecord(Closed, StreamProperties):
         ahead_of_clock, ahead_of_stream: microseconds by which an event time may exceed the clock
             (in live mode), and the stream's earlier event times; None: any number.
         retain: microseconds behind the watermark for which all tuples stay stored; None: for ever;
-            0: only as long as queries need.
+            0: only as long as queries need them.
         kind: a table's ``latest`` is its key, and its ``retain`` is None.
         changes: of a stream of changes: how its rows say whether they insert or delete. Its
             operation is one of ``columns``.

@@ -64,8 +64,8 @@ class RevisionAnswer(Message):
         return replace(self, upcoming=tuple(sorted(found, key=lambda one: one.epoch)))
 
     def following(self, epoch: int) -> RevisionAnswer:
-        """Return the answer for the ruleset of ``epoch``, the same or a later one, with the
-        revisions so far.
+        """Return this answer advanced to the ruleset of ``epoch`` (the same or a later one), with
+        the revisions of that and of later rulesets published so far.
         """
         if epoch == self.epoch:
             return self

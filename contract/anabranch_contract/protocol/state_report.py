@@ -163,10 +163,10 @@ class TableReport(Body):
     """The maintained table of a query's post-join part.
 
     Attributes:
-        rows: present rows; of an outer join without a view, rows written so far.
+        rows: number of present rows; of an outer join without a view, of rows written so far.
         version: the last version with changes; -1: none.
-        changes: changes written so far.
-        rounds: batches of joined rows that its last checkpoint does not include.
+        changes: number of changes written so far.
+        rounds: number of batches of joined rows that its last checkpoint does not include.
     """
 
     query: str
@@ -188,7 +188,7 @@ class StateReport(Body, Message):
         space_amplification: ``disk_bytes`` over ``bytes``; None if nothing is stored.
         inserted_bytes, merged_bytes: all bytes ever written by batches, and by merges.
         write_amplification: their sum over ``inserted_bytes``; None before the first insert.
-        tables: the maintained tables. ``table_bytes``: size of their checkpoints and rounds.
+        tables: the maintained tables. ``table_bytes``: size of checkpoints and joined rows since.
     """
 
     next_batch: int

@@ -53,11 +53,12 @@ class ChangeFormat:
 
     Attributes:
         operation: column with the operation, which queries can't read; None: all rows insert.
-        inserts, deletes: its values in any case; empty: :data:`INSERTS`, :data:`DELETES` (with a
-            key :data:`UPSERTS`, :data:`TOMBSTONES`), without values of the other list.
+        inserts, deletes: operations that insert, and that delete, ignoring case; empty:
+            :data:`INSERTS`, :data:`DELETES` (with a key :data:`UPSERTS`, :data:`TOMBSTONES`)
+            without the other field's values.
         envelope: form of JSON rows; None: a row has the values of one tuple.
-        key: columns of the key: a row replaces the tuple with an equal key; empty: rows say what
-            they delete.
+        key: columns of the key: a row replaces the tuple with an equal key; empty: a row that
+            deletes has the values of the deleted tuple.
         null_deletes: whether a row with NULL in all columns but the key deletes the key's tuple.
     """
 
@@ -69,8 +70,8 @@ class ChangeFormat:
     null_deletes: bool = False
 
     def weight(self, operation: str) -> int | None:
-        """Return the weight of a row with this ``operation``; None: unknown. A tombstone of a key
-        has the weight 0: the tuple that it deletes is not its own.
+        """Return the weight of a row with this ``operation``; None: unknown. A tombstone has the
+        weight 0, because it is not the tuple that it deletes.
         """
         deletes, inserts = (frozenset(map(str.lower, t)) for t in (self.deletes, self.inserts))
         known = (TOMBSTONES, UPSERTS) if self.key else (DELETES, INSERTS)

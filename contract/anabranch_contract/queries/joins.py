@@ -27,7 +27,7 @@ RelationId = NewType("RelationId", str)
 Label = NewType("Label", str)
 QueryId = NewType("QueryId", str)
 
-#: Microseconds; ``None`` stands for an infinite bound.
+#: Microseconds; where ``Micros | None`` is declared, None is an infinite bound.
 Micros = int
 Bounds = tuple[tuple[int | None, ...], ...]
 
@@ -135,12 +135,13 @@ class Stream:
 
     @property
     def is_upsert(self) -> bool:
-        """Whether a row replaces the tuple with an equal key, and results follow."""
+        """Whether a row replaces the tuple with an equal key, which also corrects earlier
+        results."""
         return self.kind is StreamKind.UPSERT
 
     @property
     def row_key(self) -> tuple[str, ...]:
-        """Key whose latest row counts; empty: all rows count."""
+        """Key columns: only the latest row per key takes part in joins; empty: all rows do."""
         return self.latest if self.changes is None else self.changes.key
 
     @property
@@ -419,7 +420,7 @@ class JoinQuery:
 
     @property
     def is_asof(self) -> bool:
-        """Whether it is an ASOF join, whose left and right rows are joins apart."""
+        """Whether it is an ASOF join, whose left and right rows are two separate joins."""
         return self.outer is not None and self.outer.nearest is not None
 
     @property

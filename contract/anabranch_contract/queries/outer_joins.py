@@ -61,13 +61,13 @@ def branch_id(query: str, number: int) -> str:
 
 
 def is_branch(query: str) -> bool:
-    """Whether a join computes a further branch of a union."""
+    """Whether a join computes a branch of a union other than the first."""
     return query.partition(_SEPARATOR)[2].startswith(_BRANCH)
 
 
 def part_number(query: str) -> int:
-    """Return the number of the look-up whose pairs a join computes, or of its branch of a union;
-    0: it computes left rows.
+    """Return the number of the look-up whose pairs a join computes, or of the union's branch that
+    it computes; 0: it computes left rows.
 
     >>> part_number("named+left"), part_number("named"), part_number("named+2")
     (0, 1, 2)
@@ -127,7 +127,7 @@ class LookUp:
         parent: number (from 1) of the earlier look-up that the condition reads; 0: left rows only.
             The look-up's pairs have the columns of the parent's pairs (0: of left rows), and
             ``columns``.
-        nearest: of an ASOF join, whose right rows have ``columns`` only.
+        nearest: rule of an ASOF join, whose right rows have only ``columns``; None: another join.
     """
 
     kind: JoinKind

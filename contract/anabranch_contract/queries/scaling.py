@@ -76,16 +76,16 @@ def partial_marks(view: View) -> tuple[PartialMark, ...]:
         return tuple(found)
     if view.group_keys:
         code = "groups" if view.aggregates else "distinct"
-        reason = "groups of which every joined row was withheld are missing"
+        reason = "groups whose joined rows were all withheld are missing"
         found.append(PartialMark("", code, reason))
     if view.window is not None and view.window.session:
-        reason = "sessions are of the joined rows that were kept: others may join them"
+        reason = "sessions consist of the joined rows that were kept: others may connect them"
         found.append(PartialMark("", "sessions", reason))
     if view.having is not None:
         reason = "HAVING is decided by the joined rows that were kept"
         found.append(PartialMark("", "having", reason))
     if view.limit is not None:
-        reason = "ORDER BY and LIMIT go by the joined rows that were kept"
+        reason = "ORDER BY and LIMIT apply to the joined rows that were kept"
         found.append(PartialMark("", "limit", reason))
     known, known_totals = {a.name: a for a in view.aggregates}, {t.name for t in view.totals}
     scaled = scalable(view)
@@ -106,5 +106,5 @@ def _mark(name: str, expr: Expr, used: list[ViewAggregate]) -> PartialMark:
             return PartialMark(name, "distinct", reason)
         if one.function not in SCALABLE:
             return PartialMark(name, str(one.function), _REASONS.get(one.function, _SPREAD))
-    reason = "worked out from aggregates of the joined rows that were kept"
+    reason = "computed from aggregates of the joined rows that were kept"
     return PartialMark(name, "expression", reason)

@@ -60,17 +60,17 @@ class AggregateFunction(StrEnum):
     STDDEV_POP = "stddev_pop"
     VAR_SAMP = "var_samp"
     VAR_POP = "var_pop"
-    #: ``column`` of the row with the greatest or least ``by``; of equal ones the greatest or least.
-    #: Rows with an unknown ``by`` are left out; an unknown ``column`` counts as the least.
+    #: ``column`` of the row with the greatest (least) ``by``; if several, the greatest (least) of
+    #: them. Rows with NULL in ``by`` are left out; NULL in ``column`` counts as the least.
     MAX_BY = "max_by"
     MIN_BY = "min_by"
-    #: Of doubles, by interpolation at place p(n - 1) from 0; of any ordered type, the first value
-    #: whose share of values up to it is p or more. ``option``: p as a decimal fraction.
-    #: ``descending``: values are sorted descending.
+    #: ``CONT``: of doubles, interpolated at position p(n - 1), from 0. ``DISC``: of any ordered
+    #: type, the first value up to which at least a share p of all values lies. ``option``: p as a
+    #: decimal fraction. ``descending``: values are sorted descending.
     PERCENTILE_CONT = "percentile_cont"
     PERCENTILE_DISC = "percentile_disc"
-    #: Texts in the order of ``by``, then of themselves, joined by ``option``. An unknown ``by`` is
-    #: first if ascending, last if descending. No known text: NULL.
+    #: Texts in the order of ``by``, then of themselves, joined by ``option``. NULL in ``by`` comes
+    #: first if ascending, last if descending. NULL without texts.
     LISTAGG = "listagg"
     #: Of the pairs (``column``, ``by``) of doubles without NULLs. NULL where a variance, or of
     #: ``covar_samp`` n - 1, is zero.
@@ -188,7 +188,7 @@ class View:
         totals: aggregates over all groups, which expressions may read besides keys and aggregates.
         sets: GROUPING SETS: positions in ``keys`` of the keys grouped by, ascending, one entry per
             set, without equal ones; the other keys are NULL. Aggregates read columns that are no
-            keys. The set of no key is a row from the start only if there are no keys at all.
+            keys. The empty set has a row before the first joined row only if ``keys`` is empty.
             Empty: one set of all keys.
         partition: without grouping: columns of the joined rows; each combination of their values
             (NULL is one) has a ranking and a ``limit`` of its own. ``offset`` is 0.
@@ -237,7 +237,7 @@ class View:
 
     @property
     def hidden(self) -> tuple[Output, ...]:
-        """Grouping or partition columns that the SELECT list lacks, with unique names."""
+        """Grouping or partition columns that are not in the SELECT list, under unique names."""
         shown = {o.expr for o in self.projection}
         known = self.group_keys if self.grouped else self.partition
         keys = (Column("", name, kind) for name, kind in known)

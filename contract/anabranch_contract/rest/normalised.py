@@ -48,9 +48,9 @@ class ViewInfo(Closed):
             only.
         joined: the columns of the joined rows, with their expressions.
         keys, aggregates: the GROUP BY keys and the aggregates; empty if joined rows are ranked.
-        copies: how often each group is a row, if the view has INTERSECT ALL or EXCEPT ALL.
+        copies: number of rows per group, if the view has INTERSECT ALL or EXCEPT ALL.
         sets: the keys of each of the GROUPING SETS; empty: rows are grouped by all keys.
-        partition: the columns in each of whose values joined rows are ranked, up to `limit`.
+        partition: columns of PARTITION BY: joined rows are ranked and limited per value.
         ranking: `row_number`, `rank` or `dense_rank`; null: the view has no ranking function.
         changes: all columns of a change (an upsert or delete of a row of the view).
     """
@@ -85,7 +85,7 @@ class LookUpInfo(Closed):
 
     @property
     def join(self) -> str:
-        """Name of the join."""
+        """Name of the join, such as ``left join``."""
         kinds = [] if self.nearest is None else ["asof"]
         kinds += [self.kind] if self.nearest is None or self.kind != "inner" else []
         return " ".join([*kinds, "join"])
@@ -103,7 +103,7 @@ class OuterInfo(Closed):
             come at any time.
         look_ups: the joins of a chain, in order.
         where: conditions on the results of these joins.
-        changes: whether a chain is with streams, so that results are inserts and deletes.
+        changes: whether right sides are streams without a deadline: results are then changes.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""Bodies of ``/v1/profile``: CPU time of the pipeline by use."""
+"""Bodies of ``/v1/profile``: CPU time of the pipeline by purpose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anabranch_contract.rest.documents import Document, Time
 
 
 class ProfileOut(Document):
-    """CPU seconds of all processes of the pipeline since their start, by use.
+    """CPU seconds of all processes of the pipeline since their start, by purpose.
 
     The counters only grow: subtract two answers with the same ``run`` and ``service``.
     """
@@ -29,15 +29,15 @@ class ProfileOut(Document):
 
 
 class CpuProfile(Document):
-    """CPU seconds of the pipeline in a period, by use.
+    """CPU seconds of the pipeline in a period, by purpose.
 
-    A use that several queries need is divided equally among them in ``queries``.
+    Work that several queries need is divided equally among them in ``queries``.
     """
 
     seconds: float = Field(description="Length of the period.")
     cpu: float = Field(description="CPU seconds of all processes.")
     groups: dict[CpuGroup, float]
-    queries: dict[str, float] = Field(description='Seconds by query; "": of no query.')
+    queries: dict[str, float] = Field(description='Seconds by query; "": for no query.')
     uses: list[CpuUse]
 
     @classmethod
@@ -62,8 +62,8 @@ def used_between(
 ) -> list[CpuUse]:
     """Subtract counters of one run, times ``scale`` of their group (absent: 1).
 
-    A use that only ``earlier`` has is no longer counted by its name: the runtime has added it to
-    the common use of its group, from which it is subtracted here. So no second is lost.
+    A use that only ``earlier`` has is no longer counted by its name: the runtime has added its
+    seconds to the use without a name of its group, from which they are subtracted here.
     """
     found = {(u.group, u.name, u.queries): u.seconds for u in later}
     for use in earlier:

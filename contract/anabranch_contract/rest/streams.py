@@ -39,7 +39,7 @@ Kind = Annotated[
 
 
 class ChangesIn(Closed):
-    """How the rows of a stream of changes, or of upserts, say whether they insert or delete."""
+    """Encoding of inserts and deletes in the rows of a stream of changes or upserts."""
 
     operation: ColumnName | None = Field(
         default=None,
@@ -58,7 +58,7 @@ class ChangesIn(Closed):
     )
     null_deletes: bool = Field(
         default=False,
-        description="Of upserts: a row with null in all columns but the key deletes its key's row.",
+        description="For upserts: a row with null in all columns but the key deletes that key.",
     )
     envelope: Literal["debezium"] | None = Field(
         default=None,
@@ -161,8 +161,8 @@ class StreamIn(Closed, StreamProperties, StreamTerms):
     kind: Kind = "stream"
     changes: ChangesIn | None = Field(
         default=None,
-        description="Form of the rows of kind `changes` or `upsert`; default: a column `op`, or "
-        "no deletes of upserts.",
+        description="Form of the rows of kind `changes` or `upsert`; default: a column `op`; for "
+        "upserts: no deletes.",
     )
     key: Annotated[list[ColumnName], Field(min_length=1, max_length=16)] | None = Field(
         default=None,
@@ -251,7 +251,7 @@ class SourceStatusOut(Document):
 
     state: Open[Literal["not tried", "reading", "failed", "stopped"]]
     error: str | None
-    since: Time | None = Field(description="Begin of this state; null: not tried.")
+    since: Time | None = Field(description="Start of this state; null: not tried.")
 
 
 class TableOut(Document):

@@ -28,9 +28,8 @@ def least_cost(
     tied: Collection[str] = (),
     worth: float = 0.0,
 ) -> tuple[float, ...]:
-    """Cheapest rations (admitted fractions of tuples) that leave queries ``shares`` of results.
-
-    For a query without expected results, its share is the ration of each goal.
+    """Cheapest rations (admitted fractions of tuples) with which each query in ``shares`` keeps its
+    share of results. A query without expected results gets its share as the ration of each goal.
 
     Args:
         shares: query -> the least completeness, 0 to 1.
@@ -82,7 +81,7 @@ def least_cost(
         if query in tied:
             for at in members[1:]:
                 program.row(0.0, 0.0, [goals[members[0]], goals[at]], [1.0, -1.0])
-    remedy = "use the allocation 'results' without goals of completeness, which needs no solver"
+    remedy = "use the allocation 'results' without floors (minimum completeness): no solver"
     answer = solve(Solver.HIGHS, Request(program))
     values = proven(Solver.HIGHS, answer, remedy, field="allocation")
     return tuple(min(max(values[at], 0.0), 1.0) for at in goals)

@@ -39,8 +39,8 @@ class ForestGoal:
         query: the registered query; both joins of an outer join have its name.
         start: the alias whose tuple arrives last (``rankings.goal_name``).
         steps: indices of its paths' last steps; empty: its results need no step.
-        cost: CPU seconds per unit of time of its own results with a ration of 1.
-        output: results per unit of time with a ration of 1.
+        cost: CPU seconds per unit of time to produce its results, without steps, at ration 1.
+        output: number of results per unit of time at ration 1.
     """
 
     query: str
@@ -99,7 +99,7 @@ class Forest:
 
     @cached_property
     def outputs(self) -> Mapping[str, float]:
-        """Query -> its results per unit of time without load shedding."""
+        """Query -> number of its results per unit of time without load shedding."""
         found: dict[str, float] = defaultdict(float)
         for goal in self.goals:
             found[goal.query] += goal.output
@@ -123,7 +123,8 @@ class Forest:
         return steps + sum(g.cost * p for g, p in zip(self.goals, shares, strict=True))
 
     def output(self, shares: Sequence[float]) -> float:
-        """Results per unit of time if each goal admits its fraction ``shares`` of tuples."""
+        """Number of results per unit of time if each goal admits its fraction ``shares`` of
+        tuples."""
         return sum(g.output * p for g, p in zip(self.goals, shares, strict=True))
 
     def completeness(self, shares: Sequence[float]) -> dict[str, float]:

@@ -25,7 +25,7 @@ def forest_of(
 
     Args:
         price: a probe rule's CPU seconds per unit of time if it processes every tuple.
-        results: results of a query per unit of time, by the edge on which they arrive.
+        results: number of results of a query per unit of time that arrive on an edge.
         own: CPU seconds per unit of time for producing these results.
     """
     arrivals = {arrival_edge(r.id) for r in ruleset.relations}

@@ -93,9 +93,9 @@ def _outer_rankings(
     of it, which ranks them when they are emitted without a partner.
     """
     outer, labels = query.outer, {m.alias: m.label for m in query.members}
-    assert outer is not None  # asked by the caller
+    assert outer is not None  # checked by the caller
     if outer.kept:
-        return {}  # a withheld pair would be an absent partner
+        return {}  # a withheld pair would look like an absent partner
     names = {name for name, _ in outer.left}
     left = {o.expr for o in query.projection if o.name in names}
     for one in universe(query, streams):
@@ -112,7 +112,7 @@ def _rankings(
 ) -> Mapping[Label, Ranking]:
     stream_of = {r.id: streams[r.stream] for r in query.relations}
     if query.united or any(stream.has_changes for stream in stream_of.values()):
-        return {}  # an insert might be withheld, and its delete not (in any branch of a union)
+        return {}  # an insert might be withheld, but not its delete (in any branch of a union)
     read = Counter(stream_of[m.relation].name for m in query.members)
     found: dict[Label, Ranking] = {}
     for member in query.members:

@@ -44,7 +44,7 @@ class Increment:
         goals: indices of the goals, ascending.
         cost: CPU seconds per unit of time for their results, and for all steps that no earlier
             increment has paid.
-        output: results per unit of time.
+        output: number of results per unit of time.
     """
 
     goals: tuple[int, ...]

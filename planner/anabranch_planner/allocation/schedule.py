@@ -22,7 +22,8 @@ from anabranch_planner.allocation.results import increments
 Shares = tuple[float, ...]
 
 
-#: Schedules with more points are thinned to this least distance, as a fraction of the full cost.
+#: Number of points above which a schedule is thinned, and the least distance between its points
+#: then, as a fraction of the full cost.
 MOST, GRAIN = 64, 1 / 64
 #: CPU time that counts as none, as a fraction of the full cost.
 FREE = 1e-9

@@ -1,8 +1,8 @@
 """Aggregates of a statement as functions over columns of the joined rows.
 
-Arguments are computed below the view, casts included. A function that Spark has and views have not
-is rewritten where that is exact: any value of a group is its least, an approximate count of
-distinct values is the exact count, and several columns are counted as one text.
+Arguments are computed below the view, casts included. Spark's functions that views lack are
+rewritten where the result is valid: ``any_value`` as ``min``, ``approx_count_distinct`` as the
+exact count, and ``count(DISTINCT a, b)`` over one text of both columns.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class _Found:
     descending: bool = False
 
     def only(self, condition: Expr) -> _Found:
-        """The aggregate over rows that satisfy ``condition``: others have NULL."""
+        """The aggregate with NULL in place of its argument in rows that violate ``condition``."""
         if self.function in (_F.MAX_BY, _F.MIN_BY):
             assert self.by is not None
             return replace(self, by=_if(condition, self.by))
         value = _if(condition, _ONE if self.value is None else self.value)
-        # Values that are ordered by themselves keep that order.
+        # A sort key that is the argument itself remains so: listagg(x) ordered by x.
         own = self.by is not None and self.by == self.value
         return replace(self, value=value, by=value if own else self.by)
 
@@ -71,9 +71,9 @@ class Aggregation:
     """The aggregates of one statement.
 
     Attributes:
-        keys: columns of the joined rows that arguments may share.
-        arguments: further columns: expression over the streams -> name.
-        aggregates: aggregate without its name -> the same with it.
+        keys: expression over the streams -> joined-row column of a GROUP BY key, read by arguments.
+        arguments: expression over the streams -> further joined-row column for an argument.
+        aggregates: aggregate without an output name -> the same aggregate with its name.
     """
 
     keys: dict[Expr, str] = field(default_factory=dict)
@@ -81,10 +81,10 @@ class Aggregation:
     aggregates: dict[ViewAggregate, ViewAggregate] = field(default_factory=dict)
 
     def column(self, call: AggregateCall, scope: Scope) -> Column:
-        """The column with the value of ``call``, whose arguments have the columns of ``scope``.
+        """The post-join column of the aggregate ``call``, whose arguments read from ``scope``.
 
         Raises:
-            QueryError: arguments are of another number, type or kind than the function takes.
+            QueryError: the function does not take this number or these types of arguments.
         """
         with at(call.node):
             if any(holds_aggregate(node) for node in call.parts):
@@ -129,7 +129,7 @@ class Aggregation:
 
 
 def _plain(call: AggregateCall, scope: Scope) -> _Found:
-    """A function of one argument: count, sum, avg, min, max, deviations, and their rewritings."""
+    """Aggregates of one argument: count, sum, avg, min, max, deviations, and rewritten ones."""
     function = AGGREGATES[call.name]
     arguments, distinct = call.arguments, call.distinct
     if call.name in ("first", "first_value", "last", "last_value") and len(arguments) == 2:
@@ -151,7 +151,7 @@ def _plain(call: AggregateCall, scope: Scope) -> _Found:
     if call.name in _OF_BOOLEANS and value.type != BOOLEAN:
         raise QueryError(
             "type-mismatch",
-            f"{call.name}() is of conditions, its argument is of type {value.type}",
+            f"{call.name}() takes a condition, its argument is of type {value.type}",
             remedy="write a comparison",
         )
     if function in _OF_NUMBERS and value.type.kind not in NUMERIC:
@@ -166,7 +166,7 @@ def _plain(call: AggregateCall, scope: Scope) -> _Found:
 
 
 def _by(call: AggregateCall, scope: Scope) -> _Found:
-    """``max_by(x, y)`` and ``min_by(x, y)``."""
+    """The aggregates ``max_by(x, y)`` and ``min_by(x, y)``."""
     _require(call, call.arguments, 2, "two arguments", f"write {call.name}(x, y)")
     _refuse_distinct(call)
     value, by = (_storable(node, scope) for node in call.arguments)
@@ -174,7 +174,7 @@ def _by(call: AggregateCall, scope: Scope) -> _Found:
 
 
 def _pair(call: AggregateCall, scope: Scope) -> _Found:
-    """``corr``, ``covar_pop``, ``covar_samp`` of two numbers, as doubles."""
+    """The aggregates ``corr``, ``covar_pop`` and ``covar_samp`` of two numbers, as doubles."""
     _require(call, call.arguments, 2, "two arguments", f"write {call.name}(x, y)")
     _refuse_distinct(call)
     value, by = (_double(call.name, typed(node, scope)) for node in call.arguments)
@@ -223,7 +223,7 @@ def _listagg(call: AggregateCall, scope: Scope) -> _Found:
     if value.type != STRING:
         raise QueryError(
             "type-mismatch",
-            f"{call.name}() is of texts, its argument is of type {value.type}",
+            f"{call.name}() takes a text, its argument is of type {value.type}",
             remedy=f"write {call.name}(CAST({describe(call.arguments[0])} AS STRING), ',')",
         )
     separator = ""
@@ -299,18 +299,18 @@ def _require_distinct(name: str, function: AggregateFunction, value: Expr) -> No
     if function not in _DISTINCT or value.type.kind in FLOATING:
         raise unsupported(
             f"{name}(DISTINCT ...) of {value.type}",
-            "only count, sum, avg and listagg have DISTINCT, of anything but floats",
+            "use DISTINCT only in count, sum, avg and listagg, and not of floats",
         )
 
 
 def _storable(node: Node, scope: Scope) -> Expr:
-    """The expression ``node``, which must be of a type that has an order and can be stored."""
+    """The typed expression of ``node``; interval and NULL types are rejected."""
     value = typed(node, scope)
     if value.type.kind in (TypeKind.INTERVAL, TypeKind.NULL):
         with at(node):
             raise QueryError(
                 "type-mismatch",
-                f"{describe(node)} is of type {value.type}, which can't be aggregated so",
+                f"{describe(node)} is of type {value.type}, which this function can't take",
                 remedy="cast it to the type that you want",
             )
     return value
@@ -334,12 +334,12 @@ def _fraction(name: str, node: Node, scope: Scope) -> str:
         raise QueryError(
             "bad-literal",
             f"{describe(node)} in {name}() is not a fraction",
-            remedy="write one number from 0 to 1; several take one column each",
+            remedy="write one number from 0 to 1, and one column per fraction",
         )
 
 
 def _together(values: Sequence[Expr]) -> Expr:
-    """One text for several columns, equal exactly if all are; NULL if one is."""
+    """Text that encodes the values of several columns one-to-one; NULL if a value is NULL."""
     parts: list[Expr] = []
     for value in values:
         if value.type.kind not in _PLAIN | {TypeKind.STRING, TypeKind.TIMESTAMP}:

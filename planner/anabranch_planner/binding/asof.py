@@ -2,8 +2,8 @@
 ``FOR SYSTEM_TIME AS OF``, an ASOF join by the right stream's event time.
 
 ON has equalities, one comparison of times (unless MATCH_CONDITION has it), and perhaps limits on
-how far the nearest row may be: ``b.ts <= a.ts AND b.ts >= a.ts - INTERVAL '5' MINUTE``. Streams
-that keep the latest rows, and tables, have one version: theirs at the arrival of the left row.
+how far the nearest row may be: ``b.ts <= a.ts AND b.ts >= a.ts - INTERVAL '5' MINUTE``. In tables
+and in streams with latest per key, a key has one row: the current one when the left row arrives.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from anabranch_planner.sql.unresolved import (
 _ORDERED = frozenset(map(str, NearestSide))
 _COMPARED = _ORDERED | {"eq"}
 _ONE_COMPARISON = "write MATCH_CONDITION (left.ts >= right.ts) before ON, or one comparison in ON"
-#: Most digits of a decimal whose order is that of its one word.
+#: Maximum digits of a decimal that fits in one 64-bit word, by which it is compared.
 _DIGITS = 18
 
 
@@ -68,7 +68,7 @@ class AsOfChain:
     """An ASOF join with typed conditions; the counterpart of :class:`.look_ups.Chain`.
 
     Attributes:
-        keys: equal expressions over left and over right rows. ``times``: the compared ones.
+        keys: pairs of equated expressions (left, right). ``times``: the two compared times.
         filters: conditions on right rows only.
     """
 
@@ -85,12 +85,12 @@ class AsOfChain:
 
     @property
     def kept(self) -> bool:
-        """Whether results are changes."""
+        """Whether results are a stream of changes (inserts and deletes)."""
         return True
 
     @property
     def is_full(self) -> bool:
-        """Whether right rows without a match are shown, too."""
+        """Whether right rows without a match are results as well (FULL JOIN)."""
         return False
 
     def right_rows(self) -> Unresolved:
@@ -109,7 +109,7 @@ class AsOfChain:
 
         Args:
             shown: the columns of results.
-            after: the conditions of WHERE on columns of right rows.
+            after: the conjuncts of WHERE that read columns of right rows.
         """
         where = []
         for node in after:
@@ -159,14 +159,14 @@ def _types(shown: Iterable[tuple[str, Expr]]) -> tuple[tuple[str, DataType], ...
 
 
 def with_versions(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Unresolved:
-    """``query`` with ``FOR SYSTEM_TIME AS OF`` as ASOF joins by event time; of streams that keep
-    the latest, and of tables, as joins as of the arrival of the left row.
+    """``query`` with ``FOR SYSTEM_TIME AS OF`` rewritten as ASOF joins by event time. Tables and
+    streams with latest per key are joined as of the arrival of the left row instead.
 
     Args:
-        left, rights: the separate scopes of the sides.
+        left, rights: the scopes (visible names) of the left side and of each right side.
 
     Raises:
-        QueryError: the right side has no versions, or several rows of one key.
+        QueryError: the right side keeps no earlier rows, or has no event time for the join.
     """
     outer = [
         side if side.asof is None else _with_version(side, side.asof, left, right)
@@ -219,8 +219,8 @@ def _at_arrival(side: OuterSide) -> OuterSide:
 
 
 def _check_others(side: OuterSide, others: Iterable[Scope]) -> None:
-    """Refuse a further stream that keeps the latest: within a batch, its tuples would come in any
-    order with the tuples that are looked up.
+    """Reject other streams with latest per key: within a batch, their tuples have no order relative
+    to tuples of the stream that ``side`` looks up.
     """
     for scope in others:
         for alias, stream in scope.streams.items():
@@ -284,7 +284,7 @@ def asof_of(query: Unresolved, left: Scope, right: Scope) -> AsOfChain | None:
     """The ASOF join of ``query``; None: it has none.
 
     Args:
-        left, right: the separate scopes of the first outer join's sides.
+        left, right: the scopes (visible names) of the two sides of the first outer join.
 
     Raises:
         QueryError: a further outer join, or conditions that fit no ASOF join.
@@ -391,8 +391,8 @@ def _conjuncts(node: Node) -> Iterable[Node]:
 
 
 def _compared(op: str, one: Expr, other: Expr, left: Scope) -> _Compared | None:
-    """The comparison ``one op other`` with the left rows' expression first; None: a side reads
-    both rows, or none.
+    """The comparison ``one op other`` with the left rows' expression first; None unless one side
+    reads only left rows and the other one only right rows.
     """
     condition = compare(op, one, other)
     if not isinstance(condition, Call) or len(condition.args) != 2:
@@ -412,7 +412,7 @@ def _compared(op: str, one: Expr, other: Expr, left: Scope) -> _Compared | None:
 
 
 def _only(compared: Sequence[_Compared]) -> _Compared:
-    """The comparison of times: the only one, or the only one of columns as they are."""
+    """The comparison of times: the only one, or else the only one of two plain columns."""
     plain = [one for one in compared if one.is_plain]
     found = plain if len(plain) == 1 else list(compared)
     if len(found) != 1:
@@ -430,7 +430,7 @@ def _check_kind(kind: DataType) -> None:
 
 
 def _is_limit(condition: Expr, match: _Compared, left: Scope) -> bool:
-    """Whether ``condition``, if the nearest right row violates it, is violated by all others."""
+    """Whether all right rows violate ``condition`` if the nearest one does."""
     if aliases(condition) <= frozenset(left.streams):
         return True
     if not isinstance(condition, Call) or condition.op not in _ORDERED:

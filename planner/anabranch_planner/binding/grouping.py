@@ -26,14 +26,14 @@ _Set = tuple[Node, ...]
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """The keys of a GROUP BY clause in order, and its sets of keys; without equal keys."""
+    """The distinct keys of a GROUP BY clause in order, and its grouping sets."""
 
     keys: tuple[Node, ...]
     sets: tuple[frozenset[Node], ...]
 
     def positions(self, places: Mapping[Node, int]) -> tuple[tuple[int, ...], ...]:
-        """The sets as positions: ``places`` of the keys, one for equal keys. Keys without a place
-        are in all sets. Empty: there is one set, of all keys.
+        """The grouping sets as positions of keys, read from ``places``; keys missing there are in
+        all sets. Empty: the only set has all keys.
 
         Raises:
             QueryError: two sets are equal, or there are more keys than ``grouping_id`` has bits.
@@ -56,11 +56,11 @@ class Grouping:
 def grouping_of(
     nodes: Sequence[Node], first: Iterable[Node], resolved: Callable[[Node], Node]
 ) -> Grouping:
-    """The grouping of the entries ``nodes`` of GROUP BY.
+    """The keys and grouping sets of a GROUP BY clause with the entries ``nodes``.
 
     Args:
         first: keys that come before others, by the spelling ``a, b GROUPING SETS (...)``.
-        resolved: a key with its names, aliases and positions resolved.
+        resolved: resolves the names, aliases and positions in a key.
 
     Raises:
         QueryError: ``too-many-grouping-sets``.
@@ -90,7 +90,7 @@ def grouping_of(
 
 
 def _elements(node: Node) -> list[_Set]:
-    """The operands of ROLLUP or CUBE, each one key or several in parentheses."""
+    """The operands of ROLLUP or CUBE; each is a tuple of one or more keys."""
     return [_together(part) for part in node.expressions]
 
 
@@ -109,7 +109,7 @@ def _count(node: Node) -> int:
 
 
 def _sets(node: Node) -> Iterator[_Set]:
-    """The sets of one entry of GROUP BY or GROUPING SETS."""
+    """The grouping sets that one entry of GROUP BY or GROUPING SETS stands for."""
     if isinstance(node, exp.Rollup | exp.Cube):
         parts = _elements(node)
         sizes = range(len(parts), -1, -1)
@@ -131,8 +131,8 @@ def _is_nested(node: Node) -> bool:
 
 
 def bits(sets: Sequence[Sequence[int]], places: Sequence[int | None], keys: int) -> dict[int, int]:
-    """Map ``grouping_id`` of all ``keys`` keys to ``grouping_id`` of the keys at ``places``, for
-    each of ``sets``. The place None is a key that all sets have.
+    """``grouping_id`` of all ``keys`` keys -> ``grouping_id`` of only the keys at ``places``, for
+    each grouping set. Place None: a key that is in all sets.
     """
 
     def value(one: Sequence[int], chosen: Sequence[int | None]) -> int:
@@ -143,8 +143,8 @@ def bits(sets: Sequence[Sequence[int]], places: Sequence[int | None], keys: int)
 
 
 def chosen_by_set(values: Mapping[int, int], *, bit: bool) -> Expr:
-    """The expression over GROUPING_ID that applies the map of :func:`bits`; ``bit``: its values
-    are single bits (0 or 1)."""
+    """CASE expression over GROUPING_ID that applies the mapping ``values`` of :func:`bits`;
+    ``bit``: the values are 0 or 1."""
     kind = _TINYINT if bit else _BIGINT
     own = Column("", GROUPING_ID, _BIGINT)
     if len(set(values.values())) == 1:

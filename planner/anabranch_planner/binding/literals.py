@@ -66,7 +66,7 @@ def integer(value: int) -> Literal:
 
 
 def negated(literal: Literal) -> Literal:
-    """Negated numeric or interval literal, its type chosen again (-2147483648 is an int)."""
+    """Negated number or interval, in the narrowest type (-2147483648 is an int)."""
     value = literal.value
     if isinstance(value, int) and literal.type.kind in (TypeKind.INT, TypeKind.BIGINT):
         return integer(-value)
@@ -165,7 +165,7 @@ def interval(text: str, unit: str | None) -> Literal:
 
 
 def cast_literal(literal: Literal, target: DataType) -> Literal | None:
-    """``CAST(literal AS target)`` if its value is certain; None if it is uncertain or fails."""
+    """``CAST(literal AS target)`` as a literal; None: Spark's value is uncertain, or it fails."""
     value, source = literal.value, literal.type
     if value is None or source == target:
         return Literal(value, target)

@@ -1,10 +1,10 @@
 """Chains of outer, semi and anti joins (look-ups): conditions, pairs and columns.
 
-A look-up in a table is decided in the batch of the left row (``semantics.md``, "Tables"); left rows
-and pairs of look-ups in streams are kept. Neither has a deadline, and WHERE may read the partners'
-columns. The condition of a look-up reads left rows, its own partner, and at most one earlier
-look-up (with those on which the earlier one depends). It must compare one of that look-up's columns
-by an equality: a left row without a match there has none here either.
+A look-up in a table is decided in the batch of the left row (``semantics.md``, "Tables"); with
+look-ups in streams, left rows and pairs are kept. Neither has a deadline, and WHERE may read
+columns of right rows. The condition of a look-up reads left rows, its own partner, and at most one
+earlier look-up (and its ancestors). It must equate something with a column of that look-up, so that
+a left row without a match there has none here either.
 
 An inner join after an outer one is a look-up of the kind ``inner``.
 """
@@ -31,16 +31,16 @@ from anabranch_planner.sql.scope import Scope
 from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.unresolved import Condition, Node, OuterSide, Unresolved, at, unsupported
 
-#: Kinds of join whose right side is shown.
+#: Kinds of join whose results have columns of the right side.
 SHOWN = frozenset({JoinKind.INNER, JoinKind.LEFT, JoinKind.FULL})
-#: Operations whose result is NULL once an operand is.
+#: Operations whose result is NULL if an operand is NULL.
 _COMPUTING = frozenset({"add", "sub", "mul", "neg", "cast"})
 
 
 @dataclass(frozen=True, slots=True)
 class ChainPlan:
-    """Columns of the left rows; per look-up, the statement and columns of its matched pairs; of a
-    full join, the columns of right rows.
+    """Output columns of left rows, of each look-up's matched pairs (with the statement that
+    produces them), and of a full join's right rows; and the outer join over them.
     """
 
     left_columns: tuple[tuple[str, Expr], ...]
@@ -56,7 +56,7 @@ class _Step:
     Attributes:
         aliases: aliases of its right side. ``partner``: name of the first one's table or stream.
         condition: the conjuncts of ON, and the left columns of USING.
-        parent: number of the earlier look-up that it depends on; 0: none (as in :class:`LookUp`).
+        parent: number (from 1) of the earlier look-up that it depends on; 0: none.
     """
 
     side: OuterSide
@@ -71,7 +71,7 @@ class Chain:
     """Look-ups of a statement, in order; its SELECT list sees ``shown_scope``.
 
     Attributes:
-        kept: whether the partners are streams.
+        kept: whether right sides are streams (not tables), so that results are changes.
     """
 
     query: Unresolved
@@ -85,7 +85,7 @@ class Chain:
 
         Args:
             shown: the columns of results.
-            after: the conditions of WHERE on columns of partners.
+            after: the conjuncts of WHERE that read columns of right rows.
         """
         where = []
         for node in after:
@@ -100,7 +100,7 @@ class Chain:
             if c.alias not in s.aliases
         )
         if self.is_full:
-            # Equal right rows have the same matches only if they have the condition's columns.
+            # With the condition's columns, equal right rows have the same matches.
             read += (c for e in self.steps[0].condition for c in columns(e))
         distinct = list(dict.fromkeys(read))
         left = [c for c in distinct if c.alias in self.left.streams]
@@ -139,7 +139,7 @@ class Chain:
 
     @property
     def is_full(self) -> bool:
-        """Whether right rows without a match are shown, too."""
+        """Whether right rows without a match are results as well (FULL JOIN)."""
         return self.steps[0].side.kind is JoinKind.FULL
 
     def right_rows(self) -> Unresolved:
@@ -148,7 +148,7 @@ class Chain:
         return replace(self.query, sources=(source,), conditions=(), outer=(), post_join=None)
 
     def _ancestors(self, number: int) -> tuple[int, ...]:
-        """Look-up ``number`` and the earlier ones that its condition needs, in statement order."""
+        """Numbers of the look-ups that ``number`` depends on, and ``number`` itself, ascending."""
         return _ancestors([s.parent for s in self.steps], number)
 
     def _statement(self, earlier: Iterable[int], step: _Step) -> Unresolved:
@@ -173,11 +173,11 @@ def is_look_up(right: Scope) -> bool:
 
 
 def with_inner_first(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Unresolved:
-    """``query`` with inner joins that read left rows only moved before its outer joins, unless that
-    changes the order of columns.
+    """``query`` with its inner joins moved before its outer joins if they read only left rows,
+    unless that changes the order of output columns.
 
     Args:
-        left, rights: the separate scopes of the sides.
+        left, rights: the scopes (visible names) of the left side and of each right side.
     """
     if any(item.node is None and item.qualifier is None for item in query.items):
         return query
@@ -195,7 +195,8 @@ def with_inner_first(query: Unresolved, left: Scope, rights: Sequence[Scope]) ->
 def with_inner(
     query: Unresolved, inner: Sequence[OuterSide], outer: Sequence[OuterSide]
 ) -> Unresolved:
-    """``query`` with the joins ``inner`` as sources, which WHERE may read, before ``outer``."""
+    """``query`` with the joins ``inner`` as sources of FROM, which WHERE may read, and the outer
+    joins ``outer`` after them."""
     sources, conditions = list(query.sources), list[Condition]()
     for side in inner:
         sources.append(side.source)
@@ -225,7 +226,7 @@ def left_conditions(
     """The conditions on left rows, and the conditions of WHERE on columns of right sides.
 
     Args:
-        left, rights: the separate scopes of the sides.
+        left, rights: the scopes (visible names) of the left side and of each right side.
 
     Raises:
         QueryError: WHERE reads the hidden side of a semi or anti join.
@@ -260,8 +261,8 @@ def left_conditions(
 
 
 def _may_be_of(column: exp.Column, side: OuterSide, left: Scope, right: Scope) -> bool:
-    """Whether a column in WHERE may be of the right side. A name that both sides have is ambiguous,
-    unless the join (semi or anti) hides the right side's columns.
+    """Whether a column in WHERE may belong to the right side. A name that both sides have is
+    ambiguous, except after a semi or anti join, which hides the right side.
     """
     if column.table:
         return left.find_table(column.table) is None and right.find_table(column.table) is not None
@@ -274,10 +275,10 @@ def _may_be_of(column: exp.Column, side: OuterSide, left: Scope, right: Scope) -
 
 
 def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
-    """The look-ups of ``query``.
+    """The outer joins of ``query`` as a chain of look-ups.
 
     Args:
-        left, rights: the separate scopes of the sides.
+        left, rights: the scopes (visible names) of the left side and of each right side.
 
     Raises:
         QueryError: a condition reads several independent look-ups, or has a wrong type or name.
@@ -311,7 +312,8 @@ def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
 
 
 def _parent(parents: Sequence[int], read: set[int]) -> int:
-    """Return the look-up in ``read`` that depends on all the others; 0 if ``read`` is empty."""
+    """Number of the look-up in ``read`` that depends on all others in it; 0 if ``read`` is
+    empty."""
     for number in sorted(read, reverse=True):
         if read <= {number, *_ancestors(parents, number)}:
             return number

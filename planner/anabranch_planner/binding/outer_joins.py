@@ -36,7 +36,8 @@ def with_source(query: Unresolved, side: OuterSide) -> Unresolved:
 def of_those(
     window: int | Mapping[str, int] | None, scope: Scope
 ) -> int | Mapping[str, int] | None:
-    """The windows that ``window`` has for aliases in ``scope``."""
+    """``window`` (one for all aliases, or alias -> microseconds) limited to aliases in
+    ``scope``."""
     if not isinstance(window, Mapping):
         return window
     return {name: micros for name, micros in window.items() if scope.find_streams(name)}
@@ -62,11 +63,11 @@ class Sides:
         """The columns of pairs and left rows, and the outer join over them.
 
         Args:
-            times: as of :meth:`times`.
+            times: the result of :meth:`times`.
             shown: columns instead of the SELECT list.
 
         Raises:
-            QueryError: the SELECT list is wrong.
+            QueryError: the SELECT list is invalid.
         """
         shown = written(self.query.items, self.shown_scope) if shown is None else shown
         read = [c for _, e in shown for c in columns(e)]
@@ -95,8 +96,8 @@ class Sides:
         return next(alias for alias in self.both.streams if alias not in self.left.streams)
 
     def times(self, pairs: JoinQuery) -> list[tuple[Column, int]]:
-        """Event-time columns of left rows, and the microseconds by which a match may be later;
-        empty: there is no time after which no match can arrive.
+        """Event-time columns of left rows, each with the microseconds by which a match may be
+        later; empty: matches may arrive at any time.
         """
         alias = self._alias()
         stream = self.both.streams[alias]

@@ -13,7 +13,7 @@ from anabranch_planner.sql.scope import Scope, ShownColumn
 from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.unresolved import SelectItem, at, located
 
-#: Maximum number of terms of an expression after subqueries in FROM have been inlined.
+#: Maximum number of nodes of an expression after subqueries in FROM have been inlined.
 LARGEST = 10_000
 
 

@@ -1,11 +1,11 @@
 """Split of a statement with aggregates, DISTINCT or LIMIT into join columns and post-join part.
 
 The post-join clauses are brought into one language in three steps. First names are resolved: every
-column becomes a *slot*, one per expression over the streams that columns stand for, and an alias of
-the SELECT list is replaced by its expression. From then on equal terms are equal trees. Then each
-tree is walked from its root: a GROUP BY expression becomes a key, an aggregate becomes a column,
-and a remaining slot is an error. The joined rows carry the keys and the aggregates' arguments,
-which the join computes; post-join expressions read only keys and aggregates.
+column becomes a *slot*, which stands for an expression over the streams (equal expressions share
+one), and an alias of the SELECT list is replaced by its expression. From then on equal terms are
+equal trees. Then each tree is walked from its root: a GROUP BY expression becomes a key, an
+aggregate becomes a column, and a remaining slot is an error. The joined rows carry the keys and the
+aggregates' arguments, which the join computes; post-join expressions read only keys and aggregates.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ SCALAR = "scalar "
 _W = "w"
 _INT, _BIGINT = DataType(TypeKind.INT), DataType(TypeKind.BIGINT)
 _GROUPING = ("grouping", "grouping_id")
-#: Aggregates of two arguments that Spark names by both; aggregates whose names are not certain.
+#: Aggregates that Spark names by both arguments; aggregates whose Spark names are uncertain.
 _OF_TWO = frozenset({"max_by", "min_by", "corr", "covar_pop", "covar_samp"})
 _UNCERTAIN = frozenset({"listagg", "string_agg"})
 
@@ -86,7 +86,7 @@ class Split:
 
 def split(query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]) -> Split | None:
     """Split ``query``, whose sources have the columns of ``scope``, into join and post-join part.
-    None: it has no post-join part, at most an ORDER BY that results of joins can't have.
+    None: it has no post-join part, or only an ORDER BY, which is ignored without LIMIT.
 
     Args:
         inner: binds a scalar subquery to its join.
@@ -108,7 +108,7 @@ def split(query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]) -
 
 
 def sorts_only(query: Unresolved) -> bool:
-    """Whether ORDER BY is the only post-join clause, over joined rows."""
+    """Whether ORDER BY is the only post-join clause, and there is no aggregate."""
     clauses = query.post_join
     if clauses is None or clauses != PostJoin(order=clauses.order):
         return False
@@ -158,7 +158,7 @@ class _Splitter:
             with at(tree):
                 self._group_by(tree)
         if not self._sets:
-            # With sets, a key is NULL in some groups, where aggregates still read its values.
+            # With grouping sets, arguments can't read key columns: they are NULL in some groups.
             keys = reversed(self._keys)
             self._aggregation.keys = {k.expr: k.name for k in keys if k.name != _W}
         projection = _outputs((name, self._over_groups(tree)) for name, tree in trees)
@@ -193,11 +193,11 @@ class _Splitter:
         return tuple(joined), view
 
     def _require_distinct(self, view: View) -> None:
-        """Check that the rows of ``view`` differ, since they show the grouping columns."""
+        """Check that groups are shown with all their keys, so that DISTINCT changes nothing."""
         lacking = {o.expr.name for o in view.hidden if isinstance(o.expr, Column)}
         edges = {WINDOW_START: "window.start", WINDOW_END: "window.end"}
         if len(lacking) == 1 and lacking <= edges.keys():
-            # One edge of a window determines the other one.
+            # The start of a window determines its end, and vice versa.
             return
         if lacking:
             texts = {k.name: str(k.expr) for k in self._keys}
@@ -221,7 +221,8 @@ class _Splitter:
             return Column("", name, expr.type)
 
         def over(tree: Node) -> Expr:
-            """``tree`` over columns of the joined rows, computed below unless it reads places."""
+            """``tree`` as a column that the join computes; one that reads a ranking's place is
+            instead computed from such columns."""
             with at(tree):
                 found = typed(tree, self._below())
             if not any(c.name == PLACE and not c.alias for c in columns(found)):
@@ -283,7 +284,7 @@ class _Splitter:
                 yield name, item.node
 
     def _groups(self, trees: list[tuple[str, Node]]) -> Sequence[Node]:
-        """The grouping keys (of DISTINCT alone: the SELECT list), with names resolved."""
+        """The grouping keys with names resolved; for DISTINCT the SELECT list."""
         clauses, items = self._clauses, [tree for _, tree in trees]
         if clauses.group_all:
             return [tree for tree in items if not holds_aggregate(tree)]
@@ -302,7 +303,7 @@ class _Splitter:
         return found.keys
 
     def _sets_of(self, grouping: Grouping) -> tuple[tuple[int, ...], ...]:
-        """Positions in the keys of the keys of each set; empty if all sets have all keys."""
+        """Grouping sets, as positions in the list of keys; empty if all sets have all keys."""
         everywhere = {key for key in grouping.keys if is_window(key)}
         for key in everywhere:
             if not all(key in one for one in grouping.sets):
@@ -473,7 +474,8 @@ class _Splitter:
         return found
 
     def _term(self, part: Node) -> Expr | None:
-        """The subexpression ``part`` if it is a key, an aggregate or the like; else None."""
+        """The post-join column of ``part``, if it is a key, aggregate, scalar subquery, grouping()
+        or window edge; else None."""
         if part in self._terms:
             return self._terms[part]
         if isinstance(part, exp.Placeholder) and str(part.this).startswith(SCALAR):

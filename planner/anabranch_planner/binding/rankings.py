@@ -1,8 +1,8 @@
 """Rankings of joined rows: QUALIFY, DISTINCT ON, and ``WHERE rn <= n`` over a subquery.
 
-All three spellings become one :class:`RowRanking`. The place of a row is :func:`place` wherever the
-statement has the ranking function; a ranking in a subquery passes its sort keys on to the whole
-statement as columns with names that no user writes.
+All three spellings become one :class:`RowRanking`. The ranking function is replaced by
+:func:`place`, the row's place in its partition. If it stands in a subquery, its sort keys become
+hidden columns of the whole statement.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def with_ranking(query: Unresolved) -> Unresolved:
     """``query`` with its ranking, if it has one, in :attr:`PostJoin.ranking`.
 
     Raises:
-        QueryError: ``unsupported-sql``: the clause is not a limit of the places of one ranking, or
-            stands beside other post-join clauses.
+        QueryError: ``unsupported-sql``: the condition is not a limit on the places of a single
+            ranking, or there are other post-join clauses.
     """
     clauses = query.post_join
     if clauses is not None and clauses.ranking is None:
@@ -62,7 +62,7 @@ def with_ranking(query: Unresolved) -> Unresolved:
 
 
 def place(node: Node) -> Node:
-    """The place of a row in its partition, instead of the ranking function ``node``."""
+    """Placeholder for a row's place in its partition; replaces the ranking function ``node``."""
     return called(exp.Placeholder(this=PLACE), describe(node))
 
 
@@ -130,7 +130,7 @@ def _with_qualify(query: Unresolved, clauses: PostJoin, condition: Node) -> Unre
 
 
 def _placed(item: SelectItem, window: Node, windows: Sequence[Node]) -> SelectItem:
-    """The item with the ranking ``window`` as :func:`place`."""
+    """The item with :func:`place` instead of the ranking ``window``."""
     wanted = _spelled(window, windows)
 
     def found(part: Node) -> Node:
@@ -140,7 +140,7 @@ def _placed(item: SelectItem, window: Node, windows: Sequence[Node]) -> SelectIt
 
 
 def _spelled(window: Node, windows: Iterable[Node]) -> Node:
-    """``window`` with the clause of WINDOW that it names in its place."""
+    """``window`` with a window name replaced by its definition in the WINDOW clause."""
     name = window.args.get("alias")
     if name is None:
         return window
@@ -178,7 +178,7 @@ def _ranking(window: Node, limit: int, windows: Iterable[Node]) -> RowRanking:
 
 
 def _limit(condition: Node, ranked: Callable[[Node], Node | None]) -> tuple[Node, int] | None:
-    """The ranking function that ``condition`` limits, and the greatest place that is kept."""
+    """The ranking function in ``condition``, and its greatest permitted place; None: no limit."""
     node = bare(condition)
     if isinstance(node, exp.Between):
         window, low, high = ranked(bare(node.this)), _number(node.args["low"]), None
@@ -283,7 +283,7 @@ def _with_subquery(query: Unresolved) -> Unresolved:
 
 
 def _bare_source(source: FromEntry) -> FromEntry:
-    """The source without queries around it that only rename its columns, as WITH has them."""
+    """The source without enclosing queries that only rename its columns, as WITH adds them."""
     of = source.of
     while isinstance(of, Unresolved) and of.items == (SelectItem(None),) and not of.conditions:
         if len(of.sources) != 1:
@@ -327,7 +327,7 @@ def _lifted(
     ranking: RowRanking,
     conditions: tuple[Condition, ...],
 ) -> Unresolved:
-    """``query`` with the ranking of its subquery ``inner`` in its own clauses."""
+    """``query`` merged with its subquery ``inner``, whose ranking becomes a clause of the whole."""
     items = list(inner.items)
     window = items[number].node
     assert window is not None

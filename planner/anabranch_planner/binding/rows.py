@@ -52,7 +52,7 @@ def expanded(node: Node) -> Node:
 
 
 def is_of_rows(node: Node) -> bool:
-    """Whether ``node`` compares two columns of a comparison of rows, expanded by this module."""
+    """Whether ``node`` compares a pair of columns and comes from :func:`expanded`."""
     return _OF_ROWS in node.meta
 
 

@@ -1,4 +1,4 @@
-"""Scalar subqueries after a join: aggregates of all joined rows, computed from the groups'.
+"""Scalar subqueries that aggregate all joined rows, computed from the groups' aggregates.
 
 ``HAVING sum(x) > (SELECT 0.01 * sum(x) FROM ...)`` compares each group with the total. If the inner
 query joins the same rows as the outer one, the total follows from the groups' aggregates, and the
@@ -50,7 +50,7 @@ def with_totals(query: JoinQuery, scalars: Iterable[tuple[str, JoinQuery]]) -> J
 
 
 def _added(query: JoinQuery, inner: JoinQuery) -> tuple[JoinQuery, Expr]:
-    """The query with the totals that the subquery ``inner`` needs, and ``inner`` over them."""
+    """The query with added totals for the scalar subquery ``inner``, and its value over them."""
     if _join(query) != _join(inner):
         raise unsupported(
             "a scalar subquery over other joined rows than the statement's",

@@ -55,7 +55,7 @@ from anabranch_planner.sql.scope import Scope
 from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.unresolved import Node, at, unsupported
 
-#: Comparison operator -> operator between exchanged operands.
+#: Comparison operator -> equivalent operator with exchanged operands.
 MIRRORED = {
     "eq": "eq", "ne": "ne", "eq_null_safe": "eq_null_safe", "lt": "gt", "gt": "lt", "le": "ge",
     "ge": "le",
@@ -265,7 +265,7 @@ def _met(
 
 
 def _aimed(expr: Expr, other: DataType) -> Expr:
-    """A literal in the type in which Spark compares it with ``other``; columns are unchanged."""
+    """``expr``, if a literal, cast to the type in which Spark compares it with type ``other``."""
     if not isinstance(expr, Literal) or expr.type == other:
         return expr
     if expr.value is None:
@@ -646,7 +646,8 @@ _BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
 
 
 def _after_aggregate(node: Node, scope: Scope) -> Expr:
-    """Refuse FILTER, WITHIN GROUP or IGNORE NULLS; an aggregate before it has its own error."""
+    """Reject FILTER, WITHIN GROUP or IGNORE NULLS after an expression that is not an aggregate. An
+    aggregate in a wrong place has its own error."""
     typed(node.this, scope)
     kind = "FILTER" if isinstance(node, exp.Filter) else "WITHIN GROUP or IGNORE NULLS"
     raise unsupported(

@@ -27,7 +27,7 @@ def is_window(node: Node) -> bool:
 
 
 def window_of(call: Node, column: str, scope: Scope) -> tuple[TimeWindow, Expr]:
-    """The window over ``column`` of the joined rows, and the column's expression over ``scope``.
+    """The window, which reads the joined rows' ``column``, and that column's expression.
 
     Raises:
         QueryError: ``bad-arguments``, ``bad-window``, ``type-mismatch``.

@@ -28,9 +28,9 @@ class Known:
     """Statistics that a problem file states for a stream.
 
     Attributes:
-        rate: tuples per unit of time; None: unknown.
+        rate: number of tuples per unit of time; None: unknown.
         distincts: comma-joined sorted columns -> number of distinct values.
-        every_distinct: distinct values of every column combination missing in ``distincts``.
+        every_distinct: number of distinct values of each column combination not in ``distincts``.
     """
 
     rate: float | None
@@ -103,8 +103,8 @@ def frequent_values(
     A plan depends only on which values are equal, so their indices serve as hashes.
 
     Args:
-        stated: (stream, column) -> value -> tuples per unit of time.
-        sizes: relation -> tuples per unit of time.
+        stated: (stream, column) -> value -> number of tuples per unit of time.
+        sizes: relation -> number of tuples per unit of time.
     """
     texts = sorted({text for rates in stated.values() for text in rates})
     number = {text: at for at, text in enumerate(texts, start=1)}

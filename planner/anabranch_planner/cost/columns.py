@@ -16,7 +16,7 @@ from anabranch_contract.queries.joins import (
 )
 from anabranch_contract.queries.mirs import Mir
 
-#: A relation joined in a store, by its alias, and a column of its stream.
+#: An alias within an intermediate result, and a column of that alias's stream.
 Kept = tuple["Label", str]
 
 

@@ -145,7 +145,7 @@ class Crossing:
 
     def _measure(self, mir: Mir, start: Label | None) -> float:
         if mir.is_base and start is not None:
-            # In a self-join only ``start`` tells which alias of the relation the tuple is of.
+            # In a self-join only ``start`` identifies the tuple's alias.
             mir = replace(mir, members=(start,))
         users = [] if self._users is None else self._users.of(mir)
         if not users:

@@ -52,7 +52,7 @@ class Figures:
         self.contradictions: set[str] = set()
 
     def cardinality(self, relation: RelationId) -> float:
-        """Tuples of a relation per unit of time."""
+        """Number of tuples of a relation per unit of time."""
         if relation not in self._sizes:
             known = self._statistics.cardinality(relation)
             if known is None:
@@ -67,7 +67,7 @@ class Figures:
         return None if self._ahead is None else self._ahead.length
 
     def arriving(self, relation: RelationId) -> float:
-        """Tuples of a relation that arrive in the forecast period, else in a unit of time."""
+        """Number of tuples that arrive in the forecast period; without one, per unit of time."""
         if self._ahead is None:
             return self.cardinality(relation)
         known = self._ahead.arrivals.get(relation)
@@ -76,7 +76,7 @@ class Figures:
         return sane(known, f"arrivals of {relation}")
 
     def held(self, relation: RelationId) -> float:
-        """Stored rows of a relation, at most the tuples that it had in the measured history."""
+        """Number of stored rows of a relation, at most that of its tuples in the history."""
         size = self.cardinality(relation)
         known = None if self._ahead is None else self._ahead.held.get(relation)
         return size if known is None else min(sane(known, f"rows held of {relation}"), size)
@@ -137,12 +137,12 @@ class Figures:
         return self.distinct_keys(relation, tuple(sorted({a.attribute for a in attributes})))
 
     def distinct_keys(self, relation: RelationId, names: tuple[str, ...]) -> float:
-        """Distinct values of sorted attributes together, at least 1."""
+        """Number of distinct combinations of values of sorted attributes, at least 1."""
         parts = [self.distinct(relation, name) for name in names]
         return parts[0] if len(parts) == 1 else self._composite(relation, names, parts)
 
     def distinct(self, relation: RelationId, name: str) -> float:
-        """Distinct values of one attribute, at least 1."""
+        """Number of distinct values of one attribute, at least 1."""
         size = self._largest(relation)
         known = self._statistics.distinct(relation, (name,))
         what = f"distinct {relation}({name})"

@@ -162,7 +162,7 @@ class CostModel:
         return self._figures.values
 
     def probe(self, head: Mir, start: Label | None = None, substream: int = 0) -> float:
-        """Partial results over ``head`` that a probe order sends on per unit of time.
+        """Number of partial results over ``head`` that a probe order sends on per unit of time.
 
         Args:
             head: the sub-join joined so far.
@@ -346,19 +346,19 @@ class CostModel:
         return self._figures.period is not None
 
     def added(self, mir: Mir) -> float:
-        """Result rows of the sub-join per unit of time."""
+        """Number of result rows of the sub-join per unit of time."""
         if self._figures.period is None:
             return self.cardinality(mir)
         return sum(self._ahead(mir, self._figures.period).values())
 
     def cardinality(self, mir: Mir) -> float:
-        """Result rows of the sub-join per unit of the measured history, over all probe orders."""
+        """Number of result rows per unit of the measured history, over all probe orders."""
         parts = self._parts(mir)
         product = self._product(mir)
         return product if parts is None else product * sum(parts.values())
 
     def matches(self, mir: Mir) -> float:
-        """Result rows of the sub-join per unit of history if time bounds are ignored."""
+        """Number of result rows per unit of history if time bounds are ignored."""
         return self._product(mir)
 
     def present(
@@ -383,7 +383,7 @@ class CostModel:
         return self._figures.span(relation)
 
     def _product(self, mir: Mir) -> float:
-        """Result rows of a sub-join per unit of history, if there were no time bounds."""
+        """Number of result rows per unit of history, if there were no time bounds."""
         found = self._products.get(mir.id)
         if found is None:
             found = math.prod(self._figures.cardinality(r) for r in mir.relations)
@@ -393,7 +393,8 @@ class CostModel:
         return found
 
     def _ahead(self, mir: Mir, period: float) -> dict[Label, float]:
-        """Result rows of ``mir`` that tuples of each alias complete in the forecast period."""
+        """Alias -> number of result rows of ``mir`` that its tuples complete in the forecast
+        period."""
         found = self._sent.get(mir.id)
         if found is None:
             found = self._sent[mir.id] = self._foreseen(mir, period)

@@ -155,7 +155,7 @@ class Selectivities:
             offer(shared_pair, numbers)
         found = []
         alone: dict[int, list[float]] = defaultdict(list)
-        # Links only get worse as key classes are connected, so an unchanged one at the top is best.
+        # Connecting key classes only worsens links' keys: a top link with an unchanged key is best.
         while links:
             _, derived, value, pair, classes = heapq.heappop(links)
             still = tuple(i for i in classes if group[i][pair[0]] != group[i][pair[1]])

@@ -117,7 +117,7 @@ class ValueShares:
         return found
 
     def shares_of(self, column: Column, hashes: Hashes, *, arriving: bool) -> tuple[Shares, float]:
-        """Frequency of each of ``hashes``, and last of all other values; their number."""
+        """Frequencies of ``hashes`` and, last, of all other values; the number of others."""
         key = column, arriving, hashes.tobytes()
         found = self._known.get(key)
         if found is None:
@@ -228,7 +228,7 @@ class SubstreamShares:
 
 
 def _groups(function: Substreams) -> tuple[Hashes, NDArray[np.int64]]:
-    """Hashes of the key values that a split lists, and the index of the group of each."""
+    """Hashes of the key values that a split lists, and the index of each one's substream."""
     sizes = [len(group) for group in function.groups]
     values = np.fromiter(chain.from_iterable(function.groups), np.uint64, sum(sizes))
     return values, np.repeat(np.arange(len(sizes)), sizes)

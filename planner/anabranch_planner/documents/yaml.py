@@ -1,4 +1,4 @@
-"""YAML text to plain values, stricter than YAML: no duplicate keys and no deep nesting.
+"""Parsing of YAML text to plain values; duplicate keys and deep nesting are errors.
 
 >>> load_yaml("streams: {R: {rate: 1e2}}")
 {'streams': {'R': {'rate': 100.0}}}
@@ -62,7 +62,7 @@ def load_yaml(text: str) -> Any:
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
             if depth > MAX_DEPTH:
-                raise _malformed("the file is nested too deeply", "see the format's description")
+                raise _malformed("the file is nested too deeply", "see docs/planner.md")
         return yaml.load(text, Loader=_ProblemLoader)
     except yaml.MarkedYAMLError as cause:
         mark = cause.problem_mark or cause.context_mark

@@ -88,7 +88,7 @@ class DetourCosts:
             lose(index)
         dropped: Counter[Prefix] = Counter()
         pending = [(owner, mir)]
-        for store in pending:  # grows while it is read
+        for store in pending:  # the loop appends to it
             for index in self._upkeep.get(store, ()):
                 dropped.update(self._found.orders[index])
                 pending += [s for s in lose(index) if s[1] not in self._bases and s not in pending]
@@ -188,7 +188,7 @@ class Detours:
         return best[goal][1]
 
     def _targets(self, query: JoinQuery, members: tuple[Label, ...]) -> list[tuple[Labels, Mir]]:
-        """The plan's stores over some of ``members``, each with the aliases that it joins."""
+        """Stores of the plan whose aliases are a subset of ``members``, each with its aliases."""
         inside = frozenset(members)
         found = [
             (frozenset(m.members), m)

@@ -44,7 +44,7 @@ class StepChange:
 
     Attributes:
         label: text for people, such as ``from S: S⋈T probes R``.
-        tuples: tuples that it sends per unit of time; a broadcast sends each to every partition.
+        tuples: number of tuples sent per unit of time; a broadcast sends each to every partition.
         cost: its cost under the cost model; None: there is no estimate.
     """
 
@@ -60,7 +60,7 @@ class StoreChange:
 
     Attributes:
         label: text for people, such as ``S⋈T[c]``.
-        tuples, bytes: inserts per unit of time; None: there is no estimate.
+        tuples, bytes: number and size of rows inserted per unit of time; None: no estimate.
         cost: cost of these inserts, in the objective; None: there is no estimate.
     """
 
@@ -84,7 +84,7 @@ class PlanDiff:
     Attributes:
         added, removed, kept: probe steps, in order of their keys.
         built, dropped, retained: store copies, in order of store and partition attribute.
-        cost_before, cost_after: costs of the whole plans; None: a part has no estimate.
+        cost_before, cost_after: costs of the whole plans; None: a step or copy has no estimate.
         assumed_widths: relations with an unknown width, for which :data:`DEFAULT_WIDTH` was used.
         notes: remarks for the reader, as sentences.
     """
@@ -160,7 +160,7 @@ def diff(
         queries: the queries of ``after``.
         model: prices both sides.
         before_queries: the queries of ``before`` that are still known (default: ``queries``).
-        before_model: prices ``before`` if its parallelism differs; equal statistics and objective.
+        before_model: prices ``before`` if its parallelism differs from that of ``after``.
         widths: bytes per tuple of each relation; an intermediate result has the sum.
 
     Raises:

@@ -104,7 +104,7 @@ _Store = tuple[str, "MirId", "AttrRef | None"]
 
 @dataclass(frozen=True, slots=True)
 class _Explained:
-    """Sections of the explanation for one part of a plan."""
+    """JSON sections of :func:`explain` for one part of a plan."""
 
     queries: dict[str, list[dict[str, Any]]]
     maintenance: dict[tuple[str, str], dict[str, Any]]

@@ -116,7 +116,7 @@ def _columns(function: Substreams, queries: Sequence[JoinQuery]) -> tuple[Column
 
 
 def _as_first(plan: Plan) -> Plan:
-    """``plan`` as without substreams: a relation's first substream has the orders of all."""
+    """``plan`` without splits: all tuples of a relation use its first substream's orders."""
     first = {(o.owner, o.goal, o.maintains, o.start): o for o in plan.orders if not o.substream}
     orders = (
         replace(first[o.owner, o.goal, o.maintains, o.start], substream=o.substream)

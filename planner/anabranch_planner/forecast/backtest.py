@@ -1,4 +1,4 @@
-"""Errors of forecasts, measured with a rolling origin over each series' own history.
+"""Errors of past forecasts, measured with a rolling origin over each series' own history.
 
 A forecast from an origin (a time in the past) uses only values up to it: the parameters are those
 fitted last before it (:func:`.fitting.refits`), level and trend are updated up to it. The forecast
@@ -27,7 +27,7 @@ class Backtest:
 
     Attributes:
         trend: error of the smoothed trend, in the series' unit; 0 without targets.
-        last: error of the last value as the forecast, for the same targets.
+        last: error if the last value is taken as the forecast, for the same targets.
         targets: number of values that were forecast.
     """
 
@@ -50,7 +50,7 @@ def backtest(
         weights: the same shape; 0 marks values that were not measured.
         history: parameters fitted to the beginnings of the series; arrays of shape (refit, series).
         horizon: whole periods, at least 1.
-        bounds: least and greatest possible value.
+        bounds: least and greatest possible value, to which forecasts are clipped.
     """
     count = values.shape[1]
     ends = refits(len(values))

@@ -21,7 +21,7 @@ descends in it. There is no iteration to convergence, and the work is equal for 
 points without refinement.
 
 Every operation is elementwise or a sum along time, without a linear algebra library. So the result
-for a series does not depend on the other series of its batch, to the last bit.
+for a series is bit for bit the same whatever other series are fitted with it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ DAMPED_LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
 DAMPING = (0.8, 0.9, 0.98)
 #: Step sizes of the refinement, in square roots of alpha and beta.
 STEPS = (0.1, 0.05)
-#: Numbers of values after which parameters are first fitted, and interval of later fits.
+#: Numbers of values after which parameters are fitted; later ones are multiples of the last.
 FIRST = (4, 8, 16)
 STRETCH = 16
 #: Ratio of the determinant to the diagonal's product below which a regression is singular.
@@ -68,7 +68,7 @@ def _grid(roots: Sequence[float], phis: Sequence[float]) -> Smoothing:
 
 _GRID = _grid(LEVELS, (1.0,))
 _DAMPED_GRID = _grid(DAMPED_LEVELS, DAMPING)
-#: Neighbours of a point: multiples of a distance in alpha and in beta.
+#: Offsets of a grid point's eight neighbours in (alpha, beta), in units of the step size.
 _WAYS = np.array([p for p in product((-1, 0, 1), repeat=2) if any(p)]).T[:, :, None]
 
 
@@ -87,7 +87,7 @@ class Fit:
     squares: Array
 
     def at(self, refit: int) -> Fit:
-        """The parameters fitted to the first values of each series, by index ``refit``."""
+        """The fit with index ``refit``, of those to the first values of each series."""
         s, p = self.smoothing, self.path
         return Fit(
             Smoothing(s.alpha[refit], s.beta[refit], s.phi[refit]),
@@ -122,7 +122,8 @@ def refits(count: int) -> tuple[int, ...]:
 
 
 def fit(values: Array, weights: Array, damped: bool) -> tuple[Fit, Fit]:
-    """The best parameters of each series, and the refits that earlier origins would have used.
+    """Fit each series' smoothing parameters to all its values, and to its first 4, 8, 16, ...
+    values (:func:`refits`), for forecasts from an earlier origin.
 
     Args:
         values: shape (time, series), with at least two values each; finite, with a finite sum of
@@ -131,7 +132,8 @@ def fit(values: Array, weights: Array, damped: bool) -> tuple[Fit, Fit]:
         damped: whether ``phi`` is fitted; otherwise it is 1.
 
     Returns:
-        The refined fit to all values; the grid's fits after each count of :func:`refits`.
+        The fit to all values, refined, with arrays of shape (series,); the unrefined fits to the
+        first values, with arrays of shape (refit, series).
     """
     ends = refits(len(values))
     origin = values[0]
@@ -168,7 +170,7 @@ def _refined(values: Array, weights: Array, coarse: Fit) -> Smoothing:
 
 
 def _moved(found: Fit, origin: Array) -> Fit:
-    """The fit of the same series with ``origin`` added to all values."""
+    """``found``, converted to series whose values are all greater by ``origin``."""
     path = Path(found.path.first + origin, found.path.rise)
     return Fit(found.smoothing, path, found.squares)
 

@@ -128,7 +128,7 @@ def _batch(
     period: float,
     horizon: float,
 ) -> list[Forecast]:
-    """The forecasts of nonempty series with the same trend and bounds."""
+    """Forecasts of nonempty series that have the same trend model and bounds."""
     # Add a second column: numpy sums an array of one column in another order.
     grid = resample([*batch, batch[0]] if len(batch) == 1 else batch, period)
     values = cleaned(grid.values, grid.lengths)

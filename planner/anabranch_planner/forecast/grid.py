@@ -28,9 +28,9 @@ import numpy.typing as npt
 from anabranch_contract.errors import StatisticsError
 from anabranch_planner.forecast.series import Series
 
-#: Arrays of numbers; their shapes are documented where they are used.
+#: Array of floats; each use documents its shape.
 Array = npt.NDArray[np.float64]
-#: Arrays of counts and indices.
+#: Array of counts or indices.
 Places = npt.NDArray[np.intp]
 
 
@@ -91,7 +91,7 @@ def resample(series: Sequence[Series], period: float) -> Grid:
     mass = np.bincount(at, weights, size)
     mean = np.zeros(size)
     np.divide(np.bincount(at, weights * values, size), mass, mean, where=many > 0)
-    # The mean of a single value is exactly that value.
+    # For periods with one measurement, avoid the rounding error of a weighted mean.
     alone = many[at] == 1
     mean[at[alone]] = values[alone]
     gaps = np.flatnonzero(many == 0)

@@ -1,4 +1,4 @@
-"""Forecast of the tuples per batch of each relation.
+"""Forecast of each relation's number of arriving tuples per batch.
 
 Rates are per batch, not per second: epochs and ages of stored rows are counted in batches, and a
 replay has no other clock. Each relation has a series as in :mod:`.forecast`, with batches instead
@@ -35,7 +35,7 @@ HALF_LIFE = 1 / 3
 
 
 def rates(measured: Sequence[Arrivals], horizon: float, length: int = PERIODS) -> dict[str, float]:
-    """Relation -> expected tuples per batch.
+    """Relation -> expected number of arriving tuples per batch.
 
     Args:
         measured: consecutive periods, oldest first; only the newest ``length`` are used. If the

@@ -59,7 +59,7 @@ class Series:
     Attributes:
         length: maximum number of measurements, and of periods that they span.
         half_life: seconds after which a measurement's weight has halved; infinite: no fading.
-        times: ends of the measured periods, in seconds since any fixed point; they increase.
+        times: ends of the measured periods, in seconds since a fixed origin; they increase.
         values: measurements, in the statistic's unit.
         weights: relative weight of each measurement, e.g. the number of probes behind a ratio.
 

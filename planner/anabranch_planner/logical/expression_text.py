@@ -35,7 +35,7 @@ _COMPARISON = _BINDING["eq"]
 
 
 def text_of(expr: Expr) -> str:
-    """The text of ``expr``; a column without an alias is printed as its name, unquoted."""
+    """``expr`` as SQL text; a column without an alias is printed as its name, unquoted."""
     if isinstance(expr, Column):
         return f"{quoted(expr.alias)}.{quoted(expr.name)}" if expr.alias else expr.name
     if isinstance(expr, Literal):

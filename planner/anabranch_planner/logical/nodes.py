@@ -49,7 +49,7 @@ class Node:
 
     @property
     def aliases(self) -> frozenset[str]:
-        """The tables whose columns the output has."""
+        """The aliases whose columns the output has."""
         return frozenset().union(*(node.aliases for node in self.inputs))
 
     @property
@@ -155,7 +155,7 @@ class Union(Node):
 
 @dataclass(frozen=True, eq=False)
 class Copies(Node):
-    """Each row as often as ``count`` says."""
+    """Repeats each row; ``count``: SQL expression for the number of copies (INTERSECT ALL)."""
 
     count: str
 
@@ -212,7 +212,7 @@ def conjunction(conditions: tuple[Conjunct, ...]) -> str:
 
 
 def ordered(root: Node) -> list[Node]:
-    """All nodes of a plan; each comes after the nodes that read it."""
+    """All nodes of a plan, each after the nodes that read its output; the root is first."""
     waiting: dict[Node, int] = {}
     pending, met = [root], {root}
     while pending:

@@ -46,7 +46,8 @@ from anabranch_planner.normal.time_bounds import irredundant
 
 
 def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
-    """The plan of ``query`` with binary joins, in FROM order; without outputs only its joins."""
+    """The plan of ``query`` with binary joins, in FROM order. If the query has no output columns,
+    the plan is only its joins."""
     parts = query.planned if query.is_asof else (query, *query.others)
     names = _short_names(list(dict.fromkeys(m.alias for part in parts for m in part.members)))
     joins = [_Joins(part, streams, names) for part in parts]
@@ -85,7 +86,7 @@ def _short_names(aliases: Sequence[str]) -> dict[str, str]:
 
 
 def _shown_names(query: JoinQuery) -> dict[str, str]:
-    """Names of a union's columns: as in the SELECT list, if it has them unchanged."""
+    """Generated name of a union's column -> its name in the SELECT list, if listed unchanged."""
     names = {o.name: o.name for o in query.projection}
     for output in () if query.view is None else query.view.projection:
         column = output.expr
@@ -110,7 +111,8 @@ class _Joins:
         return substitute(expr, lambda c: Column(self.alias_of[Label(c.alias)], c.name, c.type))
 
     def shown(self, output: Output, called: Mapping[str, str]) -> Output:
-        """``output`` with the user's aliases, renamed."""
+        """``output`` with the user's aliases in its expression, and its name mapped by
+        ``called``."""
         return Output(called[output.name], self.aliased(output.expr))
 
     def tree(self) -> Node:
@@ -153,7 +155,7 @@ class _Joins:
         return found
 
     def _time(self, label: Label) -> str:
-        """SQL text of a table's event-time column; only streams that have one have time bounds."""
+        """SQL text of the event-time column of a label with time bounds."""
         return f"{quoted(self.alias_of[label])}.{quoted(self.streams[label].event_time or '')}"
 
 
@@ -275,7 +277,7 @@ def _window(view: View, below: Mapping[str, Expr]) -> dict[str, Expr]:
 
 
 def _sets(view: View, keys: Mapping[str, Expr]) -> tuple[str, ...]:
-    """Texts of the grouping columns; GROUPING SETS as one."""
+    """SQL texts of the entries of GROUP BY; GROUPING SETS are one entry."""
     names = [name for name, _ in view.keys]
     if not view.sets:
         return tuple(map(text_of, keys.values()))
@@ -285,7 +287,7 @@ def _sets(view: View, keys: Mapping[str, Expr]) -> tuple[str, ...]:
 
 
 def _calls(view: View, below: Mapping[str, Expr]) -> dict[str, Column]:
-    """Column name -> SQL text of its aggregate; a total aggregates the values of all groups."""
+    """Column name -> SQL text of its aggregate; totals over all groups are window functions."""
     texts = {name: text_of(expr) for name, expr in below.items()}
     found = {c.name: Column("", call_text(c, texts), c.type) for c in view.aggregates}
     for total in view.totals:

@@ -1,14 +1,15 @@
 """TSC: converts a plan of binary joins to one with multi-way joins (UMJoin, section 3.3).
 
-Step 1 (Algorithm 2) walks the plan from its root and forms groups. Inner joins, and exchanges over
-them, may be members. Such a node joins the group of its outputs if all outputs are in the same
-group; otherwise a join starts a new group. All other nodes end groups: projections and filters that
-could not be pushed down, aggregations, outer, semi and anti joins, queries that are read twice.
+Step 1 (Algorithm 2) walks the plan from its root and forms groups of inner joins and of exchanges
+over them. Such a node is added to the group of its consumers (the nodes that read it) if all of
+them are in one group; otherwise a join starts a new group. All other nodes end groups: projections
+and filters that could not be pushed down, aggregations, outer, semi and anti joins, queries that
+are read twice.
 
 Step 2 (Algorithm 3) goes from the leaves up and replaces every group by one node. The node's inputs
 are the members' inputs from outside the group.
 
-Two things differ from the paper. Nodes are visited after all of their outputs (plain breadth-first
+Two things differ from the paper. Nodes are visited after all of their consumers (breadth-first
 order would reach a shared node too early). And a group of two inputs stays a binary join, because
 it has no order to choose.
 """
@@ -108,7 +109,7 @@ def _is_inner(node: Node) -> bool:
 
 
 def _replaced(node: Node, roots: Mapping[Node, NodeGroup], done: dict[Node, Node]) -> Node:
-    """Step 2: replace groups below ``node``; the cache ``made`` keeps shared nodes shared."""
+    """Step 2: replace groups below ``node``. ``done``: original node -> its replacement."""
     if node in done:
         return done[node]
     group = roots.get(node)

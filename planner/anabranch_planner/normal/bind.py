@@ -68,7 +68,7 @@ class Registration:
 
 @dataclass(slots=True)
 class Bound:
-    """A query with resolved names: the scope of FROM, and its conditions by type."""
+    """A statement with resolved names: scope of FROM, and conditions by type (equality, ...)."""
 
     query: Unresolved
     scope: Scope = field(default_factory=Scope)
@@ -80,13 +80,13 @@ class Bound:
     fields: dict[str, str] = field(default_factory=dict)
     #: Per outer join: the scope of its right side alone.
     rights: list[Scope] = field(default_factory=list)
-    #: WHERE conditions that read a table on the right side of an outer join.
+    #: Conjuncts of WHERE that read the right side of an outer join.
     after: list[Node] = field(default_factory=list)
-    #: The further branches of a union.
+    #: All branches of a union except the first, which is this object.
     others: tuple[Bound, ...] = ()
 
     def restart(self, query: Unresolved) -> None:
-        """Forget all conditions, to resolve ``query`` in place of the statement so far."""
+        """Set the statement to ``query``, a rewriting of it, and drop all resolved conditions."""
         self.query = query
         for conditions in (self.equalities, self.bounds, self.filters, self.residuals, self.rights):
             conditions.clear()
@@ -111,7 +111,7 @@ def bind(query: Unresolved, given: Registration) -> Bound:
 def _shown(
     source: FromEntry, query: Unresolved, streams: Mapping[str, Stream]
 ) -> Sequence[ShownColumn]:
-    """The columns of an entry of FROM."""
+    """The columns of an entry of FROM, whether a stream or a subquery."""
     return _source(source, 1, streams, Bound(query), "").visible
 
 
@@ -260,7 +260,8 @@ def _add_comparison(op: str, left: Expr, right: Expr, scope: Scope, found: Bound
 
 
 def _add_of_rows(left: Expr, right: Expr, scope: Scope, found: Bound) -> None:
-    """Add ``left <=> right``, a column of compared rows; between two aliases it is a join key."""
+    """Add ``left <=> right``, one column of a comparison of rows, to the conditions of ``found``:
+    as a join key if the sides read different aliases."""
     condition = compare("eq_null_safe", left, right)
     if any(isinstance(side, Literal) and side.value is not None for side in (left, right)):
         _add_comparison("eq", left, right, scope, found)

@@ -1,4 +1,4 @@
-"""Branches of a statement: with each operand of UNION ALL in FROM in place of the union.
+"""Branches of a statement: copies of it, in which one operand replaces each UNION ALL in FROM.
 
 A join with a union is the union of the joins with its operands. So a statement over unions has one
 branch per combination of operands, each an inner join without unions. Branches have equal columns,
@@ -26,7 +26,7 @@ Columns = Callable[[FromEntry], Sequence[ShownColumn]]
 
 
 def branches_of(query: Unresolved, columns: Columns) -> tuple[Unresolved, ...]:
-    """The branches of ``query``; without a union in FROM itself.
+    """The branches of ``query``; only ``query`` itself if its FROM has no union.
 
     Args:
         columns: resolves an entry of FROM to its columns.
@@ -69,7 +69,7 @@ def _expanded(query: Unresolved, columns: Columns) -> tuple[Unresolved, ...]:
 
 
 def _ways(source: FromEntry, columns: Columns) -> Iterator[FromEntry]:
-    """``source`` without unions: one entry per operand, or combination of operands inside."""
+    """Copies of the entry ``source`` with one operand in place of each union inside it."""
     if isinstance(source.of, str):
         yield source
     elif source.of.branches:
@@ -123,7 +123,7 @@ def _place(operand: Unresolved, column: int) -> contextlib.AbstractContextManage
     """Attach the position of a column of ``operand`` to errors."""
     inside = operand.sources[0].of if len(operand.sources) == 1 else None
     if isinstance(inside, Unresolved) and operand.items and operand.items[0].node is None:
-        # An operand with marks.
+        # An operand of INTERSECT or EXCEPT, wrapped to mark its rows.
         return _place(inside, column)
     items = [item.node for item in operand.items]
     starred = None in items

@@ -31,8 +31,8 @@ def implies(strong: Sequence[Expr], weak: Sequence[Expr]) -> bool:
 
 
 def weaker(query: JoinQuery, relations: Iterable[Relation]) -> dict[str, Relation]:
-    """Alias -> another relation over its stream whose store it could read: of ``relations`` with a
-    weaker filter than its own, the one with the strongest. Aliases without one are omitted.
+    """Alias -> relation of the same stream whose store it could read: of ``relations`` with a
+    weaker filter than the alias has, the one with the strongest filter. Others are omitted.
     """
     by_id = {r.id: r for r in relations}
     found = {}

@@ -98,7 +98,7 @@ def classes_of(equalities: Iterable[tuple[Side, Side]]) -> tuple[Class, ...]:
 
 
 def local_filters(key_class: Class) -> Mapping[str, list[Expr]]:
-    """Alias -> equalities among its own attributes in ``key_class``, which filter its tuples."""
+    """Alias -> conditions that all of its attributes in ``key_class`` are equal."""
     by_alias: dict[str, list[Expr]] = {}
     for side in key_class.sides:
         by_alias.setdefault(side.alias, []).append(side.expr)

@@ -1,7 +1,7 @@
 """From a bound query to its canonical :class:`~anabranch_contract.queries.joins.JoinQuery`.
 
-In this order: close equalities into key classes, and the time bounds; name relations and labels;
-project. The form is independent of the conjuncts' order, spelling and place.
+Steps: merge equalities into key classes; close time bounds; name relations and labels; project. The
+result does not depend on the order, spelling and place (ON, WHERE) of conjuncts.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ def _check_tables(bound: Bound) -> None:
 
 
 def _with_deadline(bound: Bound, given: Registration) -> JoinQuery | None:
-    """An outer, semi or anti join as two inner joins: one of matched pairs, one of left rows; None:
-    left rows have no deadline, or there is more than one such join.
+    """An outer, semi or anti join with a deadline as two inner joins, for its matched pairs and its
+    left rows. None: there is no deadline, or more than one such join.
 
     Both have the columns that the post-join clauses read.
     """
@@ -179,7 +179,7 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
     def counted(columns: Columns, scope: Scope) -> Columns:
         return weights.counted(columns, scope) if chain.kept else columns
 
-    # Nothing but their retention stores the left and right rows of an ASOF join.
+    # Only retained streams store the left and right rows of an ASOF join.
     alone = weights.stored_whole(bound.scope, kept=True) if asof else {}
     own = replace(given, id=f"{given.id}{LEFT_SUFFIX}", window=window, relaxed=alone)
     joins = [_joined(bound, own, counted(plan.left_columns, bound.scope))]
@@ -190,7 +190,7 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
         own = replace(own, window=of_those(given.window, whole.scope))
         right = [_joined(whole, own, counted(plan.right_columns, whole.scope))]
     for number, (statement, columns) in enumerate(plan.pairs, 1):
-        # Left rows and their pairs read the same relations, so they see the same tuples.
+        # Pairs read the relations of their left rows, so they see the same tuples.
         above = joins[plan.outer.look_ups[number - 1].parent]
         relaxed = {
             m.alias: part.relation_of(m.label).filter
@@ -491,7 +491,7 @@ def _components(names: Sequence[str], links: Iterable[frozenset[str]]) -> list[l
 def _outputs(
     query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]
 ) -> tuple[tuple[tuple[str, Expr], ...], Split | None]:
-    """The columns of the join's results, and the post-join clauses."""
+    """(name, expression) of the join's output columns; and the post-join part, if there is one."""
     parts = split(query, scope, inner)
     if parts is None:
         return written(query.items, scope), None

@@ -55,7 +55,7 @@ def occurrences(query: Structure) -> dict[str, int]:
         colours = _refined(query, colours, ())
         colours = _refined(query, colours, query.outputs)
         while tied := [a for a in names if _count(colours)[colours[a]] > 1]:
-            # Give one of the aliases with equal colours a new one, and refine those joined with it.
+            # Give one of the aliases of equal colour a new colour, and refine again.
             first = min(tied, key=lambda a: (query.relations[a], colours[a], names.index(a)))
             colours[first] += "#"
             colours = _refined(query, colours, query.outputs)

@@ -74,7 +74,7 @@ def _refuse_inner(node: Node) -> JoinQuery:
 
 
 def _check_names(scope: Scope) -> None:
-    """Refuse a whole set operation with two columns of one name."""
+    """Reject two columns of one name if the whole statement is a set operation."""
     names = [column.name for column in scope.visible if not column.name.startswith(HIDDEN)]
     for name in names if "" in scope.tables or not scope.tables else ():
         if sum(name.lower() == other.lower() for other in names) > 1:
@@ -86,7 +86,8 @@ def _check_names(scope: Scope) -> None:
 
 
 def _standing_for(scope: Scope) -> Scope:
-    """A scope with a column of its own for each column of ``scope``."""
+    """``scope`` with a distinct placeholder for each column, even if their expressions are
+    equal."""
     made: dict[int, ShownColumn] = {}
     names: set[tuple[str, str]] = set()
 
@@ -119,7 +120,7 @@ def _in_branch(expr: Expr, exprs: Mapping[Expr, Expr]) -> Expr:
 
 
 def _renamed(query: JoinQuery, number: int, taken: set[str]) -> JoinQuery:
-    """``query`` with aliases that no earlier branch has."""
+    """``query`` with aliases renamed so that no earlier branch (``taken``) has them."""
     members = tuple(
         replace(m, alias=f"{m.alias}#{number}") if m.alias in taken else m for m in query.members
     )
@@ -128,7 +129,7 @@ def _renamed(query: JoinQuery, number: int, taken: set[str]) -> JoinQuery:
 
 
 def _check_window(window: int | Mapping[str, int] | None, branches: tuple[Bound, ...]) -> None:
-    """Refuse a window that names an alias of no branch."""
+    """Reject a window for an alias that occurs in no branch."""
     for name in window if isinstance(window, Mapping) else ():
         if not any(branch.scope.find_streams(name) for branch in branches):
             known = [alias for branch in branches for alias in branch.scope.streams]

@@ -29,8 +29,8 @@ _ONE = Literal(1, DataType(TypeKind.BIGINT))
 def weighted(
     shown: tuple[tuple[str, Expr], ...], scope: Scope, *, post_join: bool, always: bool = False
 ) -> tuple[tuple[str, Expr], ...]:
-    """``shown`` with the kind of change as last column, or below a post-join part with the weight;
-    unchanged if no stream of the query has weights, unless ``always``.
+    """``shown`` with a last column: the kind of change (insert or delete), or the weight if a
+    post-join part follows. Unchanged if no stream has weights, unless ``always``.
     """
     weights = [Column(a, TUPLE_WEIGHT, TINYINT) for a in with_changes(scope)]
     if not weights and not always:
@@ -41,14 +41,14 @@ def weighted(
 
 
 def counted(columns: tuple[tuple[str, Expr], ...], scope: Scope) -> tuple[tuple[str, Expr], ...]:
-    """``columns`` of left rows or pairs that are kept, with the weight as last column."""
+    """``columns`` of an outer join's kept left rows or pairs, with the weight as last column."""
     weights = [Column(a, TUPLE_WEIGHT, TINYINT) for a in with_changes(scope)]
     return (*columns, (WEIGHT, product(weights) if weights else _ONE))
 
 
 def changing(shown: Iterable[tuple[str, Expr]], *, post_join: bool) -> list[tuple[str, Expr]]:
-    """``shown`` with a last column for the kind of change, or below a post-join part the weight
-    (``OuterJoin.kept``).
+    """``shown`` of an outer join whose results are changes (``OuterJoin.kept``), with a last
+    column: the kind of change, or the weight if a post-join part follows.
     """
     found = list(shown)
     check_name(found, name := WEIGHT if post_join else CHANGE)
@@ -56,7 +56,7 @@ def changing(shown: Iterable[tuple[str, Expr]], *, post_join: bool) -> list[tupl
 
 
 def check_name(shown: Iterable[tuple[str, Expr]], name: str) -> None:
-    """Refuse a column ``name`` in ``shown``, which the results have already."""
+    """Reject a column of ``shown`` called ``name``, the name of the added column."""
     if any(other.lower() == name for other, _ in shown):
         raise QueryError(
             "duplicate-name",
@@ -67,9 +67,8 @@ def check_name(shown: Iterable[tuple[str, Expr]], name: str) -> None:
 
 
 def stored_whole(scope: Scope, *, kept: bool = False) -> Mapping[str, tuple[Expr, ...]]:
-    """The filter of the alias of a join over one retained stream of changes, or of one whose rows
-    are ``kept`` or a branch of a union: none, as past rows are read from the store of the whole
-    stream. Empty for other joins.
+    """Alias -> empty filter, if the only stream in ``scope`` is retained and has changes (or
+    ``kept``): past rows are then read from the store of the whole stream. Empty otherwise.
     """
     stored = len(scope.streams) == 1 and all(
         (kept or stream.has_changes) and stream.is_retained for stream in scope.streams.values()
@@ -86,7 +85,7 @@ def without_tombstones(scope: Scope) -> Iterator[Expr]:
 
 
 def check(bound: Bound) -> None:
-    """Refuse streams of changes beside tables.
+    """Reject streams of changes beside tables or streams with latest per key.
 
     Raises:
         QueryError: ``changes-beside-latest``.
@@ -105,7 +104,7 @@ def check(bound: Bound) -> None:
 
 
 def check_kept(bound: Bound) -> None:
-    """Refuse streams that keep the latest per key in outer joins whose results are changes.
+    """Reject streams with latest per key in outer joins whose results are changes.
 
     Raises:
         QueryError: ``changes-beside-latest``.

@@ -70,7 +70,7 @@ RECONSIDERED = 2.0
 
 @dataclass(frozen=True, slots=True)
 class BackfillDecision:
-    """Decision for an intermediate result: compute past rows once, or probe base stores instead.
+    """Decision for an intermediate result: backfill its past rows, or cover them by base probes.
 
     Attributes:
         order: the member that the backfill begins with, then the others in order of probing.
@@ -144,13 +144,13 @@ def decide(
 
 
 def _kept(plan: Plan) -> dict[tuple[str, MirId], Mir]:
-    """(owner, id) of the intermediate results that ``plan`` stores."""
+    """(owner, id) -> each intermediate result that ``plan`` stores."""
     mirs = {m.id: m for m in plan.mirs if not m.is_base}
     return {(c.owner, c.mir): mirs[c.mir] for c in plan.copies if c.mir in mirs}
 
 
 def _figures(part: PlanPart, costs: _Costs, horizon: float) -> list[BackfillDecision]:
-    """Costs of coverage and backfill for every intermediate result of ``part``, undecided."""
+    """Costs of coverage and backfill for every intermediate result of ``part``; no decision yet."""
     probing: dict[tuple[str, MirId], list[Trail]] = {}
     for trail in part.trails.steps.values():
         probing.setdefault((trail.owner, trail.step.target), []).append(trail)

@@ -31,7 +31,7 @@ class Decisions:
         footprint: steps and store copies; a later plan is charged for changes to it.
         backfills: decisions to backfill intermediate results, or not.
         substreams: split of relations' tuples, with values that intermediate results exclude.
-        hot: store → values whose new rows are spread over several hosts.
+        hot: store -> key values whose new rows are spread over several hosts.
     """
 
     footprint: Footprint

@@ -18,8 +18,8 @@ spread over fewer hosts adds a fraction to ``W`` of them.
 **The choice.** Greedy over stores and values: the next hot value is the one for which the relief of
 the busiest host exceeds the price by most. The price is the additional probes on all hosts, plus
 the bytes of these probes and of their matches; it counts as load as well. The choice ends when no
-value relieves the busiest host by more than its price and by at least :data:`WORTH` of a host's
-mean load, or when :data:`MOST` values are hot.
+value relieves the busiest host by more than its price and by at least :data:`WORTH` times the
+hosts' mean load, or when :data:`MOST` values are hot.
 
 **Hysteresis.** Measured shares of frequent values are never too high (``FrequentValues``), so their
 errors make no value hot. A hot value stays hot until its relief is below half of these thresholds.
@@ -174,7 +174,7 @@ class _Store:
         parts: seconds for its rows and matches, which spreading divides.
         probes: seconds for its probes, which each of the hosts repeats.
         crossing: seconds for sending one more copy of its probes to another host.
-        behind: seconds for sending matches on from other hosts.
+        behind: seconds for sending matches from the other hosts to the next step.
     """
 
     spec: StoreSpec
@@ -235,7 +235,7 @@ class _Loads:
         return found
 
     def _columns(self, spec: StoreSpec) -> list[tuple[RelationId, str]]:
-        """The columns by which a store's rows may be spread over hosts; empty if they may not."""
+        """The store's partition column and its equal columns; empty if rows may not be spread."""
         streams = {self.routes.relations[r].stream for r in spec.relations}
         latest = not streams.isdisjoint(self.routes.latest)
         if spec.partition is None or spec.partitions == 1 or latest:

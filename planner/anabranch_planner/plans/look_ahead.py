@@ -4,9 +4,9 @@ A look-ahead filter drops tuples before a probe if a later probe cannot match th
 (:mod:`anabranch_contract.plans.ahead` says which filters are possible where). Let a fraction ``1 -
 p`` of the tuples have no partner at the later probe. Without the filter these tuples cost the CPU
 time of all probes up to the later one, with their intermediate matches, and a look-up at the later
-probe itself; they do not get any further. The filter costs a look-up for every tuple, and a row for
-each tuple that passes: a step that finds ``p`` rows per tuple. A filter is added if it saves
-:data:`MARGIN` times its cost.
+probe itself; they do not get any further. The filter costs as much as a probe with ``p`` matches
+per tuple: a look-up for every tuple, and a match for each tuple that passes. A filter is added if
+it saves :data:`MARGIN` times its cost.
 
 Greedy from the beginning of a path: at each probe the filter that saves most is added, then the
 next for the tuples that pass, until none pays; after a filter there are ``p`` times as many tuples.
@@ -168,7 +168,7 @@ class _FilterChooser:
         return tuple(found)
 
     def _question(self, rule: ProbeRule, asked: Presence, share: float) -> LookAheadFilter:
-        """Saving and cost of testing ``asked`` before ``rule``, if ``share`` of tuples arrive."""
+        """Saving and cost of the filter ``asked`` before ``rule``; ``share`` of tuples reach it."""
         sent = share * self._sent(rule)
         kept = self._present(rule, asked)
         price = self._calls + self._look(asked, sent) + sent * kept * self.constants.match
@@ -176,7 +176,7 @@ class _FilterChooser:
         return LookAheadFilter(rule.out, asked, kept, saved, price)
 
     def _before(self, rule: ProbeRule, asked: Presence) -> float:
-        """CPU seconds from ``rule`` up to the later probe that the filter ``asked`` anticipates."""
+        """CPU seconds of all probes from ``rule`` to the later probe that ``asked`` anticipates."""
         total, pending = 0.0, [rule]
         while pending:
             step = pending.pop()
@@ -227,11 +227,12 @@ class _FilterChooser:
         return self._over(rule, self.heads[rule.out])
 
     def _over(self, rule: ProbeRule, labels: frozenset[Label]) -> float:
-        """Rate of partial results that join ``labels``, summed over the substreams of the rule."""
+        """Partial results over ``labels`` per unit of time, for the substreams on the rule's
+        edge."""
         mir = self.subs.of(self.users[rule.out], labels)
         return self.model.probe_of(mir, rule.start, self.takers[rule.out])
 
 
 def _name(step: ProbeRule | Presence) -> tuple[object, frozenset[tuple[AttrRef, str]]]:
-    """Store and key of a probe or filter; equal if both sides' attributes are equal."""
+    """Store and stored key attributes of a probe or filter; equal if both test the same key."""
     return step.store, frozenset((k.build, k.type) for k in step.key)

@@ -41,7 +41,7 @@ from anabranch_planner.solvers.deadline import Deadline
 
 #: Maximum number of flow variables for which the integer program is built.
 MAX_FLOWS = 150_000
-#: Share of the time for the joint program; the rest is for standalone plans as a fallback.
+#: Share of the time limit for the joint program; the rest is for the standalone fallback.
 JOINT_SHARE = 0.9
 
 
@@ -65,7 +65,7 @@ class Options:
         max_flows: above it no integer program is built, and local search is used.
         substreams: maximum number of substreams (groups of key values with their own probe orders)
             per relation (:mod:`~anabranch_planner.skew.substreams`). Only for tight ``clash``.
-        told_apart: the substreams in use; only a large saving changes them.
+        told_apart: the substreams of the running plan; only a large saving changes them.
         look_ahead: whether revisions get filters that drop tuples without a later match
             (:mod:`~anabranch_planner.plans.look_ahead`); a plan does not depend on it.
         limits, switching: constraints and charges of the joint plan, see

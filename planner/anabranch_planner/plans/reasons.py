@@ -97,7 +97,7 @@ def reasons(
     Args:
         at_most: number of intermediate results to examine, most users first (each takes time
             proportional to the whole plan).
-        found, played: the plan's steps and cost-sharing game, if computed already.
+        found, played: the plan's distinct steps and cost-sharing game; None: computed here.
     """
     found = found or trails(plan, queries)
     played = played or game(plan, queries, found)

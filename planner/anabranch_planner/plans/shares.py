@@ -163,7 +163,7 @@ def _closure(
 
 
 def part(found: Game) -> dict[QueryId, float]:
-    """Query -> cost of the elements (steps, store copies) that it needs, if it paid them alone."""
+    """Query -> full cost of the elements (steps, store copies) that it needs."""
     return _collect(found, lambda e: e.cost)
 
 

@@ -33,9 +33,9 @@ class StepTraffic(NamedTuple):
     """Traffic of a step to other hosts, per unit of time.
 
     Attributes:
-        probes: probing tuples.
-        tuples: copies sent to other hosts, several per broadcast tuple.
-        bytes: size of these copies.
+        probes: number of probing tuples.
+        tuples: number of copies sent to other hosts, several per broadcast tuple.
+        bytes: total size of these copies.
     """
 
     probes: float

@@ -178,8 +178,8 @@ def _partitioned(plan: Plan, queries: Sequence[JoinQuery]) -> Plan:
 
 
 def _compared(queries: Sequence[JoinQuery]) -> Mapping[tuple[Label, bool], set[AttrRef]]:
-    """Join attributes of ``queries`` by (alias, False); and by (relation, True), named as in the
-    relation's store.
+    """(alias, False) -> its attributes that ``queries`` join by; (relation, True) -> the same of a
+    relation, named as in its store.
     """
     found: dict[tuple[Label, bool], set[AttrRef]] = defaultdict(set)
     for query in queries:

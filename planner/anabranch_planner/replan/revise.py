@@ -75,7 +75,7 @@ class Revised:
     Attributes:
         footprint: the probe steps and store copies of ``plan``.
         running_cost: cost of the running plan, without switching charges (as :attr:`Plan.cost`).
-        unindexed: (store, key) that its orders probe, without an index over the stored rows.
+        unindexed: (store, key) pairs that its orders probe, but that have no index yet.
         indexing: one-off cost of indexing these rows in memory, in the unit of the plan's cost.
         closed: stores that the revision drops.
     """

@@ -39,7 +39,7 @@ class RunningPlan:
 
     Attributes:
         plan, trails, footprint: the running plan, without costs.
-        subs, inference, bounds, names: caches for the queries' sub-joins.
+        subs, inference, bounds, names: caches of values derived from the queries' sub-joins.
         parts: owner -> its part of the plan.
     """
 
@@ -57,7 +57,7 @@ class RunningPlan:
 
 @dataclass(slots=True)
 class OwnersPart:
-    """Queries that share stores (all, or a single one), and their probe steps and store copies.
+    """An owner's part of the plan: its queries (all, or a single one), steps and store copies.
 
     Attributes:
         builder: builder of their graph over the running stores; None until it is first needed.
@@ -170,7 +170,7 @@ class _RulesetReader:
         return query
 
     def query_orders(self) -> list[ProbeOrder]:
-        """Probe orders that answer queries: one per query, alias and substream."""
+        """The running plan's orders that answer queries: one per query, alias and substream."""
         found = []
         for rule in self._ruleset.output_rules:
             query = self._queries.get(rule.query)
@@ -183,7 +183,8 @@ class _RulesetReader:
         return found
 
     def upkeep_orders(self) -> list[ProbeOrder]:
-        """Probe orders that maintain stores: one per intermediate result, member and substream."""
+        """The running plan's orders that maintain intermediate results, reconstructed from its
+        store rules: one per result, member and substream."""
         found: dict[tuple[str, MirId, Label, int], ProbeOrder] = {}
         arriving = {arrival_edge(r.id) for r in self._ruleset.relations}
         for rule in self._ruleset.store_rules:

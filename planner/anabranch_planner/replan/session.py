@@ -69,7 +69,7 @@ class _LastPlan:
         routes, accesses, copies: its probe orders by goal, the copies they probe, all store copies.
         bound: lower bound of the cost of plans that are charged for switching from this one.
         gap: relative distance of cost and bound at the last full replanning.
-        gone: number of dropped queries whose states are still in the graph.
+        gone: number of dropped queries that still have states in the graph.
         settled: whether the gap is small, or replanning did not reduce it.
     """
 
@@ -113,7 +113,7 @@ class _QueryChange:
         return self.new.union(self.moved)
 
     def is_large(self, queries: int) -> bool:
-        """Whether so many of the ``queries`` queries have changed that all are replanned."""
+        """Whether the changed fraction of all ``queries`` queries requires a full replanning."""
         return max(len(self.names), len(self.dropped)) > max(PART * queries, 1)
 
 
@@ -136,7 +136,8 @@ class Session:
             options: options of the plan. A first plan is charged for ``options.switching``.
             weight: switching penalty of later plans, as a fraction of the cost of their new
                 elements (:class:`~anabranch_planner.search.demands.Switching`).
-            figures: the last plan's statistics, or settled against them; others replan everything.
+            figures: statistics equal to the last plan's, or settled against them. Any others cause
+                a full replanning.
 
         Raises:
             QueryError: two queries have the same id, or a query is a cross product.
@@ -289,7 +290,7 @@ def _follow(
 ) -> _LastPlan | None:
     """Plan ``change`` incrementally; unchanged queries keep their probe orders.
 
-    If a full plan of these queries is passed, its bound is used; only new queries are planned.
+    With a full plan of these queries, its bound is used, and only new queries are planned.
 
     Returns:
         The plan. None: a remaining store may be partitioned by an attribute that no query uses.
@@ -451,7 +452,7 @@ def _charged(
 def exclusive(
     problem: PlanProblem, names: Collection[str], others: Reach, options: Options
 ) -> float:
-    """Lower bound of the cost that adding the queries ``names`` to any plan of the others has."""
+    """Lower bound of the additional cost of the queries ``names`` in a plan with the others."""
     alone = problem.part_of(names)
     cost, spread = list(problem.graph.cost), list(problem.graph.spread)
     for e in {e for goal in alone.goals for e in goal.edges} & others.edges:

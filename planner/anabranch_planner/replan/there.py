@@ -64,7 +64,7 @@ class StoresThere:
         return self._fits[key]
 
     def holds(self, classes: Sequence[KeyClass], mir: Mir, origin: tuple[Label, int]) -> bool:
-        """Whether the store of ``mir`` keeps the join key values (of ``classes``) of all tuples of
+        """Whether the store of ``mir`` excludes no join key value (``classes``) of the tuples of
         ``origin``, an alias and its substream.
         """
         kept = [s.kept for s in self._stores.get(mir.id, []) if s.kept is not None]

@@ -41,8 +41,8 @@ from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.registry import solve as solve_program
 
-#: Branch and bound hands over to a general solver, which is better at large components with many
-#: independent fractional variables, after this work (nodes * variables^2) and so many nodes.
+#: Work (nodes * variables^2) and number of nodes after which branch and bound hands over to a
+#: general solver, which is better at large components with many fractional variables.
 WORK, LEAST_NODES = 2_000_000_000, 10
 #: Factor on these limits if store copies are charged: the root then has cuts already.
 CUT = 20
@@ -108,7 +108,7 @@ def solve_problem(
 
 
 def _beyond_reach(problem: PlanProblem, settings: SolveSettings, deadline: Deadline) -> str:
-    """Reason for not building one integer program for the whole problem; empty: build it."""
+    """Why no single integer program is built for the whole problem; "": it is built."""
     if settings.as_a_whole:
         return ""
     if problem.flows > settings.max_flows:
@@ -300,7 +300,7 @@ def _enforce(part: SubProblem, search: Search, settings: SolveSettings, deadline
 
 
 def _close(search: Search, settings: SolveSettings, deadline: Deadline) -> None:
-    """Branch and bound; if that is slow, interrupted by a turn of a general solver."""
+    """Close the gap by branch and bound; if that is slow, a general solver takes a turn."""
     if search.done or search.root is None:
         return
     program = search.made.program

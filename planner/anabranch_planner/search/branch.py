@@ -101,7 +101,7 @@ class Search:
             _settle(self)
 
     def conclude(self, bound: float) -> None:
-        """Raise the lower bound to one that another solver has proven."""
+        """Raise the lower bound to ``bound``, which another solver has proven."""
         self.bound = max(self.bound, min(bound, self.best.cost))
         if self.done or self.bound >= _cutoff(self):
             self.done = True
@@ -164,7 +164,7 @@ def _tighten(search: Search, deadline: Deadline) -> None:
             program.row(-INFINITY, upper, indices, coefficients)
         relaxation.extend(rows)
         if not relaxation.solve({}, deadline.left()):
-            # Time is over: keep the solution of the relaxation without the new rows.
+            # Out of time: restore the relaxation's solution without the new rows.
             relaxation.objective, relaxation.values, relaxation.slopes = before, values, slopes
             return
         patience = PATIENCE if relaxation.objective > before * (1 + WORTHWHILE) else patience - 1
@@ -264,7 +264,7 @@ def _take(search: Search, bound: float) -> None:
 
 
 def read(problem: PlanProblem, made: Variables, values: list[float]) -> Routing | None:
-    """The plan that an integral solution of the program describes; None if there is none.
+    """The plan that an integral solution of the program describes; None: it describes none.
 
     The flow on edges used by a single goal may be split between paths of equal cost, so every
     goal takes its cheapest path among the edges with positive value.

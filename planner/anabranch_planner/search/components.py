@@ -1,8 +1,8 @@
 """Sub-problems: independent components, and restrictions to fewer choices.
 
 Two goals have to be planned together if they may share something that is paid once: an edge, an
-MIR, or (where copies are charged) the copies of a store that has several candidate partition
-attributes. The optimum of a problem is the sum of its components' optima.
+MIR, or (if copies are charged) the copies of a store with several candidate partition attributes.
+The optimum of a problem is the sum of its components' optima.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def pick_orders(problem: PlanProblem) -> Outcome:
         Routes, with their cost and a lower bound under the problem's own objective.
     """
     constants = problem.model.charging(Objective.SECONDS).constants
-    assert constants is not None  # seconds have constants
+    assert constants is not None  # set under this objective
     figures: dict[EdgeId, tuple[float, float]] = {}
     for e in {e for goal in problem.goals for e in goal.edges}:
         figures[e] = _step(problem, e, constants)

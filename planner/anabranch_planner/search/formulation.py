@@ -204,7 +204,8 @@ def _add_copies(problem: PlanProblem, made: Variables) -> None:
 
 
 def _asks(problem: PlanProblem, edge: EdgeId) -> bool:
-    """Whether some choice of copies makes the step a broadcast: its tuples lack an attribute."""
+    """Whether the step needs a broadcast under some choice of copies: its tuples lack a candidate
+    partition attribute."""
     several = len(problem.partitions[problem.graph.target[edge]])
     return problem.graph.known[edge] != (1 << several) - 1
 

@@ -1,10 +1,10 @@
 """Re-optimisation of a few queries of a plan, while the probe orders of others are fixed.
 
 Large-neighbourhood search with the integer program as the sub-solver. Elements paid for by the
-other queries (steps, copies, intermediate results) are free for the chosen few, and the usual
-passes find the optimum under these prices (a memory budget is checked afterwards). The cost never
-increases, and the work is proportional to the neighbourhood, not to the number of queries. So one
-query is added to a thousand cheaply, and problems too large for a single program are solved.
+other queries (steps, copies, intermediate results) are free for the chosen queries, and the passes
+of ``anytime`` find the optimum under these prices (a memory budget is checked afterwards). The cost
+never increases, and the work is proportional to the neighbourhood, not to the number of queries. So
+one query is added to a thousand cheaply, and problems too large for a single program are solved.
 """
 
 from __future__ import annotations

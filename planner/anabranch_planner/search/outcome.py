@@ -16,7 +16,7 @@ class SolveSettings:
     """Settings of solving a planning problem.
 
     Attributes:
-        max_flows: with more flow variables, programs are built for a few queries at a time only.
+        max_flows: number of flow variables above which only a few queries at a time are solved.
         as_a_whole: build one program whatever its size and the time left.
     """
 

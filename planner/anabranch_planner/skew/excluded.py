@@ -9,10 +9,11 @@ query,
               - stored(M, v) - sum over the members s of M of upkeep(s, v)
 
 by the cheapest orders of ``v`` (:mod:`~anabranch_planner.skew.start_orders`) in seconds. The values
-without positive gain are excluded if that beats both keeping all values and keeping none by more
-than its additional calls. Then the tuples of all aliases are split accordingly, and in the program
-no tuple with an excluded value probes an intermediate result by that key, or maintains ``M``
-(:mod:`~anabranch_planner.cost.aside`). Per query only the most advantageous ``M`` is chosen.
+without positive gain are excluded if that saves more than keeping all values, or no value, by more
+than the fixed cost of the additional substreams. Then the tuples of all aliases are split
+accordingly, and in the program no tuple with an excluded value probes an intermediate result by
+that key, or maintains ``M`` (:mod:`~anabranch_planner.cost.aside`). Per query only the most
+advantageous ``M`` is chosen.
 
 Limits: the first :data:`MOST_QUERIES` queries with three to :data:`MOST_LABELS` aliases and a key
 class over all of them. A result shared with another query is considered only if all aliases of that
@@ -108,7 +109,7 @@ def set_aside(
 
 
 def _key(query: JoinQuery) -> KeyClass | None:
-    """The key class with one attribute of each alias; None: there is none, or too many aliases."""
+    """The key class with one attribute of each alias; None: no such class, or too many aliases."""
     if not 2 < len(query.labels) <= MOST_LABELS:
         return None
     labels = sorted(query.labels)
@@ -121,7 +122,8 @@ def _best(
     starts: Starts,
     before: dict[Label, tuple[int, ...]],
 ) -> Leaving | None:
-    """The best choice of values to exclude for a query whose aliases ``whole`` joins; or None."""
+    """The best values to exclude for ``query``, whose aliases the key class ``whole`` joins; None:
+    no exclusion pays."""
     hashes = starts.model.values.frequent(starts.columns(query, whole.members[0]))
     if not len(hashes):
         return None
@@ -141,7 +143,7 @@ def _best(
 
 
 def _is_own(mir: Mir, whole: KeyClass, queries: Sequence[JoinQuery]) -> bool:
-    """Whether in every query that contains ``mir`` all aliases have the key ``whole``."""
+    """Whether, in each query that contains ``mir``, the key ``whole`` joins all aliases."""
     members = frozenset(mir.members)
     return all(
         {m.label for c in query.classes if set(c.members) & set(whole.members) for m in c.members}

@@ -168,7 +168,8 @@ class StartOrders:
         return self._grown(known)[len(self._sets) - 1][:-1]
 
     def _grown(self, known: dict[int, Costs]) -> dict[int, Costs]:
-        """Least costs of sets of aliases, if orders begin at the sets ``known`` (with costs)."""
+        """Set of aliases -> its least cost, if orders continue from the sets ``known`` (->
+        cost)."""
         for after, heads in enumerate(self._before):
             for before in heads:
                 if before in known:

@@ -14,9 +14,10 @@ A split start keeps its substreams unless another split saves :data:`WORTH` more
 shares do not move values back and forth.
 
 Limits. Queries with more than :data:`MOST_LABELS` aliases are ignored. So are starts beyond the
-:data:`MOST_STARTS` that send most. Groups beyond the :data:`MOST_KINDS` of highest cost use other
-values' orders. :data:`MOST_QUERIES` of a start's queries determine its split. Starts are split in
-descending order of saving, until the number of orders has grown by half, or by :data:`MOST_MORE`.
+:data:`MOST_STARTS` that send most. Of the groups only the :data:`MOST_KINDS` of highest cost are
+candidates; other values use their orders. :data:`MOST_QUERIES` of a start's queries determine its
+split. Starts are split in descending order of saving, until the number of orders has grown by half,
+or by :data:`MOST_MORE`.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def failed(message: str) -> Solution:
 
 
 def unavailable(solver: Solver, cause: BaseException) -> str:
-    """The reason that ``solver`` could not be loaded, and a remedy."""
+    """Message: why ``solver`` could not be loaded, and a remedy."""
     package = _LIBRARIES[solver].partition(".")[0]
     return (
         f"can't be loaded: {type(cause).__name__}: {cause} "

@@ -20,9 +20,9 @@ tight formulation: give all variables declared integral (edges that goals share,
 copies) their optimal values. The rest, goal by goal, sends 0 or 1 through an acyclic network with
 integer capacities. A broadcast ``b = max(0, f - sum p)`` of an edge is then 0 or that edge's flow
 ``f``, so costs are linear in the flow, and the cheapest flow is a shortest path. The rows over
-edges that probe one result do not cut that path off: it covers each label once, so it probes no
-result twice. The paper's formulation has no continuous variables. A variable with a fractional
-upper bound is rejected.
+edges that probe one intermediate result keep that path feasible: it adds each alias once, so it
+probes no result twice. The paper's formulation has no continuous variables. A variable with a
+fractional upper bound is rejected.
 """
 
 from __future__ import annotations

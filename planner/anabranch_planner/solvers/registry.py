@@ -261,7 +261,8 @@ class _Child:
                 self._stop()
 
     def _end_of(self, process: subprocess.Popen[bytes]) -> str:
-        """How a process that closed its output ended, in words."""
+        """Text that says how a process that closed its output ended, such as "ended with code
+        1"."""
         try:
             code = process.wait(GRACE)
         except subprocess.TimeoutExpired:

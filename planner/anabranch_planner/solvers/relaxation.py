@@ -59,7 +59,7 @@ class Relaxation:
         self._fixed = dict(fixed)
         if time_limit is not None:
             self._highs.setOptionValue("time_limit", self._highs.getRunTime() + time_limit)
-        # Another program may have been solved with another number of threads since.
+        # Another program may have changed HiGHS's global number of threads in the meantime.
         highspy.Highs.resetGlobalScheduler(True)
         self._highs.run()
         status = self._highs.getModelStatus()
@@ -91,7 +91,7 @@ class Relaxation:
         )
 
     def rule_out(self, indices: NDArray[np.int64]) -> None:
-        """Fix ``variables`` at 0 permanently."""
+        """Fix the variables ``indices`` at 0 permanently."""
         for i in indices.tolist():
             self._tops[i] = 0.0
             self._highs.changeColBounds(i, 0.0, 0.0)

@@ -2,14 +2,14 @@
 
 Add up rows ``a x <= b`` with integral coefficients, and bounds of variables, so that the sum has
 only even coefficients and an odd right-hand side. Halve the sum: its left side is integral at
-integral points, so the right side can be rounded down. A point at which all of these rows are tight
-violates the new row by one half, minus half of any slack.
+integral points, so the right side can be rounded down. A point violates the new row by one half,
+minus half of the slack that it leaves in the rows of the sum.
 
-The rows to add are a question of parities: Gaussian elimination modulo 2, over the rows that are
-tight at the point and the variables that are fractional. Variables at a bound cost nothing: if
-their coefficient is odd, the bound is added. The most fractional variables are eliminated first.
-The remaining ones may also be made even by bounds, if the slack is small. Rows are added only if
-they share a variable, so no cut combines independent parts.
+The rows to add are found by Gaussian elimination modulo 2, over the rows that are tight at the
+point and the variables that are fractional. Other variables are at a bound without slack: if their
+coefficient is odd, the bound is added. The most fractional variables are eliminated first. The
+coefficients of the remaining variables are made even by bounds if that adds little slack. Rows are
+added only if they share a variable, so no cut combines independent parts.
 
 Sources: Caprara & Fischetti, "{0, 1/2}-Chvátal-Gomory cuts", Mathematical Programming 74 (1996);
 Koster, Zymolka & Kutschka, "Algorithms to separate {0, 1/2}-Chvátal-Gomory cuts", Algorithmica 55

@@ -1,4 +1,4 @@
-"""Checks of sources at registration: a source that the runtime could not read is rejected."""
+"""Checks of sources at registration: rejects sources that the runtime could not read."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def check_source(
     """Reject a source that can't be read into a stream of ``columns``.
 
     Returns:
-        Spark's reading of the source; None if the runtime reads it without Spark.
+        Instructions for reading it with Spark; None: the runtime reads it without Spark.
 
     Raises:
-        PlannerError: an option has no meaning, or the path is missing; for Spark's formats also
-            the errors of :func:`~.spark_source.spark_source`.
+        PlannerError: an option is unknown or has an invalid value, or the path is missing; for
+            Spark's formats also the errors of :func:`~.spark_source.spark_source`.
     """
     if format in WITH_CORRUPT:
         _check_records(options)
@@ -53,8 +53,8 @@ def _check_records(options: Mapping[str, str]) -> None:
     if mode == "dropmalformed":
         raise bad_option(
             name,
-            "records that do not fit would vanish",
-            "leave it out: they are invalid, one by one",
+            "records that do not fit the columns would vanish",
+            "leave it out: each such record is rejected by itself",
         )
     name, enforced = given.get("enforceschema", ("enforceSchema", ""))
     if enforced == "true" and given.get("header", ("", ""))[1] == "true":

@@ -43,9 +43,9 @@ from anabranch_planner.sql.unresolved import located
 #: Names and types of columns, in order.
 Columns: TypeAlias = Sequence[tuple[str, DataType]]
 
-#: Name of the parsed object in expressions, and in Spark; no source has such a column.
+#: Name of the parsed JSON object in expressions, and its column in Spark, unknown to sources.
 DATA, _DATA = "data", "#data"
-#: Alias of the stream's columns that Spark computes by casts, in expressions over them.
+#: Alias, in expressions, of the stream's columns that Spark computes by casts.
 _CAST = "#cast"
 #: Maximum characters of an expression or schema, and maximum terms of an expression.
 MOST_TEXT, MOST_TERMS = 20_000, 2_000
@@ -81,7 +81,7 @@ def spark_source(
     options: Mapping[str, str],
     columns: Columns,
 ) -> SparkSource:
-    """How Spark reads a stream of ``columns`` from ``format`` with ``options``.
+    """Instructions for Spark to read a stream of ``columns`` from ``format`` with ``options``.
 
     Raises:
         PlannerError: an unknown payload or column; or a schema or an expression that can't be read
@@ -123,7 +123,7 @@ def spark_source(
         invalid = [f"{quoted(_DATA)} IS NULL", f"{corrupt} IS NOT NULL", *invalid]
     condition = f"({' OR '.join(invalid)})" if invalid else "false"
     if computed and known and not payload:
-        # The source's columns come first and in order, because arrived rows are shown like this.
+        # The source's columns come first and in order, as rejected rows are reported with them.
         shown = {Column("", name, kind): _Selected(quoted(name)) for name, kind in own}
         inputs = shown | inputs
         arrived = f"CAST({quoted(CORRUPT)} AS binary)" if kept else "CAST(NULL AS binary)"
@@ -254,7 +254,8 @@ class _Selected:
 
 
 def _selected(column: Column, known: bool) -> _Selected:
-    """SQL of a column of the source or the parsed object; cast unless its type is ``known``."""
+    """SQL that selects a column of the source or the parsed object, cast to its declared type
+    unless Spark's type is ``known`` to be that."""
     if column.alias:
         return _Selected(f"{quoted(column.alias)}.{quoted(column.name)}")
     name = quoted(column.name)
@@ -265,7 +266,8 @@ def _selected(column: Column, known: bool) -> _Selected:
 def _cast_column(expr: Expr, known: bool) -> _Selected | None:
     """SQL of an expression that only casts a column; None for any other expression.
 
-    Spark has types and text formats that the runtime lacks, and its casts can be tried row by row.
+    Spark does these casts: it knows more types and text formats than the runtime, and ``try_cast``
+    marks single rows as failed.
     """
     kinds: list[DataType] = []
     while isinstance(expr, Call) and expr.op == "cast":

@@ -14,8 +14,8 @@ from anabranch_planner.sql.unresolved import Node, unsupported
 
 BIGINT = DataType(TypeKind.BIGINT)
 
-#: Aggregates by Spark's names, and by further names in other dialects. The function may be that of
-#: a rewriting: any value is the least, and an approximate count is exact.
+#: Aggregate by name (Spark's or another dialect's) -> function that computes it, for some names a
+#: valid replacement: ``any_value`` is the minimum, an approximate count the exact one.
 AGGREGATES = {
     "count": AggregateFunction.COUNT,
     "sum": AggregateFunction.SUM,
@@ -58,7 +58,7 @@ AGGREGATES = {
     "covar_pop": AggregateFunction.COVAR_POP,
     "covar_samp": AggregateFunction.COVAR_SAMP,
 }
-_PAIRS = "restrict both to rows in which both are known, with FILTER (WHERE ...)"
+_PAIRS = "restrict both to rows in which neither is NULL, with FILTER (WHERE ...)"
 #: Unsupported aggregates of Spark, with the remedy.
 REFUSED = {
     **dict.fromkeys(
@@ -77,9 +77,9 @@ REFUSED = {
     ),
     **dict.fromkeys(("skewness", "kurtosis"), "write it with sums of powers"),
 }
-#: Functions with ORDER BY inside, or with WITHIN GROUP.
+#: Functions that accept ORDER BY in the call, or WITHIN GROUP.
 _ORDERED = frozenset({"percentile_cont", "percentile_disc", "listagg", "string_agg"})
-#: Functions with IGNORE NULLS.
+#: Functions that accept IGNORE NULLS.
 _ANY = frozenset({"any_value", "first", "first_value", "last", "last_value"})
 
 
@@ -119,10 +119,10 @@ class AggregateCall:
 
 
 def call_of(node: Node) -> AggregateCall | None:
-    """The aggregate call that ``node`` is, with its clauses; None: another expression.
+    """``node`` as an aggregate call with its clauses; None: it is another expression.
 
     Raises:
-        QueryError: ``unsupported-sql``: the function is not supported, or lacks such a clause.
+        QueryError: ``unsupported-sql``: the function, or one of its clauses, is not supported.
     """
     core, where, order = node, None, list[exp.Ordered]()
     ignoring = False
@@ -189,6 +189,6 @@ def no_number(name: str, type_: DataType) -> QueryError:
     """The error for an aggregate of numbers over another type."""
     return QueryError(
         "type-mismatch",
-        f"{name}() is of numbers, its argument is of type {type_}",
+        f"{name}() takes a number, its argument is of type {type_}",
         remedy="cast it to a number first",
     )

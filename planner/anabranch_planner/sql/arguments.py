@@ -1,4 +1,4 @@
-"""Rejection of SQL clauses that this reader would ignore.
+"""Rejection of SQL clauses that the translation to :class:`.Unresolved` would ignore.
 
 The parser knows many more clauses than are supported, and attaches them to nodes as arguments: for
 ``PERCENT`` a ``LIMIT`` gets ``limit_options``. An unread argument would silently change the meaning
@@ -20,7 +20,7 @@ _BINARY = frozenset({"this", "expression"})
 _UNARY = frozenset({"this"})
 _LIST = frozenset({"expressions"})
 
-#: Node type -> arguments that the reader consumes, or rejects with its own message.
+#: Node type -> arguments that are translated, or rejected with a message of their own.
 CONSUMED: dict[type[Node], frozenset[str]] = {
     # Clauses
     exp.Select: frozenset({

@@ -1,5 +1,5 @@
-"""Check of a statement's first word, SELECT or WITH. Others are rejected here, because the parser
-would take them for an expression, or for a statement that is not a query.
+"""Check of a statement's first word, SELECT or WITH. Other words are rejected here, because the
+parser would read them as an expression, or as a statement that is not a query.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ def to_spark(sql: str, dialect: str = SPARK, streams: Mapping[str, Stream] | Non
             that depend on types are rejected.
 
     Raises:
-        QueryError: ``unknown-dialect``, ``malformed-sql``, or ``unsupported-sql``: not a single
-            query, or without a certain equivalent in Spark.
+        QueryError: ``unknown-dialect``, ``malformed-sql``, or ``unsupported-sql``: it is not a
+            single query, or has no certain equivalent in Spark.
 
     >>> to_spark('SELECT o.n || o.s AS i FROM orders AS "o" LIMIT 3', "postgres")
     'SELECT o.n || o.s AS i FROM orders AS `o` LIMIT 3'

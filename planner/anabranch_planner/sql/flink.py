@@ -66,7 +66,7 @@ def _partition(
     left_out: set[int],
     inserted: dict[int, list[Token]],
 ) -> None:
-    """Write PARTITION BY after the table at ``start`` as an argument of its own."""
+    """Turn ``TABLE t PARTITION BY k`` from ``start`` on into ``t, PARTITIONED(k)``."""
     first = next((i for i in range(start, end) if _is(tokens, i, TokenType.PARTITION_BY)), None)
     if first is None:
         return
@@ -95,7 +95,7 @@ def _partition(
 
 @dataclass(slots=True)
 class _Windowed:
-    """A table function in FROM: the table, its alias, and Spark's call over it."""
+    """A window table function in FROM: its table, the alias, and Spark's window call."""
 
     alias: str
     call: exp.Anonymous
@@ -118,7 +118,8 @@ def spelled_as_spark(statement: Node) -> None:
 
 
 def _grouped(node: exp.Anonymous) -> Node | None:
-    """Spark's spelling of a group function or of an edge of its window; None: another function."""
+    """Spark's spelling of TUMBLE() etc. in GROUP BY, or of TUMBLE_START() etc.; None: another
+    function."""
     name = str(node.this).upper()
     kind, _, suffix = name.partition("_")
     if kind not in _KINDS or (suffix and f"_{suffix}" not in (*_EDGES, *_OTHERS)):
@@ -183,7 +184,7 @@ def _replace_table_function(select: exp.Select) -> None:
 
 
 def _windowed(table: Node) -> _Windowed | None:
-    """The window of a table function, which ``table`` loses: it becomes the plain table."""
+    """Reduce the table function ``table`` to its plain table, and return its window."""
     call = table.this if isinstance(table, exp.Table) else None
     if not isinstance(call, exp.Anonymous) or str(call.this).upper() not in _KINDS:
         return None
@@ -244,7 +245,7 @@ def _require_partition(group: Node, one: _Windowed) -> None:
     if keys != {node.name.lower() for node in one.partition}:
         raise unsupported(
             "a session with another PARTITION BY than the keys of GROUP BY",
-            "name the same columns in both: sessions are of groups",
+            "name the same columns in both: sessions are per group",
         )
 
 

@@ -1,4 +1,4 @@
-"""Rejection of names in double quotes, which only other SQL engines have.
+"""Rejection of names in double quotes, as other SQL engines write them.
 
 The search is over tokens, as the parser reads such a name as a text. Remedies quote the statement.
 """

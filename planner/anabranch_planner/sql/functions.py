@@ -23,8 +23,8 @@ _SUBSTRING_END = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class ScalarFunction:
-    """A scalar function: operation, accepted types per argument (the last repeats), least and
-    greatest number of arguments, and result type unless it follows from the arguments.
+    """A scalar function: operation; accepted types per argument (the last repeats); least and
+    greatest number of arguments; result type, None: derived from the arguments.
     """
 
     op: str

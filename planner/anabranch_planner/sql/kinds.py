@@ -1,8 +1,8 @@
 """Types of expressions of another dialect, inferred from streams and literals.
 
-Translation comes before name resolution. A column's name means a column of a stream in the
-statement, or an alias in it, so its type is one of theirs. An unknown type is an empty set; a
-translation that depends on it fails.
+Translation comes before name resolution. A column's name may mean any column or alias of that name
+in the statement, so it has a set of possible types. An empty set is an unknown type; a translation
+that depends on it fails.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Types:
         self._open: set[str] = set()
 
     def _read_operands(self, operation: exp.SetOperation) -> None:
-        """A column of a set operation is named as in its first operand; any may give its type."""
+        """Add the columns of all operands to the candidates for the first operand's names."""
         first, second = operation.this.selects, operation.expression.selects
         if any(node.is_star for node in first):
             self._unknown |= self._columns.keys()
@@ -185,7 +185,7 @@ class Types:
 
 
 def _branches(node: Node) -> list[Node]:
-    """The branches of a CASE, COALESCE or IF, among which is its value."""
+    """The operands of a CASE, COALESCE or IF that may be its value."""
     if isinstance(node, exp.Coalesce):
         return [node.this, *node.expressions]
     if isinstance(node, exp.Case):

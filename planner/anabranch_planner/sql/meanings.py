@@ -44,7 +44,7 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Aggregates:
-    """The meanings of aggregates, and of clauses above joins.
+    """One dialect's meanings of aggregates and post-join clauses.
 
     Attributes:
         mean: whether ``avg`` of numbers is a double for any type.
@@ -52,9 +52,9 @@ class Aggregates:
         by_skips_nulls: whether ``max_by(x, y)`` leaves rows out in which ``x`` is NULL; None: it
             varies.
         continuous: types of values whose continuous percentiles are doubles, as in Spark.
-        quantile_is_discrete: whether ``quantile(x, p)`` is a value that is there.
+        quantile_is_discrete: whether ``quantile(x, p)`` is always one of the values.
         approximate_of_type: whether an approximate percentile has the type of the values.
-        lists: whether a list of texts is as long as it takes, and NULL without texts.
+        lists: whether a list of texts has no maximum length, and is NULL if there are no texts.
         list_separator: default separator of a list; None: there is none, or it varies.
         distinct_on: whether ``DISTINCT ON`` keeps the first rows by ORDER BY.
         pairs: whether correlations and covariances of numbers are of doubles, as in Spark.

@@ -65,7 +65,7 @@ def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved,
     unions: dict[int, tuple[Unresolved, Unresolved]] = {}
 
     def tabled(entry: FromEntry) -> FromEntry:
-        """An entry beside an outer join, which joins no branches."""
+        """``entry`` of a FROM with an outer join; its UNION ALL becomes a part, not branches."""
         inner = entry.of
         if isinstance(inner, str) or inner.nested is not None or not inner.has_union:
             return entry

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def place_of(token: Token) -> tuple[int, int]:
-    """Line and column, from 1, of the first character of ``token``."""
+    """Line and column, both from 1, of the first character of ``token``."""
     # The tokenizer reports the column of the token's end.
     return token.line, max(token.col - (token.end - token.start), 1)
 

@@ -218,8 +218,8 @@ class Scope:
         return found[0] if len(found) == 1 and found[0] in self.tables else None
 
     def _meant(self, name: str, candidates: Iterable[ShownColumn], qualifier: str) -> str:
-        """A remedy: the tables that have the column; else streams that have it but are not joined;
-        else the most similar name, and the tables that have it.
+        """Remedy for an unknown column: the tables that have it; else streams that have it but are
+        not joined; else the tables with the most similar column name.
         """
         having = self._having(name)
         if qualifier and having:

@@ -60,7 +60,7 @@ _OPENINGS = 200
 #: Prefix that turns an expression into a statement for the parser.
 _PREFIX = "SELECT "
 _LAST = "write it in the FROM of the whole statement, a RIGHT JOIN before all other outer joins"
-#: Kinds of joins that are read as inner joins where they stand first, refused joins among them.
+#: :func:`kind_of` of joins read as inner joins: INNER, or None (unsupported, rejected later).
 _INNER = (JoinKind.INNER, None)
 _HIDING = frozenset({JoinKind.SEMI, JoinKind.ANTI})
 #: Key of a node's metadata for its name in messages.
@@ -389,7 +389,7 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
 def _subqueries(
     select: exp.Select, conditions: Iterable[Condition], ctes: Mapping[str, Unresolved]
 ) -> dict[int, Unresolved]:
-    """The subqueries of expressions, by the number that their nodes get."""
+    """Parse the subqueries of expressions; number -> subquery. Nodes get the number as metadata."""
     clauses = (*(one.node for one in conditions), *map(select.args.get, ("having", "order")))
     found: dict[int, Unresolved] = {}
     for clause in (*select.expressions, *clauses):
@@ -412,7 +412,7 @@ def _subqueries(
 
 
 def _post_join_clause(select: exp.Select) -> tuple[str, Node | None] | None:
-    """The name and the node of a post-join clause, or of an aggregate; None: there is none."""
+    """Name and node of a subquery's first post-join clause or aggregate; None: it has none."""
     for name, what in _POST_JOIN.items():
         part = select.args.get(name)
         # Without LIMIT the order of a subquery has no effect.
@@ -423,7 +423,7 @@ def _post_join_clause(select: exp.Select) -> tuple[str, Node | None] | None:
 
 
 def _outer_join(select: exp.Select) -> tuple[str, Node | None] | None:
-    """The name and the node of the first outer, semi or anti join; None: there is none."""
+    """Name and node of a subquery's first outer, semi, anti or ASOF join; None: it has none."""
     joins = select.args.get("joins") or ()
     found = next((j for j in joins if is_right(j) or kind_of(j) not in _INNER or as_of(j)), None)
     if found is None:
@@ -485,7 +485,7 @@ def _without_outer(joins: list[exp.Join], first: Node) -> tuple[list[exp.Join], 
 
 
 def _reads_all(first: Node, joins: Iterable[exp.Join]) -> bool:
-    """Whether ``joins`` are of supported kinds, and no entry of FROM has joins of its own."""
+    """Whether ``joins`` are of supported kinds, and no entry of FROM contains nested joins."""
     nested = [first, *(join.this for join in joins)]
     return not any(n.args.get("joins") for n in nested) and None not in map(kind_of, joins)
 
@@ -543,7 +543,8 @@ def _post_join(select: exp.Select) -> PostJoin | None:
 
 
 def _group(clause: Node | None) -> tuple[tuple[Node, ...] | None, tuple[Node, ...], bool]:
-    """GROUP BY: its entries; of ``a, b GROUPING SETS (...)`` its list; whether it is ALL."""
+    """Read GROUP BY: its entries (None: no clause); the keys before GROUPING SETS in ``a, b
+    GROUPING SETS (...)``; whether it is GROUP BY ALL."""
     if clause is None:
         return None, (), False
     if clause.args.get("totals"):

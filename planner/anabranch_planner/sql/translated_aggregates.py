@@ -1,7 +1,7 @@
 """Translation rules for aggregates, grouping sets and rankings of other dialects.
 
-Calls are written as plain functions in Spark's spelling, since sqlglot's own writing of percentiles
-and lists has other results.
+Calls are generated as plain functions in Spark's spelling, since sqlglot's translations of
+percentiles and lists give other results.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class AggregateRules:
         return _call("any_value", node.this)
 
     def _ignoring(self, node: Node) -> Node:
-        # Any known value is any value.
+        # any_value() is translated to a minimum, which ignores NULLs anyway.
         if not isinstance(node.this, exp.Anonymous) or node.this.name != "any_value":
             raise self._refused("IGNORE NULLS", "leave it out")
         return node.this.copy()
@@ -113,7 +113,8 @@ class AggregateRules:
         return _call("percentile", value, fraction)
 
     def _percentile(self, node: Node) -> Node:
-        """``quantile_cont(x, p)``; within a WITHIN GROUP its rule translates the call."""
+        """Translate ``quantile_cont(x, p)``; the rule for WITHIN GROUP translates calls inside
+        it."""
         fraction = node.args.get("expression")
         if isinstance(node.parent, exp.WithinGroup):
             return node

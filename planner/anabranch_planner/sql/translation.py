@@ -286,7 +286,7 @@ class _Translator:
             return node
         if any(self._are(side, _DOUBLE) for side in sides):
             if node.args.get("safe"):
-                # The result is NULL instead of an error.
+                # In this dialect x / 0 is NULL, not an error.
                 zero = exp.Literal.number(0)
                 node.set("expression", exp.Nullif(this=node.expression.copy(), expression=zero))
             return node

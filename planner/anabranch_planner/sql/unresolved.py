@@ -33,13 +33,13 @@ class FromEntry:
 
     Attributes:
         of: the stream's name, or a subquery.
-        alias: its name in the rest of the query. None: names inside stay visible (parentheses
-            around joins), or a subquery without a name. Empty: streams inside have no prefix.
+        alias: its name in the rest of the query. None: parentheses around joins, whose inner names
+            stay visible, or a subquery without a name. Empty: inner streams get no prefix.
         using: the columns of its USING clause.
         natural: whether it is joined by all columns that both sides have (NATURAL JOIN).
         columns: new names of its columns, in order; empty: unchanged.
         types: types to which its columns are cast, in order; empty: unchanged.
-        at_arrival: whether it is joined as of the arrival of the other tuples.
+        at_arrival: whether only its rows current when a left row arrives are joined.
         field: the field of a structured query that it comes from.
         node: the node of a statement that it comes from.
     """
@@ -79,7 +79,7 @@ class SelectItem:
 
 @dataclass(frozen=True, slots=True)
 class RowRanking:
-    """A ranking of joined rows by ``order`` in each partition; places up to ``limit`` are kept.
+    """A ranking of joined rows by ``order`` in each partition; rows up to place ``limit`` are kept.
 
     Attributes:
         aliases: whether its expressions may read aliases of the SELECT list.
@@ -99,7 +99,7 @@ class PostJoin:
     Attributes:
         distinct_on: the expressions of DISTINCT ON.
         group: the GROUP BY expressions, grouping sets among them; None: no GROUP BY.
-        group_first: expressions that come first among the grouping columns.
+        group_first: keys before GROUPING SETS in ``GROUP BY a, b GROUPING SETS (...)``.
         group_all: whether it is GROUP BY ALL.
         ranking: the meaning of QUALIFY, DISTINCT ON, or a condition over a ranking subquery.
         copies: number of rows per group; None: one.
@@ -121,7 +121,7 @@ class PostJoin:
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """The clause by which a join has one right row for a left row.
+    """The ASOF or FOR SYSTEM_TIME AS OF clause of a join: one right row per left row.
 
     Attributes:
         match: the comparison of MATCH_CONDITION; None: it is in ON or USING.
@@ -138,7 +138,7 @@ class OuterSide:
 
     Attributes:
         on: the join condition; None: only the columns of USING are compared.
-        asof: of an ASOF join, and of a join with a version.
+        asof: its ASOF or FOR SYSTEM_TIME AS OF clause; None: it has none.
     """
 
     kind: JoinKind
@@ -148,7 +148,7 @@ class OuterSide:
 
     @property
     def called(self) -> str:
-        """The join in messages."""
+        """Name of the join in messages, such as ``LEFT JOIN``."""
         kind = "" if self.kind is JoinKind.INNER else f"{self.kind.upper()} "
         return f"{'' if self.asof is None else 'ASOF '}{kind}JOIN"
 
@@ -157,15 +157,15 @@ class OuterSide:
 class Unresolved:
     """A parsed query before name resolution: sources, conditions (all must hold), select list.
 
-    No ``items``: parentheses around joins, which pass all inner columns on.
+    Without ``items`` it stands for parentheses around joins, with all of their columns.
 
     Attributes:
         windows: the clauses of WINDOW.
-        post_join: only of a whole statement, or of a subquery that is to be a query of its own
-            (``named``).
-        outer: the same.
+        post_join: post-join clauses; only in a whole statement, or in a subquery that becomes a
+            query of its own (``named``).
+        outer: right sides of outer joins; only in the same cases as ``post_join``.
         nested: the clause that makes a subquery a query of its own, and its node.
-        branches: operands of UNION ALL in place of all else; only in FROM.
+        branches: operands of UNION ALL, which replace all other fields; only in FROM.
         subqueries: the subqueries of SELECT list, WHERE, HAVING and ORDER BY, by the numbers in
             the metadata of their nodes (scalar subquery, EXISTS, IN).
     """
@@ -181,7 +181,7 @@ class Unresolved:
     subqueries: Mapping[int, Unresolved] = field(default_factory=dict)
 
     def check_inlined(self) -> None:
-        """Refuse a subquery that is to be a query of its own where it can't be one.
+        """Reject a subquery that needs to be a query of its own, in a place that requires inlining.
 
         Raises:
             QueryError: ``unsupported-sql``, naming the clause.
@@ -196,13 +196,13 @@ class Unresolved:
 
     @cached_property
     def has_union(self) -> bool:
-        """Whether it has a UNION ALL in FROM, in no query of its own."""
+        """Whether FROM has a UNION ALL, here or in a subquery that will be inlined."""
         inner = [entry.of for entry in self.sources if isinstance(entry.of, Unresolved)]
         return bool(self.branches) or any(o.nested is None and o.has_union for o in inner)
 
     @cached_property
     def aliases(self) -> int:
-        """The number of streams that one branch reads at most, with inlined queries."""
+        """Maximum number of streams that one branch reads once subqueries are inlined."""
         sources = (*self.sources, *(side.source for side in self.outer))
         counts = [1 if isinstance(s.of, str) else s.of.aliases for s in sources]
         branches = (1 if isinstance(s.of, str) else s.of.aliases for s in self.branches)
@@ -210,7 +210,7 @@ class Unresolved:
 
     @cached_property
     def size(self) -> int:
-        """The number of streams that it reads once every query in its FROM is inlined."""
+        """Number of streams that all branches read once subqueries are inlined."""
         entries = (1 if isinstance(s.of, str) else s.of.size for s in self.entries)
         return sum(entries) + sum(inner.size for inner in self.subqueries.values())
 
@@ -265,5 +265,5 @@ def position_of(node: Node) -> tuple[int, int] | None:
 
 
 def conjunction(nodes: Iterable[Node]) -> Node:
-    """AND of one or more nodes, which become its own: they are not copied."""
+    """AND of one or more nodes; they are not copied, and become children of the result."""
     return reduce(lambda a, b: exp.And(this=a, expression=b), nodes)

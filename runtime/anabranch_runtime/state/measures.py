@@ -71,11 +71,12 @@ class StreamMeter:
 
 @dataclass(frozen=True, slots=True)
 class KeyBound:
-    """Bounds of one sketch of distinct values, so that a task reports only hashes new to it.
+    """Hashes that a task need not report for one key's distinct-count sketch.
 
     Attributes:
-        limit: least hash that can't enter the sketch; None: every hash may enter.
-        known: hashes in the sketch, packed; empty if few hashes of a batch are below ``limit``.
+        limit: hashes from this one on can't enter the sketch; None: every hash may enter.
+        known: hashes in the sketch, packed; empty if so few of a batch's hashes are below ``limit``
+            that all of them are reported.
     """
 
     limit: int | None = None
@@ -136,7 +137,8 @@ def merge_packed(parts: Iterable[str]) -> str:
 # Large enough for the sketches of thousands of queries, whose bounds every batch needs.
 @lru_cache(maxsize=1 << 16)
 def key_bound(sketch: str) -> KeyBound:
-    """Compute the bounds of a packed sketch."""
+    """Make the bound that tasks get for a key's distinct-count sketch (packed), so that they report
+    only hashes that the sketch lacks."""
     hashes = unpack(sketch)
     if len(hashes) < SIZE:
         return KeyBound(None, sketch)

@@ -162,7 +162,9 @@ def _accepted(records: Iterable[QueryRecord]) -> dict[str, list[QueryRecord]]:
 
 
 def _ended(record: QueryRecord, activation: Activation | None, progress: Progress | None) -> bool:
-    """Whether the runtime has ended the run, or runs an epoch after the run's last one."""
+    """Whether a query's run has ended: the runtime has reported its expiry, or its progress is past
+    the last epoch that the registry record gives the run.
+    """
     if activation is not None and activation.expired_batch is not None:
         return True
     if record.last_epoch is None:

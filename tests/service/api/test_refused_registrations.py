@@ -235,7 +235,7 @@ def test_no_file_outside_is_read_by_our_own_sources(
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("~/x", "nobody expands the ~"), ("$HOME/x", "nobody expands the $"), ("in", "relative")],
+    [("~/x", "the ~ in '~/x' is not"), ("$HOME/x", "the $ in '$HOME/x' is"), ("in", "relative")],
 )
 @pytest.mark.parametrize("format", ["files", "recorded", "csv"])
 def test_a_path_that_is_not_given_in_full_is_refused_for_that(

@@ -41,7 +41,7 @@ class EpochOut(PublishedEpoch):
 
 
 class ChangeCounts(Document):
-    """Numbers of steps and stores that a plan adds to the previous plan, and removes from it."""
+    """Numbers of steps and stores that a plan adds to, and removes from, the previous plan."""
 
     steps_added: int
     steps_removed: int

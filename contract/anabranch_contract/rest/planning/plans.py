@@ -109,7 +109,7 @@ class AheadRecord(Document):
 
     Attributes:
         period: batches per epoch, as a share of all batches so far (the history).
-        arrivals: relation -> forecast tuples. Other relations keep their mean rate so far.
+        arrivals: relation -> forecast number of tuples. Others keep their mean rate so far.
         periods: number of measured periods that the forecast is based on.
     """
 
@@ -150,8 +150,8 @@ class CpuRecord(Document):
     """Expected CPU seconds of all steps and stores in the next epoch, under any objective.
 
     Attributes:
-        plan: of the joint plan.
-        individual: in total, if each query had its own plan, under the same objective.
+        plan: CPU seconds of the joint plan.
+        individual: CPU seconds in total, if each query had its own plan, under the same objective.
     """
 
     plan: float

@@ -10,7 +10,8 @@ from anabranch_contract.rest.documents import Closed, Document, Open, Time
 
 
 class RevisionReason(StrEnum):
-    """Reason of a revision: cheaper orders, orders of the previous epoch, or failed ones undone."""
+    """Reason of a revision: cheaper probe orders, the previous epoch's orders, or a return from
+    orders that turned out to cost more."""
 
     CHEAPER = "cheaper"
     CARRIED_OVER = "carried-over"

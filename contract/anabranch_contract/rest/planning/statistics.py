@@ -72,7 +72,7 @@ class FrequentValuesOut(Document):
 
 
 class StatisticsOut(Document):
-    """Measurements of one epoch. ``distinct``: relation -> key -> distinct values so far;
+    """Measurements of one epoch. ``distinct``: relation -> key -> number of distinct values so far;
     ``hosts``: number of hosts of its newest batch; ``locality``: share of arriving bytes whose
     partition is on the host of arrival (null: unknown); ``values``: relation -> key attribute ->
     its frequent values.

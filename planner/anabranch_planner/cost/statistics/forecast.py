@@ -42,8 +42,8 @@ class Supply:
     """Rows of a relation that tuples of the forecast period may join with.
 
     Attributes:
-        held: rows stored at the beginning of the period.
-        arriving: rows that arrive in the period.
+        held: number of rows stored at the beginning of the period.
+        arriving: number of rows that arrive in the period.
         span: event time that the held rows span, in microseconds; None: unknown, no row is too old.
         recent: age profile: (microseconds, held rows at most that old), ascending. It is linear
             between these points, from 0 to the oldest row.
@@ -55,7 +55,7 @@ class Supply:
     recent: tuple[tuple[float, float], ...] = ()
 
     def younger(self, age: float) -> float:
-        """The held rows that are at most ``age`` microseconds old."""
+        """Number of held rows that are at most ``age`` microseconds old."""
         if self.span is None or age >= self.span:
             return self.held
         before, less = 0.0, 0.0

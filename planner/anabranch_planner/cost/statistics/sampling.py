@@ -286,7 +286,7 @@ def estimate(
 
 
 def _expected(values: float, size: float, share: float) -> float:
-    """Distinct values in a random fraction of ``size`` tuples with ``values`` distinct values."""
+    """Number of distinct values in a fraction ``share`` of ``size`` tuples with ``values``."""
     return float(max(values * (1.0 - (1.0 - min(share, 1.0)) ** (size / values)), 1.0))
 
 

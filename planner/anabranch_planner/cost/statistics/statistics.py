@@ -24,13 +24,13 @@ class PeriodForecast:
 
     Attributes:
         length: length of the period, in units of the history over which the statistics count.
-        arrivals: relation -> its tuples in the period, after its local filter. Default: the rate of
-            the history, ``length`` times its cardinality.
+        arrivals: relation -> number of tuples in the period, after its local filter. Default: the
+            rate of the history, ``length`` times its cardinality.
         recent: relation -> (age in units of the history, tuples at most that old), ascending; older
             tuples are spread evenly over the rest of the history.
         periods: number of measured periods on which the forecasts are based.
-        held: relation -> its stored rows, where known: a store may be younger than the history.
-            Default: all tuples of the history.
+        held: relation -> number of its stored rows, where known: a store may be younger than the
+            history. Default: all tuples of the history.
 
     Raises:
         StatisticsError: the length is not finite, or not above 0.
@@ -57,11 +57,11 @@ class Statistics:
     """Statistics of the data; missing figures are unknown.
 
     Attributes:
-        cardinalities: tuples per unit of time, after the relation's local filter.
-        distincts: (relation, comma-joined sorted attributes) -> distinct values among those tuples.
+        cardinalities: relation -> number of tuples per unit of time, after its local filter.
+        distincts: (relation, comma-joined sorted attributes) -> number of distinct values.
         selectivities: equality with sorted sides -> matches / size of the cross product.
-        every_distinct: relation -> distinct values of every attribute combination missing in
-            ``distincts``.
+        every_distinct: relation -> number of distinct values of each attribute combination that is
+            not in ``distincts``.
         values: (relation, attribute) -> its frequent values.
         spans: relation or stream -> microseconds of event time over which its tuples are spread.
         history: the span of every relation missing in ``spans``.
@@ -94,11 +94,11 @@ class Statistics:
     estimated: Mapping[RelationId, float] = field(default_factory=dict)
 
     def cardinality(self, relation: RelationId) -> float | None:
-        """Tuples of ``relation`` per unit of time."""
+        """Number of tuples of ``relation`` per unit of time; None: unknown."""
         return self.cardinalities.get(relation)
 
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        """Distinct values of the (sorted) attribute combination among ``relation``'s tuples."""
+        """Number of distinct values of the (sorted) attribute combination; None: unknown."""
         known = self.distincts.get((relation, ",".join(attributes)))
         return self.every_distinct.get(relation) if known is None else known
 
@@ -107,7 +107,7 @@ class Statistics:
         return self.values.get((relation, attribute))
 
     def selectivity(self, predicate: Equality) -> float | None:
-        """Matches of one predicate over the size of the cross product."""
+        """Number of matches of one predicate / size of the cross product; None: unknown."""
         return self.selectivities.get(predicate)
 
     def span(self, relation: RelationId) -> float | None:

@@ -1,9 +1,9 @@
 """The rules of probe trees, and the backfill rules of intermediate results.
 
-Checks on a shared edge. An edge is used by all goals below it, so a check on it must hold for all
-of them. It checks the *loosest* of their time bounds and the *intersection* of their residuals;
-each query checks the remaining conditions at its output. Hence every result of every query passes
-every edge on its path, and nothing else leaves its output.
+Checks on a shared edge. An edge is used by all goals below it in the tree, so no check may drop a
+tuple that one of them needs. It checks the *loosest* of their time bounds and the *intersection* of
+their residuals; each query checks the remaining conditions at its output. Hence every result of
+every query passes every edge on its path, and nothing else leaves its output.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class _Emitter:
 
     def _probe(self, node: TreeNode, child: TreeNode, applied: frozenset[Expr]) -> ProbeRule:
         step = child.step
-        assert step is not None  # only roots have none
+        assert step is not None  # only a root has no step
         goal = child.goals[0]
         bounds = reduce(_loosest, (other.bounds for other in child.goals))
         members = frozenset(step.members)
@@ -164,7 +164,7 @@ class _Emitter:
         members: tuple[Label, ...],
         bounds: PairBounds,
     ) -> tuple[FillStep, ...]:
-        """Probes of base stores that answer for rows missing in an intermediate result."""
+        """Probes of base stores that find the matches missing in an intermediate result's store."""
         left, order, done = list(members), [], head
         while left:
             label = next(x for x in left if join_keys(goal.classes, done, frozenset({x})))

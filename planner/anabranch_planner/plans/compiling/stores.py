@@ -39,7 +39,7 @@ from anabranch_planner.cost.timing import LoosestBounds, PairBounds
 
 #: Owner, store and partition attribute of a copy.
 Place = tuple[str, MirId, AttrRef | None]
-#: (True for an attribute of a base store, False for one of an alias; attribute) -> key type.
+#: (whether the attribute is named as in a base store, not by alias; attribute) -> key type.
 KeyTypes = Mapping[tuple[bool, AttrRef], str]
 #: (owner, sub-join) -> the copies of its store, by partition attribute.
 Stores = Mapping[tuple[str, MirId], Sequence[StoreSpec]]

@@ -174,7 +174,7 @@ def edge_levels(trees: Sequence[ProbeTree], mirs: Mapping[MirId, Mir]) -> dict[E
                 key = owner, MirId(end.name)
                 ready[key] = max(ready.get(key, 0), level + 1)
         for child in node.children.values():
-            assert child.step is not None  # only roots have none
+            assert child.step is not None  # only a root has no step
             target = mirs[child.step.target]
             below = 0 if target.is_base else ready.get((owner, target.id), 0)
             levels[child.edge] = max(level, below)

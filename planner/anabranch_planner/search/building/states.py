@@ -105,7 +105,7 @@ class GrowingGraph:
         return routed, spread - routed
 
     def _sent(self, state: int, origin: Origin, sub: Sub) -> float:
-        """Partial results per unit of time in a state."""
+        """Number of partial results per unit of time that a state sends to one next step."""
         found = self._sizes.get(state)
         if found is None:
             found = self._sizes[state] = self.model.probe(self.graph.mir(sub), *origin)

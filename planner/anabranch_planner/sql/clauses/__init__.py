@@ -1,1 +1,1 @@
-"""Clauses of a statement that stand for a FROM of their own."""
+"""Joins and set operations of a parsed statement."""

@@ -31,7 +31,7 @@ def kind_of(join: exp.Join) -> JoinKind | None:
 
 
 def as_of(join: exp.Join) -> AsOf | None:
-    """The clause by which ``join`` has one right row for a left row; None: it has none."""
+    """The ASOF or FOR SYSTEM_TIME AS OF clause of ``join``; None: it has neither."""
     version = join.this.args.get("version")
     if version is not None:
         return AsOf(time=version.expression)

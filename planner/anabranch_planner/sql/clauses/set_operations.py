@@ -1,9 +1,9 @@
-"""Set operations: UNION ALL as the branches of one source, the others as groups over them.
+"""Set operations: UNION ALL as a source with several branches, others as GROUP BY over one.
 
 ``A UNION ALL B`` is an :class:`Unresolved` with two branches. Every other set operation compares
 whole rows, so it is a GROUP BY of all columns over the rows of all operands, however they are
 nested: ``A UNION (B INTERSECT C)`` has the groups with a row of A, or with rows of B and of C.
-INTERSECT ALL and EXCEPT ALL repeat a group by its numbers of rows.
+INTERSECT ALL and EXCEPT ALL emit a group several times, by its number of rows per operand.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def set_operation(
 
 
 def as_table(union: Unresolved, node: Node | None) -> Unresolved:
-    """A query with UNION ALL in FROM as a query of its own: its groups of equal rows, each as often
-    as it has rows.
+    """A query that groups the rows of ``union`` by all columns, and emits each group as often as it
+    has rows: the same rows, as a query of its own.
     """
     count = exp.Anonymous(this="count", expressions=[exp.Star()])
     every = PostJoin(group=(), group_all=True, copies=count)
@@ -92,7 +92,7 @@ def as_values(node: exp.Query, query: Unresolved) -> Unresolved:
 
 
 def clauses_after(node: exp.SetOperation) -> exp.Select:
-    """``SELECT *`` with the clauses after a set operation."""
+    """``SELECT *`` with the clauses that follow a set operation (ORDER BY, LIMIT, OFFSET)."""
     found = exp.Select(expressions=[exp.Star()])
     for name in _CLAUSES:
         if name != "with_":
@@ -106,7 +106,7 @@ def name_of(node: exp.SetOperation) -> str:
 
 
 def _keeps_all(node: Node) -> bool:
-    """Whether it is UNION ALL."""
+    """Whether ``node`` is UNION ALL."""
     return isinstance(node, exp.Union) and not node.args.get("distinct")
 
 
@@ -149,7 +149,7 @@ def _is_bare(node: Node) -> bool:
 
 
 def _inside(node: Node) -> Node:
-    """A set operation in parentheses without them; any other operand itself."""
+    """``node`` without parentheses if there is a set operation in them; else ``node``."""
     inside = node
     while isinstance(inside, exp.Subquery) and not any(
         value for name, value in inside.args.items() if name != "this"
@@ -160,7 +160,7 @@ def _inside(node: Node) -> Node:
 
 @dataclass(slots=True)
 class _SetGroups:
-    """Groups over the rows of all operands beneath a set operation other than UNION ALL.
+    """Set operation other than UNION ALL, as GROUP BY of all columns over all operands' rows.
 
     Attributes:
         having: condition on the groups that are in the result.
@@ -175,7 +175,7 @@ class _SetGroups:
     _operands: list[int] = field(default_factory=list)
 
     def of(self, node: exp.SetOperation) -> Unresolved:
-        """Read the operands of ``node``; its groups with ``having``."""
+        """The query with the rows of ``node``; also sets ``having`` and ``copies``."""
         if node.args.get("distinct"):
             self.having = self._is_in(node)
         elif isinstance(node, exp.Except):
@@ -188,7 +188,7 @@ class _SetGroups:
             less = exp.LT(this=left.copy(), expression=right.copy())
             self.copies = _case(less, left.copy(), right.copy())
         if max(self._operands) == 1:
-            # All rows count.
+            # Only one operand: every group is in the result.
             self.having, branches = None, tuple(self._branches)
         else:
             branches = tuple(map(self._marked, self._branches, self._operands))
@@ -196,7 +196,7 @@ class _SetGroups:
         return _over(_source(branches), every, None)
 
     def _is_in(self, node: Node) -> Node:
-        """The condition that a group's row is in the result of ``node``."""
+        """Condition that holds if a group's row is in the result of ``node``."""
         known = _inside(node)
         if isinstance(known, exp.Union):
             return self._of_union(known, self._is_in, exp.Or, every=False)
@@ -211,7 +211,8 @@ class _SetGroups:
         return _any(self._count(node, self._next()))
 
     def _difference(self, node: Node) -> tuple[Node, Node]:
-        """Minuend and subtrahend of EXCEPT ALL; of several in a row, the sum of subtrahends."""
+        """Numbers of a group's rows on both sides of EXCEPT ALL; right sides in a chain are
+        summed."""
         rights, left = list[Node](), node
         while isinstance(known := _inside(left), exp.Except) and not known.args.get("distinct"):
             rights.append(known.expression)
@@ -221,14 +222,14 @@ class _SetGroups:
         return minuend, exp.Paren(this=right)
 
     def _copies(self, node: Node) -> Node:
-        """The number of a group's rows in the result of ``node``."""
+        """Expression for the number of a group's rows in the result of ``node``."""
         known = _inside(node)
         if _keeps_all(known):
             return self._of_union(known, self._copies, exp.Add, every=True)
         if isinstance(known, exp.SetOperation) and known.args.get("distinct"):
             one, none = exp.Literal.number(1), exp.Literal.number(0)
             return _case(self._is_in(known), one, none)
-        # INTERSECT ALL and EXCEPT ALL: their formulas would occur twice in the present ones.
+        # INTERSECT ALL or EXCEPT ALL, inlined, would occur twice in the formula: count its rows.
         return self._count(node, self._next())
 
     def _of_union(
@@ -239,7 +240,10 @@ class _SetGroups:
         *,
         every: bool,
     ) -> Node:
-        """The terms of the operands of UNION, nested ones as well, connected by ``sum_of``."""
+        """Combine the terms ``of`` the operands of UNION, also of nested ones, by ``sum_of``.
+
+        ``every``: whether duplicate rows count, so that only UNION ALL is flattened.
+        """
         number, terms, todo = 0, list[Node](), [node]
         while todo:
             known = _inside(found := todo.pop())
@@ -248,7 +252,7 @@ class _SetGroups:
             elif isinstance(known, exp.SetOperation):
                 terms.append(of(known))
             elif number:
-                # Operands whose rows count alike.
+                # Plain operands share one mark: their rows are counted together.
                 self._add(found, number)
             else:
                 terms.append(self._count(found, number := self._next()))
@@ -264,13 +268,14 @@ class _SetGroups:
         self._operands += [number] * len(found)
 
     def _count(self, node: Node, number: int) -> Node:
-        """The number of a group's rows that come from operand ``number``, which is ``node``."""
+        """Add ``node`` as operand ``number``; return the count of a group's rows that it
+        provides."""
         self._add(node, number)
         column = exp.Column(this=exp.Identifier(this=f"{HIDDEN}{number}", quoted=True))
         return exp.Anonymous(this="count", expressions=[column])
 
     def _marked(self, branch: FromEntry, operand: int) -> FromEntry:
-        """``branch`` with a column per operand: 1 for its own one, else NULL."""
+        """``branch`` with a hidden column per operand: 1 for its own operand, else NULL."""
         marks = (
             SelectItem(exp.Literal.number(1) if n == operand else exp.Null(), f"{HIDDEN}{n}")
             for n in range(1, 1 + max(self._operands))
