@@ -59,7 +59,7 @@ class SegmentGroup:
 
     @property
     def whole(self) -> tuple[Bools, int]:
-        """Mask of segments with no row outside the interval or of this batch; number of their rows."""
+        """Mask of segments with no row outside the interval or of this batch; their row count."""
         if self._whole is None:
             mask = ~(self.clipped | self.current)
             self._whole = mask, int(self.rows[mask].sum())

@@ -38,7 +38,7 @@ class Latest:
     _targets: dict[Label, tuple[LatestRule, Target] | None] = field(default_factory=dict)
 
     def kept(self, labels: Iterable[Label]) -> list[Label]:
-        """Those of ``labels`` whose streams keep the latest per key."""
+        """The labels in ``labels`` whose streams keep the latest per key."""
         return [label for label in labels if self._target(label) is not None]
 
     def current(self, partial: Partial, label: Label) -> Partial:

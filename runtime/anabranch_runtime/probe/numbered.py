@@ -37,7 +37,7 @@ class NumberedTables:
     """
 
     def __init__(self, names: Sequence[str], read: Mapping[str, Sequence[int]]) -> None:
-        """``names``: names of the columns; ``read``: kind -> indexes in ``names`` of its columns."""
+        """``names``: names of columns; ``read``: kind -> indexes in ``names`` of its columns."""
         self._names, self._read = names, read
         #: Kind -> key of its column locations in a segment's cache.
         self._called = {kind: repr((names, some)) for kind, some in read.items()}

@@ -278,7 +278,7 @@ class _Keys:
 class Lookup:
     """One probe of one partial result.
 
-    Of the time bounds ``bounds``, the match enforces some, where that is exact and cheap. The
+    The match may enforce some of the time bounds ``bounds``, where that is exact and cheap. The
     caller checks all of them again.
     """
 
