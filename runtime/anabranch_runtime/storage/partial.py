@@ -286,7 +286,7 @@ def concat_partials(parts: Sequence[Partial]) -> Partial:
 
 
 def shape(partial: Partial) -> Hashable | None:
-    """Return a key, equal for partial results that :func:`concat_alike` can join; None: it can't."""
+    """Return a key, equal for partial results that :func:`concat_alike` can join, or None."""
     if not all(isinstance(rows.tables, GrowingTables) for rows in partial.sets):
         return None
     return frozenset(

@@ -45,7 +45,9 @@ _WARNING = PieceError(
 
 @dataclass(slots=True)
 class _FileChange:
-    """A pending change of a file: its new status, and times at which it was first and last seen."""
+    """A pending change of a file: its new status, and monotonic times of its first and last
+    sighting.
+    """
 
     stat: os.stat_result
     first: float
