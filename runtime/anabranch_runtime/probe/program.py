@@ -54,7 +54,7 @@ class ProbeProgram:
     Attributes:
         rules: the rules. ``numbers``: edge -> number of its rule.
         places: per rule, label -> row set of its results; the last row set has the matched rows,
-            the others are those of its input.
+            the others are its input's.
         kinds: per rule and row set, the kind of its tables (``NumberedTables``).
         table, keys, orders, bounds: arguments of ``index.rounds.match_round``.
         lookups: distinct lookups.

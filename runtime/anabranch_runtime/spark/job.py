@@ -1,4 +1,4 @@
-"""A batch in the tasks of a barrier stage, which exchange segments between levels."""
+"""One batch in the tasks of a barrier stage, which exchange segments between levels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _OTHER = re.compile(
 
 
 def unfit_workers(error: BaseException) -> PipelineError | None:
-    """Error about the missing part of an executor's Python, where Spark's ``error`` reports one."""
+    """Return an error that names the module missing on an executor, if Spark's ``error`` is due to
+    it.
+    """
     text = str(error)
     if (other := _OTHER.search(text)) is not None:
         return PipelineError(
@@ -56,7 +58,7 @@ def run_task_here(context: BatchContext, line: TaskLine, hosts: list[str]) -> Ta
     """Run a task of a batch in this process.
 
     Args:
-        line: to the driver. ``hosts``: address of each task.
+        line: connection to the driver. ``hosts``: address of each task's host.
     """
     task, tasks = line.task, line.tasks
     unread: list[UnreadNote] = []

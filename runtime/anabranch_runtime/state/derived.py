@@ -11,7 +11,7 @@ _W = TypeVar("_W")
 
 class Derived(Generic[_V, _W]):
     """Cache of ``work(name, entry)`` for the entries of the last mapping. Entries never change in
-    place, so only other objects are computed anew. ``work`` must not depend on anything else.
+    place, so it is computed only for new objects. ``work`` must not depend on anything else.
     """
 
     def __init__(self, work: Callable[[str, _V], _W]) -> None:

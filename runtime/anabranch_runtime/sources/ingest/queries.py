@@ -97,7 +97,7 @@ class _Source:
     query: StreamingQuery | None = None
     _last: landing.Landed | None = None
     _next: int = 0
-    #: Number of a landed batch -> its bytes, for those that may not have been read.
+    #: Number of a landed batch that may not have been read -> its bytes.
     _bytes: dict[int, int] = field(default_factory=dict)
     _forgotten: int = 0
     #: Last record of no more input: number of landed batches, and seconds since their last file.
