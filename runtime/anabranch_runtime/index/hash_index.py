@@ -133,9 +133,7 @@ def distinct(hashes: U64) -> U64:
 
 
 def merge_sketches(sketches: Iterable[U64], k: int = 256) -> U64:
-    """The sketch of the union of the key sets of ``sketches``, each of them made with at least
-    ``k``.
-    """
+    """The sketch of the union of the key sets of ``sketches``, all made with ``k`` or more."""
     parts = [np.empty(0, dtype=np.uint64), *sketches]
     return distinct(np.concatenate(parts))[:k]
 

@@ -51,9 +51,7 @@ CHANGED = 0.1
 
 
 def bounds(state: State, samples: Samples) -> Bounds:
-    """Return thresholds by which tasks of the next batch skip values that can't change a
-    statistic.
-    """
+    """Return thresholds by which the next batch's tasks skip values irrelevant to statistics."""
     return Bounds(
         keys=_key_bounds.of(state.measured.sketches),
         ranks=samples.bounds(),

@@ -74,9 +74,7 @@ class SegmentGroup:
         return found
 
     def columns(self, name: str, *, current: bool) -> Ints:
-        """Address of a 64-bit column per segment; 0 if it is not current (or clipped, if not
-        ``current``).
-        """
+        """Address of a 64-bit column in each ``current`` (else clipped) segment; 0 in others."""
         found = self._columns.get((name, current))
         if found is None:
             found = self._columns[name, current] = np.zeros(len(self.readers), np.int64)

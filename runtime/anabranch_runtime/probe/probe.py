@@ -443,9 +443,7 @@ class Lookup:
         return self._arrived[label]
 
     def _timing(self, store: StoreLayout, group: SegmentGroup) -> list[Constraint]:
-        """Constraints on stored event times, from time bounds between members of the partial result
-        and of the match.
-        """
+        """Constraints on stored event times, from time bounds between tuples and matches."""
         found = []
         for label, low, high in self._ranges:
             member = store.members[self.target.members.index(label)]
@@ -463,9 +461,7 @@ class Lookup:
         return group
 
     def _time_ranges(self, bounds: Sequence[TimeBound]) -> list[tuple[Label, Ints, Ints]]:
-        """Label of a match's member, and its least and greatest event time per tuple of the partial
-        result.
-        """
+        """Label of a match's member, and its least and greatest event time per probing tuple."""
         found: dict[Label, tuple[Ints, Ints]] = {}
         members = set(self.target.members)
         for bound in bounds:

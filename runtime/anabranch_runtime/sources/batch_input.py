@@ -120,9 +120,7 @@ class _FeedInput:
         return 0 if self.known.held is None else self.known.held.trials
 
     def refuse(self, failed: Sequence[tuple[Piece, PieceError]]) -> None:
-        """Skip the ``failed`` pieces for good, or hold the feed at the first one to be
-        tried again.
-        """
+        """Skip the ``failed`` pieces for good, or hold the feed at the first one to retry."""
         wait = [(p, why) for p, why in failed if not self._is_given_up(why)]
         if not wait:
             self.skipped |= {p.source: why for p, why in failed}

@@ -254,9 +254,7 @@ class RedisFeed:
         return found
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Return the offset ``end`` with each key of ``pieces`` reset to the start of its first
-        piece.
-        """
+        """Return ``end`` with the positions of keys in ``pieces`` moved back to their starts."""
         first: dict[str, StreamPosition] = {}
         for piece in pieces:
             known, position = first.get(piece.source), StreamPosition(*piece.before)

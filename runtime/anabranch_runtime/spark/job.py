@@ -25,9 +25,7 @@ _OTHER = re.compile(
 
 
 def unfit_workers(error: BaseException) -> PipelineError | None:
-    """Return an error that names the module missing on an executor, if Spark's ``error`` is due to
-    it.
-    """
+    """Return the error for a module missing on an executor, if Spark's ``error`` is due to it."""
     text = str(error)
     if (other := _OTHER.search(text)) is not None:
         return PipelineError(

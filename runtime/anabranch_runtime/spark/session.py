@@ -132,8 +132,7 @@ def settings_of(master: str, given: Mapping[str, str]) -> tuple[str, dict[str, s
 
 
 def of_any_session(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the ``given`` settings that do not depend on the cluster: libraries, file systems,
-    SQL.
+    """Return the ``given`` settings independent of the cluster: libraries, file systems, SQL.
 
     >>> of_any_session({"spark.jars.packages": "a:b:1", "spark.executor.memory": "4g"})
     {'spark.jars.packages': 'a:b:1'}

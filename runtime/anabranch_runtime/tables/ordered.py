@@ -25,9 +25,8 @@ class FirstNodes(NamedTuple):
     """First nodes of several multisets, in order; arrays by listed node.
 
     Attributes:
-        nodes: node numbers. ``places``: place (row number or rank) of the first of a node's equal
-        tuples; ``times``: number of them.
-        ends: per slot, the end of its part of the other arrays.
+        nodes: node numbers. ``places``: place (row number or rank) of a node's first tuple.
+        times: number of a node's tuples. ``ends``: per slot, end of its part of the arrays.
     """
 
     nodes: Ints

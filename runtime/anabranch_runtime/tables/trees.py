@@ -86,9 +86,9 @@ def add(
             trees.
         texts, data, ends: see ``kernels``.
         changes: receives the change of each tuple's net weight, a negative one counted as 0;
-        length 0: not needed.
+            length 0: not needed.
         crossings: whether ``changes`` gets 1 if the net weight becomes positive, -1 if it ceases
-        to be, else 0.
+            to be, else 0.
 
     Returns:
         Number of processed tuples; fewer than all if no node is free.

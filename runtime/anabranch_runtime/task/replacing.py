@@ -88,7 +88,7 @@ class Replacing:
         arrivals: TaskArrivals,
         failed: Callable[[RelationId, AnabranchRuntimeError], None],
     ) -> dict[RelationId, pa.RecordBatch]:
-        """The deletes of the replaced rows, by relation; their sigmas come after all of ``arrivals``.
+        """The deletes of the replaced rows, by relation; their sigmas follow all of ``arrivals``.
 
         ``failed`` is called with a relation whose filter can't be evaluated.
         """

@@ -392,9 +392,7 @@ class _Task:
     def _share_of(
         self, sources: tuple[SegmentRows, ...]
     ) -> tuple[tuple[SegmentRows, ...], int, int]:
-        """This task's share of the stored rows: this host's sources, index of the share, number of
-        equal shares.
-        """
+        """This task's share of the stored rows: this host's sources, index and number of shares."""
         if self.traffic is None:
             return sources, self.task, self.tasks
         mates = self.traffic.fleet.mates
@@ -443,9 +441,7 @@ class _Task:
                     yield Partial(last - first, (rows,), {label: (0, "")}, label)
 
     def _arrive(self, partial: Partial) -> None:
-        """Send starting tuples down their label's probe trees, and to outputs of queries over one
-        relation.
-        """
+        """Send starting tuples down their label's probe trees, and to one-relation outputs."""
         edge = arrival_edge(self.layout.relation_of[partial.start])
         divided = DividedTuples(self.layout, partial)
         parts: dict[tuple[int, ...], Wanted] = {(): Wanted(partial, None, self.ranks)}

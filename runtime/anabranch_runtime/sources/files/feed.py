@@ -97,9 +97,7 @@ class FileFeed:
         return
 
     def waiting(self, offset: Any) -> Waiting:
-        """Return the amount of input in files after ``offset``; rows are estimated from their
-        sizes.
-        """
+        """Return the amount of input after ``offset``; rows are estimated from files' sizes."""
         log, (number, position) = self._loaded(), offset or (0, 0)
         self._discover()
         self._watched().look(number, position)
@@ -114,9 +112,7 @@ class FileFeed:
         return Waiting(max(round(rows), 1), max(age, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the offset after the files found, once none has appeared for a while; else
-        None.
-        """
+        """Return the offset after all files, once none has appeared for a while; else None."""
         log = self._loaded()
         # Allow for the time to write another file as large as the last one.
         size = log.files[-1].size if log.files else 0
@@ -131,9 +127,7 @@ class FileFeed:
         return list(offset or (0, 0)) >= list(end)
 
     def is_apart(self, offset: Any, load: Load) -> bool:
-        """Whether the next file appeared a while after all earlier files, so that it begins
-        a load.
-        """
+        """Whether the next file appeared so late after earlier files that it begins a load."""
         files, (number, position) = self._loaded().files, offset or (0, 0)
         if position or not 0 < number < len(files):
             return False
@@ -165,9 +159,7 @@ class FileFeed:
         return [number, position]
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """Return pieces that are ranges of rows or bytes of files; a file of unknown length
-        is one.
-        """
+        """Return ranges of rows or bytes of files as pieces; a file of unknown length is one."""
         first, begin = start or (0, 0)
         last, stop = end
         log, spans = self._loaded(), []

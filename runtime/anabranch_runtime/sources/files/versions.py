@@ -112,9 +112,7 @@ class VersionFeed:
         return False
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
-        """Return the offset about ``rows`` rows later, at the end of a version; at least
-        the next.
-        """
+        """Return the offset about ``rows`` rows and at least one version later."""
         left = rows
         for version in self._after(offset):
             if left <= 0 or (end is not None and version > end[0]):
@@ -126,9 +124,7 @@ class VersionFeed:
         return offset
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """Return the pieces of versions after ``start`` up to ``end``; a large version has
-        several.
-        """
+        """Return the pieces of versions after ``start`` up to ``end``, several of large ones."""
         if not self._found or self._found[-1] < end[0]:
             self._discover(at_once=True)
         unread = [version for version in self._after(start) if version <= end[0]]

@@ -171,9 +171,7 @@ class LandedFeed:
         return end
 
     def _piece(self, path: Path, size: int, first: int, last: int, passed: int) -> Piece:
-        """Return the piece for rows of a file; ``passed``: number of the batch's rows before the
-        file.
-        """
+        """Return the piece for rows of a file; ``passed``: number of the batch's rows before it."""
         columns = tuple((c.name, c.type) for c in self.record.columns)
         where = {"path": str(path), "size": size, "first": first, "last": last}
         return Piece(

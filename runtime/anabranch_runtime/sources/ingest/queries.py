@@ -409,9 +409,7 @@ class Ingest:
 
 
 def _newest_of(landed: landing.Landed | None) -> float:
-    """Return the time at which the newest file up to a landed batch appeared (seconds since 1970;
-    0: none).
-    """
+    """Return the time (seconds since 1970; 0: none) of the newest file up to a landed batch."""
     return 0.0 if landed is None or landed.files_seen is None else landed.files_seen.newest
 
 
