@@ -43,7 +43,7 @@ def boundaries(state: State) -> Boundaries:
 
 
 def still_right(used: Boundaries, now: Boundaries, merge: Merge, merged: Segment) -> bool:
-    """Whether ``merged``, written with the boundaries ``used``, is correct with ``now``, too."""
+    """Whether ``merged``, made with the boundaries ``used``, is correct with boundaries ``now``."""
     streams = now.keys() & used.keys()
     last = max(s.last_batch for s in merge.segments)
     return merged.rows == sum(s.rows for s in merge.segments) or (

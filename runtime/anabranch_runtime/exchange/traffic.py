@@ -108,7 +108,7 @@ class Traffic:
         self.demand[count] = self.demand.get(count, np.zeros(count)) + tuples * width
 
     def settle(self) -> bool:
-        """Send the buffered messages and wait for all tasks to do so; True if any task sent one."""
+        """Send the buffered messages and wait for all tasks; True if any sent one in this round."""
         for task in sorted(self._boxes):
             self._flush(task)
         self.post.settled()

@@ -59,7 +59,7 @@ class Target:
         key: the attributes that must be equal.
         members: the labels that a row of the target fills.
         inclusive: members that may be the start tuple itself.
-        whenever: whether rows match that arrived after the start tuple, too.
+        whenever: whether rows that arrived after the start tuple match too.
     """
 
     name: str
@@ -75,8 +75,8 @@ class Prober:
 
     Attributes:
         most: maximum number of result tuples of a probe, or of one of its fill steps.
-        by_stream: whether two tuples of the batch are in order of their streams (``Routes.order``),
-            not of their sigmas (``semantics.md``, "Rations").
+        by_stream: whether tuples of one batch are ordered by their streams (``Routes.order``), not
+            by their sigmas (``semantics.md``, "Rations").
     """
 
     layout: Layout

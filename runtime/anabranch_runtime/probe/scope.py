@@ -23,8 +23,8 @@ class ProbeScope:
         activated: query -> activation batch.
         failed: active queries of the ruleset that have failed in an earlier batch.
         latest: stream that keeps the latest per key -> tiles with tuples that may supersede others.
-        looked_up: table with several versions -> batches that have its current version's rows:
-            first batch, and batch after the last (None: still open).
+        looked_up: reloaded table -> batches with rows of its current version: the first one, and
+            the one after the last (None: no end yet).
     """
 
     access: dict[str, Access] = field(default_factory=dict)

@@ -166,8 +166,8 @@ def _bring(context: BatchContext, fleet: Fleet, advanced: Callable[[], None]) ->
 
 
 def _tidy(context: BatchContext, cache: Path, fleets: Sequence[Fleet]) -> None:
-    """Now and then delete files from the cache that the batch's manifest does not name, or only for
-    partitions of other hosts.
+    """Now and then delete unneeded files from the cache. Packs that the batch's manifest names for
+    this host's partitions are kept.
 
     Args:
         fleets: the hosts of partitions in this epoch, and in the next one if it differs.

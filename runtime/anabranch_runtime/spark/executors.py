@@ -41,7 +41,7 @@ class Executor:
 
 @dataclass(slots=True)
 class Executors:
-    """Executors of a session; at the first call of :meth:`slots` all present ones are warm."""
+    """Executors of a session; executors present at the first :meth:`slots` count as warm."""
 
     session: SparkSession
     _warm: set[str] | None = None

@@ -119,7 +119,7 @@ def by_owner(
     token: str,
     anywhere: Callable[[Compaction], MergedSegment],
 ) -> Callable[[Compaction], MergedSegment]:
-    """Return a merge by the owner's process, at the address ``office_of``, or by ``anywhere``."""
+    """Return a function that merges in the owner's process (``office_of``), else ``anywhere``."""
     # Unreachable addresses are not called again: a process that replaces another has another port.
     gone = set[str]()
 

@@ -137,7 +137,7 @@ class Least:
 
     @property
     def width(self) -> int:
-        """Return the number of words: 1 or 0 (a tuple is present), then the tuple."""
+        """Return the number of words: one that is 1 if there is a tuple, and the tuple's words."""
         return 1 + self.layout.width
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:

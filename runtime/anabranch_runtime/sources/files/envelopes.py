@@ -2,8 +2,8 @@
 
 An envelope has the values before and after a change, and its operation. A creation (``c``) and a
 row of the first snapshot (``r``) insert, a deletion (``d``) deletes, an update (``u``) deletes the
-values before and inserts those after. The values' JSON text is passed on
-unchanged, with the operation in front, so no number is rounded.
+values before and inserts those after. The values' JSON text is passed on unchanged, with the
+operation in front, so no number is rounded.
 
 >>> unwrapped(b'{"op":"u","before":{"id":1,"x":2.50},"after":{"id":1,"x":3}}', "op")
 (b'{"op":"d","id":1,"x":2.50}\\n{"op":"c","id":1,"x":3}', [])

@@ -3,8 +3,8 @@
 Left rows equal in all columns have the same partners. So ``n`` equal left rows with ``m`` equal
 partners each give ``n * m`` equal pairs, also where deletes count -1. The state has the net numbers
 of equal left rows, and of equal pairs of each look-up; a pair belongs to a left row, or in a chain
-to a pair of the earlier look-up (``LookUp.parent``). A left row or partner with a net
-number of zero or less is absent.
+to a pair of the earlier look-up (``LookUp.parent``). A left row or partner with a net number of
+zero or less is absent.
 
 A round changes some left rows and pairs. The combinations of the left rows that these belong to,
 before and after the round, give the changes of the results.

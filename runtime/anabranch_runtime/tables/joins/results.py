@@ -19,7 +19,7 @@ from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout
 
 
 class Combinations(NamedTuple):
-    """Combinations (slots or words of their parts, by row), and the number of equal ones."""
+    """Combinations of left and right rows (slots or words), and the number of equal ones."""
 
     rows: Ints
     times: Ints
