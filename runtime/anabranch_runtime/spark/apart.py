@@ -68,8 +68,8 @@ def as_here(context: BatchContext, piece: Piece) -> Piece:
             "missing-file",
             f"{name} is not in the object store",
             field=piece.stream,
-            remedy="see who deletes objects there, and start the runtime again; a directory has to "
-            "be the same on all hosts to be an object store (--object-store)",
+            remedy="find out who deletes objects there, and start the runtime again; a directory "
+            "can be the object store (--object-store) only if all hosts share it",
         )
     mine.touch()
     return replace(piece, where={**piece.where, "path": str(mine)})

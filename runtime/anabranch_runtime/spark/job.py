@@ -30,7 +30,7 @@ def unfit_workers(error: BaseException) -> PipelineError | None:
     if (other := _OTHER.search(text)) is not None:
         return PipelineError(
             "other-package",
-            f"the package of an executor is not the driver's ({own_version()}): {other[0]}",
+            f"an executor has another package than the driver's {own_version()}: {other[0]}",
             remedy="install the driver's release on every host that runs executors",
         )
     found = re.search(r"No module named '([\w.]+)'", text)
@@ -39,8 +39,8 @@ def unfit_workers(error: BaseException) -> PipelineError | None:
     return PipelineError(
         "no-package",
         f"the Python of an executor has no {found[1]}",
-        remedy="install the driver's release with all that it needs where executors run, or name "
-        "the Python that has it (--spark-conf spark.pyspark.python=PATH); see docs/deployment.md",
+        remedy="install the driver's release and its dependencies where executors run, or name a "
+        "Python that has them (--spark-conf spark.pyspark.python=PATH); see docs/deployment.md",
     )
 
 

@@ -104,10 +104,10 @@ class Watchdog:
             )
         return PipelineError(
             "batch-stuck",
-            f"batch {watched.batch} was cancelled: none of its tasks has got further for"
+            f"batch {watched.batch} was cancelled: none of its tasks has made progress for"
             f" {self.limit:.0f} s",
-            remedy="see what its workers waited for (a disk, a network); if they are that slow,"
-            " give --stuck-after more seconds",
+            remedy="check what its workers waited for (a disk, a network); if they are that slow,"
+            " raise --stuck-after",
         )
 
 

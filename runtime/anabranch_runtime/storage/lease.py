@@ -178,5 +178,5 @@ def taken(remote: Remote, who: str) -> StateError:
     return StateError(
         "store-taken",
         f"{who} has taken over {remote.where}",
-        remedy="leave it to that process: what this one had not committed is done there",
+        remedy="leave the pipeline to that process, which repeats all uncommitted work",
     )

@@ -57,7 +57,7 @@ SIGMA = "#sigma"
 TAU = "#tau"
 
 #: The remedy for a pack that is found damaged while the pipeline runs.
-AGAIN = "start the pipeline again: it goes back to the last whole batch, or says why it can not"
+AGAIN = "start the pipeline again: it rolls back to the last intact batch, or reports why it can't"
 #: (offset, length, crc32) of a blob in its pack.
 Blob = tuple[int, int, int]
 

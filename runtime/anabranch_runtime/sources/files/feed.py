@@ -384,7 +384,7 @@ class FileFeed:
                 "bad-file",
                 f"{path} is not a {self.options.type} file: {cause}",
                 field=f"streams.{self.record.name}.source",
-                remedy=f"put it right, or give the type that the files have; {SKIP}",
+                remedy=f"correct the file, or give the type that the files have; {SKIP}",
             ) from cause
         missing = [c.name for c in self.record.columns if c.name not in names]
         if missing:
@@ -397,7 +397,7 @@ class FileFeed:
             "missing-column",
             f"{path} has no column {column!r}; it has {', '.join(names[:30])}",
             field=f"streams.{self.record.name}.columns",
-            remedy=f"put it right, or declare the columns that the files have; {SKIP}",
+            remedy=f"correct the file, or declare the columns that the files have; {SKIP}",
         )
 
     @property
