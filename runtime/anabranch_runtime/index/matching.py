@@ -47,11 +47,11 @@ class Probes:
         return len(self.hashes)
 
     def where(self, mask: NDArray[np.bool_]) -> Probes:
-        """The probes for which ``mask`` (in this order) holds."""
+        """The probes for which ``mask`` holds, an array in the order of the probes."""
         return Probes(self.hashes[mask], self.order[mask])
 
     def cut(self, first: int, end: int) -> Probes:
-        """The probes from ``first`` to before ``end`` (in this order)."""
+        """The probes from ``first`` to before ``end``, in the order of hashes."""
         return Probes(self.hashes[first:end], self.order[first:end])
 
 

@@ -106,7 +106,7 @@ def loads_of(offset: Mapping[str, Any]) -> dict[str, Load]:
 
 
 def with_loads(offset: dict[str, Any], loads: Mapping[str, Load]) -> dict[str, Any]:
-    """Return ``offset`` with these loads."""
+    """Return the offset of all feeds with ``loads`` (feed id -> load) in it."""
     if not loads:
         return offset
     return {**offset, LOADS: {feed: asdict(load) for feed, load in loads.items()}}

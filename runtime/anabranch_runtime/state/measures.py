@@ -32,7 +32,7 @@ STORE = "store:"
 #: Column of a sample: hash of each tuple's arrival number (sigma).
 RANK = "#rank"
 #: If a sketch's greatest hash is below this, hardly any hash of a batch is below it: the key has
-#: many values. Tasks then get the greatest hash as a bound, without the sketch's other hashes.
+#: many values. Tasks then get the greatest hash as threshold, without the sketch's other hashes.
 SPARSE = (1 << 64) // 64
 
 
@@ -71,7 +71,7 @@ class StreamMeter:
 
 @dataclass(frozen=True, slots=True)
 class KeyBound:
-    """Bounds of one sketch of distinct values, so that a task reports only hashes new to it.
+    """Threshold of one sketch of distinct values, so that a task reports only hashes new to it.
 
     Attributes:
         limit: least hash that can't enter the sketch; None: every hash may enter.
@@ -99,10 +99,10 @@ class KnownValues:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of all sketches and samples, so that tasks report only values that change them.
+    """Thresholds of all sketches and samples, so that tasks report only values that change them.
 
     Attributes:
-        keys: relation, or ``STORE`` and a store -> key -> bound of its sketch, if it has one.
+        keys: relation, or ``STORE`` + store -> key -> threshold of its sketch, if it has one.
         ranks: stream -> rank at or above which a tuple can't enter the sample.
         newest: stream -> greatest event time of earlier batches.
         values: relation -> attribute -> its frequent values (``state.values``), if any are known.
@@ -136,7 +136,7 @@ def merge_packed(parts: Iterable[str]) -> str:
 # Large enough for the sketches of thousands of queries, whose bounds every batch needs.
 @lru_cache(maxsize=1 << 16)
 def key_bound(sketch: str) -> KeyBound:
-    """Compute the bounds of a packed sketch."""
+    """Compute the threshold of a packed sketch."""
     hashes = unpack(sketch)
     if len(hashes) < SIZE:
         return KeyBound(None, sketch)

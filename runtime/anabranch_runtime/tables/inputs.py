@@ -150,7 +150,7 @@ class Changes:
         """Return the changes of ``version``.
 
         Args:
-            columns: values of the upserts; in identity columns followed by values of the deletes.
+            columns: values of ``upserts`` rows; in identity columns, then of ``deletes`` rows.
         """
         arrays = []
         for field in self.schema:

@@ -173,8 +173,8 @@ def ranks_of(first: int, count: int) -> U64:
 
 
 def new_hashes(keys: KeyVector, bound: KeyBound) -> U64:
-    """Distinct hashes of ``keys`` that may enter the sketch with ``bound``: at most the ``SIZE``
-    least ones, ascending. Hashes already in the sketch may be among them.
+    """Distinct hashes of ``keys`` that may enter the sketch with the threshold ``bound``: at most
+    the ``SIZE`` least ones, ascending. Hashes already in the sketch may be among them.
     """
     hashes, valid = keys.hashes, keys.valid
     if bound.limit is not None:
