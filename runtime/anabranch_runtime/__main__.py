@@ -70,13 +70,13 @@ def main(arguments: list[str] | None = None) -> int:
         type=Verify,
         choices=list(Verify),
         default=environ.get("ANABRANCH_VERIFY", Verify.FULL),
-        help="check of the stored state at a start: every byte, or only the files' footers",
+        help="check of the stored state at a start: of every byte, or of the pack files' footers",
     )
     parser.add_argument(
         "--target-latency",
         type=float,
         default=float(environ.get("ANABRANCH_TARGET_LATENCY", "1")),
-        help="greatest duration of a batch in seconds, kept by limiting its input; 0: no limit",
+        help="target duration of a batch in seconds, kept by limiting its input; 0: no target",
     )
     parser.add_argument(
         "--stuck-after",
@@ -120,7 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
         type=_port,
         default=environ.get("ANABRANCH_MEETING_PORT") or "0",
         metavar="PORT",
-        help="on a cluster with --object-store, the driver's port for calls of tasks; 0: any free",
+        help="on a cluster with --object-store, the driver's port for tasks; 0: any free port",
     )
     parser.add_argument(
         OPTION,
@@ -132,7 +132,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--standby",
         action="store_true",
-        help="while another process runs the pipeline, wait, ready to take over at its end",
+        help="wait while another process runs the pipeline, and take over when it ends",
     )
     parser.add_argument(
         "--run", metavar="ID", help="id of this run in heartbeat and progress (default: random)"

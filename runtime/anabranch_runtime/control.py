@@ -81,7 +81,7 @@ class Control:
         #: Last reported activations (start and counters of each query), and id of that Redis entry.
         self._reported: dict[str, Activation] = {}
         self._noted = b""
-        #: Id of the last change of the registry read so far; expiry time per query.
+        #: Id of the last change of the registry that has been read; expiry time per query.
         self._upto, self._ends = b"", dict[bytes, datetime | None]()
 
     @property
@@ -95,7 +95,7 @@ class Control:
         return None if found is None else found.decode()
 
     def claim(self, pipeline: str) -> None:
-        """Give the namespace to ``pipeline``, unless it belongs to one."""
+        """Give the namespace to the pipeline with the id ``pipeline``, unless it belongs to one."""
         self._redis.set(self.keys.pipeline, pipeline, nx=True)
 
     def streams(self) -> list[StreamRecord]:
@@ -217,7 +217,7 @@ class Control:
             pipe.execute()
 
     def report_profile(self, report: CpuReport) -> None:
-        """Report the CPU time of this run by use."""
+        """Report the CPU time of this run, by group and name."""
         self._redis.set(self.keys.profile, report.dumps())
 
     def report(

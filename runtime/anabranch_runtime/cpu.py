@@ -1,4 +1,4 @@
-"""CPU time of this process by use: of tasks within their phases, of other threads."""
+"""CPU time of this process by use (group and name): of tasks, by phase, and of other threads."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 from anabranch_contract.protocol.profile import CpuGroup
 
-#: CPU seconds by group and name.
+#: CPU seconds by use: group, and name in the group (such as a query's or a stream's).
 CpuUses = dict[tuple[CpuGroup, str], float]
 
-#: Phases of tasks whose time beside metered uses is common to all names of a group.
+#: Phase of tasks -> group that gets the phase's time outside metered uses, under the name "".
 _COMMON = {"read": CpuGroup.SOURCE, "store": CpuGroup.INSERT} | dict.fromkeys(
     ("probe", "catch-up", "write"), CpuGroup.PROBE
 )
@@ -24,7 +24,7 @@ _threads: CpuUses = defaultdict(float)
 
 
 def add_time(spent: CpuUses, group: CpuGroup, name: str, began: float) -> float:
-    """Add the CPU time of this process since ``began`` to a use; returns it, in seconds."""
+    """Add the process's CPU seconds since ``began`` to a use in ``spent``; returns them."""
     seconds = time.process_time() - began
     spent[group, name] = spent.get((group, name), 0.0) + seconds
     return seconds
@@ -32,7 +32,7 @@ def add_time(spent: CpuUses, group: CpuGroup, name: str, began: float) -> float:
 
 @contextmanager
 def metered(group: CpuGroup, name: str) -> Iterator[None]:
-    """Count this thread's CPU time during the ``with`` block, which runs beside batches."""
+    """Count this thread's CPU time in the ``with`` block; for threads that run beside batches."""
     began = time.thread_time()
     try:
         yield
@@ -51,16 +51,16 @@ def take_metered() -> CpuUses:
 
 
 def attribute_rest(spent: CpuUses, phases: Mapping[str, float]) -> None:
-    """Add to the metered uses of a task the other CPU time of its process since its last batch.
+    """Add to a task's metered uses the unmetered CPU time of its process since its last batch.
 
     Args:
-        spent: metered uses within phases; afterwards its sum is the process's time.
-        phases: phase -> its CPU seconds, without the phases nested in it.
+        spent: metered uses within phases; afterwards their sum is the process's CPU time.
+        phases: phase -> its CPU seconds, without nested phases.
     """
     global _reported
     beside, rest = take_metered(), defaultdict[tuple[CpuGroup, str], float](float)
     for (group, _), seconds in spent.items():
-        # Results are made while tuples are passed on.
+        # Results are written in the phases of probes.
         rest[CpuGroup.PROBE if group is CpuGroup.SINK else group, ""] -= seconds
     for phase, seconds in phases.items():
         common = _COMMON.get(phase)

@@ -40,7 +40,7 @@ class SourceError(AnabranchRuntimeError):
 
 
 class EntriesLost(SourceError):
-    """Entries of a Redis Stream deleted before they were read; their neighbours could be read.
+    """Entries of a Redis Stream that were deleted before they were read; the others could be read.
 
     Attributes:
         count: number of lost entries.

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 
 _FOLDER = os.environ.get("ANABRANCH_FAULTS")
-#: Seconds between checks by a paused process whether the test has released it.
+#: Seconds between a paused process's checks for its release by the test.
 _LOOK = 0.002
 
 

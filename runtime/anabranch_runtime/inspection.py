@@ -1,8 +1,8 @@
 """``python -m anabranch_runtime.inspection``: list and verify a state directory, compact its
 segments, and merge result files; prints a JSON document to standard output.
 
-All commands but ``compact`` leave the state unchanged and may run beside the pipeline: they read
-the newest manifest. ``compact`` needs the directory's lock, so the pipeline must be stopped.
+All commands but ``compact`` leave the state unchanged and may be used while the pipeline runs: they
+read the newest manifest. ``compact`` needs the directory's lock, so the pipeline must be stopped.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def verify(root: Path) -> dict[str, Any]:
     directory are read from the object store, if one was given.
 
     Returns:
-        Number of packs and bytes read, and per damaged or missing pack its error and remedy.
+        Number of packs and of bytes read, and per damaged or missing pack its error and remedy.
     """
     segments: dict[str, list[Segment]] = defaultdict(list)
     state = newest(root)

@@ -192,7 +192,9 @@ class _Inside:
         return replaced(node, found)
 
     def select(self) -> tuple[SelectItem, ...]:
-        """The SELECT list of the subquery."""
+        """The SELECT list of the subquery; any column if nothing is read."""
+        if not self.names:
+            self._name(*next((a, n) for a, names in self.tables.columns.items() for n in names))
         found = (SelectItem(column_of(*key), name) for key, name in self.names.items())
         return tuple(found)
 
@@ -331,14 +333,14 @@ def _with_part(query: Unresolved, number: int, streams: Mapping[str, Stream]) ->
     conditions = tuple(Condition(as_where([one]), 1) for one in above)
     made = replace(query, items=tuple(items), outer=tuple(sides), conditions=conditions)
     made = _with_expressions(made, lambda one: inside.over(one, whole))
-    part = Unresolved(
+    joined = Unresolved(
         sources=query.sources,
         conditions=tuple(inner),
         items=inside.select(),
         outer=below.outer,
         nested=(f"a {below.outer[0].called}", node),
     )
-    return replace(made, sources=(FromEntry(part, inside.alias, node=node),))
+    return replace(made, sources=(FromEntry(joined, inside.alias, node=node),))
 
 
 def _unnamed(query: Unresolved) -> FromEntry | None:
@@ -362,8 +364,8 @@ def _joins_of(entry: FromEntry) -> Unresolved | None:
 
 def _with_named(query: Unresolved, entry: FromEntry, streams: Mapping[str, Stream]) -> Unresolved:
     """``query`` with joins in parentheses, ``entry``, as a subquery with alias."""
-    joins = entry.of
-    assert isinstance(joins, Unresolved)
+    joins = _joins_of(entry)
+    assert joins is not None
     with at(entry.node):
         inside = _Inside.of(joins, query, streams)
         if any(item.node is None and item.qualifier is None for item in query.items):
@@ -400,11 +402,14 @@ def _with_expressions(query: Unresolved, change: Callable[[Node], Node]) -> Unre
     """``query`` with changed expressions of SELECT, WHERE and post-join clauses."""
     names = {item.name.lower() for item in query.items if item.name}
 
-    def ordered(node: Node) -> Node:
+    def ordered(key: exp.Ordered) -> exp.Ordered:
         """A key of ORDER BY, where aliases of the SELECT list come first."""
-        inside = node.this if isinstance(node, exp.Ordered) else node
-        alias = isinstance(inside, exp.Column) and not inside.table
-        return node if alias and inside.name.lower() in names else change(node)
+        column = key.this
+        if isinstance(column, exp.Column) and not column.table and column.name.lower() in names:
+            return key
+        made: exp.Ordered = key.copy()
+        made.set("this", change(column))
+        return made
 
     items = tuple(
         item

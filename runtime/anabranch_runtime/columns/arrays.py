@@ -38,7 +38,7 @@ def present(column: pa.Array) -> Bools | None:
 
 
 def with_nulls(values: npt.NDArray[Any], target: pa.DataType, valid: Bools | None) -> pa.Array:
-    """Return an Arrow array over ``values`` as type ``target`` (same width); NULL if not valid."""
+    """Return an Arrow array over ``values`` of type ``target`` (same width); NULL if not valid."""
     mask = None if valid is None else ~valid
     return pa.array(values, mask=mask).view(target)
 

@@ -70,7 +70,7 @@ def schema_of(outputs: Iterable[Output]) -> pa.Schema:
 
 
 def spark_type(kind: pa.DataType) -> DataType:
-    """Return the column type as which Spark reads ``kind``; nanoseconds become microseconds.
+    """Return the type that Spark gives to columns of ``kind``; nanoseconds become microseconds.
 
     Raises:
         ArrowTypeError: Spark has no such column type, or the query language doesn't support it.

@@ -1,1 +1,1 @@
-"""State transitions at the start of an epoch (a run of batches under one ruleset) and per batch."""
+"""State changes at the start of an epoch (consecutive batches of one ruleset), and per batch."""

@@ -1,10 +1,10 @@
-"""Merges of stored changes: where a tuple and its delete cancel.
+"""Cancellation of stored changes in merges: a tuple and its later delete are both dropped.
 
-Results are right without it; with it a store does not grow with updates. A pair may cancel only if
-nothing ever reads one of the two without the other. Readers see rows by ranges of batches: of
-stores, of gaps of intermediate results, of visibility. So a pair cancels if no such range begins or
-ends between the arrivals of the two, and not while a backfill or a catch-up reads stored rows piece
-by piece. Ranges that begin later begin after both.
+Results are correct without it; it keeps stores from growing with updates. A tuple and its delete
+may cancel only if no reader ever sees one without the other. Readers see ranges of batches: of a
+store, of a gap of an intermediate result, of a query's visibility. So the two cancel if no such
+range begins or ends between their arrivals, and not while a backfill or a catch-up reads stored
+rows piece by piece. A future range begins after both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Boundaries: TypeAlias = Mapping[str, tuple[int, ...]]
 
 
 def boundaries(state: State) -> Boundaries:
-    """Return the boundaries of each stream of changes; empty while none of them may cancel."""
+    """Return the boundaries of each stream of changes; empty while no pair may cancel."""
     changing = {n for n, s in state.streams.items() if s.spec is not None and s.spec.has_changes}
     if not changing or state.debt.batches:
         return {}
@@ -43,7 +43,7 @@ def boundaries(state: State) -> Boundaries:
 
 
 def still_right(used: Boundaries, now: Boundaries, merge: Merge, merged: Segment) -> bool:
-    """Whether a ``merge`` by the boundaries ``used`` is right by the present ones."""
+    """Whether ``merged``, made with the boundaries ``used``, is correct with boundaries ``now``."""
     streams = now.keys() & used.keys()
     last = max(s.last_batch for s in merge.segments)
     return merged.rows == sum(s.rows for s in merge.segments) or (

@@ -285,7 +285,7 @@ def _activate(
 
 
 def unseen(state: State) -> dict[str, int]:
-    """Return stream -> tuples before the first one that is visible to a query starting now."""
+    """Return stream -> number of its tuples that are invisible to a query starting now."""
     batch, covers = state.next_batch, defaultdict[str, list[tuple[tuple[int, int], ...]]](list)
     for store in state.stores.values():
         if store.is_base:

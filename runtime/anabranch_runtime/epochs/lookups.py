@@ -1,4 +1,4 @@
-"""Queries that look tuples up: removal of the rules that only these tuples would use.
+"""Removal of rules that only looked-up tuples would use.
 
 Rows of tables, and tuples that are joined as of the arrival of others, complete no result
 (``semantics.md``, "Tables"). So probe orders that start with them are useless, and the store of a
@@ -21,7 +21,7 @@ from anabranch_runtime.epochs.per_ruleset import per_ruleset
 def unprobed(ruleset: Ruleset) -> frozenset[RelationId]:
     """Return relations joined with looked-up tuples only: no probe reads their stores.
 
-    Except relations over streams that are stored anyway (retained, or with the latest per key).
+    Relations of streams that are stored anyway (retained, or latest per key) are not among them.
     """
     if not looking_up(ruleset):
         return frozenset()

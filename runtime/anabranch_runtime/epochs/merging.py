@@ -30,12 +30,12 @@ LARGEST = 1 << 24
 
 @dataclass(slots=True)
 class QuietStores:
-    """Stores without a possible merge at the last look.
+    """Stores in which the last search found no segments to merge.
 
-    There is none until their segments change, as the time until these expire only shrinks.
+    None become mergeable before the store's segments change: the time to their expiry only shrinks.
     """
 
-    #: Everything else that merges depend on.
+    #: Other inputs of the search; the cache is valid only for these.
     _key: tuple[object, ...] = ()
     _segments: dict[str, Sequence[Segment]] = field(default_factory=dict)
 

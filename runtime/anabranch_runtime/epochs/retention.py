@@ -56,7 +56,7 @@ class _Need:
     always: bool = False
 
     def at(self, marks: Mapping[str, int]) -> int | None:
-        """Return the event time below which no row is needed; None: unknown, or none at all is."""
+        """Return the event time below which no row is needed; None: unknown, or none is needed."""
         if self.always or any(stream not in marks for stream in self.behind):
             return None
         return min((marks[stream] - bound for stream, bound in self.behind.items()), default=None)
@@ -100,8 +100,8 @@ def _joins(ruleset: Ruleset) -> list[QuerySpec]:
 
 @dataclass(slots=True)
 class _Expired:
-    """The last expiry under a ruleset: clocks; store -> the store after it, and the streams by
-    whose clocks its rows expire.
+    """The last expiry under a ruleset: its clocks; store -> the store after the expiry, and the
+    streams whose clocks expire its rows.
     """
 
     marks: Mapping[str, int] = field(default_factory=dict)
@@ -190,7 +190,7 @@ def _expire_store(store: StoreState, thresholds: Limits, before: int) -> StoreSt
 
 @dataclass(frozen=True, slots=True)
 class _Readers:
-    """Index over a ruleset's queries, to find who needs which rows of a store.
+    """Index over a ruleset's queries, to find the rows of a store that they need.
 
     Attributes:
         relations: stream -> its relations: (filter conjuncts, needed rows of all aliases over it).

@@ -46,8 +46,8 @@ class BatchTimes:
     Attributes:
         watermarks: stream -> microseconds, for streams that can have late tuples.
         newest_allowed: stream -> microseconds, for streams that can have future tuples.
-        clock: microseconds that the pipeline had been running when the batch started; None: event
-            time is the clock (``event_time.idleness``).
+        clock: microseconds for which the pipeline had been running when the batch started; None:
+            event time is the clock (``event_time.idleness``).
     """
 
     watermarks: dict[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Arrow Flight calls between worker processes and from the driver: token, connections."""
+"""Arrow Flight calls between worker processes and from the driver: authentication, connections."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def forget_client(location: str) -> None:
 
 
 def keep_clients(locations: Iterable[str]) -> None:
-    """Drop the connections to all except ``locations``, as the other servers have ended."""
+    """Drop all connections except those to ``locations``: the other servers have ended."""
     wanted = set(locations)
     with _LOCK:
         for location in set(_CLIENTS) - wanted:

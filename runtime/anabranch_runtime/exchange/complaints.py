@@ -1,7 +1,7 @@
 """Task errors sent to the driver as structured data, with the task's host.
 
-Spark passes on only the text of a failed task's traceback. When several tasks fail, most fail as a
-consequence of the first failure: the first error is reported.
+Spark passes on only the text of a failed task's traceback. When several tasks fail, most of them
+fail as a consequence of the first failure, so the first error is reported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def own_version() -> str:
 
 
 def complaint(error: Exception, host: str, cache: Path) -> dict[str, Any] | None:
-    """Encode a task's error with its host; None if it is no structured error."""
+    """Encode a task's error with its host and cache directory; None: not a structured error."""
     found = error if isinstance(error, AnabranchRuntimeError) else _of_disk(error, cache)
     if found is None:
         return None
@@ -62,7 +62,7 @@ def is_consequence(complaint: dict[str, Any]) -> bool:
 
 
 def other_version(version: str, host: str) -> PipelineError | None:
-    """Return an error if the ``version`` of a host's package differs from the driver's."""
+    """Return an error if the ``version`` of the package on ``host`` differs from the driver's."""
     if own_version() == version:
         return None
     return PipelineError(

@@ -1,4 +1,4 @@
-"""Assignment of a batch's tasks and of store partitions to hosts."""
+"""Assignment of a batch's tasks, and of store partitions, to hosts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class BatchHosts:
     """Settings of a batch on several hosts, sent from driver to tasks.
 
     Attributes:
-        placement: partition -> host; None: only one host so far.
-        coming: expected placement of the next epoch, for prefetching; None: the same.
+        placement: partition -> host; None: no host has been assigned partitions yet.
+        coming: expected placement of the next epoch, for prefetching; None: the same placement.
         apart: whether the hosts share only the object store, not the state directory.
         cache: state directory of the tasks of one host; a relative path is below the executor's
             working directory.
@@ -35,14 +35,14 @@ class BatchHosts:
 class Fleet:
     """Tasks of a batch and their hosts; equal in all tasks except for ``task``.
 
-    A partition is owned by its host in the placement if this host takes part in the batch; else by
-    another host, which all tasks compute alike. A host's tasks write the rows sent to the host, and
-    each of them can read all rows of the host.
+    A partition is owned by its host in the placement if that host takes part in the batch, else by
+    another host, the same in the computations of all tasks. A host's tasks write the rows sent to
+    the host, and each of them can read all rows of the host.
 
     Attributes:
         hosts: name of each task's host, in task order.
         task: number of this task.
-        placement: placement at the start of the batch; None: no partition was placed.
+        placement: placement at the start of the batch; None: no partition is placed yet.
     """
 
     hosts: Sequence[str]

@@ -1,4 +1,4 @@
-"""Identity of a host: the executors that share a cache directory.
+"""Identity of hosts; a host is the executors that share a cache directory.
 
 A file in the directory contains the host's random name, chosen when the directory was created. So a
 host is recognised after a restart, and executors that share no directory are separate hosts, even
@@ -63,7 +63,7 @@ def unusable(cache: Path, cause: OSError) -> StateError:
     )
 
 
-#: Seconds since its last use after which a pack that is not live is deleted; packs of a running
+#: Seconds since its last use after which a file that is not live is deleted; files of a running
 #: batch have been used more recently.
 AGE = 600.0
 
@@ -73,10 +73,10 @@ def sweep(
 ) -> None:
     """Delete the unneeded files of a cache.
 
-    Manifests before ``first``, the first of the batch's chain, are deleted. Of the other files that
-    are not ``needed``, packs that are ``spent`` or older than the batch are deleted at once; new
-    packs of merges, staged results and input are deleted when they have not been used for
-    :data:`AGE` seconds.
+    Deleted are manifests before ``first``, the first of the batch's chain of incremental manifests;
+    of the other files that are not ``needed``, the ``spent`` ones and packs of batches before
+    ``batch`` at once; packs of merges, staged results and input after :data:`AGE` seconds without
+    use.
     """
     for path in cache.glob("manifest/*.json"):
         if path.stem.isdecimal() and int(path.stem) < first:

@@ -1,11 +1,11 @@
-"""Lines between the driver and the tasks of a stage: TCP connections that stay for all batches.
+"""Lines: TCP connections between the driver and the tasks of a Spark stage, kept for many batches.
 
-A task calls the driver's listener. Both prove that they know the pipeline's token before either
-decodes a message of the other. Then the driver sends orders, a batch each, and the task sends
-messages about its order: of an all-gather round, a sign of life, an error, its report. All messages
-bear the number of the order, so a repeated order and a late message have no effect.
+A task connects to the driver's listener. Both prove that they know the pipeline's token before
+either decodes a message of the other. Then the driver sends orders (a batch each), and the task
+sends messages about its order: its part of an all-gather round, a sign of life, an error, a report.
+All messages have the number of the order, so repeated orders and late messages have no effect.
 
-A lost line is never replaced: it ends the stage, and its batch is tried again on another one.
+A lost line is never replaced: it ends the stage, and its batch is retried on another stage.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 EVERY = 1.0
 #: Seconds for connecting, and for each message of the handshake.
 PATIENCE = 30.0
-#: Maximum bytes of a message: of the handshake, and of others.
+#: Maximum bytes of a message of the handshake, and of any other message.
 _SHORT, LARGEST = 64, 1 << 30
 #: Seconds until the first probe of a silent connection and between probes, their number, and
 #: milliseconds until unacknowledged bytes end it.
@@ -68,7 +68,7 @@ class Hello:
 
 
 class MessageKind(Enum):
-    """Kinds of tasks' messages."""
+    """Kinds of messages from tasks: part of an all-gather, sign of life, error, report."""
 
     GATHER = auto()
     SIGN = auto()
@@ -81,7 +81,7 @@ class TaskMessage:
     """A task's message about the order ``order``.
 
     Attributes:
-        content: a text of a round, an encoded error (``complaints``), or a report.
+        content: the task's text in an all-gather, an encoded error (``complaints``), or a report.
         round, group: number of the all-gather round, and the task's group in it.
     """
 
@@ -94,9 +94,10 @@ class TaskMessage:
 
 @dataclass(frozen=True, slots=True)
 class DriverMessage:
-    """The driver's message to a task: the order ``order``, or a reply in its round ``round``.
+    """The driver's message to a task: an order, or the reply to its all-gather round ``round``.
 
     Attributes:
+        order: number of the order. ``round``: None for an order.
         content: a batch (None: the task is to end), or the messages of all tasks in the round.
     """
 
@@ -107,17 +108,17 @@ class DriverMessage:
 
 @dataclass(slots=True)
 class TaskListener:
-    """The driver's listener: takes the calls of tasks in threads of its own.
+    """The driver's listener: accepts the connections of tasks in threads of its own.
 
     Args:
-        host: the name by which tasks reach the driver. ``port``: 0: any.
+        host: the name by which tasks reach the driver. ``port``: 0: any free port.
         bind: the address to listen on; None: ``host``.
 
     Attributes:
         address: address and token for tasks.
 
     Raises:
-        PipelineError: ``no-port``.
+        PipelineError: ``no-port``: the driver can't listen there.
     """
 
     host: str
@@ -146,15 +147,15 @@ class TaskListener:
         threading.Thread(target=self._accept, name="lines", daemon=True).start()
 
     def take(self, seconds: float) -> tuple[Hello, Connection] | None:
-        """Return the next task that has called; None if none calls within ``seconds``."""
+        """Return the next task that has connected; None if none does within ``seconds``."""
         with suppress(queue.Empty):
             return self._calls.get(timeout=seconds)
         return None
 
     def close(self) -> None:
-        """Take no further calls; lines stay."""
+        """Accept no further connections; existing lines stay."""
         with suppress(OSError):
-            # Wakes the thread that accepts.
+            # Wakes the accepting thread.
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
 
@@ -182,7 +183,7 @@ class TaskListener:
 
 @dataclass(slots=True, eq=False)
 class TaskLine:
-    """A task's end of its line; called with a message, it returns the messages of all tasks.
+    """A task's end of its line. Calling it with a message is an all-gather over all tasks.
 
     Attributes:
         task: number of this task among ``tasks``.
@@ -198,12 +199,12 @@ class TaskLine:
     _kept: list[str] | None = None
 
     def next_order(self) -> Any:
-        """Wait for an order, and return its content; None: the stage is to end."""
+        """Wait for the next order, and return its content; None: the task is to end."""
         while True:
             try:
                 found = self._receive()
             except (EOFError, OSError):
-                # The driver has gone.
+                # The driver has ended.
                 return None
             if found.round is None and found.order > self._order:
                 self._order, self._round = found.order, 0
@@ -211,8 +212,8 @@ class TaskLine:
                 return found.content
 
     def __call__(self, message: str, group: str = "") -> list[str]:
-        """Send a message, and return the messages of all tasks in task order, once all have sent
-        theirs; the messages of tasks of other groups are empty.
+        """Send a message, and once all tasks have sent theirs return these in task order; messages
+        of tasks of other groups are empty.
 
         Raises:
             PipelineError: ``driver-unreachable``.
@@ -254,7 +255,7 @@ class TaskLine:
         self._send(MessageKind.COMPLAINT, complaint)
 
     def report(self, report: object) -> None:
-        """Answer the order.
+        """Send the task's report, which ends its order.
 
         Raises:
             PipelineError: ``driver-unreachable``.
@@ -284,7 +285,7 @@ def call_driver(address: DriverAddress, stage: str, task: int, hosts: list[str])
     """Connect a task to the driver; ``hosts``: address of each task's host.
 
     Raises:
-        PipelineError: ``driver-unreachable``: also if one of both does not know the token.
+        PipelineError: ``driver-unreachable``: also if either side does not know the token.
     """
     try:
         line = _line(socket.create_connection((address.host, address.port), timeout=PATIENCE))
@@ -307,7 +308,7 @@ def _unreachable(address: DriverAddress, cause: Exception) -> PipelineError:
 
 
 def _line(client: socket.socket) -> Connection:
-    """Return a connection over ``client``; its silence and lost bytes end it."""
+    """Return a connection over ``client``; a silent peer or unacknowledged bytes end it."""
     with client:
         client.settimeout(None)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -331,13 +332,13 @@ def _timed(line: Connection) -> Iterator[None]:
 
 
 def _shake_hands(line: Connection, token: str, own: bytes, other: bytes) -> None:
-    """Prove to each other to know ``token``, without sending it.
+    """Prove to the other side that this one knows ``token``, and the reverse, without sending it.
 
     Args:
-        own, other: roles, so that a proof can't be sent back to its sender.
+        own, other: roles of both sides, so that a proof can't be sent back to its sender.
 
     Raises:
-        ConnectionRefusedError: the other side does not know it.
+        ConnectionRefusedError: the other side does not know the token.
     """
     mine = secrets.token_bytes(32)
     line.send_bytes(mine)

@@ -1,4 +1,4 @@
-"""Transport of messages: every worker process has a server (Arrow Flight) that receives them.
+"""Transport of messages between tasks: every worker process has an Arrow Flight server for them.
 
 Messages of one call have different columns, so each is an Arrow IPC message in a column of bytes.
 Sending runs in the background; :meth:`Deliveries.settled` waits until the receivers have all
@@ -42,7 +42,7 @@ _ENVELOPES = pa.schema(
 
 
 class _Box:
-    """Mailbox of one attempt: some messages in memory, the rest in a file."""
+    """Mailbox of a task in one attempt at a batch: some messages in memory, the rest in a file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -82,7 +82,7 @@ class PostOffice(flight.FlightServerBase):  # type: ignore[misc]
 
     Attributes:
         location: the server's address for other processes.
-        requests: kind of request -> its handler.
+        requests: type of a Flight action -> its handler.
     """
 
     def __init__(self, host: str, token: str, folder: Path) -> None:
@@ -94,7 +94,7 @@ class PostOffice(flight.FlightServerBase):  # type: ignore[misc]
         self._lock = threading.Lock()
 
     def box(self, name: str) -> _Box:
-        """Return the mailbox ``name``, of one task of an attempt."""
+        """Return the mailbox ``name``, of one task in one attempt; it is created if missing."""
         with self._lock:
             return self._boxes.setdefault(name, _Box(self._folder))
 
@@ -143,7 +143,7 @@ class Deliveries:
     """Transport of one task's messages (``traffic.Post``).
 
     Attributes:
-        office: this process's server. ``attempt``: id of the batch's attempt.
+        office: this process's server. ``attempt``: id of the attempt at the batch.
         locations: address of every task's server, in task order.
     """
 
@@ -157,7 +157,7 @@ class Deliveries:
     _under_way: list[Future[None]] = field(default_factory=list)
 
     def send(self, task: int, letters: Sequence[Letter]) -> int:
-        """Begin to send messages to ``task``, and return their bytes.
+        """Begin to send messages to ``task``, and return their size in bytes.
 
         Raises:
             PipelineError: ``host-unreachable``: earlier messages could not be sent.
@@ -206,7 +206,7 @@ class Deliveries:
 
 
 def enclosed(letters: Sequence[Letter]) -> pa.RecordBatch:
-    """Encode messages as one record batch."""
+    """Encode messages as one record batch, a row each."""
     return pa.RecordBatch.from_arrays(
         [
             pa.array([list(letter.address) for letter in letters], pa.list_(pa.string())),
@@ -219,7 +219,7 @@ def enclosed(letters: Sequence[Letter]) -> pa.RecordBatch:
 
 
 def _binary(texts: Sequence[pa.Buffer]) -> pa.Array:
-    """Make a binary column of buffers; each buffer is copied once."""
+    """Make a binary column with a value per buffer; each buffer is copied once."""
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum([text.size for text in texts], out=offsets[1:])
     joined = pa.py_buffer(b"".join(texts))

@@ -1,11 +1,11 @@
 """Destination hosts of probing tuples: the hosts with rows that they may match.
 
 A tuple with a value for the store's partition attribute is sent to the owner of one partition, any
-other tuple to all hosts. One probe may read several stores, created by successive plans with other
-partitioning: then the tuple is sent once to each host that any of them requires, and is matched
-with the host's rows of all of them. A stored row is on one host only, so no pair is found twice. If
-a store has spread the rows of a hot value, tuples with this value are sent to the hosts of all
-partitions that may have such rows (``state.dealt``).
+other tuple to all hosts. One probe may read several stores of the same rows, created by
+successive plans with other partitioning: then the tuple is sent once to each host that any of them
+requires, and is matched with the host's rows of all of them. A stored row is on one host only, so
+no pair is found twice. If a store has spread the rows of a hot value, tuples with this value are
+sent to the hosts of all partitions that may have such rows (``state.dealt``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def destinations(
     tiles: Sequence[Tile],
     count: Callable[[Ints], None] | None = None,
 ) -> Iterator[tuple[int, I32]]:
-    """Return the hosts, and for each the positions of the tuples to send there to probe by ``key``.
+    """Yield the hosts whose rows tuples may match by ``key``, each with the tuples' positions.
 
     Args:
         count: called with the number of tuples per partition, for every partitioning of the probed
@@ -53,7 +53,7 @@ def destinations(
         if array.null_count:
             alive &= array.is_valid().to_numpy(zero_copy_only=False)
     routes: dict[tuple[int, int], Ints] = {}
-    #: Per host, mask of tuples sent there because rows of their hot values may be on it.
+    #: Masks by host: tuples sent there because rows of their hot values may be on it.
     dealt: dict[tuple[int, int, tuple[Dealt, ...]], list[Bools]] = {}
     hosts = len(fleet.names)
     everywhere = False

@@ -1,4 +1,4 @@
-"""The driver's end of the lines of a stage: sends orders, hands on rounds, collects reports."""
+"""The driver's end of the lines of a stage: sends orders, answers all-gathers, collects reports."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from anabranch_runtime.faults import Point, reach
 
 #: Seconds between two checks of a stage's job while tasks start or work.
 LOOK = 0.5
-#: Seconds for which the tasks of a stage may take to end.
+#: Maximum seconds that the tasks of a stage may take to end.
 GRACE = 10.0
 
 
 @dataclass(slots=True)
 class GatherRounds:
-    """All-gather rounds of one order of ``tasks`` tasks."""
+    """All-gather rounds of ``tasks`` tasks in one order."""
 
     tasks: int
     _open: dict[int, dict[int, TaskMessage]] = field(default_factory=dict)
 
     def add(self, task: int, message: TaskMessage) -> list[bytes]:
-        """Add a task's message of a round; return the reply to each task once all have sent
-        theirs, nothing before.
+        """Add a task's message of a round; returns the encoded reply to each task once all have
+        sent theirs, else an empty list.
         """
         calls = self._open.setdefault(message.round, {})
         calls[task] = message
@@ -47,7 +47,7 @@ class GatherRounds:
             return []
         del self._open[message.round]
         everybody = [calls[n] for n in range(self.tasks)]
-        # Once per group, as replies are long for many tasks.
+        # Encoded once per group, as replies are long for many tasks.
         texts = dict[str, bytes]()
         for group in {call.group for call in everybody}:
             messages = [c.content if c.group == group else "" for c in everybody]
@@ -56,12 +56,12 @@ class GatherRounds:
 
 
 class Stage:
-    """One stage: a job whose tasks call the driver, and a line to each of them.
+    """One stage: a Spark job whose tasks connect to the driver, and a line to each of them.
 
     Attributes:
-        id: name of the stage. ``tasks``: their number.
-        job: ends when the stage's job ends.
-        signs: number of messages of tasks so far. ``orders``: number of orders so far.
+        id: name of the stage. ``tasks``: number of tasks.
+        job: future that is done when the job has ended.
+        signs: number of messages received so far. ``orders``: number of orders sent so far.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Stage:
         """Start the job in a thread.
 
         Args:
-            run: runs the job of the stage with this id. ``cancel``: cancels it.
+            run: runs the job, given the stage's id. ``cancel``: cancels it.
         """
         self.id, self.tasks = f"workers-{uuid.uuid4().hex}", tasks
         self.job: Future[None] = Future()
@@ -97,7 +97,7 @@ class Stage:
         """Send ``content`` to all tasks; return their reports, in the order of tasks.
 
         Raises:
-            AnabranchRuntimeError: the error of a task, if it has sent one, or if tasks have gone.
+            AnabranchRuntimeError: the error that a task has sent, or ``workers-lost``.
             Exception: the error of the job.
         """
         self.connect()
@@ -124,8 +124,8 @@ class Stage:
         return [reports[task] for task in range(self.tasks)]
 
     def close(self, *, cancel: bool) -> None:
-        """End the tasks, and wait for the job: tasks that wait for an order end by themselves, the
-        others only if the job is cancelled.
+        """End the tasks, and wait for the job. Tasks that wait for an order end by themselves;
+        working ones end only if the job is cancelled.
         """
         for line in self._lines.values():
             with suppress(OSError):
@@ -139,7 +139,7 @@ class Stage:
                 break
 
     def connect(self) -> None:
-        """Wait until all tasks have called.
+        """Wait until all tasks have connected.
 
         Raises:
             PipelineError: ``other-package``: a host has another version than the driver.
@@ -162,7 +162,7 @@ class Stage:
                 raise error
 
     def _receive(self, tasks: Collection[int], seconds: float) -> list[tuple[int, TaskMessage]]:
-        """Receive a message of each of ``tasks`` that has sent one, within ``seconds``; messages
+        """Wait up to ``seconds`` for messages; return at most one from each of ``tasks``. Messages
         about earlier orders are dropped.
 
         Raises:
@@ -182,7 +182,7 @@ class Stage:
         return found
 
     def _failure(self) -> BaseException:
-        """Return the error of a task, or of the job, which ends soon after a line is lost."""
+        """Return a task's error, or the error of the job, which ends soon after a lost line."""
         lost, deadline = set[int](), time.monotonic() + GRACE
         while True:
             ended = self.job.done() or time.monotonic() > deadline

@@ -1,8 +1,8 @@
 """Messages between one task and the other tasks within a batch.
 
-Messages are buffered per receiver and sent in the background. A round (:meth:`Traffic.settle`) ends
-when all its messages have arrived. A stage of a batch ends after a round without messages. Results
-do not depend on whether a message is read in its round or the next.
+Messages are buffered per receiver and sent in the background. A round of messages ends when all of
+them have arrived (:meth:`Traffic.settle`). A step of a batch ends after a round without messages.
+Results do not depend on whether a message is read in its own round or in the next one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ FULL = 4 << 20
 
 
 class Letter(NamedTuple):
-    """A message: rows, and the work to do on them.
+    """A message: rows, and the operation to apply to them.
 
     Attributes:
-        address: kind of work, its edge, relation or store, and further arguments.
-        of: number of the sender's rows from which these were selected.
+        address: kind of operation; its edge, relation or store; further arguments.
+        of: number of rows that the sender selected ``rows`` from.
     """
 
     address: tuple[str, ...]
@@ -37,7 +37,7 @@ class Letter(NamedTuple):
 
     @property
     def about(self) -> str:
-        """Name of the edge, relation or store that the message's tuples belong to."""
+        """Name of the edge, relation or store in the address."""
         return self.address[1]
 
 
@@ -55,7 +55,7 @@ class Post(Protocol):
         """Begin to send messages to ``task``.
 
         Returns:
-            The bytes that are sent.
+            Number of bytes that are sent.
 
         Raises:
             PipelineError: earlier messages could not be sent.
@@ -78,9 +78,9 @@ class Traffic:
 
     Attributes:
         gather: all-gather of the tasks' messages; all tasks must call it equally often.
-        rows: edge, relation or store -> number of tuples sent. ``bytes``: bytes of all of them.
-        demand: number of partitions -> array of bytes per partition: tuples that arrived on this
-            host and are needed in the partition.
+        rows: edge, relation or store -> number of tuples sent. ``bytes``: their total size.
+        demand: number of a store's partitions -> per partition, bytes of the tuples that arrived on
+            this host and probe the partition.
     """
 
     fleet: Fleet
@@ -108,7 +108,7 @@ class Traffic:
         self.demand[count] = self.demand.get(count, np.zeros(count)) + tuples * width
 
     def settle(self) -> bool:
-        """End a round; True if any task sent a message in it."""
+        """Send the buffered messages and wait for all tasks; True if any sent one in this round."""
         for task in sorted(self._boxes):
             self._flush(task)
         self.post.settled()
@@ -116,7 +116,7 @@ class Traffic:
         return any(json.loads(message) for message in self.gather(json.dumps(sent)))
 
     def share(self, message: str) -> list[str]:
-        """Exchange a message among this host's tasks, and return their messages."""
+        """All-gather among this host's tasks: return their messages, in task order."""
         told = self.gather(message, self.fleet.names[self.fleet.here])
         return [told[task] for task in self.fleet.mates]
 

@@ -37,7 +37,7 @@ _TIMES = TIMESTAMPS | {TypeKind.INTERVAL}
 
 
 def binary(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array:
-    """Compute ``left op right`` of type ``kind``, for ``add, sub, mul, div, mod``.
+    """Compute ``left op right`` as ``kind``; ``op``: ``add``, ``sub``, ``mul``, ``div``, ``mod``.
 
     Raises:
         ExpressionError: overflow, or a divisor of zero.
@@ -63,7 +63,7 @@ def binary(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array
 
 
 def unary(op: str, value: pa.Array, kind: DataType) -> pa.Array:
-    """Compute ``neg`` or ``abs``.
+    """Compute ``neg`` or ``abs`` of ``value`` as type ``kind``.
 
     Raises:
         ExpressionError: overflow: the least integer has no positive counterpart.

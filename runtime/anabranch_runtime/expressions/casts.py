@@ -4,7 +4,7 @@ Common spellings are read by Arrow kernels, unusual ones value by value, once pe
 
 Some casts of Spark are refused with an :class:`ExpressionError`: years outside 0001 to 9999 in
 text; time zones by region name, and times without a date, in text; decimals whose nearest ``float``
-would need more than a double. ``double`` and ``float`` are cast to the shortest text that reads
+can't be found through a double. ``double`` and ``float`` are cast to the shortest text that reads
 back as the same number, as in Java since version 19; older versions write a superfluous digit for a
 few numbers.
 """

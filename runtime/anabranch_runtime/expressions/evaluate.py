@@ -102,7 +102,7 @@ class _Frame:
 
 
 def evaluate(expr: Expr, fetch: Fetch, length: int) -> pa.Array:
-    """Evaluate ``expr`` on ``length`` rows; ``fetch`` returns their columns.
+    """Evaluate ``expr`` on ``length`` rows; ``fetch`` returns a column's values.
 
     Raises:
         ExpressionError: evaluation fails on a row, as in Spark, or is not supported (see module).
@@ -367,7 +367,7 @@ def _canonical(values: pa.Array) -> pa.Array:
 
 
 def _met(args: list[pa.Array], kinds: list[DataType]) -> tuple[pa.Array, pa.Array, DataType]:
-    """Convert both operands to the common type in which Spark compares them; also returns it."""
+    """Convert both operands to the type in which Spark compares them; returns them and the type."""
     kind = common_type(kinds[0], kinds[1])
     if kind is None:
         raise ExpressionError(

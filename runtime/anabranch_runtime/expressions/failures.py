@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from anabranch_contract.protocol.activations import Failure
 from anabranch_runtime.errors import AnabranchRuntimeError, ExpressionError, KeyTypeError
 
-#: Errors that belong to an expression, and so to the queries that have it.
+#: Errors of an expression; they fail the queries that use it.
 EVALUATION = (ExpressionError, KeyTypeError)
 
 
@@ -29,8 +29,7 @@ class Failures:
         """Record ``error`` as the failure of ``queries``.
 
         Raises:
-            AnabranchRuntimeError: ``error`` itself, if ``queries`` is empty: it is then no failure
-                of a query.
+            AnabranchRuntimeError: ``error`` itself, if ``queries`` is empty.
         """
         concerned = sorted(queries)
         if not concerned:

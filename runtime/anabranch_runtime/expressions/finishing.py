@@ -31,7 +31,7 @@ def shown_schema(view: View) -> pa.Schema:
 
 
 def sort_fields(view: View) -> list[pa.Field]:
-    """Return the columns with sort keys."""
+    """Return the fields of the columns with sort keys."""
     return [pa.field(SORT.format(n), arrow_type(s.expr.type)) for n, s in enumerate(view.order)]
 
 
@@ -52,7 +52,7 @@ def with_counts(view: View) -> View:
 
 
 def counts_beside(view: View) -> dict[str | None, str]:
-    """Return averaged column -> column of :func:`finished` with the count of its values."""
+    """Return averaged column -> name of the column of :func:`finished` that counts its values."""
     return {column: COUNT.format(n) for n, (column, _) in enumerate(_beside(view))}
 
 
@@ -71,7 +71,7 @@ def _counts(view: View) -> dict[str | None, str]:
 
 
 def count_fields(view: View) -> list[pa.Field]:
-    """Return the columns of :func:`counts_beside`."""
+    """Return the fields of the columns of :func:`counts_beside`."""
     return [pa.field(name, pa.int64()) for name in counts_beside(view).values()]
 
 

@@ -16,7 +16,7 @@ def like(text: pa.Array, pattern: str, escape: str = "\\") -> pa.Array:
     """Evaluate ``text LIKE pattern``: ``%`` matches any characters, ``_`` one, unless escaped.
 
     Raises:
-        ExpressionError: ``escape`` precedes another character, or is the last one.
+        ExpressionError: ``escape`` precedes an ordinary character, or ends the pattern.
     """
     if escape not in pattern and "_" not in pattern:
         inner = pattern.strip("%")

@@ -1,1 +1,1 @@
-"""Hash indexes over key vectors, and the compiled kernels that match and gather."""
+"""Hash indexes over join keys, and compiled kernels that match probes and gather rows."""

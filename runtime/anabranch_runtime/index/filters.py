@@ -1,4 +1,4 @@
-"""Bloom filters that tell whether a hash may be in an index, without reading the index.
+"""Bloom filters: whether a hash may be in an index, without reading the index.
 
 A blocked Bloom filter with blocks of 64 bits (Putze, Sanders, Singler: "Cache-, Hash- and
 Space-Efficient Bloom Filters", JEA 2009): each hash sets four bits of one word. A probe reads one

@@ -1,4 +1,4 @@
-"""Gathering rows of a column from many tables at once, in any order.
+"""Gathering values of a column from many tables at once, in any order.
 
 A column in several segments is described by the addresses of its buffers (:class:`ColumnPlaces`).
 So one call of a kernel gathers all rows, without sorting them by table and back.
@@ -76,7 +76,7 @@ class ColumnPlaces:
 
 
 def places(found: Sequence[ColumnPlace]) -> ColumnPlaces:
-    """Combine the places of one column in several tables."""
+    """Combine the addresses of one column in several tables."""
     return ColumnPlaces(
         tuple(p.column for p in found),
         np.array([p.first for p in found], np.int64),
@@ -90,7 +90,7 @@ def places(found: Sequence[ColumnPlace]) -> ColumnPlaces:
 
 
 def joined_places(one: ColumnPlaces, other: ColumnPlaces) -> ColumnPlaces:
-    """The places of one column in the tables of both."""
+    """The addresses of one column in the tables of ``one``, then of ``other``."""
     return ColumnPlaces(
         one.columns + other.columns,
         np.concatenate([one.first, other.first]),

@@ -32,7 +32,7 @@ class HashIndex:
     Attributes:
         hashes: sorted, one per row whose key has no NULL part.
         rows: the row of each hash; ascending among equal hashes.
-        starts: ``2**k + 1`` positions: where each bucket (top ``k`` bits) begins, and the end.
+        starts: ``2**k + 1`` positions: first entry of each bucket (top ``k`` bits), and the end.
         unique: whether all hashes are distinct.
         filter: Bloom filter of the hashes; empty for a small index.
     """
@@ -133,7 +133,7 @@ def distinct(hashes: U64) -> U64:
 
 
 def merge_sketches(sketches: Iterable[U64], k: int = 256) -> U64:
-    """The sketch of the union of the key sets of ``sketches``, each made with at least ``k``."""
+    """The sketch of the union of the key sets of ``sketches``, all made with ``k`` or more."""
     parts = [np.empty(0, dtype=np.uint64), *sketches]
     return distinct(np.concatenate(parts))[:k]
 

@@ -1,5 +1,4 @@
-"""Compiled kernels for the two inner loops that numpy would need many passes for: matching and
-gathering.
+"""Compiled kernels of the two inner loops: matching probes with entries, and gathering values.
 
 Both process many segments in one call. A segment's arrays are in mapped files, so kernels get their
 *addresses*. The caller keeps the arrays alive and guarantees the bounds (row numbers come from an
@@ -9,7 +8,7 @@ index that was checked against its segment at opening).
 order, so every segment is read sequentially, and the entry for a probe is in the cache or in the
 next cache line, however large the segment is.
 
-Numba compiles a kernel at its first use with certain types and caches it on disk;
+Numba compiles a kernel at its first use with new argument types and caches it on disk;
 ``index.warming`` does so before the first worker is forked.
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
@@ -36,14 +35,14 @@ U64 = NDArray[np.uint64]
 HASHES, ROWS, STARTS, SHIFT, ENTRIES, FILTER, WORDS = range(7)
 #: Maximum steps of a probe's linear search in a bucket; it continues by bisection.
 _STEPS = 8
-#: Number of probes tested first on a segment's filter; if most pass, the filter is not used.
+#: Number of probes first tested on a segment's filter; if most pass, the filter is not used.
 _TRIED = 128
 
 
 @njit(cache=True, nogil=True)
 def passing(hashes_at: int, probes: int, table: int, words: int, out_at: int) -> int:
-    """Write the numbers of the probes that pass a filter to ``out_at``, ascending; returns their
-    count. Returns -1, for all probes, if the filter rejects too few of the probes tested first.
+    """Write the indexes of the probes that pass a filter to ``out_at``, ascending; returns their
+    number. Returns -1 if the filter rejects too few of the first ones: all probes count as passing.
     """
     step = np.int64(probes // _TRIED) + 1
     tried = np.int64(0)
@@ -92,7 +91,7 @@ def match(
     most: int,
     marks: NDArray[np.uint8],
 ) -> tuple[I32, I32, Ints, Ints, int, bool]:
-    """Every pair (probe, stored row) of equal hashes that satisfies all constraints.
+    """Pairs (probe, stored row) with equal hashes that satisfy all constraints.
 
     Args:
         hashes: hashes of the probes, ascending (a wrong order only costs time).
@@ -104,15 +103,15 @@ def match(
             not apply to the segment.
         lows, highs: shape (constraints, positions): least and greatest value that a match of the
             position may have.
-        arrival: number of first constraints that decide whether a pair is counted.
-        most: the call is stopped if at any time it has more pairs than ``most`` and than probes.
+        arrival: a pair is counted if it satisfies the first ``arrival`` constraints.
+        most: the call is stopped once it has more pairs than both ``most`` and the probes.
         marks: set to 1 at each position with a pair that satisfies the first ``arrival``
             constraints; length 0 if not needed.
 
     Returns:
-        Position and row of each pair, in the order of the segments; pairs per segment; pairs per
-        segment that satisfy the first ``arrival`` constraints; number of look-ups that filters or
-        empty indexes saved; whether the call was stopped.
+        Position and row of each pair, in the order of the segments; number of pairs per segment;
+        number of counted pairs per segment; number of lookups avoided by filters or empty indexes;
+        whether the call was stopped.
     """
     probes, constraints = len(hashes), columns.shape[0]
     room = max(probes, 64)
@@ -124,7 +123,7 @@ def match(
     place = np.empty(probes + 1, np.uint32)
     hit = np.empty(probes + 1, np.int32)
     hit_place = np.empty(probes + 1, np.uint32)
-    # By address, since array access tests each time whether an index is negative.
+    # By address, since each array access tests whether the index is negative.
     wanted_at, order_at = np.int64(hashes.ctypes.data), np.int64(order.ctypes.data)
     walker_at, place_at = np.int64(walker.ctypes.data), np.int64(place.ctypes.data)
     hit_at, hit_place_at = np.int64(hit.ctypes.data), np.int64(hit_place.ctypes.data)
@@ -250,8 +249,8 @@ def mark_present(
     Args:
         hashes, order, segments: see :func:`match`.
         marks: set to 1 at the position of each probe with an equal hash.
-        left: its first ``count`` entries are the numbers of the probes to look up, ascending;
-            they are replaced by the numbers of the probes without an equal hash.
+        left: its first ``count`` entries are the indexes of the probes to look up, ascending;
+            replaced by the indexes of the probes without an equal hash.
 
     Returns:
         The number of probes not found.
@@ -303,7 +302,7 @@ def pick(values: Any, positions: I32, out: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def mixed(word: int) -> int:
-    """The mix of a word; ``keys.mix`` documents the bijection."""
+    """The mix of one word: the bijection ``keys.mix``."""
     h = word + np.uint64(0x9E3779B97F4A7C15)
     h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -439,7 +438,7 @@ def warm() -> None:
     # Columns of Arrow are read-only, for which Numba has types of their own.
     mix(np.frombuffer(bytes(16), np.uint64), np.empty(2, np.uint64))
     tables = np.array([one], np.int64)
-    # Numbers of tables, of single probes and of rounds.
+    # Table numbers are 16 bits in single probes, 32 bits in rounds.
     for which in (np.zeros(1, np.int16), np.zeros(1, np.int32)):
         gather64(tables, which, order, np.empty(1, np.int64))
         gather128(tables, which, order, np.empty(2, np.int64))

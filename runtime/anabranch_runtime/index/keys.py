@@ -1,8 +1,8 @@
 """Join keys as vectors of 64-bit hashes, equal where the values are equal.
 
 Every key part becomes one 64-bit *lane* per row, a function of the value alone: integers,
-dates, microseconds and booleans are their own lane, doubles give their bits after NaN and zero
-are made canonical, a decimal folds its 128 bits, a string sums the mixes of its 8-byte words.
+dates, microseconds and booleans are their own lane; of doubles it is their bits, with one NaN and
+one zero; a decimal folds its 128 bits; a string sums the mixes of its 8-byte words.
 A lane goes through :func:`mix`, and every further part is folded in with another mix. Nothing
 depends on the process, the machine's word order or the physical width of the column, so two
 workers always agree, and ``int`` 7 meets ``decimal(10,2)`` 7.00 in a key of ``decimal(38,2)``.
@@ -17,7 +17,7 @@ equal hashes exactly where the values are equal, and needs no comparison of valu
 >>> bool(small.hashes[0] == wide.hashes[0]), small.valid.tolist(), small.exact
 (True, [True, False], True)
 
-The finaliser is that of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
+:func:`mix` is the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
 generators", OOPSLA 2014).
 """
 
@@ -71,7 +71,8 @@ def mix(words: U64) -> U64:
 
 
 def key_vector(columns: Sequence[pa.Array], types: Sequence[str]) -> KeyVector:
-    """The keys with the values of ``columns`` (at least one, of equal length) as key ``types``.
+    """The keys of rows with these ``columns`` (at least one), one per part of the key; ``types``:
+    the parts' key types, such as ``bigint``.
 
     Raises:
         KeyTypeError: a column's values can't be read as the key type.
@@ -117,7 +118,7 @@ def values_equal(
 
 
 def partition_of(hashes: U64, partitions: int) -> Ints:
-    """The partition of each hash, by its low 32 bits, as index buckets use the high bits.
+    """The partition of each hash, by its low 32 bits, since index buckets use the high bits.
 
     >>> partition_of(np.array([0, 5, 1 << 40], dtype=np.uint64), 4).tolist()
     [0, 1, 0]

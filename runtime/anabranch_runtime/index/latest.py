@@ -1,4 +1,4 @@
-"""Superseded rows: rows that are not the latest of their key.
+"""Superseded rows: rows with a newer row of equal key.
 
 >>> import numpy as np
 >>> import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Matches of probes and stored rows by key: many probes against many indexes in one call.
+"""Matches of probes with stored rows by key: many probes against many indexes in one call.
 
 >>> from anabranch_runtime.index.hash_index import build_index
 >>> from anabranch_runtime.index.keys import key_vector
@@ -33,7 +33,7 @@ _NO_MARKS = np.zeros(0, np.uint8)
 
 
 class TooManyPairs(Exception):
-    """A call has more pairs than its limit ``most``."""
+    """A call of :func:`match` has more pairs than its limit ``most``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +47,21 @@ class Probes:
         return len(self.hashes)
 
     def where(self, mask: NDArray[np.bool_]) -> Probes:
-        """The probes for which ``mask`` (in this order) holds."""
+        """The probes for which ``mask`` holds, an array in the order of the probes."""
         return Probes(self.hashes[mask], self.order[mask])
 
     def cut(self, first: int, end: int) -> Probes:
-        """The probes from ``first`` to before ``end`` (in this order)."""
+        """The probes from ``first`` to before ``end``, in the order of hashes."""
         return Probes(self.hashes[first:end], self.order[first:end])
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """Bounds of a match's value.
+    """Limits of a stored value in matches.
 
     Attributes:
-        columns: per index, the address of the int64 column; 0 without a bound.
-        low, high: inclusive bounds per position of the partial result.
+        columns: per index, the address of the value's int64 column; 0: no limit.
+        low, high: least and greatest allowed value per position of the partial result.
     """
 
     columns: Ints
@@ -76,7 +76,7 @@ class Matches:
     Attributes:
         found: number of pairs per index.
         counted: number of pairs per index that satisfy the counting constraints.
-        held: number of look-ups that filters or empty indexes saved.
+        held: number of lookups avoided by filters or empty indexes.
     """
 
     positions: I32
@@ -102,7 +102,7 @@ def in_order(hashes: U64, positions: Ints | None = None) -> Probes:
 
 
 def described(indexes: Sequence[HashIndex]) -> Ints:
-    """The indexes as an argument of :func:`match`; they must outlive the returned array."""
+    """The indexes as the argument of :func:`match`; they must outlive the returned array."""
     return np.array([index.words for index in indexes], np.int64).reshape(-1, kernels.WORDS + 1)
 
 
@@ -119,7 +119,7 @@ def match(
     result, or empty) is set to 1 at positions of counted pairs.
 
     Raises:
-        TooManyPairs: at some time there were more pairs than ``most``, and more than probes.
+        TooManyPairs: at some time there were more pairs than both ``most`` and the probes.
     """
     columns = lows = highs = _NO_COLUMNS
     if len(constraints) == 1:

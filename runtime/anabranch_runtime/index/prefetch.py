@@ -24,7 +24,7 @@ from anabranch_runtime.index.words import load64
 
 _PAGE = mmap.PAGESIZE
 _WILL_NEED: int | None = getattr(mmap, "MADV_WILLNEED", None)
-#: Maximum number of pages that may be prefetched per touched place.
+#: Maximum number of pages to prefetch per place that will be read.
 _RUN = 8
 #: Number of probes tested on a filter to estimate how many pass.
 _TRIED = 512

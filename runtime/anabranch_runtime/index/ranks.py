@@ -1,9 +1,9 @@
 """Ranks of tuples: uniformly distributed hashes of their values (``plans.rations``).
 
-A rank is a number below :data:`WHOLE`. Its hash begins with 0, or with the batch's number plus one.
-The hash of every column's value (``index.keys``; 0 for NULL) is then folded in by a mix. The upper
-53 bits of the last mix are the rank. So a tuple's rank can be recomputed from its values, and from
-its batch if the ranking is by batch.
+A rank is a number below :data:`WHOLE`. A hash begins as 0, or as the batch number plus one if the
+ranking is by batch. The hash of each column's value (``index.keys``; 0: NULL) is folded in by a
+mix. The upper 53 bits of the last mix are the rank. So a tuple's rank can be recomputed from its
+values and batch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def ranks(
 
 
 def limit(share: float) -> int:
-    """The exclusive upper bound that a fraction ``share`` of all ranks satisfies.
+    """The rank below which a fraction ``share`` of all ranks lies.
 
     >>> limit(0.0), limit(1.0) == WHOLE
     (0, True)

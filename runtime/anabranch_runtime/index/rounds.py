@@ -27,41 +27,41 @@ from anabranch_runtime.index.kernels import (
 )
 from anabranch_runtime.index.words import load8, load16, load32, load64
 
-#: Columns of the table of segments after the columns of :func:`kernels.match`: number of the table,
-#: rows, newest batch with rows in it, first row in the table of members; least and greatest arrival
-#: number of the newest member of a match (all numbers: no limit).
+#: Columns of the table of segments after the columns of :func:`kernels.match`: table number, number
+#: of rows, newest batch with rows in it, first row in the table of members; least and greatest
+#: sigma of the newest member of a match (the limits of int64: none).
 TABLE, SIZE, LAST_BATCH, MEMBERS, OLDEST, NEWEST = range(WORDS + 1, WORDS + 7)
-#: Columns of the table of a segment's members: addresses of their arrival numbers and event times
-#: (0: none), least and greatest event time.
+#: Columns of the table of a segment's members: addresses of their sigmas and event times (0: none),
+#: least and greatest event time.
 SIGMAS, TAUS, LEAST, GREATEST = range(4)
-#: Columns of the table of edges: range of the tuples that the edge sends, number of its rule, and
-#: number of tuples for which pairs are counted, on this host and on others.
+#: Columns of the table of edges: first tuple that the edge sends, and the one after the last;
+#: number of its rule; number of tuples, on this host and on others, for which pairs are counted.
 FIRST, LAST, RULE, OF = range(4)
-#: Columns of the table of rules: ranges in the tables of keys, bounds and orders (of the members of
-#: a match); number of the lookup; 1 if equal hashes imply equal keys, else 0.
+#: Columns of the table of rules: ranges of its rows in the tables of keys, bounds and orders;
+#: number of the lookup; 1 if equal hashes imply equal keys, else 0.
 KEYS, KEYS_END, BOUNDS, BOUNDS_END, ORDERS, ORDERS_END, LOOKUP, EXACT = range(8)
-#: Columns of the table of keys: row set and column of a tuple's part of the key; and the column in
-#: the tables of matches.
+#: Columns of the table of keys, per key part: row set and column of the probing tuple, and column
+#: of the stored row (-1: not compared).
 KEYED, COLUMN, BUILT = range(3)
-#: Columns of the table of orders: 1 if a match must have arrived before the start, else 0; and if
-#: tuples of a batch are ordered by stream, whether the match's stream is the start's (0), follows
-#: it (1) or precedes it (-1).
+#: Columns of the table of orders, per member of a match: 1 if it must have arrived before the start
+#: tuple, 0 if it may be that tuple; and, for order by stream within a batch, whether its stream is
+#: the start's (0), follows it (1) or precedes it (-1).
 LESS, STREAM = range(2)
-#: Columns of the table of bounds: row set and column of the partner's event time, microseconds, 1
-#: if the match is the later of the two, and the member of the match.
+#: Columns of the table of time bounds: row set and column of the probing tuple's event time, bound
+#: in microseconds, 1 if the match is the later of the two, and the member of the match.
 PARTNER, PARTNER_TAU, MICROS, LATER, MEMBER = range(5)
-#: Location of a column in a table: address of the values, or of the offsets of strings; address of
-#: the validity bits (0: without NULLs), the bit of row 0 in the validity bits, bits of a value (0:
-#: a string), and address of the strings' bytes.
+#: Fields of a column's location in a table: address of the values, or of the offsets of strings;
+#: address of the validity bits (0: without NULLs), the bit of row 0 in these, number of bits of a
+#: value (0: a string), and address of the strings' bytes.
 AT, VALID, OFFSET, WIDTH, DATA = range(5)
-#: Number of the column with the starting tuples' arrival numbers.
+#: Number of the column with the sigmas of starting tuples.
 SIGMA_COLUMN = 0
-#: Totals of an edge: tuples; matches that arrived early enough; pairs with rows of segments that
-#: are counted separately (no row of this batch, none outside the limits); such matches in these;
-#: tuples with a match; calls; lookups in segments.
+#: Totals of an edge: tuples; matches that arrived early enough; pairs with rows, and such matches,
+#: of segments with no row of this batch or outside the tile; tuples with a match; calls; lookups in
+#: segments.
 PROBES, MATCHES, PAIRS, HITS, FOUND, CALLS, LOOKED = range(7)
-#: Totals of a store: tuples; tuples with a match; matches; lookups saved by segments' batches, by
-#: their event times, by filters and empty indexes; lookups.
+#: Totals of a store: tuples; tuples with a match; matches; lookups avoided by segments' batches, by
+#: their event times, by filters and empty indexes; lookups made.
 READ, READ_FOUND, READ_MATCHES, BY_BATCH, BY_TIME, HELD, READ_LOOKED = range(7)
 _FOLD, _GAMMA = np.uint64(0xD6E8FEB86659FD93), np.uint64(0x9E3779B97F4A7C15)
 _EARLIEST, _LATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
@@ -93,25 +93,25 @@ def match_round(
     reads: Ints,
     work: Ints,
 ) -> tuple[int, I32, I32, I32, Ints]:
-    """Every pair (tuple, stored row) of each edge's tuples, for as many edges as fit.
+    """Pairs (tuple, matching stored row) of the first edges, as many edges as ``most`` pairs allow.
 
     Args:
         edges, rules, keys, orders, bounds, segments, members: tables with the columns above.
-        which, rows: per row set and tuple, the table's number and the row. Set 0 is the starting
-            tuple.
+        which, rows: shape (row sets, tuples): table number and row. Row set 0 has the starting
+            tuples.
         lookups: per lookup, the range of its ``stores``. ``stores``: per store of a lookup, the
-            range of its ``segments``. ``outside``: per store, number of segments skipped by their
-            batches.
-        places: per column and table, the column's location.
+            range of its ``segments``. ``outside``: per store, number of segments skipped because of
+            their batches.
+        places: shape (columns, tables, fields of a location).
         batch: the batch of the starting tuples; ``first_sigma``, ``last_sigma``: its least and
-            greatest arrival number. ``by_stream``: whether its tuples are ordered by stream.
+            greatest sigma. ``by_stream``: whether its tuples are ordered by stream.
         most: maximum number of pairs.
         totals, reads: per rule and per store, the totals above; finished edges are added.
-        work: lookups and matches per segment; finished edges are added.
+        work: number of lookups plus matches per segment; finished edges are added.
 
     Returns:
-        Number of finished edges, which are the first ones; tuple, table number and row of each
-        pair, ordered by edge; per edge, the end of its pairs.
+        Number of finished edges; tuple, table number and row of each pair, ordered by edge; per
+        edge, the end of its pairs.
     """
     longest, lines, widest, deepest = np.int64(0), np.int64(0), np.int64(1), np.int64(0)
     for e in range(len(edges)):
@@ -310,7 +310,7 @@ def match_round(
 
 @njit(cache=True, nogil=True)
 def lane_of(table: int, row: int, width: int, data: int) -> int:
-    """The lane (``keys``) of an integer of ``width`` bits, or of a string (0)."""
+    """The lane (``keys``) of an integer of ``width`` bits, or of a string (``width`` 0)."""
     if width == 64:
         return load64(table, row)
     if width == 32:
@@ -331,7 +331,7 @@ def lane_of(table: int, row: int, width: int, data: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _word_at(address: int, left: int) -> int:
-    """The first 8 of ``left`` bytes as a word, with zeros for those beyond the end."""
+    """The first 8 of ``left`` bytes as a word, padded with zeros."""
     if left >= 8:
         return load64(address, 0)
     word = np.uint64(0)
@@ -358,8 +358,8 @@ def same_value(one: Ints, row: int, other: Ints, place: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def entries_from(wanted: int, stored: int, buckets: int, shift: int) -> tuple[int, int]:
-    """Position of the first entry with the hash ``wanted`` (or a greater one) in an index, and the
-    end of the hash's bucket. ``stored``, ``buckets``: addresses of the index's hashes and buckets.
+    """Position of the first entry in an index with a hash not below ``wanted``, and the end of the
+    hash's bucket. ``stored``, ``buckets``: addresses of the index's hashes and bucket starts.
     """
     bucket = np.int64(wanted >> shift)
     at, stop = np.int64(load32(buckets, bucket)), np.int64(load32(buckets, bucket + 1))

@@ -1,9 +1,9 @@
 """Sorting the entries of an index: a compiled bucket sort.
 
-Hashes are uniform, so an entry is moved to the bucket of its top bits. A bucket has one entry on
-average, and entries of a bucket are sorted by exchanging neighbours. With more than ``2**_NEAR``
-buckets, entries are first distributed over ranges of this number of buckets, so that each range
-stays in the cache while its entries are moved to their buckets.
+An entry is moved to the bucket of its hash's top bits. As hashes are uniform, a bucket has one
+entry on average; entries of a bucket are sorted by exchanging neighbours. With more than
+``2**_NEAR`` buckets, entries are first distributed over ranges of ``2**_NEAR`` buckets, so that a
+range stays in the cache while its entries are moved to their buckets.
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
@@ -20,7 +20,7 @@ U32 = NDArray[np.uint32]
 U64 = NDArray[np.uint64]
 
 
-#: A range has ``2**_NEAR`` buckets: about as many entries of 12 bytes, and ends of buckets.
+#: A range has ``2**_NEAR`` buckets, and about as many entries of 12 bytes each.
 _NEAR = 15
 #: Exchanges per entry after which the sort stops: with many equal hashes another sort is faster.
 _PATIENCE = 8
@@ -37,8 +37,8 @@ def sort_entries(hashes: U64, rows: U32, bits: int, starts: U32) -> tuple[U64, U
         starts: ``2**bits + 1`` zeros; set to the first entry of each bucket, and the end.
 
     Returns:
-        Hashes and rows; whether all hashes are distinct; and whether they are sorted, which fails
-        if many equal hashes share a bucket with others.
+        Hashes and rows; whether all hashes are distinct; and whether they are sorted (not if many
+        equal hashes share a bucket with others).
     """
     if bits <= _NEAR:
         return _settle(hashes, rows, np.full(1, len(hashes), np.uint32), bits, starts)

@@ -1,7 +1,7 @@
 """Compilation of all kernels for the types in use, ahead of the first batch.
 
-``python -m anabranch_runtime.index.warming`` fills Numba's cache of an installation: a kernel that
-is compiled in a batch delays it by up to three seconds.
+``python -m anabranch_runtime.index.warming`` fills the Numba cache of an installation: compiling a
+kernel in a batch would delay the batch by up to three seconds.
 """
 
 from __future__ import annotations

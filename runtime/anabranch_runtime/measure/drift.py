@@ -1,4 +1,4 @@
-"""Detection of sudden changes of join selectivities and arrival rates by Page-Hinkley's test.
+"""Detection of sudden changes of join selectivities and arrival rates by the Page-Hinkley test.
 
 E. S. Page ("Continuous inspection schemes", Biometrika 41, 1954) and D. V. Hinkley ("Inference
 about the change-point from cumulative sum tests", Biometrika 58, 1971) sum up the amounts by which
@@ -133,7 +133,7 @@ class Edges:
     """Edges of a ruleset that are outputs of probes, with the join steps that these compute.
 
     Attributes:
-        names: names of the edges. ``index``: per edge, the index of its step in ``steps``.
+        names: names of the edges. ``index``: per edge, index of its step in ``steps``.
         steps: the distinct steps, sorted.
     """
 

@@ -1,4 +1,4 @@
-"""Interim measurements, every few seconds within an epoch: differences of the states' counters.
+"""Interim measurements, every few seconds within an epoch: differences between states' counters.
 
 A period may span epochs and revisions. Edge counters restart with each ruleset, and edge names are
 valid in one ruleset only. So at the end of a ruleset its counts are added to counters by join step

@@ -51,7 +51,7 @@ CHANGED = 0.1
 
 
 def bounds(state: State, samples: Samples) -> Bounds:
-    """Return bounds by which tasks of the next batch skip values that can't change a statistic."""
+    """Return thresholds by which the next batch's tasks skip values irrelevant to statistics."""
     return Bounds(
         keys=_key_bounds.of(state.measured.sketches),
         ranks=samples.bounds(),
@@ -317,9 +317,10 @@ def arrival_costs(state: State, ruleset: Ruleset) -> dict[str, float]:
     """Return stream -> expected CPU seconds of probing per tuple, for streams with tuples.
 
     The CPU seconds of the probe trees that its tuples start, and of their results, are divided by
-    its tuples. Probes are counted since the last revision of the ruleset, tuples since the epoch
-    began, so after a revision the costs are too low at first, for all streams alike. They serve to
-    assign input to tasks (``sources.dealing``), so errors only make tasks wait for each other.
+    the number of its tuples. Probes are counted since the last revision of the ruleset, tuples
+    since the epoch began, so after a revision the costs are too low at first, for all streams
+    alike. They serve to assign input to tasks (``sources.dealing``), so errors only make tasks wait
+    for each other.
 
     Args:
         state: the committed state.

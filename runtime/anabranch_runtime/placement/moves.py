@@ -7,7 +7,7 @@ time. With each epoch, the measured seconds of earlier epochs count half as much
 Within these bounds partitions are placed on the hosts where their tuples arrive
 (``state.placement.draw``). Tasks count the bytes of arriving tuples per partition, whether or not
 they were sent to another host. Partial results are not counted, as their hosts depend on the
-placement. Moving a partition costs its stored bytes, and must save as much within a few epochs.
+placement. Moving a partition sends its stored bytes, and must save as many within a few epochs.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Probes of one batch: the paths that partial results take through the stores."""
+"""Probes of one batch: lookups of partial results in the stores, rule after rule."""

@@ -1,4 +1,4 @@
-"""The segments that a probe reads, in groups whose properties are computed once per batch.
+"""Groups of the segments that probes read, with properties computed once per batch.
 
 A group has the segments of one store (or one partition of it) with rows of an interval of batches.
 Many probes read the same group, so it caches properties of its segments as arrays with one entry
@@ -26,16 +26,16 @@ _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 
 @dataclass(slots=True)
 class SegmentGroup:
-    """Some segments of a store as one batch sees them.
+    """Some segments of a store with rows of an interval of batches, as seen by one batch.
 
     Attributes:
         readers: the segments.
-        partition: their partition; -1: several.
+        partition: number of their partition; -1: several partitions.
         rows: number of rows per segment.
         clipped: mask of segments that have rows of batches outside the interval.
         current: mask of segments that have rows of this batch.
         tables: the same segments, as tables to gather column values from.
-        work: lookups and matches per segment; None: not counted.
+        work: number of lookups plus matches per segment; None: not counted.
     """
 
     readers: tuple[SegmentReader, ...]
@@ -59,7 +59,7 @@ class SegmentGroup:
 
     @property
     def whole(self) -> tuple[Bools, int]:
-        """Mask of segments without rows outside the interval or of this batch; their total rows."""
+        """Mask of segments with no row outside the interval or of this batch; their row count."""
         if self._whole is None:
             mask = ~(self.clipped | self.current)
             self._whole = mask, int(self.rows[mask].sum())
@@ -74,11 +74,11 @@ class SegmentGroup:
         return found
 
     def columns(self, name: str, *, current: bool) -> Ints:
-        """Address of a 64-bit column in ``current`` (else clipped) segments, 0 for the others."""
+        """Address of a 64-bit column in each ``current`` (else clipped) segment; 0 in others."""
         found = self._columns.get((name, current))
         if found is None:
             found = self._columns[name, current] = np.zeros(len(self.readers), np.int64)
-            # Not from the column's addresses in all segments: few have rows of this batch.
+            # Only these segments' columns are located: few segments have rows of this batch.
             for i in np.flatnonzero(self.current if current else self.clipped):
                 found[i] = self.readers[i].place(name).first
         return found
@@ -105,10 +105,10 @@ class SegmentGroup:
         return found
 
     def having(self, found: Ints, rows: int) -> tuple[Tables, Ints]:
-        """Tables to gather ``rows`` rows from, and the numbers of their segments.
+        """Tables to gather ``rows`` rows from, and the indexes of their segments.
 
-        If ``rows`` is small, only the segments with ``found`` rows are taken: locating a column in
-        all segments would take longer than gathering from it.
+        If ``rows`` is small, only segments with a match (``found[i] > 0``) are taken: locating a
+        column in all segments would take longer than gathering from it.
         """
         if rows >= len(self.readers):
             return self.tables, np.arange(len(self.readers))
@@ -143,7 +143,7 @@ class SegmentGroup:
             self.work += tuples
 
     def add_work(self, to: Ints) -> None:
-        """Add the counted work to ``to``, an array with an entry per partition."""
+        """Add the counted ``work`` to ``to``, an array with an entry per partition."""
         if self.work is not None:
             np.add.at(to, [r.segment.partition for r in self.readers], self.work)
             for part in self._parts.values():
@@ -164,8 +164,8 @@ class LiveSegments:
         segments: Mapping[str, Sequence[Segment]],
         counted: Mapping[str, int] | None = None,
     ) -> None:
-        """``counted``: store -> number of its partitions, for stores whose work is counted per
-        partition (:meth:`work`).
+        """``counted``: store -> number of partitions, for stores whose lookups and matches are
+        counted per partition (:meth:`work`).
         """
         self._root, self._batch = root, batch
         self.changes = 0
@@ -184,7 +184,7 @@ class LiveSegments:
         self._groups = {k: g for k, g in self._groups.items() if k[0] not in changed}
 
     def add_work(self, partitions: Sequence[tuple[str, int]], work: Ints) -> None:
-        """Count ``work``, lookups and matches per segment, for the stores that are counted.
+        """Add ``work``, the number of lookups plus matches per segment, for counted stores.
 
         Args:
             partitions: store and partition of each segment.
@@ -195,7 +195,7 @@ class LiveSegments:
                     self._work[store][partition] += count
 
     def work(self) -> dict[str, Ints]:
-        """Counted store -> number of lookups and matches per partition; call it once."""
+        """Counted store -> number of lookups plus matches per partition; call it once."""
         self._note(self._work)
         return self._work
 

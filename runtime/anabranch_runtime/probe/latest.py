@@ -3,7 +3,7 @@
 A tuple is superseded once its stream has another tuple with the same key and a greater event time,
 in whatever order the two arrived (``semantics.md``, "Latest per key"). The superseding tuple may
 fail a query's conditions or be invisible to it. So complete results are probed against all tuples
-stored since the stream keeps the latest, this batch included.
+stored since the stream is declared to keep the latest, this batch included.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Latest:
     """Removes results with superseded tuples.
 
     Attributes:
-        tiles: stream -> stores and batches of the superseding tuples (``ProbeScope.latest``).
+        tiles: stream -> stores and batches with tuples that may supersede (``ProbeScope.latest``).
     """
 
     prober: Prober
@@ -38,7 +38,7 @@ class Latest:
     _targets: dict[Label, tuple[LatestRule, Target] | None] = field(default_factory=dict)
 
     def kept(self, labels: Iterable[Label]) -> list[Label]:
-        """The part of ``labels`` whose streams keep the latest per key."""
+        """The labels in ``labels`` whose streams keep the latest per key."""
         return [label for label in labels if self._target(label) is not None]
 
     def current(self, partial: Partial, label: Label) -> Partial:
@@ -61,7 +61,7 @@ class Latest:
     def _superseded(
         self, partial: Partial, label: Label, rule: LatestRule, target: Target
     ) -> Bools:
-        # Each tuple once: it may be in many results.
+        # A tuple is looked up once, though it may be in many results.
         _, first, back = np.unique(partial.sigma(label), return_index=True, return_inverse=True)
         tuples = partial.take(first.astype(np.int32))
         gone: Bools = self._has_later(tuples, label, rule, target)[back]

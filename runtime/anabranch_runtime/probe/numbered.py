@@ -1,4 +1,4 @@
-"""Numbered tables of a batch, with the addresses of the columns that a probe program reads."""
+"""Numbering of a batch's tables, with the addresses of the columns that a probe program reads."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _WIDTHS = {
 class NumberedTables:
     """Tables, numbered in the order of their first use.
 
-    A table's *kind* determines the columns that are read from it (``ProbeProgram.kinds``).
+    A table's *kind* is its stream, or its store of an MIR; tables of a kind have the same columns.
 
     Attributes:
-        places: column x table x fields of its location (``index.rounds.AT`` and so on); 0 before
-            :meth:`locate`.
+        places: shape (columns, tables, fields of a location: ``index.rounds.AT`` to ``DATA``); 0
+            before :meth:`locate`.
     """
 
     def __init__(self, names: Sequence[str], read: Mapping[str, Sequence[int]]) -> None:
-        """``names``: names of the columns; ``read``: kind -> indexes of its columns in them."""
+        """``names``: names of columns; ``read``: kind -> indexes in ``names`` of its columns."""
         self._names, self._read = names, read
         #: Kind -> key of its column locations in a segment's cache.
         self._called = {kind: repr((names, some)) for kind, some in read.items()}
@@ -45,14 +45,14 @@ class NumberedTables:
         self._members: list[Table] = []
         self._numbers: dict[tuple[int, str], int] = {}
         self._kinds: list[str] = []
-        #: Kind -> its tables; per table, its number among these.
+        #: Kind -> its tables. ``_local``: per table, its number among the tables of its kind.
         self._alike: dict[str, GrowingTables] = defaultdict(GrowingTables)
         self._local = np.zeros(64, np.int32)
         self._located = np.zeros(64, np.bool_)
         self.places = np.zeros((len(names), 64, DATA + 1), np.int64)
 
     def number(self, table: Table, kind: str) -> int:
-        """The number of ``table`` as one of its ``kind``."""
+        """The number of ``table``, which is of the given ``kind``; new tables get the next one."""
         found = self._numbers.get((id(table), kind))
         if found is None:
             found = self._numbers[id(table), kind] = len(self._members)
@@ -101,5 +101,5 @@ class NumberedTables:
         return found
 
     def rows(self, which: I32, rows: I32, kind: str) -> RowSet:
-        """The row set of (table number, row) pairs: ``which`` and ``rows``, of tables of a kind."""
+        """The row set of rows ``rows[i]`` of the tables numbered ``which[i]``, all of ``kind``."""
         return RowSet(self._alike[kind], self._local[which], rows)

@@ -1,4 +1,4 @@
-"""Probes with too large results, piece by piece.
+"""Probes with too large results, split into pieces of their tuples.
 
 The number of matches is known only after the lookup. So a probe is tried with all its tuples. If it
 stops because of too many matches, it is retried with half of them, and so on. The size that
@@ -23,7 +23,7 @@ class Pieces:
     """Runs probes in pieces, each with at most ``prober.most`` tuples in its result."""
 
     prober: Prober
-    #: Edge (or fill step of one) -> number of tuples per piece, after a probe with all failed.
+    #: Edge (or ``edge:fill step``) -> number of tuples per piece, once a probe has been too large.
     _sizes: dict[str, int] = field(default_factory=dict)
 
     def probe(self, partial: Partial, rule: ProbeRule, access: Access) -> Iterator[Partial]:

@@ -1,10 +1,11 @@
 """Look-ahead filters: tuples that no later probe can match are dropped before a probe.
 
 A probe rule lists the later probes that its tuples need to match (``ProbeRule.ahead``,
-``contract.plans.ahead``). The filter searches the later probe's tiles for the key only. A tuple
-with the key is kept, though arrival, time bounds, filters or values may still reject it; so no
-tuple of a result is dropped. The filter keeps all tuples if a store has gaps, since the MIR's parts
-answer for them, and if a key can't be evaluated, since the later probe fails then.
+``contract.plans.ahead``). The filter searches the later probe's tiles for the tuple's key only.
+A tuple whose key is found is kept, though arrival order, time bounds, filters or a comparison of
+values may still reject it; so no tuple of a result is dropped. The filter keeps all tuples if a
+store has gaps, since the MIR's parts are probed for these, and if a key can't be evaluated, since
+the later probe fails then.
 
 With several hosts the filter is off, because most of a store is on other hosts.
 """
@@ -53,7 +54,7 @@ class PresenceTest:
         return found
 
     def _present(self, partial: Partial, asked: Presence) -> NDArray[np.bool_] | None:
-        """Mask of tuples whose key is stored; None: undecidable, so all are kept."""
+        """Mask of tuples whose key is stored; None: can't be decided, so all are kept."""
         tiles = self._tiles(asked)
         if tiles is None:
             return None

@@ -1,10 +1,10 @@
 """Probing: from a partial result and a rule to the next partial result.
 
 Correct output of one probe (``semantics.md``): every pair (tuple of the partial result, stored row)
-with equal keys that satisfies the rule's time bounds and residuals. The row must be of a batch for
-which the probe reads its store. Each member of the row must have arrived before the start tuple:
-its sigma is less, or for ``inclusive`` members at most equal. Each such pair appears once, because
-the tiles of a rule don't overlap and gaps are disjoint from tiles.
+with equal keys that satisfies the rule's time bounds and residuals. The row's batch must be one for
+which the rule reads this store (``Tile``). Each member of the row must have arrived before the
+start tuple: its sigma is less, or for ``inclusive`` members at most equal. Each such pair appears
+once, because the tiles of a rule don't overlap and gaps are disjoint from tiles.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class Prober:
     """Executes probe rules of one batch in one task.
 
     Attributes:
-        most: maximum number of tuples that a probe, or a fill step of one, may make.
-        by_stream: whether two tuples of the batch are ordered by their streams (``Routes.order``),
-            not by their numbers (``semantics.md``, "Rations").
+        most: maximum number of result tuples of a probe, or of one of its fill steps.
+        by_stream: whether tuples of one batch are ordered by their streams (``Routes.order``), not
+            by their sigmas (``semantics.md``, "Rations").
     """
 
     layout: Layout
@@ -165,8 +165,8 @@ class Prober:
         return joined if joined is not None and joined.length else None
 
     def _fill(self, partial: Partial, rule: ProbeRule, access: Access, most: int) -> Partial | None:
-        """Probe the MIR's parts one by one. Keep combinations that belong to a gap, each with the
-        number of its tuple of ``partial``.
+        """Probe the MIR's parts one after the other; returns the results in gaps, each with the
+        index of its tuple in ``partial``, or None.
         """
         current = partial.numbered()
         for at in range(len(rule.fill)):
@@ -206,9 +206,9 @@ class Prober:
 
         Args:
             lookup: an unused lookup of the partial result in the target.
-            meter: counts the matches (of key and arrival order). Pairs and hits are counted only
-                over segments whose rows may all match: of earlier batches, wholly inside their
-                tile, without a residual filter.
+            meter: counts the matches by key and arrival order. Pairs and hits are counted only
+                over segments of earlier batches, wholly inside their tile, of stores with the
+                relation's filter.
             most: greatest number of result tuples.
 
         Raises:
@@ -242,7 +242,7 @@ class _Keys:
 
     @staticmethod
     def of(layout: Layout, partial: Partial, key: Sequence[KeyPart]) -> _Keys:
-        """The values of ``key`` in the partial result's tuples."""
+        """The keys of the partial result's tuples: the values of ``key``."""
         wanted = tuple((k.probe, k.type) for k in key)
         found: _Keys | None = partial.lookups.get(wanted)
         if found is None:
@@ -255,7 +255,7 @@ class _Keys:
         return found
 
     def routed(self, part: int, store: StoreLayout) -> list[Probes]:
-        """The probes that go to each partition of ``store`` by the ``part``-th key attribute."""
+        """Per partition of ``store``, its probes by the ``part``-th key attribute."""
         partitions = store.partitions
         found = self.routes.get((part, partitions, store.dealt))
         if found is None:
@@ -278,8 +278,8 @@ class _Keys:
 class Lookup:
     """One probe of one partial result.
 
-    ``bounds`` are time bounds that the match may enforce where that is exact and cheap. The caller
-    checks all bounds again.
+    The match may enforce some of the time bounds ``bounds``, where that is exact and cheap. The
+    caller checks all of them again.
     """
 
     __slots__ = ("_arrived", "_keys", "_lookups", "_ranges", "partial", "prober", "target")
@@ -333,7 +333,7 @@ class Lookup:
                 yield group, own
 
     def _index(self, store: StoreLayout) -> tuple[IndexKey, LookupCounts]:
-        """The index of ``store`` for the probe's key, and its counters."""
+        """The index of ``store`` for the probe's key, and the counts of lookups in it."""
         found = self._lookups.get(store.id)
         if found is None:
             key = store.index_key(self.target.key)
@@ -352,7 +352,7 @@ class Lookup:
         """The matches of ``probes`` with rows of ``group`` (segments of ``tile``).
 
         Raises:
-            TooManyPairs: more than ``most`` pairs match.
+            TooManyPairs: there are more than ``most`` matches.
         """
         layout, target = self.prober.layout, self.target
         store = layout.stores[tile.store]
@@ -422,7 +422,7 @@ class Lookup:
         return found
 
     def _ever(self) -> Ints:
-        """Array without a lower limit: the least integer for each tuple of the partial result."""
+        """Lower limits that limit nothing: the least integer per tuple of the partial result."""
         found: Ints | None = self.partial.lookups.get("ever")
         if found is None:
             found = self.partial.lookups["ever"] = np.full(self.partial.length, _LEAST)
@@ -443,7 +443,7 @@ class Lookup:
         return self._arrived[label]
 
     def _timing(self, store: StoreLayout, group: SegmentGroup) -> list[Constraint]:
-        """Constraints on stored event times, from bounds between the result and new members."""
+        """Constraints on stored event times, from time bounds between tuples and matches."""
         found = []
         for label, low, high in self._ranges:
             member = store.members[self.target.members.index(label)]
@@ -461,7 +461,7 @@ class Lookup:
         return group
 
     def _time_ranges(self, bounds: Sequence[TimeBound]) -> list[tuple[Label, Ints, Ints]]:
-        """Label of a new member -> least and greatest event time of a match, per position."""
+        """Label of a match's member, and its least and greatest event time per probing tuple."""
         found: dict[Label, tuple[Ints, Ints]] = {}
         members = set(self.target.members)
         for bound in bounds:
@@ -487,8 +487,8 @@ class Lookup:
         rows: RowSet,
         weaker: Sequence[Expr],
     ) -> NDArray[np.bool_] | None:
-        """Mask of pairs that pass the checks deferred until after the match of hashes: values of
-        inexact keys, a filter that the store lacks, the batches of an MIR's rows.
+        """Mask of pairs that pass the checks after the match of hashes: values of inexact keys, a
+        filter that the store lacks, batches of an MIR's rows. None: all pairs.
         """
         if len(positions) == 0:
             return None

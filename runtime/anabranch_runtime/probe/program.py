@@ -1,7 +1,7 @@
-"""The probe rules of a ruleset that are executed in rounds, as tables for a kernel.
+"""Probe rules of a ruleset as tables for the kernel that executes them in rounds (``rounds``).
 
 A rule belongs to the program if its key's parts are columns of integers or strings. The program is
-the part of rounds that is constant over batches, so it is computed once per ruleset.
+the same for all batches, so it is computed once per ruleset.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
 
-#: Label -> (index of its row set, prefix of its columns), as in ``Partial.place``.
+#: Label -> (index of its row set in a partial result, prefix of its columns): ``Partial.place``.
 Place = dict[Label, tuple[int, str]]
 #: Key type -> types of columns that the kernel reads.
 _PLAIN = {
@@ -34,10 +34,10 @@ _PLAIN = {
 
 @dataclass(frozen=True, slots=True)
 class StoreLookup:
-    """A lookup that rules may share: equal stores, batches and index.
+    """A lookup, shared by rules with equal stores, batches and index.
 
     Attributes:
-        rule: one of the rules. ``kind``: kind of the stores' tables (``ProbeProgram.kinds``).
+        rule: one of the rules. ``kind``: kind of the stores' tables (``NumberedTables``).
         index: the index of the stores. ``name``: the index's name.
     """
 
@@ -53,15 +53,16 @@ class ProbeProgram:
 
     Attributes:
         rules: the rules. ``numbers``: edge -> number of its rule.
-        places: per rule, the row sets of its input and its results; the last one has the matches.
-        kinds: per rule and row set, the kind of its tables: which columns they have.
+        places: per rule, label -> row set of its results; the last row set has the matched rows,
+            the others are its input's.
+        kinds: per rule and row set, the kind of its tables (``NumberedTables``).
         table, keys, orders, bounds: arguments of ``index.rounds.match_round``.
         lookups: distinct lookups.
         names: columns read from tuples: the starts' sigmas, event times, keys.
         read: kind -> indexes in ``names`` of the columns read from its tables.
-        children, child_ends: numbers of the next rules that follow in the same call, concatenated;
-            per rule, their end.
-        others: per rule, the other next rules.
+        children, child_ends: numbers of the next rules that run in the same call, concatenated over
+            rules; the end of each rule's part, after a 0.
+        others: per rule, the next rules that do not.
         delivers: mask of the rules whose results go to stores, outputs or rules in ``others``.
         checked: mask of the rules whose matches must pass residuals or further time bounds.
     """
@@ -111,7 +112,7 @@ class _Compiler:
         default_factory=dict
     )
     found: list[StoreLookup] = field(default_factory=list)
-    #: Edge -> row sets and kinds of its tuples.
+    #: Edge -> place of each label, and kind of each row set, in the tuples on it.
     _tuples: dict[str, tuple[Place, tuple[str, ...]]] = field(default_factory=dict)
 
     def add(self, rule: ProbeRule) -> None:
@@ -160,7 +161,7 @@ class _Compiler:
         self.checked.append(bool(rule.residuals) or not all(bounded))
 
     def _is_plain(self, part: KeyPart) -> bool:
-        """Whether the kernel reads both columns of a part of a key."""
+        """Whether the kernel can read both columns of a key part."""
         layout, kinds = self.layout, _PLAIN.get(part.type, frozenset())
         for end in (part.probe, part.build):
             declared = dict(layout.streams[layout.stream(end.label)].columns)
@@ -171,7 +172,7 @@ class _Compiler:
         return True
 
     def _bound(self, rule: ProbeRule, n: int, before: Place, kinds: tuple[str, ...]) -> bool:
-        """Add the ``n``-th time bound of ``rule``; False: it is not between a tuple and a match."""
+        """Add the ``n``-th time bound of ``rule``; False if it is not between input and match."""
         bound = rule.bounds[n]
         if (bound.later in rule.members) == (bound.earlier in rule.members):
             return False
@@ -183,27 +184,27 @@ class _Compiler:
         return True
 
     def _column(self, place: Place, kinds: tuple[str, ...], label: Label, name: str) -> int:
-        """The number of a column of ``label``, which is read from the label's row set."""
+        """The index in ``names`` of a column of ``label``, to be read from the label's row set."""
         at, member = place[label]
         if member:
             name = f"{name}:{member}" if name == TAU else f"{member}.{name}"
         return self._read(kinds[at], name)
 
     def _read(self, kind: str, name: str) -> int:
-        """The number of a column, which is read from tables of ``kind``."""
+        """The index in ``names`` of a column, to be read from tables of ``kind``."""
         column = self.names.setdefault(name, len(self.names))
         self.read[kind].add(column)
         return column
 
     def _input(self, rule: ProbeRule) -> tuple[Place, tuple[str, ...]]:
-        """Row sets and kinds of the tuples on the incoming edge of ``rule``."""
+        """Place of each label, and kind of each row set, in tuples on the edge into ``rule``."""
         before = self.layout.rules.get(rule.edge)
         if before is None:
             return {rule.start: (0, "")}, (self.layout.stream(rule.start),)
         return self._output(before)
 
     def _output(self, rule: ProbeRule) -> tuple[Place, tuple[str, ...]]:
-        """Row sets and kinds of the results of ``rule``."""
+        """Place of each label, and kind of each row set, in the results of ``rule``."""
         known = self._tuples.get(rule.out)
         if known is None:
             place, kinds = self._input(rule)
@@ -223,7 +224,7 @@ class _Compiler:
         others: list[tuple[ProbeRule, ...]] = []
         for rule in self.rules:
             following = layout.probes.get(rule.out, ())
-            # The others are tested for presence first, or wait for their level.
+            # Other rules have look-ahead filters, or wait for a later level.
             fit = [
                 r for r in following if r.out in numbers and not r.ahead and r.level <= rule.level
             ]

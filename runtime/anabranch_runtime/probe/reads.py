@@ -1,4 +1,4 @@
-"""Counts of a batch's probes: per edge, and of lookups in stores per call of the matching kernel.
+"""Counts of a batch's lookups in stores, per store and index.
 
 A probe with too many matches is repeated in smaller pieces (``pieces``), so its counts are kept
 only once it has finished.
@@ -35,8 +35,8 @@ class LookupCounts:
     looked: int = 0
 
     def kept(self, marks: Marks, positions: I32, mask: Bools | None) -> None:
-        """Mark the tuples with a match: ``marks`` if ``mask`` rejected no pair, otherwise
-        ``positions``, the tuples of the accepted pairs.
+        """Mark the tuples with a match: those in ``marks`` if ``mask`` rejects no pair (None), else
+        those at ``positions``, the tuples of the accepted pairs.
         """
         if mask is None or mask.all():
             self.marks |= marks
@@ -60,10 +60,10 @@ class LookupCounts:
 
 @dataclass(slots=True)
 class ReadMeters:
-    """The counts of one batch in one task.
+    """Lookup counts of one batch in one task.
 
     Attributes:
-        found: store -> index -> counts.
+        found: store -> index -> counts of finished probes.
     """
 
     found: dict[str, dict[str, Reads]] = field(default_factory=lambda: defaultdict(dict))

@@ -1,13 +1,13 @@
 """Probe trees depth by depth: all edges at one depth are one call of a kernel.
 
-With many tuples, a probe is a call of its own (``probe``). With few tuples the Python call per edge
-dominates, and most batches have few tuples on most edges. So the rules of the program (``program``)
-probe together: a *front* has the tuples at one depth and, per edge, the range of tuples that it
-sends. The matches form the next front. Only tuples with other uses (stores, outputs, rules outside
-the program) become partial results.
+With many tuples, each probe is a kernel call of its own (``probe``). With few tuples the Python
+code per edge dominates, and most batches have few tuples on most edges. So the rules of the program
+(``program``) probe together, in a *round*: a *front* has the tuples at one depth and, per edge, the
+range of tuples that it sends. The matches form the next front. Only tuples for stores, outputs or
+rules outside the program become partial results.
 
-Each edge has the same results and counts as alone. The CPU time of a call is divided among its
-edges by their work: tuples sent, segments looked into, matches.
+Results and counts of an edge are the same in a round as in a probe of its own. The CPU time of a
+call is divided among its edges by their work: tuples sent, segments looked into, matches.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, SegmentReader
 
-#: Takes a rule's results, the rule, and the next rules that have not followed in the round.
+#: Takes a rule's results, the rule, and the next rules that the rounds have not run.
 Deliver = Callable[[Partial, ProbeRule, Sequence[ProbeRule]], None]
-#: Takes tuples, a rule, and the number of tuples whose pairs it counts; probes outside of rounds.
+#: Probes outside of rounds: takes tuples, a rule, and the number of tuples whose pairs it counts.
 Alone = Callable[[Partial, ProbeRule, int], None]
 #: Takes a rule whose results an expression failed on, and the error.
 Failed = Callable[[ProbeRule, AnabranchRuntimeError], None]
 
-#: Number of waiting tuples that are not kept until the end of a level.
+#: Number of waiting tuples above which a round starts before the level is complete.
 MANY = 1 << 16
 #: Key of a segment's members in the reader's cache.
 MEMBERS = "members"
 _UNKNOWN, _ELSEWHERE = -2, -1
 _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
-#: Total of an edge after the kernel's totals: tuples of its results.
+#: Column after the kernel's totals of an edge: number of its result tuples.
 _MADE = LOOKED + 1
 
 
@@ -73,7 +73,7 @@ class Front:
 
     Attributes:
         edges: rows of ``index.rounds``' table of edges.
-        which, rows: per row set and tuple, the table's number and the row.
+        which, rows: shape (row sets, tuples): table number and row.
     """
 
     edges: Ints
@@ -85,17 +85,18 @@ class Targets:
     """The stores that a batch's rules probe, as tables for a kernel, filled on first use.
 
     Attributes:
-        lookups: per lookup of the program, the range of its stores; ``_ELSEWHERE``: its rules are
-            not probed in rounds in this batch, as some rows lie in gaps or need further checks.
-        stores: per store of a lookup, the range of its segments.
-        names: (store, index) of each. ``outside``: number of segments skipped by their batches.
-        segments, members: see ``index.rounds``. ``work``: lookups and matches per segment.
+        lookups: per lookup of the program, the range of its rows in ``stores``; ``_ELSEWHERE``: its
+            rules can't run in rounds in this batch, as some rows lie in gaps or need more checks.
+        stores: per store of a lookup, the range of its rows in ``segments``.
+        names: (store, index) per row of ``stores``. ``outside``: number of segments outside the
+            batches of the lookup's tiles.
+        segments, members: see ``index.rounds``. ``work``: lookups plus matches per segment.
         partitions: (store, partition) of each segment.
     """
 
     def __init__(self, made: ProbeProgram, prober: Prober, tables: NumberedTables) -> None:
         self._program, self._prober, self._tables = made, prober, tables
-        #: Changes of the segments that are included (``LiveSegments.changes``).
+        #: Value of ``LiveSegments.changes`` for which the tables were made.
         self.changes = prober.segments.changes
         self.lookups = np.full((len(made.lookups), 2), _UNKNOWN, np.int64)
         self._stores: list[tuple[int, int]] = []
@@ -180,8 +181,8 @@ def _longer(values: Ints, length: int) -> Ints:
 
 
 def _described(reader: SegmentReader, lookup: StoreLookup) -> bytes:
-    """The segment's row of the kernel's table, without what depends on the batch; cached in
-    ``reader``.
+    """The segment's row of the kernel's table, with 0 in columns that depend on the batch; cached
+    in ``reader``.
     """
     one = reader.segment
     index = reader.index(lookup.index, lambda: [reader.column(c) for c in lookup.index.columns])
@@ -215,11 +216,11 @@ class _Queue:
     which: list[I32] = field(default_factory=list)
     rows: list[I32] = field(default_factory=list)
     length: int = 0
-    #: Identity of a partial result -> itself (so that the identity stays its own), first tuple.
+    #: ``id()`` of a partial result -> itself (so that the id is not reused), and its first tuple.
     known: dict[int, tuple[Partial, int]] = field(default_factory=dict)
 
     def front(self) -> Front:
-        """All of it as a front."""
+        """All waiting tuples as a front."""
         edges = np.array(self.edges, np.int64)
         return Front(edges, np.concatenate(self.which, axis=1), np.concatenate(self.rows, axis=1))
 
@@ -230,10 +231,10 @@ class Rounds:
 
     Attributes:
         access: edge -> tiles and gaps of its probe.
-        deliver: receives results with uses outside the round.
+        deliver: receives results for stores, outputs, or rules outside rounds.
         alone: receives edges unfit for a round: further checks, too many tuples or pairs.
-        failed: receives failures of residuals.
-        follows: whether results are sent to the next rules in the same call; otherwise all of them
+        failed: receives rules whose residuals can't be evaluated.
+        follows: whether results go on to the next rules in the same run; otherwise all of them
             are delivered.
     """
 
@@ -249,7 +250,7 @@ class Rounds:
     _totals: Ints = field(init=False)
     #: CPU seconds of the kernel's calls that no edge's meter has yet.
     _seconds: float = 0.0
-    #: Number of row sets -> tuples that wait.
+    #: Number of row sets -> waiting tuples.
     _waiting: dict[int, _Queue] = field(default_factory=dict)
     _running: bool = False
 
@@ -260,10 +261,10 @@ class Rounds:
         self._totals = np.zeros((len(self._program.rules), _MADE + 1), np.int64)
 
     def add(self, partial: Partial, rule: ProbeRule, of: int) -> bool:
-        """Queue ``partial`` for ``rule``; False if this has to be a probe of its own.
+        """Queue ``partial`` for ``rule``; False if it needs a probe of its own.
 
         Args:
-            of: number of tuples for which pairs are counted, on this host and on others.
+            of: number of tuples, on this host and on others, for which pairs are counted.
         """
         number = self._program.numbers.get(rule.out)
         if number is None or partial.length > probe.FEW or prefetch.is_enabled():
@@ -293,7 +294,7 @@ class Rounds:
         return True
 
     def run(self) -> None:
-        """Send the waiting tuples down the trees."""
+        """Send the waiting tuples down the probe trees, until none waits."""
         if self._running:
             return
         self._running = True
@@ -339,7 +340,7 @@ class Rounds:
         return Front(edges[fit], front.which, front.rows)
 
     def _match(self, front: Front) -> tuple[int, Front, Ints]:
-        """Number of finished edges; a front of their results, without edges; each edge's end."""
+        """Number of finished edges; a front of their results, without edges; end of each in it."""
         targets, known, batch = self._targets, self._program, self.prober.batch
         began = time.process_time()
         done, positions, tables, rows, ends = match_round(
@@ -433,7 +434,7 @@ class Rounds:
         self.alone(sent, self._program.rules[rule], of)
 
     def _partial(self, front: Front, first: int, last: int, rule: int) -> Partial:
-        """The front's tuples ``[first, last)``, input or results of ``rule``, as one partial."""
+        """The tuples ``[first, last)`` of the front, input or results of ``rule``, as a partial."""
         kinds = self._program.kinds[rule][: len(front.which)]
         sets = tuple(
             self._tables.rows(which[first:last], rows[first:last], kind)
@@ -445,7 +446,7 @@ class Rounds:
         return Partial(last - first, sets, place, self._program.rules[rule].start)
 
     def _account(self) -> None:
-        """Add the counts to the meters."""
+        """Add the counts of calls since the last time to the meters of edges and stores."""
         called = np.flatnonzero(self._totals[:, CALLS])
         work = self._totals[called][:, [PROBES, LOOKED, MATCHES]].sum(axis=1)
         seconds = self._seconds * work / max(int(work.sum()), 1)
@@ -474,7 +475,7 @@ class Rounds:
 
 
 def _ranged(first: Ints, count: Ints) -> Ints:
-    """``first[i]``, ``first[i] + 1`` and so on, ``count[i]`` numbers of each."""
+    """Concatenated ranges: ``count[i]`` numbers from ``first[i]`` on, for each ``i``."""
     total = int(count.sum())
     begun = np.repeat(np.cumsum(count) - count, count)
     return np.repeat(first, count) + np.arange(total) - begun

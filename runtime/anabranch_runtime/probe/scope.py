@@ -22,9 +22,9 @@ class ProbeScope:
             all other rows are visible.
         activated: query -> activation batch.
         failed: active queries of the ruleset that have failed in an earlier batch.
-        latest: stream that keeps the latest per key -> tiles with the tuples that may supersede.
-        looked_up: table that was read again -> batches of its current version's rows: the first
-            one, and the one after the last (None: no end yet).
+        latest: stream that keeps the latest per key -> tiles with tuples that may supersede others.
+        looked_up: reloaded table -> batches with rows of its current version: the first one, and
+            the one after the last (None: no end yet).
     """
 
     access: dict[str, Access] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """Controller for load shedding: the share of probing (budget) for which each batch has time.
 
 Design. A tuple that arrives just after a batch was planned waits for this batch and is processed by
-the next one, so a batch may take half of the promised latency. In this time a batch processes the
-arrivals of the same time, and part of the backlog. Reading, storing and upkeep of intermediate
+the next one, so a batch may take half of the promised latency. In this time it processes the
+arrivals of an equal time, and part of the backlog. Reading, storing and upkeep of intermediate
 results come first. The rest of the time is left for probes that rations (shares of probing tuples)
 may limit. The *budget* is this rest as a share of the time that these probes would take without
 load shedding. All times are estimated from the last batches, whatever budget they had.
@@ -45,7 +45,8 @@ class BatchWork:
         budget: the batch's share of full probing time. ``rationable``: share of probing time that
             withholding all tuples would save.
         elapsed: seconds since the commit of the preceding batch.
-        waiting: rows that wait after the batch. ``waited``: seconds that the oldest has waited.
+        waiting: number of rows that wait after the batch. ``waited``: seconds that the oldest of
+            them has waited.
     """
 
     rows: int
@@ -79,8 +80,8 @@ class LoadState:
             batch length; above 1 the machine is too slow for its input. 0: unknown.
         overloaded: whether tuples are withheld.
         calm: number of the last consecutive batches with time for all probes.
-        works: the last batches, oldest first. ``waiting``: rows that waited before the first batch;
-            None: unknown, assumed equal to the rows that waited after it.
+        works: measured work of the last batches, oldest first. ``waiting``: number of rows that
+            waited before the first of them; None: unknown, assumed equal to the number after it.
         savable: seconds of probing per row that withholding all tuples would save. Batches without
             probes do not change it.
     """
@@ -167,7 +168,7 @@ def _arrived(works: tuple[BatchWork, ...], before: int, length: float) -> float:
     the last ``length`` seconds.
 
     Args:
-        before: rows that waited before the first batch.
+        before: number of rows that waited before the first batch.
     """
     found = rows = elapsed = 0.0
     for at in range(len(works) - 1, -1, -1):

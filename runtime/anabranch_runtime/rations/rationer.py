@@ -1,4 +1,4 @@
-"""Choice of a batch's rations: which share of each goal's tuples probes (load shedding).
+"""Choice of a batch's rations (load shedding): the share of each goal's tuples that probe.
 
 The service plans the best rations for every budget of probing time, and publishes them as a
 schedule (``contract.plans.rations``). The runtime chooses the budget before each batch, from

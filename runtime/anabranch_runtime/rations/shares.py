@@ -41,7 +41,7 @@ class Ranks:
     def reached(
         self, partial: Partial, label: Label, limits: Iterable[tuple[Ranking, int]]
     ) -> NDArray[np.bool_]:
-        """Mask of tuples of ``partial`` whose member ``label`` has a rank >= one of ``limits``."""
+        """Mask of tuples of ``partial`` whose member ``label`` has at least the rank of a limit."""
         found = np.zeros(partial.length, np.bool_)
         for ranking, least in limits:
             if least <= 0:

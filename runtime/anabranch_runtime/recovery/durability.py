@@ -130,7 +130,7 @@ def recover(root: Path, manifests: Manifests, choices: Journal, depth: Verify) -
     begun = bool(choices.damaged) or (choices.newest or 0) > 0
     if (problems or begun) and choices.get(0) is None:
         reason = problems[0].message if problems else "batches have been begun"
-        raise StateError("state-lost", f"no manifest is whole: {reason}", remedy=REMEDY)
+        raise StateError("state-lost", f"no manifest is intact: {reason}", remedy=REMEDY)
     if problems or begun:
         _LOG.warning("rolled back", next_batch=0, passed_over=len(problems))
     return State()

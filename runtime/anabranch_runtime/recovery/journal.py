@@ -27,7 +27,7 @@ REMEMBERED = 4
 
 @dataclass(frozen=True, slots=True)
 class KnownLoad:
-    """The load before a batch (``rations``), for the driver that repeats the batch."""
+    """Load before a batch (fields of ``LoadState``), for a driver that repeats the batch."""
 
     budget: float
     savable: float

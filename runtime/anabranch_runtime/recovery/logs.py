@@ -57,7 +57,7 @@ def check_logs(root: Path, expected: Mapping[str, tuple[int, int]]) -> None:
         if not whole:
             raise StateError(
                 "damaged-log",
-                f"{name} is not what it was: which files have been read is not known any more",
+                f"{name} has changed, so it is no longer known which files have been read",
                 remedy=REMEDY,
             )
 

@@ -94,7 +94,7 @@ class Rulesets:
                 raise StateError(
                     "foreign-ruleset",
                     f"Redis has another ruleset {name} than the one that {path} was made from",
-                    remedy="restore Redis to what it was, or start again with an empty state "
+                    remedy="restore Redis from its backup, or start again with an empty state "
                     "directory and another namespace",
                 )
 

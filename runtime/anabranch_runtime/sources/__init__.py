@@ -1,1 +1,1 @@
-"""Sources of tuples."""
+"""Sources of streams: files, Redis Streams, Spark's own sources, recordings, results of queries."""

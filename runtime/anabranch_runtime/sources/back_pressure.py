@@ -1,4 +1,4 @@
-"""Row limit of the next batch, for batches of about the target time within the memory limit.
+"""Row limit of the next batch, such that batches take about the target time and fit into memory.
 
 Design. A batch takes ``fixed + rows / rate`` seconds. Both parameters are fitted to the last
 batches by least squares, with more weight on later batches. The next batch gets as many rows as
@@ -18,8 +18,8 @@ Memory use is fitted in the same way, as the fullest task's fraction of its memo
 Batches of equal size do not reveal the fixed cost. So the estimate is kept while sizes are alike,
 and every ``PROBE``-th full batch is made smaller to vary the size. If the fixed cost is above half
 of the target, it determines the limit and must be known better: full batches are then alternately
-larger and smaller by ``SWING``. This costs some percent of throughput, and works with a noise of a
-third.
+larger and smaller by ``SWING``. This costs some percent of throughput, and tolerates a noise of a
+third of the measured times.
 
 Small batches reveal the fixed cost but not the rate. A batch with less than half of its limit never
 raises the limit. If the fixed cost determines the limit, such a batch lowers it only if it took
@@ -86,8 +86,8 @@ def observe(
     Args:
         pressure: the pressure before the batch.
         rows: number of its rows.
-        seconds: its time from planning to commit.
-        target: seconds that a batch should take; None: any number.
+        seconds: its duration from planning to commit.
+        target: seconds that a batch should take; None: no target.
         full: the fullest task's fraction of its memory share; 0: memory has no limit.
 
     >>> p = BackPressure()
@@ -110,7 +110,7 @@ def observe(
     dear = target is not None and fixed > target / 2
     low, high = pressure.full / STEP, pressure.full * STEP
     if rows < pressure.limit / 2:
-        # The batch tells nothing about batches as large as the limit.
+        # So small a batch gives no information about batches as large as the limit.
         meant = (1 + MARGIN) * (pressure.fixed or 0.0)
         if full > 1.0 or (target is not None and seconds > max(target, meant)):
             high = max(rows, low)

@@ -46,10 +46,10 @@ from anabranch_runtime.state.unread import FeedState, Held, UnreadInput
 Shares = tuple[tuple[Piece, ...], ...]
 
 
-#: Greatest number of rows of a batch that one task reads alone: each step of a probe order has a
-#: fixed cost per task, which exceeds the cost of so few rows.
+#: Maximum number of rows of a batch that is given to one task as a whole: each step of a probe
+#: order has a fixed cost per task, which exceeds the cost of so few rows.
 FEW = 1 << 11
-#: Pieces per feed and task if fewer pieces would give an uneven assignment.
+#: Number of pieces per feed and task if one each gives an uneven assignment.
 FINER = 4
 
 _LOG = structlog.get_logger("anabranch.runtime")
@@ -120,14 +120,14 @@ class _FeedInput:
         return 0 if self.known.held is None else self.known.held.trials
 
     def refuse(self, failed: Sequence[tuple[Piece, PieceError]]) -> None:
-        """Skip the failed pieces, or hold the feed at the first of them."""
+        """Skip the ``failed`` pieces for good, or hold the feed at the first one to retry."""
         wait = [(p, why) for p, why in failed if not self._is_given_up(why)]
         if not wait:
             self.skipped |= {p.source: why for p, why in failed}
             return
         piece, why = min(wait, key=lambda found: found[0].number)
         self.upto = self.feed.before(self.upto, [p for p, _ in wait])
-        # Input skipped before may lie after the offset at which the feed is held now.
+        # Input skipped so far may lie after the offset at which the feed is held now.
         self.skipped = {}
         self.plan()
         again = self.known.held is not None and self.known.held.start == self.upto
@@ -140,7 +140,7 @@ class _FeedInput:
         return self._trials + 1 >= PATIENT.get(why.code, 0)
 
     def unread(self) -> list[UnreadPiece]:
-        """Records of the input that the batch leaves out for good."""
+        """Return the records of the input that this batch skips for good."""
         found = [_record([p], p.gone, self.batch) for p in self.pieces if p.gone is not None]
         for source, why in self.skipped.items():
             pieces = [p for p in self.pieces if p.source == source and p.gone is None]
@@ -249,8 +249,8 @@ class BatchInput:
             number += len(found.pieces)
 
     def shares(self) -> Shares:
-        """Assign pieces to tasks such that all tasks are expected to take equally long; all to one
-        task if they have few rows, to another one in each batch.
+        """Assign pieces to tasks so that all tasks are expected to take equally long. At most
+        :data:`FEW` rows go to a single task, to another one in each batch.
         """
         pieces, shares = self._readable, [list(share) for share in self._fixed]
         every = [*(piece for share in shares for piece in share), *pieces]

@@ -22,8 +22,8 @@ PIECE_BITS = 40
 class Block:
     """Tuples of one stream, and rows that do not fit its declaration (``sources.invalid``).
 
-    ``position`` is the position of the first row in the batch's input of the stream: it increases
-    from row to row and from block to block, across all tasks.
+    ``position`` is the position of the first row in the stream's input of the batch: positions
+    increase from row to row and from block to block, across all tasks.
     """
 
     stream: str
@@ -37,8 +37,8 @@ def read_pieces(
     failed: Callable[[Piece, PieceError], None] | None = None,
     here: Callable[[Piece], Piece] = lambda piece: piece,
 ) -> Iterator[Block]:
-    """Yield the tuples of a task's share of a batch. ``here`` maps each piece to its form on this
-    host.
+    """Yield the tuples of a task's pieces. ``here`` adapts each piece to this host, such as its
+    path.
 
     ``failed`` is called with unreadable pieces of feeds, some of whose tuples may have been yielded
     before; None: the first such piece raises.

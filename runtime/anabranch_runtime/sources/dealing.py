@@ -60,7 +60,7 @@ def prices(pieces: Sequence[Piece], costs: Mapping[str, float]) -> dict[str, flo
 
 
 def weigh(pieces: Sequence[Piece], price: Mapping[str, float]) -> list[PieceCost]:
-    """Return the weight of each piece; ``price``: stream -> seconds of probing per row."""
+    """Return the expected cost of each piece; ``price``: stream -> seconds of probing per row."""
     return [PieceCost(TAKEN_IN * p.rows, price[p.stream] * p.rows) for p in pieces]
 
 
@@ -69,12 +69,12 @@ def deal(
     loads: Sequence[PieceCost],
     allowed: Sequence[Collection[int]] | None = None,
 ) -> list[int]:
-    """Assign each weight to a task, and return the tasks; depends on the arguments alone.
+    """Return the task of each weight (see the module docstring); depends on the arguments alone.
 
     Args:
         weights: weights of the pieces, in any order; equal weights are assigned in this order.
         loads: present load of each task; at least one task.
-        allowed: for each weight the tasks it may be assigned to, at least one; None: any task.
+        allowed: per weight, the tasks to which it may be assigned, at least one; None: all tasks.
     """
     loads, found = list(loads), [0] * len(weights)
     for number in sorted(range(len(weights)), key=lambda n: -sum(weights[n])):
@@ -89,7 +89,7 @@ def deal(
 
 
 def pieces_of(shares: Sequence[Sequence[Piece]], task: int, tasks: int) -> list[Piece]:
-    """Return the pieces of ``task``: task ``i`` of ``n`` has the shares ``i``, ``i + n``, ..."""
+    """Return the pieces of ``task``; task ``i`` of ``n`` reads the shares ``i``, ``i + n``, ..."""
     return [piece for share in shares[task::tasks] for piece in share]
 
 

@@ -30,7 +30,7 @@ from anabranch_runtime.expressions.casts import cast
 from anabranch_runtime.sources.files.envelopes import Envelope, unwrapped
 from anabranch_runtime.sources.invalid import FAILURES, Decoded, convert_values, split, unreadable
 
-#: Column names and their types as declared.
+#: (name, type) of declared columns, the type as text or parsed.
 Columns = Sequence[tuple[str, str]]
 Kinds = Sequence[tuple[str, DataType]]
 

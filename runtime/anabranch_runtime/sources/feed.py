@@ -67,7 +67,7 @@ class Piece:
         source: the file or key that contains the piece. ``unit``, ``first``, ``last``: the range of
             the piece within it (``UnreadPiece``).
         before: the feed's offset within ``source`` at which the piece begins.
-        gone: why the piece can never be read, if planning has found that out.
+        gone: error for which the piece can never be read, if planning has found it.
         number: unique among the pieces of its batch.
     """
 
@@ -123,8 +123,8 @@ class Feed(Protocol):
         """
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the end of the load (``sources.loads``) of the input after ``offset``; None while
-        more input may arrive for the load.
+        """Return the offset at which ``load`` (``sources.loads``), which includes the input after
+        ``offset``, ends; None while more input may arrive for the load.
 
         Raises:
             SourceError: as :meth:`waiting`.
@@ -134,12 +134,13 @@ class Feed(Protocol):
         """Whether ``offset`` is at or after ``end``, the end of a load."""
 
     def is_apart(self, offset: Any, load: Load) -> bool:
-        """Whether the input after ``offset`` came so long after the input before it that it belongs
-        to the load after ``load``, although the end of ``load`` has not been fixed.
+        """Whether the input after ``offset`` arrived so much later than the input before that it
+        belongs to the next load, although the end of ``load`` has not been fixed.
         """
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
-        """Return the offset about ``rows`` rows later: at least one entry, if any, up to ``end``.
+        """Return the offset about ``rows`` rows after ``offset``, at most ``end``; at least one
+        entry later, if there is one.
 
         Raises:
             SourceError: as :meth:`waiting`.
@@ -153,13 +154,13 @@ class Feed(Protocol):
         """
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Return the greatest offset up to ``end`` that is before all of ``pieces``."""
+        """Return the greatest offset, at most ``end``, that precedes all of ``pieces``."""
 
 
 def feed_id(record: StreamRecord, made_of: object) -> str:
-    """Return a feed's id: the stream's name, a digest of its registration and source, and a table's
-    version. So a stream that is registered again after its deletion, or a table that is to be
-    re-read, is read from the beginning.
+    """Return a feed's id: the stream's name, a digest of its registration and of ``made_of`` (its
+    source), and a table's version. So a stream that is registered again after its deletion, or a
+    table that is to be re-read, is read from the beginning.
     """
     digest = hashlib.sha256(repr((record.registration, made_of)).encode()).hexdigest()[:12]
     version = f".{record.version}" if record.version > 1 else ""

@@ -46,8 +46,8 @@ from anabranch_runtime.sources.planned import TRIALS, InputControl
 from anabranch_runtime.sources.redis_stream import redis_feed
 from anabranch_runtime.state.offsets import OWED
 
-#: Seconds for which an unreadable feed is not checked again, and the same as a multiple of the
-#: duration of its check, which delays the planning of all other feeds. The longer pause applies.
+#: Pause before an unreadable feed is checked again: seconds, and multiple of its check's duration
+#: (the check delays the planning of all other feeds). The longer pause applies.
 REST, REST_FACTOR = 1.0, 10.0
 #: Seconds between two trials to read a held feed: at first, and at most.
 TRIAL_REST, LONGEST_TRIAL_REST = 2.0, 30.0
@@ -61,7 +61,7 @@ class Feeds:
         state: the state directory.
         control: values exchanged with the driver.
         live: whether retained streams wait for their epoch (``awaited``).
-        results: the results directory, with the versions of queries that others read.
+        results: the results directory, with the versions of queries that other queries read.
 
     Raises:
         StreamError: an option of a stream's source is unknown.

@@ -32,13 +32,13 @@ from anabranch_runtime.state.unread import FeedState
 #: for later loads.
 QUIET_FIRST, LONGEST_FIRST = 1.0, 60.0
 QUIET, LONGEST = 0.25, 5.0
-#: Least ratio of the seconds without new files to the longest pause between files of the load: a
-#: writer on a busy machine pauses repeatedly.
+#: The seconds without new files must be at least this multiple of the longest pause between files
+#: of the load: a writer on a busy machine pauses repeatedly.
 PAUSES = 4.0
 #: Assumed least speed of writing files, bytes per second: a large file is waited for longer.
 WRITING = 50e6
-#: Greatest duration in seconds of a load from one of Spark's sources that always has more input, or
-#: fails.
+#: Maximum duration in seconds of a load from one of Spark's sources, for one that always has more
+#: input or fails.
 LONGEST_READING = 3600.0
 #: Key in the offset of all feeds for their loads: id of a feed -> its load, as JSON.
 LOADS = "="
@@ -50,8 +50,8 @@ class Load:
 
     Attributes:
         stream: the feed's stream.
-        number: number of loads before it.
-        is_open: whether some of its input may still have to be read; else it has ended.
+        number: number of earlier loads of the feed.
+        is_open: whether some of its input may not have been read yet; else it has ended.
         end: the feed's offset at which it ends; None: not known yet.
         began: time at which it began, seconds since 1970.
         version: version of the table that the feed reads.
@@ -106,15 +106,15 @@ def loads_of(offset: Mapping[str, Any]) -> dict[str, Load]:
 
 
 def with_loads(offset: dict[str, Any], loads: Mapping[str, Load]) -> dict[str, Any]:
-    """Return ``offset`` with these loads."""
+    """Return the offset of all feeds with ``loads`` (feed id -> load) in it."""
     if not loads:
         return offset
     return {**offset, LOADS: {feed: asdict(load) for feed, load in loads.items()}}
 
 
 def end_loads(state: State, upto: Offsets | None) -> State:
-    """Return ``state`` before a batch up to ``upto``, with open loads ended that have no part in
-    the batch's input.
+    """Return ``state`` before the batch up to ``upto``; loads that end before the batch's input
+    count for the watermarks.
     """
     first, last = loads_upto(state.offsets), loads_upto(upto)
     held = _held(state.feeds)
@@ -127,7 +127,7 @@ def end_loads(state: State, upto: Offsets | None) -> State:
 
 
 def open_loads(upto: Offsets | None, feeds: Mapping[str, FeedState]) -> frozenset[str]:
-    """Return the streams whose load continues after a batch up to ``upto``.
+    """Return the streams whose load continues after the batch up to ``upto``.
 
     Args:
         feeds: states of the feeds after the batch; the load of a held feed continues.

@@ -46,7 +46,7 @@ def permitted_sink(
     namespace: str,
     environ: Mapping[str, str] = os.environ,
 ) -> SinkSpec:
-    """Return the sink with its path resolved and its references replaced by secrets.
+    """Return the sink with its path resolved and its references to variables replaced by secrets.
 
     Raises:
         AccessError: the sink has a path or option that is not allowed, or a variable is not set.

@@ -1,9 +1,9 @@
 """Planned sources: the driver fixes the offsets of a batch's input, tasks read it.
 
-A planned source says where the input of the next batch ends. The driver records these offsets in
-its journal before the batch starts, and a repeated batch has the same offsets; this makes input
-exact. The driver derives a batch's pieces from the offsets before and after it (``batch_input``),
-and each task reads its share of the pieces (``blocks.read_pieces``).
+A planned source chooses the end offset of the next batch's input. The driver records the offsets in
+its journal before the batch starts, so a repeated batch has the same input. The driver derives a
+batch's pieces from the offsets before and after it (``batch_input``), and each task reads its share
+of the pieces (``blocks.read_pieces``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class InputControl:
             offset up to which the feed has been read.
         owed: number of the next batch while withheld results are to be computed; else None.
         retained: retained stream of the running epoch -> mark of its definition (``awaited``).
-        streams: stream -> progress of its input, which the sources write.
+        streams: stream -> progress of its input, set by the sources.
         planned: Unix time at which the last batch with rows of feeds was planned; 0: never.
     """
 
@@ -49,12 +49,12 @@ class PlannedSource(Protocol):
     """A source with exact offsets, which are JSON objects."""
 
     def plan(self, start: dict[str, Any]) -> dict[str, Any]:
-        """Return the end offset of a batch that begins at ``start``; ``start`` if there is no
-        input. Does not change ``start``.
+        """Return the end offset of a batch that begins at ``start``; equal to ``start`` if there is
+        no input. The argument is not changed.
         """
 
     def feeds_of(self, offset: dict[str, Any]) -> Mapping[str, Feed]:
-        """Return the feeds in ``offset`` by id, also of earlier table versions."""
+        """Return the feeds in ``offset`` by id, including feeds of earlier table versions."""
 
     def shares(self, start: dict[str, Any], end: dict[str, Any]) -> list[list[Piece]]:
         """Return the input between two offsets that belongs to no feed, as one share per task.
@@ -82,6 +82,6 @@ def next_offsets(sources: Mapping[str, PlannedSource], before: Offsets | None) -
         first = start.get(name, {})
         last = source.plan(first)
         if last != first:
-            # As read from the journal after a restart: for example, tuples become lists.
+            # In the form that a restart reads from the journal: for example, tuples become lists.
             found[name] = json.loads(json.dumps(last))
     return Offsets(planned, {**start, **found}) if found else None

@@ -54,10 +54,10 @@ class RateLimiter:
         """Set the next limit after the commit of a batch of ``rows`` rows.
 
         Args:
-            seconds: time of the batch within the driver.
+            seconds: duration of the batch in the driver.
             full: the fullest task's fraction of its memory share; 0: no limit.
-            allowed: seconds that a batch may take under a promised latency. Longer batches spend a
-                smaller share of their time on the fixed cost.
+            allowed: seconds that a batch may take under a promised latency; raises the target, as
+                longer batches spend a smaller share of their time on the fixed cost.
         """
         now, planned, streams = time.time(), self.input.planned, self.input.streams
         self.ages = ()
@@ -76,7 +76,7 @@ class RateLimiter:
 
     def _set_limit(self) -> None:
         self.input.limit = self.limit
-        # A start continues with the limit of the run before.
+        # The next start continues with this limit.
         self.control.set_limit(self.limit)
 
     def _target(self, allowed: float | None) -> float | None:

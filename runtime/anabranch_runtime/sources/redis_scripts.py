@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-#: KEYS: the stream. ARGV: id after which entries are unread.
-#: -> entries ever added (-1: the server doesn't say), entries there, last id ever, greatest id
-#: removed by XDEL, last id there, first unread id, its declared rows, the server's milliseconds.
+#: KEYS: the Redis Stream. ARGV: id of the last entry read.
+#: -> number of entries ever added (-1: not counted by the server), of entries present; last id ever
+#: generated, greatest id removed by XDEL, last id present, first unread id; number of rows that the
+#: first unread entry declares; the server's time in milliseconds.
 LOOK: Final = """
 local time = redis.call('TIME')
 local now = tostring(time[1] * 1000 + math.floor(time[2] / 1000))
@@ -34,9 +35,10 @@ return {known['entries-added'] or -1, known['length'], known['last-generated-id'
         known['max-deleted-entry-id'] or '0-0', last, first, math.max(rows, 1), now}
 """
 
-#: KEYS: the stream. ARGV: id after which to begin, last id or +, most rows (-1: all), rows per
-#: cut, whether entries declare rows (1 or 0).
-#: -> per cut: its last id, entries, rows. An entry is never divided; there is one at least.
+#: Divides entries into *cuts*, consecutive ranges of ids.
+#: KEYS: the Redis Stream. ARGV: id after which to begin, last id or +, maximum number of rows (-1:
+#: no limit), rows per cut, whether entries declare their number of rows (1 or 0).
+#: -> per cut: its last id, number of entries, number of rows. At least one entry, if there is one.
 CUT: Final = """
 local last, most, step = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 local cuts, total, entries, rows = {}, 0, 0, 0
@@ -64,11 +66,11 @@ if entries > 0 then cuts[#cuts + 1] = {last, entries, rows} end
 return cuts
 """
 
-#: KEYS: the stream. ARGV: id after which to begin, last id, most entries, payload, then the field
-#: that holds it, or the names of the columns.
-#: -> entries, their last id, the fields and values of entries without the field (each a JSON list,
-#: its first 64 KiB), and the payloads: JSON lines as one text, Arrow streams one by one. Arrow
-#: streams and entries without the field are at most 16 MB together, one at least.
+#: KEYS: the Redis Stream. ARGV: id after which to begin, last id, maximum number of entries, kind
+#: of payload, then the payload's field, or the names of the columns. -> number of entries read,
+#: last id, fields and values of entries without the field (each a JSON list, its first 64 KiB), and
+#: the payloads: JSON lines as one text, Arrow streams one by one. Arrow streams and entries without
+#: the field have at most 16 MB together, but are at least one.
 READ: Final = """
 local found = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], ARGV[2], 'COUNT', ARGV[3])
 local out, missing, entries, last, size = {}, {}, 0, ARGV[1], 0

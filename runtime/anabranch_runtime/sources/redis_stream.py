@@ -1,8 +1,8 @@
-"""Redis Streams as a feed: one or more Redis Streams (its partitions) form one stream.
+"""Redis Streams as a feed: the Redis Streams under one or more keys (partitions) form one stream.
 
-The offset has, per Redis Stream: the id of the last entry read; that entry's *ordinal*, the number
-of entries ever added up to it; the *base*, the ordinal before the first entry that was read; and
-the *generation*, how many times the Redis Stream was replaced by another since.
+The offset has, per key: the id of the last entry read; that entry's *ordinal*, the number of
+entries ever added up to it; the *base*, the ordinal before the first entry read; and the
+*generation*, the number of times that another Redis Stream has taken the key since.
 The server counts the entries that it adds, so a difference reveals entries removed unread:
 
 * After entry ``n`` of ``N`` ever added, ``N - n`` must be unread. Trimming removes the oldest
@@ -43,13 +43,13 @@ from anabranch_runtime.sources.loads import Load
 from anabranch_runtime.sources.permitted import revealed
 from anabranch_runtime.sources.redis_scripts import CUT, LOOK, READ
 
-#: A range of ids after another: its last id, number of entries, number of rows.
+#: A range of ids that follows another range: its last id, number of entries, number of rows.
 Cut = tuple[str, int, int]
 
 
 #: Entries read by one call: few enough not to block the server's other clients for long.
 ENTRIES = 4096
-#: Up to this many entries of a key form one piece: dividing them would cost more than it gains.
+#: Maximum number of a key's entries that form one piece: dividing them costs more than it gains.
 WHOLE = 512
 #: Seconds for which a reading task retries if the server doesn't answer; the batch waits meanwhile.
 PATIENCE = 2.0
@@ -63,7 +63,7 @@ _ALL = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """Read position in one Redis Stream (see the module's docstring)."""
+    """Read position in one key's Redis Stream (fields: see the module docstring)."""
 
     last: str = _NOTHING
     ordinal: int = 0
@@ -92,7 +92,7 @@ class Look:
 def settle(
     key: str, look: Look, position: StreamPosition | None, on_loss: OnLoss
 ) -> StreamPosition:
-    """Return the position to continue from; it skips lost entries if ``on_loss`` allows that.
+    """Return the position from which to continue, after lost entries if ``on_loss`` is to skip.
 
     ``position`` None: the key was never read, so reading starts at its first present entry.
 
@@ -149,7 +149,7 @@ class RedisFeed:
     id: str
     #: Key -> rows per entry at the last check.
     _density: dict[str, float] = field(default_factory=dict)
-    #: Key -> the range planned last (after, up to), and its division into smaller ranges.
+    #: Key -> last planned range (id before it, last id), and its division into cuts.
     _cuts: dict[str, tuple[str, str, list[Cut]]] = field(default_factory=dict)
 
     @property
@@ -159,7 +159,8 @@ class RedisFeed:
 
     def look(self, offset: Any) -> None:
         """Check that the server answers, and that it still has the entries (unless the stream may
-        skip lost ones)."""
+        skip lost ones).
+        """
         self.waiting(offset)
 
     def begin(self) -> Any:
@@ -170,7 +171,7 @@ class RedisFeed:
         return {k: StreamPosition(v.newest, v.added, v.added).to_json() for k, v in looks.items()}
 
     def waiting(self, offset: Any) -> Waiting:
-        """Return the rows of unread entries, estimated from the recent rows per entry."""
+        """Return the amount of unread input; rows are estimated from recent entries."""
         rows, oldest = 0.0, 0.0
         for key in self.keys:
             look, position = self._settled(key, offset)
@@ -182,7 +183,7 @@ class RedisFeed:
         return Waiting(round(rows), max(oldest, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the end of all present entries: the same time for each key."""
+        """Return the offset after the last entry of each key, as of now."""
         end = {}
         for key in self.keys:
             look, position = self._settled(key, offset)
@@ -201,7 +202,7 @@ class RedisFeed:
         return False
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
-        """Advance by ``rows`` in all, each key in proportion to its waiting entries."""
+        """Advance by ``rows`` rows in total, each key in proportion to its unread rows."""
         settled = {key: self._settled(key, offset) for key in self.keys}
         for key, at in (end or {}).items():
             settled[key] = _not_beyond(*settled[key], StreamPosition(*at))
@@ -236,7 +237,7 @@ class RedisFeed:
         return replace(position, last=last, ordinal=position.ordinal + entries)
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """Return ranges of ids, each with its expected number of entries."""
+        """Return pieces that are ranges of ids, each with its expected number of entries."""
         found = []
         for key, document in end.items():
             upto = StreamPosition(*document)
@@ -253,7 +254,7 @@ class RedisFeed:
         return found
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Return, per key, the position at which the first of ``pieces`` begins."""
+        """Return ``end`` with the positions of keys in ``pieces`` moved back to their starts."""
         first: dict[str, StreamPosition] = {}
         for piece in pieces:
             known, position = first.get(piece.source), StreamPosition(*piece.before)
@@ -268,7 +269,7 @@ class RedisFeed:
         if planned is not None and planned[:2] == (before.last, upto):
             cuts = planned[2]
         else:
-            # The batch was planned before a restart, or without dividing its entries.
+            # The batch was planned before a restart, or its entries were not divided.
             try:
                 cuts = self._cut(key, before.last, upto, -1, max(count // CUTS, 1))
             except SourceError:

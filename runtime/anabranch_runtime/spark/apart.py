@@ -35,13 +35,14 @@ from anabranch_runtime.task.context import BatchContext, live_segments
 from anabranch_runtime.task.memory import BASE
 from anabranch_runtime.task.worker import run_task
 
-#: Seconds between two looks at what the cache need not have any more; and how many times as long as
-#: the last one took.
+#: Least pause between two sweeps of unneeded files from the cache: seconds, and multiple of the
+#: last sweep's duration.
 SWEEP, REST = 10.0, 100.0
 _next_sweep = 0.0
 #: The packs that were needed at the last sweep.
 _needed: frozenset[str] = frozenset()
-#: The cache of the last batch, and which partitions were the host's own, by how many there are.
+#: Cache directory of the last batch; number of partitions of a store -> mask of the host's own
+#: ones.
 _known: tuple[str, dict[int, bytes]] | None = None
 
 
@@ -67,8 +68,8 @@ def as_here(context: BatchContext, piece: Piece) -> Piece:
             "missing-file",
             f"{name} is not in the object store",
             field=piece.stream,
-            remedy="see who deletes objects there, and start the runtime again; a directory has to "
-            "be the same on all hosts to be an object store (--object-store)",
+            remedy="find out who deletes objects there, and start the runtime again; a directory "
+            "can be the object store (--object-store) only if all hosts share it",
         )
     mine.touch()
     return replace(piece, where={**piece.where, "path": str(mine)})
@@ -96,12 +97,12 @@ def run_apart(
     line: TaskLine,
     address: str,
 ) -> TaskReport:
-    """As :func:`~anabranch_runtime.task.worker.run_task`.
+    """Run a task of a batch (:func:`~anabranch_runtime.task.worker.run_task`) in this host's cache.
 
     Args:
         context: the driver's context of the batch.
         read: yields the blocks of pieces, one after the other.
-        line: to the driver. ``address``: of this executor.
+        line: connection to the driver. ``address``: address of this executor.
     """
     task, tasks = line.task, line.tasks
     cache = cache_directory(context.hosts.cache)
@@ -137,7 +138,7 @@ def run_apart(
         (cache / name).unlink(missing_ok=True)
     report.host.office = office.location
     if lately() and report.memory_share is not None:
-        # A merge has a share of its own.
+        # Memory of a merge in this process is limited to one more share.
         report.memory_share += report.memory_share - BASE
     if hosts.index(host) == task:
         fleets = [Fleet(hosts, task, context.hosts.placement)]
@@ -165,11 +166,11 @@ def _bring(context: BatchContext, fleet: Fleet, advanced: Callable[[], None]) ->
 
 
 def _tidy(context: BatchContext, cache: Path, fleets: Sequence[Fleet]) -> None:
-    """At intervals delete files from the cache that the batch's manifest does not name for this
-    host.
+    """Now and then delete unneeded files from the cache. Packs that the batch's manifest names for
+    this host's partitions are kept.
 
     Args:
-        fleets: the owners of partitions, now and in the next epoch.
+        fleets: the hosts of partitions in this epoch, and in the next one if it differs.
     """
     global _next_sweep, _needed
     began = time.monotonic()

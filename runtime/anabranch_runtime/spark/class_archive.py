@@ -1,8 +1,8 @@
-"""An archive of the classes that Spark's JVM loads: a start maps them instead of parsing them.
+"""Archive of the classes that Spark's JVM loads: a start maps them into memory, without parsing.
 
-This is Java's application class data sharing; ``make_class_archive`` makes the archive. Without one
-everything works, and a start of the runtime takes some seconds longer. The archive belongs to one
-Java and one Spark: under others it has another name, and the JVM ignores one that does not fit.
+This is Java's application class data sharing; ``make_class_archive`` makes the archive. Without it
+a start of the runtime takes some seconds longer. An archive fits one installation of Java and of
+Spark, which its file name identifies; the JVM ignores an archive that does not fit.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import os
 import shutil
 from pathlib import Path
 
-#: The folder of archives; by default below the user's cache directory.
+#: Environment variable with the folder of archives; default: below the user's cache directory.
 FOLDER_VARIABLE = "ANABRANCH_CLASS_ARCHIVE"
-#: The JVM's messages about archives go to standard output, and have no remedy.
+#: Suppresses the JVM's messages about archives, which would go to standard output.
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
-#: Map an archive at its own address: 90 MB of it then stay shared by the JVMs of a machine, where
-#: relocation would copy them.
+#: Maps an archive at its own address: then 90 MB of it are shared by the JVMs of a machine, which
+#: relocation would copy.
 IN_PLACE = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 )
 
 
 def cache_folder() -> Path:
-    """Return the folder below the user's cache directory for what can be made again."""
+    """Return anabranch's folder in the user's cache directory, for files that can be recreated."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "anabranch"
 
 
@@ -37,7 +37,7 @@ def archive_path() -> Path:
 
 
 def archive_options() -> str:
-    """Return the JVM options that use the archive; none where there is no archive."""
+    """Return the JVM options to use the archive; empty without an archive."""
     path = archive_path()
     # An option's value is split at white space.
     if not path.is_file() or any(c.isspace() for c in str(path)):
@@ -46,7 +46,7 @@ def archive_options() -> str:
 
 
 def _fingerprint() -> str:
-    """Name what an archive depends on: the Java that is found, and Spark's version and place."""
+    """Return a digest of the Java found, and of Spark's version and location."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home) / "bin" / "java" if home else Path(shutil.which("java") or "java")
     java = java.resolve()

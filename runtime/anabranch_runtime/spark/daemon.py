@@ -1,9 +1,9 @@
 """Spark's Python worker daemon with shared imports and less frequent garbage collection.
 
 ``pyspark.daemon`` runs a full collection after every task; over the modules that a worker has
-imported that takes tens of milliseconds, several times a batch. Here everything that workers need
-is imported before the first fork and frozen out of the collector, and a task is followed by a
-collection only now and then. Named in ``spark.python.daemon.module``.
+imported that takes tens of milliseconds, several times a batch. This daemon imports everything that
+workers need before the first fork, excludes it from collections (``gc.freeze``), and collects only
+after every :data:`TASKS_PER_COLLECTION` tasks. Spark starts it by ``spark.python.daemon.module``.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import sys
 import traceback
 import types
 
-#: Tasks between two collections in one worker.
+#: Number of tasks between two garbage collections in one worker.
 TASKS_PER_COLLECTION = 50
 
 
 def main() -> None:
-    """Serve forks until Spark closes the pipe."""
+    """Fork workers as Spark requests them, until Spark closes the pipe."""
     import pandas  # noqa: F401 - for its import time only
     import pyarrow.parquet  # noqa: F401
     import pyspark.daemon
@@ -50,8 +50,8 @@ def main() -> None:
 
 
 def print_error() -> None:
-    """Print the traceback of a worker's last error, unless the JVM has closed the connection, as it
-    does with workers that have been idle for a minute.
+    """Print the traceback of a worker's last error, except a connection closed by the JVM, which
+    does so with workers that have been idle for a minute.
     """
     if not isinstance(sys.exc_info()[1], (BrokenPipeError, ConnectionResetError)):
         traceback.print_exc()

@@ -31,7 +31,7 @@ class Executor:
 
     Attributes:
         place: its name as a preferred location of Spark's tasks.
-        slots: number of tasks that it runs at once.
+        slots: number of tasks that it can run at once.
     """
 
     id: str
@@ -41,16 +41,16 @@ class Executor:
 
 @dataclass(slots=True)
 class Executors:
-    """Executors of a session; executors present at the first look are warmed up elsewhere."""
+    """Executors of a session; executors present at the first :meth:`slots` count as warm."""
 
     session: SparkSession
     _warm: set[str] | None = None
-    #: Executors that are starting their Python.
+    #: Id of an executor whose Python processes are starting -> the thread that waits for them.
     _starting: dict[str, threading.Thread] = field(default_factory=dict)
 
     def slots(self) -> tuple[int, Sequence[str] | None]:
-        """Return the number of slots for batches, and their preferred locations (None: any); waits
-        until there is an executor.
+        """Return the number of task slots for batches, and their preferred locations (None: any);
+        waits until there is an executor.
 
         Raises:
             PipelineError: ``no-executors``.
@@ -75,7 +75,7 @@ class Executors:
             try:
                 at(self.session, [one.place] * one.slots).mapPartitions(_ready).collect()
             except (Py4JError, ConnectionError) as error:
-                # The first batch there reports its actual error.
+                # If the error persists, the first batch on this executor reports it.
                 _LOG.warning("executor not warmed up", executor=one.id, error=str(error)[:500])
             warm.add(one.id)
 
@@ -103,7 +103,7 @@ def executors(session: SparkSession) -> list[Executor]:
 
 
 def at(session: SparkSession, places: Sequence[str]) -> RDD[int]:
-    """Return an RDD with one partition per place, which prefers to run there."""
+    """Return an RDD with one partition per entry of ``places``, its preferred location."""
     from pyspark import RDD
     from pyspark.serializers import CPickleSerializer
 
@@ -116,17 +116,17 @@ def at(session: SparkSession, places: Sequence[str]) -> RDD[int]:
     ]
     tags = jvm.java.lang.Class.forName("scala.reflect.ClassTag$").getField("MODULE$").get(None)
     made = spark._jsc.sc().makeRDD(sequence(pairs), tags.AnyRef())
-    # A task that leaves input unread costs its process, which Spark doesn't use again.
+    # Spark ends the process of a task that leaves input unread, so all input is read.
     return RDD(made.toJavaRDD(), spark, CPickleSerializer()).mapPartitions(_read)
 
 
 def _read(numbers: Iterable[int]) -> Iterable[int]:
-    """Nothing, once all is read: before anybody asks for the first."""
+    """Read all input, and return no values."""
     for _ in numbers:
         pass
     return ()
 
 
 def _ready(_: Iterable[int]) -> Iterable[int]:
-    """The work of a task that only has to run: its process has loaded what others need."""
+    """Return no values: starting the task's process, with its imports, is all the work."""
     return ()

@@ -1,8 +1,8 @@
-"""The interpreter of Spark's Python processes on this host.
+"""The Python interpreter of Spark's worker processes on this host.
 
-Spark puts its own zip of ``pyspark`` first on their path, and modules in a zip are compiled again
-by every process that imports them: a second of processor time, where the installed package takes a
-third of that. So they are started by a script that leaves the zips out.
+Spark puts its zip of ``pyspark`` first on their module path, and every process compiles the modules
+that it imports from a zip: a second of CPU time, three times as long as with the installed package.
+So the processes are started by a script that removes the zips from the path.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ exec {python} "$@"
 
 
 def worker_interpreter() -> str:
-    """Return a program that runs this process's Python with this process's path.
+    """Return the path of a program that runs this process's Python with this process's module path.
 
-    The program is kept in the user's cache directory under a name that its text decides, so a
-    runtime that is killed leaves nothing behind.
+    The program is in the user's cache directory under a digest of its text, so every runtime
+    of an installation uses the same file.
     """
     text = _SCRIPT.format(
         path=shlex.quote(os.environ.get("PYTHONPATH", "")), python=shlex.quote(sys.executable)
@@ -40,14 +40,14 @@ def worker_interpreter() -> str:
             draft.chmod(0o755)
             draft.replace(script)
     except OSError:
-        # Not writable: Spark's processes start a little slower.
+        # The directory is not writable: Spark's processes start a little slower.
         return sys.executable
-    # Nothing can be run from a file system that is mounted so.
+    # A file system may be mounted so that its files can't be executed.
     return str(script) if os.access(script, os.X_OK) else sys.executable
 
 
 def _is_there(script: Path, text: str) -> bool:
-    """Whether ``script`` can be run and says ``text``; what another user has put there is not."""
+    """Whether ``script`` is this user's executable file with the content ``text``."""
     try:
         mine = script.stat().st_uid == os.getuid()
         return mine and os.access(script, os.X_OK) and script.read_bytes() == text.encode()

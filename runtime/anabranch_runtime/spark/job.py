@@ -1,4 +1,4 @@
-"""A batch in the tasks of a barrier stage, which exchange segments between levels."""
+"""One batch in the tasks of a barrier stage, which exchange segments between levels."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _OTHER = re.compile(
 
 
 def unfit_workers(error: BaseException) -> PipelineError | None:
-    """Error about the missing part of an executor's Python, where Spark's ``error`` reports one."""
+    """Return the error for a module missing on an executor, if Spark's ``error`` is due to it."""
     text = str(error)
     if (other := _OTHER.search(text)) is not None:
         return PipelineError(
             "other-package",
-            f"the package of an executor is not the driver's ({own_version()}): {other[0]}",
+            f"an executor has another package than the driver's {own_version()}: {other[0]}",
             remedy="install the driver's release on every host that runs executors",
         )
     found = re.search(r"No module named '([\w.]+)'", text)
@@ -39,8 +39,8 @@ def unfit_workers(error: BaseException) -> PipelineError | None:
     return PipelineError(
         "no-package",
         f"the Python of an executor has no {found[1]}",
-        remedy="install the driver's release with all that it needs where executors run, or name "
-        "the Python that has it (--spark-conf spark.pyspark.python=PATH); see docs/deployment.md",
+        remedy="install the driver's release and its dependencies where executors run, or name a "
+        "Python that has them (--spark-conf spark.pyspark.python=PATH); see docs/deployment.md",
     )
 
 
@@ -56,7 +56,7 @@ def run_task_here(context: BatchContext, line: TaskLine, hosts: list[str]) -> Ta
     """Run a task of a batch in this process.
 
     Args:
-        line: to the driver. ``hosts``: address of each task.
+        line: connection to the driver. ``hosts``: address of each task's host.
     """
     task, tasks = line.task, line.tasks
     unread: list[UnreadNote] = []

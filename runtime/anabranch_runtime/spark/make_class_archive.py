@@ -1,7 +1,7 @@
 """``python -m anabranch_runtime.spark.make_class_archive``: make the archive of Spark's classes.
 
-It runs a small streaming query and lets the JVM dump what it has loaded. ``make setup`` and the
-image do so once; it takes some twenty seconds and 150 MB.
+It runs a small streaming query, and the JVM dumps the classes that it has loaded. ``make setup``
+and the image run it once; it takes about twenty seconds and 150 MB.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pyspark import SparkContext
 from anabranch_runtime.spark.class_archive import QUIET, archive_path
 from anabranch_runtime.spark.session import JAVA_OPTIONS, SPARK_SETTINGS, spark_session, warm_up
 
-#: Seconds that the query, and then the dump, may take.
+#: Maximum seconds for the query, and again for the dump.
 PATIENCE = 120.0
 
 
 def make_archive() -> Path:
-    """Make the archive, unless it is there, and return its path.
+    """Make the archive, unless it exists, and return its path.
 
     Raises:
         RuntimeError: the JVM left no archive.
@@ -43,7 +43,7 @@ def make_archive() -> Path:
 
 
 def _load_classes(options: str) -> None:
-    """Run in short what the runtime runs: a barrier stage, and a streaming query."""
+    """Load the classes that the runtime needs: run a barrier stage, and a streaming query."""
     SPARK_SETTINGS[JAVA_OPTIONS] += options
     session = spark_session("local[1]")
     warm_up(session)
@@ -66,7 +66,7 @@ def _load_classes(options: str) -> None:
 
 
 def _end_jvm() -> None:
-    """End this process's JVM as its exit would, and wait: the JVM dumps its classes at its end."""
+    """End this process's JVM in an orderly way, and wait: the JVM dumps its classes at its end."""
     gateway = SparkContext._gateway
     if gateway is not None:
         gateway.proc.stdin.close()

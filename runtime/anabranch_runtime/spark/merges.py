@@ -1,9 +1,9 @@
 """Merges of segments on a cluster: by the host that owns the partition, else by the driver.
 
-A worker process of the owner does it beside the tasks that it runs, in one thread at low priority.
-So no slot is taken from a batch, the parts are there already, and the merged segment is on the host
-that probes it. The driver calls the process's server of messages. Where that has gone, or is lost
-on the way, the driver merges itself, under another name: of two packs at most one is committed.
+A worker process of the owner merges while it runs tasks, in one thread of low priority. So no slot
+is taken from a batch, the segments need not be fetched, and the merged segment is on the host that
+probes it. The driver sends the order to the process's server of messages. If there is no process,
+or the call fails, the driver merges in a pack of another name: at most one of both is committed.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from anabranch_runtime.task.compact import Compaction, MergedSegment, compact, m
 from anabranch_runtime.task.context import BatchContext
 
 _LOG = structlog.get_logger("anabranch.runtime")
-#: The request of a merge, and the seconds that it may take.
+#: Type of the Flight action of a merge, and its timeout in seconds.
 REQUEST, PATIENCE = "merge", 600.0
-#: One merge at a time, as the memory limit reckons with one per host.
+#: One merge at a time, as the memory limit provides for one merge per host.
 _MERGING = ThreadPoolExecutor(1, thread_name_prefix="merge", initializer=give_way)
-#: Held while one is done; and set then, until somebody has asked (:func:`lately`).
+#: Lock held during a merge; event set after a merge, until the next call of :func:`lately`.
 _UNDER_WAY, _LATELY = threading.Lock(), threading.Event()
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Request for a merge, without the parts known to every host of the last batch.
+    """Request for a merge: a :class:`Compaction` without the parts that the host has itself.
 
     Attributes:
-        pack: the one to write.
+        pack: name of the pack to write.
         store: the layout of the segments' store.
-        since, boundaries: as a :class:`Compaction` has them.
+        since, boundaries: as in :class:`Compaction`.
     """
 
     pack: str
@@ -61,7 +61,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Reply to an :class:`Order`: a task's ``error``, or the fields of :class:`MergedSegment`."""
+    """Reply to an :class:`Order`: an encoded ``error``, or the fields of :class:`MergedSegment`."""
 
     error: dict[str, Any] | None
     segment: Segment | None = None
@@ -69,7 +69,7 @@ class Answer:
 
 
 def take_orders(office: PostOffice, context: BatchContext) -> None:
-    """Let ``office`` take orders of merges, in the cache that ``context`` has as its root."""
+    """Let the server ``office`` accept orders of merges in the cache ``context.root``."""
 
     def merge(body: bytes) -> bytes:
         return _MERGING.submit(_merged, context, body).result()
@@ -78,18 +78,18 @@ def take_orders(office: PostOffice, context: BatchContext) -> None:
 
 
 def lately() -> bool:
-    """Whether this process has merged since the last call of this function."""
+    """Whether a merge has run in this process since the last call of this function."""
     found = _LATELY.is_set() or _UNDER_WAY.locked()
     _LATELY.clear()
     return found
 
 
 def ask(location: str, token: str, work: Compaction) -> MergedSegment:
-    """Have ``work`` done by the process at ``location``.
+    """Let the process at ``location`` do the merge ``work``.
 
     Raises:
-        StateError: a part is damaged, or no longer there.
-        pa.ArrowException, OSError: no process is there, or the merge was lost.
+        StateError: a segment is damaged or missing.
+        pa.ArrowException, OSError: no process answers there, or the call has failed.
     """
     layout, parts = work.layout, work.merge.segments
     order = Order(
@@ -119,8 +119,8 @@ def by_owner(
     token: str,
     anywhere: Callable[[Compaction], MergedSegment],
 ) -> Callable[[Compaction], MergedSegment]:
-    """Merging by the owner's process, whose server ``office_of`` knows; else ``anywhere``."""
-    # Not to be waited for again: a process that comes in the place of another has another port.
+    """Return a function that merges in the owner's process (``office_of``), else ``anywhere``."""
+    # Unreachable addresses are not called again: a process that replaces another has another port.
     gone = set[str]()
 
     def work(compaction: Compaction) -> MergedSegment:

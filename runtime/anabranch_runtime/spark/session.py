@@ -1,8 +1,8 @@
 """Spark's session: its settings, its start, and the start of its workers.
 
-The start of the JVM is most of what a restart of the runtime takes, so it happens beside the
-imports and the look at the state (:func:`starting`), with an archive of the classes that it loads
-where there is one (``class_archive``). This module imports little for the same reason.
+Starting the JVM takes most of the time of the runtime's restart, so it runs concurrently with
+imports and the check of the state (:func:`starting`), with an archive of its classes if there is
+one (``class_archive``). For the same reason this module imports little.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 #: Seconds to wait for executors.
 PATIENCE = 120.0
-#: The setting that has the driver's JVM options.
+#: Setting of the driver's JVM options.
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-#: The setting that has the interpreter of a cluster's workers.
+#: Setting of the Python interpreter of a cluster's workers.
 PYTHON = "spark.pyspark.python"
 _MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
-#: Seconds after which the log says that there is no executor.
+#: Seconds without executors after which this is logged.
 SILENCE = 5.0
-#: Measured on small batches. A Unix socket to the workers spares delayed acknowledgements; the
-#: daemon spares a garbage collection per task; this checkpoint manager over the raw local file
-#: system spares a forked process per permission; the first compiler tier suffices for short jobs.
-#: A heap that starts small spares 50 to 90 MB of a session that does little, and takes no time.
+#: Measured on small batches. A Unix socket to the workers avoids delayed acknowledgements; the
+#: daemon avoids a garbage collection per task; this checkpoint manager over the raw local file
+#: system avoids a forked process per permission; the first compiler tier suffices for short jobs.
+#: A small initial heap saves 50 to 90 MB in a session with little work, and costs no time.
 SPARK_SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "anabranch_runtime.spark.daemon",
@@ -52,17 +52,17 @@ SPARK_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.ui.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
-    # The driver tries the batch again in another stage.
+    # A failed stage is not retried by Spark: the driver retries the batch in another stage.
     "spark.stage.maxConsecutiveAttempts": "1",
-    # An executor that has vanished holds its batch until it is missed: three minutes at worst, by
-    # Spark's own settings. Who is only slow gives a sign from another thread.
+    # A vanished executor blocks its batch until Spark notices: up to three minutes with Spark's
+    # defaults. An executor that is only slow sends heartbeats from another thread.
     "spark.executor.heartbeatInterval": "5s",
-    # Whose driver has vanished leaves its slots to the one that takes over, as the lease does.
+    # An executor whose driver has vanished ends and frees its slots for the driver that takes over.
     "spark.executor.heartbeat.maxFailures": "10",
     "spark.storage.blockManagerHeartbeatTimeoutMs": "40s",
     "spark.network.timeoutInterval": "5s",
-    # One that has gone just before its batch: the next attempt is for who is left. Spark would look
-    # again every 15 seconds for ten minutes.
+    # If an executor vanishes just before a batch, the next attempt uses the remaining ones. Spark
+    # would check for enough slots every 15 seconds for ten minutes.
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "3",
     "spark.sql.adaptive.enabled": "false",
@@ -75,9 +75,9 @@ SPARK_SETTINGS = {
 
 
 def starting(master: str, given: Mapping[str, str] | None = None) -> Future[SparkSession]:
-    """Start :func:`spark_session` in a thread; the result is the session, or why there is none.
+    """Start :func:`spark_session` in a thread; the future has the session, or its error.
 
-    The thread does not keep the process alive: a JVM whose driver leaves ends by itself.
+    The thread does not keep the process alive: the JVM ends with its driver process.
     """
     found: Future[SparkSession] = Future()
 
@@ -92,19 +92,19 @@ def starting(master: str, given: Mapping[str, str] | None = None) -> Future[Spar
 
 
 def spark_session(master: str, given: Mapping[str, str] | None = None) -> SparkSession:
-    """A session configured for small, frequent batches.
+    """Start a session configured for small, frequent batches.
 
     Workers run under this process's interpreter, whatever ``python3`` the search path has; a
     cluster's workers under ``spark.pyspark.python``, if it is given.
 
     Args:
         master: Spark's master URL.
-        given: further settings; they win over ours.
+        given: further settings, which override :data:`SPARK_SETTINGS`.
     """
     from pyspark.sql import SparkSession
 
     local = is_local(master)
-    # The driver's is what looks up sources.
+    # The driver's interpreter looks up data sources.
     here = worker_interpreter() if local else sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = here
     os.environ["PYSPARK_PYTHON"] = here if local else (given or {}).get(PYTHON, here)
@@ -118,8 +118,8 @@ def spark_session(master: str, given: Mapping[str, str] | None = None) -> SparkS
 
 
 def settings_of(master: str, given: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """The master to ask for, and all settings: what is ``given`` wins over ours, but that Java's
-    options are added to them.
+    """Return the master URL with spare slots, and all settings: ``given`` ones override
+    :data:`SPARK_SETTINGS`, except that JVM options are appended.
     """
     master, tasks = with_spare_slots(master)
     settings = dict(SPARK_SETTINGS)
@@ -132,7 +132,7 @@ def settings_of(master: str, given: Mapping[str, str]) -> tuple[str, dict[str, s
 
 
 def of_any_session(given: Mapping[str, str]) -> dict[str, str]:
-    """``given`` settings that are not about a cluster: libraries, file systems, SQL.
+    """Return the ``given`` settings independent of the cluster: libraries, file systems, SQL.
 
     >>> of_any_session({"spark.jars.packages": "a:b:1", "spark.executor.memory": "4g"})
     {'spark.jars.packages': 'a:b:1'}
@@ -142,10 +142,10 @@ def of_any_session(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def free_slots(session: SparkSession) -> int:
-    """How many tasks the executors that are there can run at once; waits until there is one.
+    """Return the number of tasks that the present executors can run at once; waits for an executor.
 
     Raises:
-        PipelineError: ``no-executors``: none has come for a while.
+        PipelineError: ``no-executors``: there was none for :data:`PATIENCE` seconds.
     """
     since, said = time.monotonic(), False
     while not (found := slots_now(session)):
@@ -182,12 +182,11 @@ def parallelism(session: SparkSession) -> int:
 
 
 def with_spare_slots(master: str) -> tuple[str, int | None]:
-    """A local master with two slots more than batches use, and how many those use.
+    """Return a local master URL with two slots more than batches use, and the number for batches.
 
-    A batch's barrier stage needs all its slots at the same moment, which would have to wait for the
-    tasks of others, or for ever for one after the other. So sinks that Spark writes have a slot of
-    their own, which they use in turns, and so have ingest queries. On a cluster slots are the
-    cluster's affair.
+    A batch's barrier stage needs all its slots at the same moment, so tasks of other jobs would
+    delay it, or block it for ever if they follow each other. So sinks that Spark writes share one
+    spare slot, and ingest queries the other. A cluster's master is returned unchanged, with None.
 
     >>> with_spare_slots("local[2]"), with_spare_slots("spark://host:7077")
     (('local[4]', 2), ('spark://host:7077', None))
@@ -208,7 +207,7 @@ def one_each(session: SparkSession, tasks: int) -> RDD[int]:
 def await_loss(session: SparkSession) -> int:
     """Wait for the end of the session's JVM; return its exit code.
 
-    Waits for ever if another process has started the JVM, as ``spark-submit`` does.
+    Never returns if another process has started the JVM, such as ``spark-submit``.
     """
     process = getattr(session.sparkContext._gateway, "proc", None)
     while process is None:
@@ -217,7 +216,7 @@ def await_loss(session: SparkSession) -> int:
 
 
 def warm_up(session: SparkSession) -> None:
-    """Start the workers and load what they need, before the first batch has to wait for it."""
+    """Start the workers and their imports, so that the first batch need not wait for them."""
     slots = one_each(session, parallelism(session))
     slots.barrier().mapPartitions(_nothing).collect()
 

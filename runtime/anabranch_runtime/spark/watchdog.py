@@ -1,10 +1,10 @@
 """Watchdog for hanging batches: a batch whose tasks give no sign of life is cancelled and retried.
 
-A task that dies fails its attempt. One that hangs (a worker that has been stopped, a read that
-never returns) would hold its batch for ever while all else looks well. So a task sends the driver a
-sign, about once a second, whenever it has got further (``exchange.lines``). Without a sign for
-long, the driver cancels the stage (:class:`Watchdog`). Spark then kills its workers, which fails
-the attempt. If even that has no effect, the process has to end.
+A task that dies fails its attempt at the batch. A task that hangs (a stopped worker, a read that
+never returns) would block its batch for ever. So a task that makes progress sends the driver a sign
+of life about once a second (``exchange.lines``). Without any sign for long, the driver cancels the
+stage (:class:`Watchdog`). Spark then kills its workers, which fails the attempt. If cancelling has
+no effect, the process has to end.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from anabranch_runtime.errors import PipelineError
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: Seconds for which a job may lack slots: an executor that comes back does so within some.
+#: Seconds for which a job may lack slots before it is cancelled: an executor may reconnect.
 SHORT = 10.0
-#: Seconds that cancelling a job may take. Spark gives a worker two before it kills it.
+#: Maximum seconds for cancelling a job. (Spark waits two seconds before it kills a worker.)
 GRACE = 60.0
 
 
@@ -32,7 +32,7 @@ class Watchdog:
     """Watches the running batch's job: one thread runs the job, another calls :meth:`look`.
 
     Attributes:
-        limit: seconds without any sign after which the job is cancelled.
+        limit: seconds without a sign of life of any task after which the job is cancelled.
     """
 
     limit: float
@@ -46,11 +46,11 @@ class Watchdog:
         signs: Callable[[], object],
         short: Callable[[], bool] = lambda: False,
     ) -> Iterator[None]:
-        """Watch the block, whose tasks give ``signs``: another value whenever one has. While none
-        has been given, ``short`` says whether there are too few slots for it to begin.
+        """Watch the job that the ``with`` block runs for ``batch``. ``signs`` returns a value that
+        changes with each sign of life; ``short``: whether slots are too few, until the first sign.
 
         Raises:
-            PipelineError: ``batch-stuck``, ``too-few-slots``: the block failed because it was
+            PipelineError: ``batch-stuck``, ``too-few-slots``: the job failed because it was
                 cancelled.
         """
         watched = _Watched(batch, signs, short, time.monotonic(), signs())
@@ -67,7 +67,7 @@ class Watchdog:
                 self._watched = None
 
     def look(self, cancel: Callable[[], None]) -> None:
-        """Cancel the job by ``cancel`` if it is stuck.
+        """Cancel the job by ``cancel`` if it is stuck or has lacked slots for too long.
 
         Raises:
             PipelineError: ``batch-stuck``: cancelling has had no effect.
@@ -104,10 +104,10 @@ class Watchdog:
             )
         return PipelineError(
             "batch-stuck",
-            f"batch {watched.batch} was cancelled: none of its tasks has got further for"
+            f"batch {watched.batch} was cancelled: none of its tasks has made progress for"
             f" {self.limit:.0f} s",
-            remedy="see what its workers waited for (a disk, a network); if they are that slow,"
-            " give --stuck-after more seconds",
+            remedy="check what its workers waited for (a disk, a network); if they are that slow,"
+            " raise --stuck-after",
         )
 
 
@@ -116,8 +116,8 @@ class _Watched:
     """A job and its last signs of life.
 
     Attributes:
-        begun: whether a task has given a sign. ``enough``: last time with enough slots, or of its
-            beginning. ``lacking``: whether that is too long ago.
+        begun: whether a task has given a sign. ``enough``: last time with enough slots, at first
+            the start of the job. ``lacking``: whether that is too long ago.
         cancelled: time of its cancellation.
     """
 

@@ -1,13 +1,13 @@
-"""Workers that stay: one barrier stage whose tasks run batch after batch.
+"""Long-running workers: one barrier stage whose tasks run batch after batch.
 
-A Spark job per batch costs more than a small batch does. So one job runs for as long as nothing
-fails and executors stay the same: each of its tasks connects to the driver (``exchange.lines``),
-receives the contexts of batches one after the other, after the first as changes, and sends a report
-for each. Between these the driver hands on the messages of the tasks' all-gather rounds. A task
-that fails ends the stage, and the next attempt at the batch starts a new one.
+Starting a Spark job takes longer than a small batch. So one job runs for as long as nothing fails
+and the executors stay the same: each of its tasks connects to the driver (``exchange.lines``),
+receives the contexts of batches one after the other, after the first one as changes, and sends a
+report for each. In between, the driver answers the tasks' all-gathers. A failing task ends the
+stage, and the next attempt at the batch starts a new stage.
 
-Tasks of a stage hold their slots. Where other jobs need slots (ingest queries on a cluster), the
-stage leaves some to them, or ends after every batch if there is only one.
+Tasks of a stage occupy their slots. If other jobs need slots (ingest queries on a cluster), the
+stage leaves some slots free, or ends after every batch if there is only one slot.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import SparkSession
 
-#: A task's function of a batch, its line, and the addresses of the hosts of all tasks.
+#: A task's part of a batch: from its context, the line to the driver, and the address of each
+#: task's host to the report.
 Work = Callable[[BatchContext, TaskLine, list[str]], TaskReport]
-#: Number of tasks of a stage, and their preferred places in Spark's terms; None: any.
+#: Number of tasks of a stage, and their preferred locations in Spark; None: any.
 Places = tuple[int, Sequence[str] | None]
 
-#: Batches between two garbage collections of a task.
+#: Number of batches between two garbage collections of a task.
 BATCHES_PER_COLLECTION = 50
-#: Part of the slots that other jobs get, at least one, where they need any.
+#: If other jobs need slots, one slot in ``OTHERS`` is left to them, at least one.
 OTHERS = 8
 
 
@@ -52,9 +53,9 @@ class Workers:
     """The driver's side: starts stages, and runs batches on them.
 
     Attributes:
-        slots: returns the number and places of the slots of batches; waits until there is one.
-        work: what each task does with a batch.
-        shared: whether other jobs of Spark need slots too.
+        slots: returns number and locations of the task slots for batches; waits until there is one.
+        work: runs a task's part of a batch.
+        shared: whether other Spark jobs need slots, too.
     """
 
     session: SparkSession
@@ -63,19 +64,19 @@ class Workers:
     work: Work = run_task_here
     shared: bool = False
     _stage: Stage | None = None
-    #: The last context that the running stage has got.
+    #: The last context sent to the running stage.
     _sent: BatchContext | None = None
-    #: Whether the running stage leaves no slot to other jobs that need one.
+    #: Whether the running stage occupies the only slot although other jobs need one.
     _greedy: bool = False
     #: Time of the next check of the slots.
     _next: float = 0.0
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def start(self, *, idle: bool = False) -> None:
-        """Start a stage, unless one runs that has all slots of batches. Waits for an executor.
+        """Start a stage, unless one runs in all slots for batches. Waits for an executor.
 
         Args:
-            idle: whether no batch waits. Then nothing is started before the first batch, without
+            idle: whether no batch waits. Then no stage is started before the first batch, without
                 executors, after a stage that failed before its first batch, or in a slot that
                 another job may need.
 
@@ -88,7 +89,7 @@ class Workers:
             if (running or idle) and now < self._next:
                 return
             self._next = now + LOOK
-            # At the first batch most executors have come.
+            # Wait for the first batch: by then most executors have registered.
             if idle and not running and (self.shared or stage is None or not stage.orders):
                 return
             if idle and not slots_now(self.session):
@@ -117,8 +118,8 @@ class Workers:
         """Run the batch of ``context``; return one report per task, in the order of tasks.
 
         Raises:
-            AnabranchRuntimeError: the error of a task, if it is known.
-            Py4JJavaError: a task has failed, and so the stage.
+            AnabranchRuntimeError: the error of a task, if a task has sent one.
+            Py4JJavaError: the stage has failed.
         """
         self.start()
         stage = self._stage
@@ -128,7 +129,7 @@ class Workers:
         try:
             reports = stage.run(order)
         except BaseException:
-            # A report that is still to come must not count as one of the next batch.
+            # Late reports of this batch must not count as reports of the next batch.
             self.close(cancel=True)
             raise
         if self._greedy:
@@ -152,14 +153,14 @@ class Workers:
             self._cancel(stage.id)
 
     def close(self, *, cancel: bool = False) -> None:
-        """End the running stage, if any; ``cancel``: although its tasks may be working."""
+        """End the running stage, if any; ``cancel``: even while its tasks are working."""
         with self._lock:
             stage, self._stage = self._stage, None
         if stage is not None:
             stage.close(cancel=cancel)
 
     def _divided(self) -> Places:
-        """The slots for a stage: all, except some for other jobs."""
+        """Return the slots for a stage: all, except some for other jobs."""
         tasks, places = self.slots()
         self._greedy = self.shared and tasks == 1
         if self.shared:
@@ -182,7 +183,7 @@ class Workers:
 
 
 def _follow(address: DriverAddress, stage: str, work: Work, _: Iterable[int]) -> Iterable[int]:
-    """Run batches as one task until the driver sends no further one."""
+    """Run batches as one task until the driver ends the stage; returns no values."""
     task, hosts = barrier_task()
     batches, context = 0, None
     with closing(call_driver(address, stage, task, hosts)) as line:

@@ -71,7 +71,7 @@ def applied(value: Any, change: StateChange) -> Any:
     """Return the JSON value after ``change``; ``value`` stays as it is.
 
     Raises:
-        LookupError, TypeError, ValueError: the change is of another value.
+        LookupError, TypeError, ValueError: the change belongs to another value.
     """
     if change.splices:
         return spliced(value, change.splices)

@@ -56,7 +56,7 @@ class _StoreSegments:
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """The last manifest that this process has read: its place, and its segments."""
+    """The last manifest that this process has read: its root, batch, checksum; and its segments."""
 
     place: tuple[Path, int, int] | None = None
     segments: Segments = field(default_factory=dict)
@@ -125,7 +125,7 @@ def _after(known: Segments, change: _RawChange) -> Segments:
 
 
 def _shared(last: Sequence[Segment] | None, found: tuple[Segment, ...]) -> tuple[Segment, ...]:
-    """Return ``found`` with the objects of ``last``, by whose identity other caches know them."""
+    """Return ``found`` with equal objects of ``last``, since other caches compare by identity."""
     if not last:
         return found
     if tuple(last) == found:

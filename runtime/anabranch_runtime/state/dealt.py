@@ -68,7 +68,7 @@ class DealtRows:
         return np.where(self.hashes[at] == hashes, at, -1)
 
     def by_partition(self, hashes: U64, homes: Ints) -> list[Bools]:
-        """Per partition, mask of ``hashes`` that may have rows in it; ``homes``: the home ones."""
+        """Per partition, mask of ``hashes`` with possible rows in it; ``homes``: home of each."""
         numbers = self.numbers(hashes)
         dealt = numbers >= 0
         return [
@@ -77,7 +77,7 @@ class DealtRows:
         ]
 
     def by_host(self, hashes: U64, owners: Ints, hosts: int) -> list[Bools]:
-        """Per host, mask of ``hashes`` that may have spread rows; ``owners``: partitions' hosts."""
+        """Per host, mask of ``hashes`` with possible spread rows; ``owners``: host by partition."""
         numbers = self.numbers(hashes)
         dealt = numbers >= 0
         found: list[Bools] = []

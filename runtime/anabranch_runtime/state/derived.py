@@ -10,8 +10,8 @@ _W = TypeVar("_W")
 
 
 class Derived(Generic[_V, _W]):
-    """Cache of ``work`` over the last mapping: entries of states never change in place, so a batch
-    costs what it changed. ``work`` must not depend on anything else.
+    """Cache of ``work(name, entry)`` for the entries of the last mapping. Entries never change in
+    place, so it is computed only for new objects. ``work`` must not depend on anything else.
     """
 
     def __init__(self, work: Callable[[str, _V], _W]) -> None:

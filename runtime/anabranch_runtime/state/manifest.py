@@ -42,8 +42,8 @@ from anabranch_runtime.storage.verify import REMEDY
 KIND = Kind("manifest", "commit")
 #: Number of older manifests kept besides the newest one.
 KEPT = 2
-#: A whole manifest follows after so many changes; or once they take as many bytes as the last whole
-#: one, and at least so many: reading a chain then takes some tens of milliseconds.
+#: A whole manifest is written after ``MOST_LINKS`` incremental ones, or once these have as many
+#: bytes as the last whole one and ``LEAST_GROWN``: reading a chain takes some tens of milliseconds.
 MOST_LINKS, LEAST_GROWN = 256, 1 << 22
 
 
@@ -252,7 +252,7 @@ class State:
                     raise StateError("stray-segment", f"store {name} has rows outside its batches")
 
 
-#: Parts of a state that are large where little of them changes.
+#: Large parts of a state in which a batch changes little; they are compared field by field.
 _INSIDE = frozenset((State, Measurements, StoreState, Backfill, Debt, Hosts, TablesState))
 
 
@@ -260,8 +260,8 @@ class Commit(codec.Row, frozen=True):
     """Body of a manifest.
 
     Attributes:
-        after: number and checksum of the manifest before it; None: it is whole.
-        change: change since that manifest; of a whole one, since the empty state.
+        after: number and checksum of the preceding manifest; None: this one is whole.
+        change: change since the preceding manifest; in a whole one, since the empty state.
     """
 
     after: tuple[int, int] | None
@@ -274,7 +274,7 @@ class _Written:
 
     Attributes:
         first: number of the whole manifest at the beginning of its chain. ``whole``: its bytes.
-        links, grown: number and bytes of the changes since.
+        links, grown: number and bytes of the incremental manifests after it.
     """
 
     number: int
@@ -290,7 +290,7 @@ class Manifests:
     """The manifest directory of one pipeline.
 
     The states of the newest ``KEPT + 1`` manifests are kept, with the packs that they name, so that
-    the state can be rolled back to any of them; and so are the manifests that they continue.
+    the state can be rolled back to any of them; and so are older manifests of their chains.
     """
 
     def __init__(self, root: Path) -> None:
@@ -298,7 +298,8 @@ class Manifests:
         directory = root / "manifest"
         directory.mkdir(parents=True, exist_ok=True)
         self._numbers = sorted(int(p.stem) for p in directory.glob("*.json"))
-        #: Readable kept manifest -> pack files that it names, its ruleset, first of its chain.
+        #: Readable kept manifest -> pack files that it names; its ruleset; first manifest of its
+        #: chain.
         self._named: dict[int, frozenset[str]] = {}
         self._rulesets: dict[int, RulesetId] = {}
         self._firsts: dict[int, int] = {}
@@ -430,7 +431,7 @@ class Chains:
             raise _damaged(manifest_path(self.root, number), f"is no state: {cause!r}") from cause
 
     def first(self, number: int) -> int:
-        """Return the number of the whole manifest that ``number`` continues, or is."""
+        """Return the number of the whole manifest at the beginning of ``number``'s chain."""
         return self._find(number).first
 
     def _find(self, number: int) -> _Read:

@@ -61,7 +61,7 @@ class TaskMeasures:
         inserts: writes of rows into stores, except those by backfills.
         emitted: writes of results.
         cpu: CPU seconds of its process since the process's last batch, by group and name.
-        sent: edge or store -> tuples sent to other hosts. ``sent_bytes``: bytes sent in total.
+        sent: edge or store -> number of tuples sent to other hosts. ``sent_bytes``: their bytes.
     """
 
     streams: dict[str, StreamMeter] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Measurements:
         reads: store -> index -> lookups in the current epoch; ``reads_before``: in earlier epochs.
         probes: epoch -> number of probing tuples.
         meters: activity of each stream in the current epoch. ``ran``: times (seconds since 1970) at
-            which its first batch began and its last one was folded in; None before the first.
+            which its first batch began and its last one was added; None before the first.
         steps: measured input and output sizes of joins in earlier epochs; ``epoch_steps``: in the
             current epoch, before its ruleset was revised.
         written: bytes of all segments ever written by batches, and by merges (without backfills).

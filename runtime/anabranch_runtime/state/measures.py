@@ -32,7 +32,7 @@ STORE = "store:"
 #: Column of a sample: hash of each tuple's arrival number (sigma).
 RANK = "#rank"
 #: If a sketch's greatest hash is below this, hardly any hash of a batch is below it: the key has
-#: many values. Tasks then get the greatest hash as a bound, without the sketch's other hashes.
+#: many values. Tasks then get the greatest hash as threshold, without the sketch's other hashes.
 SPARSE = (1 << 64) // 64
 
 
@@ -71,7 +71,7 @@ class StreamMeter:
 
 @dataclass(frozen=True, slots=True)
 class KeyBound:
-    """Hashes that a task need not report for one key's distinct-count sketch.
+    """Threshold of one sketch of distinct values, so that a task reports only hashes new to it.
 
     Attributes:
         limit: hashes from this one on can't enter the sketch; None: every hash may enter.
@@ -100,10 +100,10 @@ class KnownValues:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of all sketches and samples, so that tasks report only values that change them.
+    """Thresholds of all sketches and samples, so that tasks report only values that change them.
 
     Attributes:
-        keys: relation, or ``STORE`` and a store -> key -> bound of its sketch, if it has one.
+        keys: relation, or ``STORE`` + store -> key -> threshold of its sketch, if it has one.
         ranks: stream -> rank at or above which a tuple can't enter the sample.
         newest: stream -> greatest event time of earlier batches.
         values: relation -> attribute -> its frequent values (``state.values``), if any are known.
@@ -137,8 +137,9 @@ def merge_packed(parts: Iterable[str]) -> str:
 # Large enough for the sketches of thousands of queries, whose bounds every batch needs.
 @lru_cache(maxsize=1 << 16)
 def key_bound(sketch: str) -> KeyBound:
-    """Make the bound that tasks get for a key's distinct-count sketch (packed), so that they report
-    only hashes that the sketch lacks."""
+    """Compute the threshold by which tasks report only hashes that a sketch of distinct values,
+    packed, lacks.
+    """
     hashes = unpack(sketch)
     if len(hashes) < SIZE:
         return KeyBound(None, sketch)

@@ -1,9 +1,9 @@
 """Maintained tables in the state: rounds of joined rows, and checkpoints of the tables.
 
 A *round* has the joined rows of one batch. A table (the post-join part of a query) includes the
-rounds one after the other, beside the batches. A *checkpoint* has the contents of some tables after
-some round. So a table is read from its last checkpoint and the rounds since, and the same rounds
-give the same versions. Rounds that all checkpoints include are dropped.
+rounds one after the other, while further batches run. A *checkpoint* has the contents of some
+tables after some round. So a table is restored from its last checkpoint and the rounds since, and
+the same rounds give the same versions. Rounds that all checkpoints include are dropped.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from anabranch_runtime.storage.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Joined rows of a batch, and all else that its versions of the tables depend on.
+    """Joined rows of a batch, and the other inputs of the tables' versions after it.
 
     Attributes:
         rows: the rows; ``Segment.store`` is the join (a query, or a part of an outer join).
-        feeds: joins whose rows several queries share -> these queries.
-        clocks: outer join with a stream -> microseconds that the partner's watermark has reached;
-            joins without an entry have no clock.
+        feeds: join whose rows several queries share -> these queries.
+        clocks: outer join with a stream -> watermark of the partner in microseconds; joins
+            without an entry have no clock.
         missing: query -> counts of its withheld results as of the batch, if it ever had any.
     """
 
@@ -36,7 +36,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class HeldTable:
-    """Place of a table in the checkpoints.
+    """The last checkpoint of a table.
 
     Attributes:
         pack: the checkpoint's pack. ``next``: first round that the checkpoint does not include.
@@ -51,9 +51,9 @@ class TableCounts:
     """Counts of a table's output.
 
     Attributes:
-        shown: number of present rows; of an outer join without a view, rows emitted so far.
-        version: the last version with changes; -1: none. ``written``: changes written so far.
-        left: of an outer join, its left rows that can get no more partners.
+        shown: number of present rows; of an outer join without a view, of rows emitted so far.
+        version: the last version with changes; -1: none. ``written``: number of changes written.
+        left: of an outer join, counts of its left rows that can get no more partners.
     """
 
     shown: int = 0
@@ -70,7 +70,7 @@ class TablesState:
         rounds: rounds that some checkpoint does not include, in order.
         checkpoints: the checkpoints that ``held`` names.
         held: query -> its last checkpoint, as long as its table is maintained.
-        counts: query -> counts of delivered versions, also of ended queries.
+        counts: query -> output counts of its table, also of ended queries.
     """
 
     rounds: tuple[Round, ...] = ()

@@ -35,8 +35,8 @@ MOST, WORTH, STAYS = 64, 0.002, 0.001
 #: shows in the next epoch's plan and dominates from the third epoch on.
 HALF_LIFE = 8
 _FADED = 0.5 ** (1 / HALF_LIFE)
-#: Rows of ``KeyValues.figures``: tuples with the value, all and recent ones; recent tuples of the
-#: relation since the value was found; maximum error of both counts.
+#: Rows of ``KeyValues.figures``: number of tuples with the value, of all and of recent ones; number
+#: of recent tuples of the relation since the value was found; maximum error of the first two.
 COUNT, RECENT, SPAN, UNDER, UNDER_RECENT = range(5)
 _FADING = np.array([[1.0], [_FADED], [_FADED], [1.0], [_FADED]])
 #: A value replaces the rarest kept value only if it is more frequent by this factor.
@@ -68,7 +68,7 @@ class KeyValues:
     """The counts of a key's frequent values so far (see the module docstring).
 
     Attributes:
-        tuples: tuples of the relation since counting began. ``recent``: the same, with decay.
+        tuples: number of the relation's tuples since counting began. ``recent``: with decay.
         missed, missed_recent: upper bounds of the counts of any other value.
         hashes: hashes of the values, packed (``measures.pack``), in the order in which they were
             found. ``texts``: the values in readable form.

@@ -70,7 +70,7 @@ def read_document(path: Path, kind: Kind) -> Any:
         text = path.read_text(encoding="utf-8")
         document = json.loads(text)
         written = document["version"]
-        # The key belongs to the version.
+        # Documents of another version may have another key.
         body = document[kind.key] if written == kind.version else None
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise StateError(

@@ -48,7 +48,7 @@ _MANIFESTS, _PACKS, _LOGS = "manifest/", "segments/", "files/"
 _STAGED = "staging/"
 _FOLDERS = (_MANIFESTS, "journal/", "rulesets/", _LOGS)
 _FILES = ("pipeline.json",)
-#: Greatest number of leftover objects of attempts and merges to delete at once.
+#: Maximum number of leftover objects (``leftovers``) to delete at once.
 MOST = 1000
 #: Number of documents that are read at once at a start.
 READERS = 16
@@ -76,7 +76,7 @@ class Durable:
     def held(self, *, standby: bool = False) -> AbstractContextManager[None]:
         """Hold a lock on the pipeline (lease), in addition to the directory's lock.
 
-        ``standby``: other processes wait for the end of this one, or this one for another's.
+        ``standby``: whether this process waits for another's end, or others wait for its own.
         """
         return nullcontext()
 
@@ -171,7 +171,7 @@ class Durable:
                 file.unlink()
 
     def tidy(self, named: Collection[str], batch: int) -> None:
-        """Delete leftovers of attempts and merges (``leftovers``), now or in the background."""
+        """Delete leftovers of failed attempts and lost merges, now or in the background."""
         there = [(path, path.stat()) for path in (self.root / _PACKS).glob("*.pack")]
         found = [ListedFile(f"{_PACKS}{p.name}", s.st_size, s.st_mtime) for p, s in there]
         for name in leftovers(found, named, batch):
@@ -197,7 +197,7 @@ class Mirrored(Durable):
     remote: Remote
     limit: int | None = None
     _lease: StoreLease | None = None
-    #: The lease that this process would like to hold.
+    #: The lease that this process has not acquired yet.
     _seen: StoreLease | None = None
     #: Document -> its version in the object store when this process last read or wrote it.
     _versions: dict[str, Version] = field(default_factory=dict)

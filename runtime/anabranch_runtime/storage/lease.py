@@ -33,8 +33,8 @@ NAME = "lease.json"
 #: Seconds between two renewals, and seconds without renewal until a lease may be taken. Hosts'
 #: clocks may differ by the difference of these values.
 RENEWAL, STALE = 10.0, 60.0
-#: Seconds between two renewals by an owner with standbys, and missed renewals after which one of
-#: them takes the lease.
+#: Seconds between two renewals by an owner with standbys, and number of missed renewals after which
+#: one of them takes the lease.
 OFTEN, MISSED = 1.0, 3
 #: Renewal time of a lease that its owner has given up.
 GIVEN_UP = 0.0
@@ -178,5 +178,5 @@ def taken(remote: Remote, who: str) -> StateError:
     return StateError(
         "store-taken",
         f"{who} has taken over {remote.where}",
-        remedy="leave it to that process: what this one had not committed is done there",
+        remedy="leave the pipeline to that process, which repeats all uncommitted work",
     )

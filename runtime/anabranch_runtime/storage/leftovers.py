@@ -26,7 +26,7 @@ def leftovers(found: Sequence[ListedFile], named: Collection[str], batch: int) -
     """Return the garbage among the packs and staged results ``found``.
 
     Args:
-        found: files of one file system or object store; the newest tells its present time.
+        found: files of one file system or object store; the time of the newest counts as now.
         named: packs named by kept manifests, or soon by the next one.
         batch: the first batch whose packs may still be named.
 

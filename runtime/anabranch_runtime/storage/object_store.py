@@ -262,7 +262,7 @@ class Remote:
                     raise StateError(
                         "store-unreachable",
                         message,
-                        remedy="see to it that the object store answers, and start the runtime "
+                        remedy="make sure that the object store answers, and start the runtime "
                         "again, nothing is lost",
                     ) from error
                 time.sleep(pause)

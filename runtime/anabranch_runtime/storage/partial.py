@@ -1,9 +1,9 @@
 """Partial join results as vectors of row references: values are copied only when they are read.
 
-A partial result over labels (aliases) ``{R, S, ...}`` has, per *row set*, each row's table and
-number in the table. Labels filled by one probe of a stored join (MIR) share a row set. Columns are
-gathered on first use, so a column that only the projection reads is fetched only for the tuples
-that reach the projection.
+A partial result over labels (aliases) ``{R, S, ...}`` has *row sets*; a row set has a table and a
+row number in it for each tuple. Labels filled by one probe of a stored join (MIR) share a row set.
+Columns are gathered on first use, so a column that only the projection reads is fetched only for
+the tuples that reach the projection.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Table(Protocol):
     """A table with named columns: a segment reader, or this batch's arrivals."""
 
     def place(self, name: str) -> ColumnPlace:
-        """Return the location of a column."""
+        """Return the addresses of a column's buffers."""
 
 
 class Tables:
-    """Several tables as one; caches the locations of their columns."""
+    """Several tables as one; caches the addresses of their columns."""
 
     __slots__ = ("_joined", "_places", "members")
 
@@ -52,7 +52,7 @@ class Tables:
         return len(self.members)
 
     def places(self, name: str) -> ColumnPlaces:
-        """Return the locations of a column, one per table."""
+        """Return the addresses of a column in each table."""
         found = self._places.get(name)
         if found is None:
             found = self._places[name] = places([t.place(name) for t in self.members])
@@ -68,7 +68,7 @@ class Tables:
 
 
 class GrowingTables(Tables):
-    """Tables to which further ones are added; locations of columns are found as they are needed.
+    """A growing list of tables; addresses of columns are looked up on first use.
 
     Row sets over it are concatenated without a new numbering of tables.
     """
@@ -88,7 +88,7 @@ class GrowingTables(Tables):
         return len(self._all) - 1
 
     def places(self, name: str) -> ColumnPlaces:
-        """Return the locations of a column in all tables so far."""
+        """Return the addresses of a column in each table so far."""
         found = self._places.get(name)
         known = 0 if found is None else len(found.columns)
         if known < len(self._all):
@@ -98,7 +98,7 @@ class GrowingTables(Tables):
         return found
 
     def only(self, which: NDArray[np.integer[Any]]) -> tuple[Tables, NDArray[np.integer[Any]]]:
-        """The tables with these numbers as tables of their own, and the numbers in them."""
+        """Return the tables numbered ``which`` as a fixed list, and ``which`` renumbered to it."""
         used, numbers = np.unique(which, return_inverse=True)
         tables = Tables([self._all[number] for number in used.tolist()])
         return tables, numbers.astype(narrow(len(used)))
@@ -123,7 +123,7 @@ class RowSet:
         return RowSet(self.tables, which, self.rows[first:last])
 
     def settled(self) -> RowSet:
-        """Return the same rows over tables to which none are added."""
+        """Return the same rows over a fixed list of tables."""
         if not isinstance(self.tables, GrowingTables):
             return self
         assert self.which is not None
@@ -154,7 +154,7 @@ def concat_rows(sets: Sequence[RowSet]) -> RowSet:
         if one.which is None:
             which.append(np.full(len(one.rows), base, kind))
         else:
-            # The sum may exceed the type of few tables.
+            # The sum may exceed the integer type that a part needs for its own tables.
             which.append(np.add(one.which, base, dtype=kind))
         base += len(one.tables)
     tables = sets[0].tables.join(tuple(s.tables for s in sets[1:]))
@@ -162,7 +162,7 @@ def concat_rows(sets: Sequence[RowSet]) -> RowSet:
 
 
 def narrow(tables: int) -> type[np.int16] | type[np.int32]:
-    """Return the smallest integer type for the numbers of ``tables`` tables."""
+    """Return the smaller integer type that can number ``tables`` tables."""
     return np.int16 if tables < 1 << 15 else np.int32
 
 
@@ -286,7 +286,7 @@ def concat_partials(parts: Sequence[Partial]) -> Partial:
 
 
 def shape(partial: Partial) -> Hashable | None:
-    """Equal for partial results that :func:`concat_alike` accepts; None: it accepts none."""
+    """Return a key, equal for partial results that :func:`concat_alike` can join, or None."""
     if not all(isinstance(rows.tables, GrowingTables) for rows in partial.sets):
         return None
     return frozenset(

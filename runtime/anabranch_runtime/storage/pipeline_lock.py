@@ -108,7 +108,7 @@ def lost(control: Control) -> StateError:
     """Return the error for a Redis that has lost the pipeline's data."""
     return StateError(
         "redis-lost",
-        f"{control.where} has lost what it knew of this pipeline (streams, queries, rulesets)",
+        f"{control.where} has lost its data of this pipeline (streams, queries, rulesets)",
         remedy=f"restore Redis from its append-only file or a backup, or {_ANEW}; run it with "
         "appendonly yes",
     )

@@ -50,14 +50,14 @@ ALIGNMENT = 64
 _FEW = 1 << 14
 #: Low bits of an arrival number (sigma): position within the batch. The highest two of them are a
 #: rank of streams (``Routes.ranks``); tasks share the other bits equally. The high bits last for
-#: 2,147,483,648 batches: three years of 20 a second.
+#: 2,147,483,648 batches: three years at 20 batches a second.
 OFFSET_BITS = 32
 
 SIGMA = "#sigma"
 TAU = "#tau"
 
 #: The remedy for a pack that is found damaged while the pipeline runs.
-AGAIN = "start the pipeline again: it goes back to the last whole batch, or says why it can not"
+AGAIN = "start the pipeline again: it rolls back to the last intact batch, or reports why it can't"
 #: (offset, length, crc32) of a blob in its pack.
 Blob = tuple[int, int, int]
 
@@ -325,7 +325,7 @@ class SegmentReader:
         return self.batch.column(name)
 
     def place(self, name: str) -> ColumnPlace:
-        """Location of a column."""
+        """Memory addresses of the buffers of the column ``name``."""
         found = self._places.get(name)
         if found is None:
             found = self._places.setdefault(name, place_of(self.column(name)))

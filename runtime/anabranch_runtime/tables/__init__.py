@@ -1,4 +1,4 @@
-"""Maintained tables: rows of a query's post-join part, updated by weighted rows in columns.
+"""Maintained tables: rows of a query's post-join part, updated by weighted joined rows.
 
 ``words`` encodes values as 64-bit words, equal and ordered as in Spark; ``slots`` numbers distinct
 tuples, ``ordered`` keeps multisets in order, ``sums`` adds exactly. From them ``aggregates`` keeps

@@ -1,6 +1,6 @@
-"""Parts of the state of a group: counts, sums, and least values, each some words of a state row.
+"""Accumulators of a group's aggregates: counts, sums and minima, in 64-bit words of its state row.
 
-Counts and sums are linear in the rows' weights. With ``once``, a collection of the column's values
+Counts and sums are linear in the weights of input rows. With ``once``, the index of a collection
 (``collections``), each distinct value counts once.
 """
 
@@ -19,7 +19,7 @@ from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout
 
 
 class Accumulator(Protocol):
-    """Words of a state row that are updated by rows."""
+    """Part of the state row of a group, ``width`` words, updated by weighted input rows."""
 
     @property
     def width(self) -> int:
@@ -30,13 +30,13 @@ class Accumulator(Protocol):
         """Index of the collection (DISTINCT) whose values count once each; None: all rows count."""
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
-        """Add weighted ``rows`` to the words from ``at`` on; ``index``: state row of each."""
+        """Add weighted input ``rows`` to the words from ``at`` on; ``index``: state row of each."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The number of rows without NULL in ``columns``."""
+    """The number of input rows without NULL in ``columns``."""
 
     columns: tuple[str, ...]
     once: int | None = None
@@ -82,7 +82,7 @@ class DecimalSum:
 
 @dataclass(frozen=True, slots=True)
 class FloatSum:
-    """The sum of a column as doubles; with ``other``, over the rows in which both are known."""
+    """The sum of a column as doubles; with ``other``, over the rows without NULL in either."""
 
     column: str
     other: str | None = None
@@ -100,8 +100,8 @@ class FloatSum:
 
 @dataclass(frozen=True, slots=True)
 class ProductSum:
-    """The sum of the products of two columns as doubles, over the rows in which both are known, and
-    the column ``known``.
+    """The sum of the products of two columns as doubles, over the rows without NULL in either, nor
+    in the column ``known``.
     """
 
     column: str
@@ -123,7 +123,7 @@ class Least:
     """The least tuple of ``columns`` so far, if rows are never deleted.
 
     Attributes:
-        layout: fields of the tuple. ``known``: the columns in which NULL excludes a row.
+        layout: fields of the tuple. ``known``: the column in which NULL excludes a row.
     """
 
     once = None
@@ -137,11 +137,11 @@ class Least:
 
     @property
     def width(self) -> int:
-        """Return the number of words: whether there is a tuple, and the tuple."""
+        """Return the number of words: one that is 1 if there is a tuple, and the tuple's words."""
         return 1 + self.layout.width
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
-        """Keep the least of the present tuple and the tuples of ``rows``."""
+        """Keep the least of the stored tuple and the tuples of ``rows``."""
         given = self.layout.encode([rows.column(name) for name in self.columns])
         pool = self.layout.pool
         trees.least(

@@ -1,7 +1,7 @@
-"""A group's aggregates: their parts in a state row, and their values with Spark's types and errors.
+"""Aggregates of groups: accumulators in state rows, and values with Spark's types and errors.
 
-The first word of a state row is the group's net number of rows. Aggregates share parts: ``sum(x)``
-and ``avg(x)`` have one sum.
+The first word of a state row is the group's net number of rows. Aggregates share accumulators:
+``sum(x)`` and ``avg(x)`` have one sum.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SAMPLES = frozenset({_F.VAR_SAMP, _F.STDDEV_SAMP, _F.COVAR_SAMP})
 #: Decimal places after which a quotient is rounded twice by Spark (``arithmetic``).
 _EXACT_SCALE = 20
 
-#: Values of an aggregate: from state rows, and the slots of their groups.
+#: Computes an aggregate's values, one per group, from state rows and the slots of their groups.
 Value = Callable[[Ints, Ints], pa.Array]
 
 
@@ -75,7 +75,7 @@ class GroupAggregates:
         """Add weighted ``rows`` to state rows, and to the collections.
 
         Args:
-            slots: the slot of each row's group. ``index``: its row of ``state``.
+            slots: slot of the group of each input row. ``index``: row of ``state`` of that group.
         """
         once: dict[int | None, Ints] = {None: weights}
         for number, collection in enumerate(self.collections):
@@ -112,7 +112,7 @@ class GroupAggregates:
         return found
 
     def values(self, state: Ints, slots: Ints) -> list[pa.Array]:
-        """Return the aggregates' columns.
+        """Return a column of values per aggregate, with a value per state row.
 
         Raises:
             ExpressionError: a sum does not fit its type.
@@ -153,7 +153,7 @@ class GroupAggregates:
     # --- parts -----------------------------------------------------------------------------------
 
     def _part(self, part: Accumulator, key: object = None) -> int:
-        """Return the place of ``part`` (equal to ``key``) in state rows."""
+        """Return the first word of ``part`` in state rows; parts with equal keys share it."""
         key = part if key is None else key
         place = self._places.get(key)
         if place is None:
@@ -179,7 +179,7 @@ class GroupAggregates:
         return number
 
     def _of_column(self, name: str) -> int:
-        """Return the number of the collection of a column's values."""
+        """Return the index of the collection of a column's values."""
         return self._collection((name,), (TupleField(self._kinds[name], nullable=False),), name)
 
     def _value(self, aggregate: ViewAggregate) -> Value:
@@ -376,7 +376,7 @@ def _fraction(row: Ints, at: int) -> Fraction:
 def _spread(
     state: Ints, at: int, places: tuple[int, int, int], function: AggregateFunction
 ) -> pa.Array:
-    """Return a variance, standard deviation or covariance; NULL of too few rows."""
+    """Return variances, standard deviations or covariances; NULL for groups with too few rows."""
     counts = np.ascontiguousarray(state[:, at])
     found = _central(state, counts, places)
     sample = function in _SAMPLES
@@ -391,7 +391,7 @@ def _spread(
 
 
 def _correlation(state: Ints, at: int, places: tuple[int, int, int], xx: int, yy: int) -> pa.Array:
-    """Return the correlation; NULL of fewer than two pairs, or where a column is constant."""
+    """Return correlations; NULL for groups with fewer than two pairs, or a constant column."""
     counts = np.ascontiguousarray(state[:, at])
     x, y, _ = places
     both = _central(state, counts, places)

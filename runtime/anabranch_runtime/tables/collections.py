@@ -1,4 +1,4 @@
-"""Values of groups with their net weights, for aggregates that do not follow from sums."""
+"""Column values per group with net weights, for aggregates that sums can't give (percentiles)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Collection:
         self._last: tuple[Ints, Ints, Ints] | None = None
 
     def add(self, slots: Ints, rows: Inputs, weights: Ints, *, crossings: bool) -> Ints:
-        """Add weighted ``rows`` to the groups ``slots``; returns what :meth:`Ordered.add` does."""
+        """Add weighted ``rows`` to the groups ``slots``; returns as :meth:`Ordered.add`."""
         if self.numbers:
             columns = [pa.array(rows.floats(name)) for name in self.columns]
         else:
@@ -64,7 +64,7 @@ class Collection:
         self._last = None
 
     def dump(self, slots: Ints) -> pa.RecordBatch:
-        """Return all tuples of ``slots``: the position of the slot, the fields, the weight."""
+        """Return all tuples of ``slots``: the position in ``slots``, the fields, the weight."""
         walk = self.values.walk(slots, everything=True)
         groups = np.repeat(np.arange(len(slots)), np.diff(walk.ends, prepend=0))
         columns = self.values.layout.decode(self.values.words[walk.nodes])
@@ -73,7 +73,7 @@ class Collection:
         return pa.RecordBatch.from_arrays([pa.array(groups), *columns, weights], names=names)
 
     def load(self, dumped: pa.RecordBatch, slots: Ints) -> None:
-        """Add the tuples of a dump."""
+        """Add the tuples of a dump of the groups ``slots``."""
         *columns, weights = dumped.columns[1:]
         tuples = self.values.layout.encode(columns)
         groups = slots[integers_of(dumped.column(0))]
@@ -116,7 +116,7 @@ class Collection:
         return self.at(slots, np.where(totals > 0, np.maximum(ranks, 1) - 1, 0), 0)
 
     def listed(self, slots: Ints, separator: str, kind: pa.DataType, *, once: bool) -> pa.Array:
-        """Return the texts of each group (the last field), joined by ``separator``."""
+        """Return each group's texts joined by ``separator``; ``once``: without duplicates."""
         values, pool = self.values, self.values.layout.pool
         walk = values.walk(slots)
         between = np.frombuffer(separator.encode(), np.uint8)

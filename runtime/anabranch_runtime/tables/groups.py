@@ -36,12 +36,12 @@ _FORGOTTEN, _BEGUN = "forgotten", "begun"
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """Outcome of a batch for its groups, before it is kept.
+    """New state and rows of the groups that a batch changes, not yet in the table.
 
     Attributes:
         slots: the groups. ``state``: their new state rows.
         rows: their rows (``finishing.finished``).
-        kept: mask of groups that are shown. ``words``, ``sorts``: their rows and sort keys.
+        kept: mask of groups that are shown. ``words``, ``sorts``: their encoded rows and sort keys.
     """
 
     slots: Ints
@@ -75,8 +75,8 @@ class GroupedTable:
         self._present = np.zeros(self._slots.room, np.bool_)
         self._count = 0
         self._top = _NONE
-        #: Whether the table has given changes; number of rows forgotten while present; least end
-        #: of a time window, at least.
+        #: Whether changes have been returned; number of rows forgotten while present; lower limit
+        #: of the ends of time windows.
         self._begun = not self._one_group
         self.forgotten = 0
         self._next_end = _NEVER
@@ -146,7 +146,7 @@ class GroupedTable:
         return self._keep(self._updated(slots, self._state[slots]), version)
 
     def _repeated(self, rows: Inputs, weights: Ints) -> tuple[Inputs, Ints, Ints]:
-        """Return the rows once per group, with their weights and the words of their groups."""
+        """Return the rows, each once per group, with weights and the words of the group keys."""
         view = self.view
         starts = None
         if view.window is not None:
@@ -221,7 +221,7 @@ class GroupedTable:
         return columns
 
     def _limits(self, words: Ints) -> tuple[Ints, Ints]:
-        """Return starts and ends of the time windows of groups."""
+        """Return the starts and ends of groups' time windows, from the words of their keys."""
         assert self.view.window is not None
         if self.view.window.session:
             return words[:, -2], words[:, -1]
@@ -285,7 +285,7 @@ class GroupedTable:
                 self._ordered.add(zeros, tuples, np.full(len(slots), weight, np.int64))
 
     def _of_top(self, differing: Ints, version: int) -> pa.Table:
-        """Return changes of the first groups (LIMIT): new, removed, or in ``differing``."""
+        """Return changes of the first groups (LIMIT): added, removed, or in ``differing``."""
         before, self._top = self._top, self._first(self.view.limit)
         changed = ~np.isin(self._top, before) | np.isin(self._top, differing)
         upserts = self._top[changed]
@@ -365,7 +365,7 @@ class GroupedTable:
         return max(0, min(self._count - self.view.offset, self.view.limit))
 
     def rows(self, limit: int | None, *, counts: bool = False) -> pa.Table:
-        """Return the first present rows in order; ``counts``: with the counts of averages."""
+        """Return up to ``limit`` present rows in order; ``counts``: with the counts of averages."""
         if self.view.limit is not None:
             slots = self._top if limit is None else self._top[:limit]
         else:
@@ -423,7 +423,7 @@ class CopiedTable(GroupedTable):
         return changes
 
     def rows(self, limit: int | None, *, counts: bool = False) -> pa.Table:
-        """Return the first present rows in order, with their numbers in their groups."""
+        """Return up to ``limit`` present rows in order, numbered from 1 within each group."""
         groups = super().rows(limit, counts=counts)
         numbers = groups[_COPIES].to_numpy()
         picked, copies = _copies(numbers, np.zeros(len(numbers), np.int64))
@@ -432,14 +432,14 @@ class CopiedTable(GroupedTable):
 
 
 def _numbers(column: pa.Array, shown: Bools) -> Ints:
-    """Return the numbers of rows of groups; 0 where a group is not ``shown``."""
+    """Return the number of rows of each group; 0 where a group is not ``shown``."""
     found: Ints = np.where(shown, column.fill_null(0).to_numpy(zero_copy_only=False), 0)
     return found
 
 
 def _copies(many: Ints, few: Ints) -> tuple[Ints, Ints]:
-    """Return the rows that groups with ``many`` rows have beyond their first ``few``: positions of
-    groups, and numbers of rows within them, from 1.
+    """Return the rows of groups with ``many[i]`` rows after the first ``few[i]``: positions of the
+    groups, and row numbers within them, from 1.
     """
     more = np.maximum(many - few, 0)
     groups = np.repeat(np.arange(len(more)), more)

@@ -49,7 +49,7 @@ class Inputs:
         return int(self.batch.num_rows)
 
     def taken(self, rows: Ints) -> Inputs:
-        """Return the rows with these numbers."""
+        """Return the rows at these positions."""
         return Inputs(self.batch.take(pa.array(rows)), self.kinds)
 
     def column(self, name: str) -> pa.Array:
@@ -100,8 +100,8 @@ class Inputs:
 
 
 def windows(window: TimeWindow, rows: Inputs) -> tuple[Ints, Ints]:
-    """Return pairs of row and time window: the row's number and the window's start. A row without
-    a time is in none.
+    """Return pairs of a row and a time window that contains it: the row's position and the window's
+    start. A row without a time is in none.
     """
     times = rows.column(window.column)
     moments = integers_of(times)
@@ -127,7 +127,7 @@ def grouping_ids(view: View) -> list[int]:
 
 
 def grouping_keys(view: View, keys: list[pa.Array]) -> list[pa.Array]:
-    """Return the keys for each grouping set after the other: NULL where a set has no key."""
+    """Return the key columns repeated per grouping set, NULL where the set lacks the key."""
     found = []
     for n, key in enumerate(keys):
         nothing = pa.nulls(len(key), key.type)
@@ -136,7 +136,7 @@ def grouping_keys(view: View, keys: list[pa.Array]) -> list[pa.Array]:
 
 
 class Changes:
-    """Makes tables of changes of a view."""
+    """Builds tables of a view's changes."""
 
     __slots__ = ("_identity", "schema")
 
@@ -150,7 +150,7 @@ class Changes:
         """Return the changes of ``version``.
 
         Args:
-            columns: values of the upserts; in identity columns followed by values of the deletes.
+            columns: values of ``upserts`` rows; in identity columns, then of ``deletes`` rows.
         """
         arrays = []
         for field in self.schema:

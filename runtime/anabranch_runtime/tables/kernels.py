@@ -185,7 +185,7 @@ def number(
 
     Args:
         first: tuple with which to begin.
-        table, hashes, words: the hash table of slots.
+        table, hashes, words: the hash table of slots; hash and tuple of each slot.
         free: stack of free slots.
         counts: highest slot used so far plus 1; free slots; slots in ``fresh``. Updated.
         fresh: receives the new slots.
@@ -270,7 +270,7 @@ def compact(slots: Ints, marks: I32, index: Ints, touched: Ints) -> int:
     """Number the distinct ``slots`` in order of appearance.
 
     Args:
-        marks: -1 per slot; unchanged in the end.
+        marks: scratch, -1 per slot; reset before return.
         index: receives the number of each entry of ``slots``.
         touched: receives the distinct slots.
 

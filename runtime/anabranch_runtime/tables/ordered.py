@@ -22,11 +22,11 @@ _NOTHING = np.empty(0, np.int64)
 
 
 class FirstNodes(NamedTuple):
-    """First nodes of several multisets, in order.
+    """First nodes of several multisets, in order; arrays by listed node.
 
     Attributes:
-        nodes: node numbers. ``places``: places of their tuples; ``times``: how often each is there.
-        ends: end of the part of each slot.
+        nodes: node numbers. ``places``: place (row number or rank) of a node's first tuple.
+        times: number of a node's tuples. ``ends``: per slot, end of its part of the arrays.
     """
 
     nodes: Ints
@@ -40,7 +40,7 @@ class Ordered:
 
     Attributes:
         words: tuple of each node.
-        sizes: weight, and total positive weight of the subtree, per node.
+        sizes: per node, its net weight, and the sum of the positive net weights in its subtree.
     """
 
     __slots__ = ("_counts", "_free", "_links", "layout", "roots", "sizes", "words")
@@ -126,7 +126,7 @@ class Ordered:
         return found
 
     def at(self, slots: Ints, ranks: Ints) -> Ints:
-        """Return the node at each rank from 0 (negative: from the end); -1: there is none."""
+        """Return the node at each rank from 0 (negative: from the end), or -1."""
         out = np.empty(len(slots), np.int64)
         trees.at_ranks(self.roots, slots, ranks, self._links, self.sizes, out)
         return out
@@ -148,7 +148,7 @@ class Ordered:
         *,
         everything: bool = False,
     ) -> FirstNodes:
-        """Return the nodes of each slot with places up to ``most`` (None: all).
+        """Return the nodes of each slot whose place by ``ranking`` is at most ``most`` (None: all).
 
         Args:
             sorts: number of first words that are sort keys.

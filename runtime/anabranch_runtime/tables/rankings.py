@@ -1,8 +1,8 @@
 """Maintained tables of ranked joined rows: ORDER BY … LIMIT, of all rows or of each partition.
 
 Rows equal in all sort keys are ordered by the view's columns, then by the other columns that it
-reads. -0.0 becomes 0.0, as the two are equal. Where rows are never deleted, only those are kept
-that may be shown.
+reads. -0.0 becomes 0.0, as the two are equal. If no row is ever deleted, rows that can't be shown
+any more are dropped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Shown(NamedTuple):
     Attributes:
         nodes: node of each row. ``places``: value of the ranking function; ``ranks``: position in
             the partition, from 1 after OFFSET.
-        partitions: number of each row's partition among the given ones; ascending.
+        partitions: position of each row's partition in the argument ``slots``; ascending.
     """
 
     nodes: Ints
@@ -141,7 +141,7 @@ class RankedTable:
         return self._slots.find(self._partition.encode(keys))
 
     def _promising(self, slots: Ints, tuples: Ints) -> Ints:
-        """Return ``slots``, negative for rows that can't be shown."""
+        """Return ``slots`` with -1 for rows that can't be shown."""
         most, ranking = self._most, self.view.ranking
         if most is None or ranking is RankFunction.DENSE_RANK:
             return slots
@@ -222,7 +222,7 @@ class RankedTable:
         return self._count
 
     def rows(self, limit: int | None) -> pa.Table:
-        """Return the first present rows: by partition, then by rank."""
+        """Return up to ``limit`` present rows, by partition, then by rank."""
         slots = self._slots.all()
         slots = slots[self._tree.totals(slots) > 0]
         if self._partition is not None and len(slots):

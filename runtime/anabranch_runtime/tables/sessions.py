@@ -118,8 +118,8 @@ class SessionTable(GroupedTable):
         return result
 
     def _spans(self, points: Ints, owners: Ints, limits: Ints) -> Ints:
-        """Return disjoint time spans with all rows of sessions that may change: slot, first and
-        last time; ascending: the spans of the sessions ``limits``, and ``points`` outside of them.
+        """Return (slot, first time, last time) of disjoint spans with all rows of sessions that may
+        change, ascending: old sessions (``owners``, ``limits``), and ``points`` outside them.
         """
         old = np.column_stack([owners, limits[:, 0], limits[:, 1] - self._gap])
         both = np.concatenate([old, np.column_stack([points, points[:, 1]])])

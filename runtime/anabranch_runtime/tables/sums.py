@@ -225,7 +225,7 @@ def _exact_product(x: float, y: float) -> Any:
 
 @njit(cache=True, nogil=True)
 def _leading(state: U64, r: int, at: int) -> Any:
-    """The number as (sign, top 64 bits, next 64 bits, whether more follow, exponent of the top)."""
+    """The number as (sign, top 64 bits, next 64 bits, whether a lower bit is 1, top exponent)."""
     zero, one = np.uint64(0), np.uint64(1)
     negative = state[r, at + FIXED - 1] >> np.uint64(63) == one
     words = np.empty(FIXED, np.uint64)

@@ -1,7 +1,7 @@
 """Maintained tables: the state of a query's post-join part, and its changes.
 
-A table's content depends only on the multiset of the rows that it has got, not on their order or
-their division into batches. Sums, averages, variances and covariances of floats are rounded once,
+A table's content depends only on the multiset of the rows added, not on their order or their
+division into batches. Sums, averages, variances and covariances of floats are rounded once,
 so that this holds for them too (``sums`` names the exception).
 """
 
@@ -49,7 +49,7 @@ class MaintainedTable:
     Args:
         view: the post-join part.
         rows: schema of the joined rows: the columns that the view reads.
-        deletes: whether rows may be deleted. If not, groups keep less.
+        deletes: whether rows may be deleted; without deletes, less state is kept.
     """
 
     def __init__(self, view: View, rows: pa.Schema, *, deletes: bool = False) -> None:
@@ -155,14 +155,14 @@ class MaintainedTable:
 
 
 def _texts_allowed(pool: Texts) -> tuple[int, int]:
-    """Return the numbers of texts and bytes at which a pool is compacted: twice those in use."""
+    """Return the number of texts and of bytes at which a pool is compacted: twice those in use."""
     return 2 * pool.count + 4096, 2 * pool.used + 1_000_000
 
 
 # --- compilation ---------------------------------------------------------------------------------
 
 _F = AggregateFunction
-#: Number of rows: hash tables grow.
+#: Number of rows of the trial tables; enough that hash tables grow.
 _ROWS = 200
 _TYPES = {
     "k": parse_type("string"),
@@ -172,7 +172,7 @@ _TYPES = {
     "t": parse_type("timestamp"),
 }
 _SUM = parse_type("decimal(34,2)")
-#: Function, column, whether distinct, type of the result, second argument, option.
+#: Trial aggregates: function, column, whether distinct, result type, second argument, option.
 _AGGREGATES = (
     (_F.SUM, "i", True, _TYPES["i"], None, ""),
     (_F.SUM, "d", False, _SUM, None, ""),
@@ -246,5 +246,5 @@ def _warm_asof(outer: OuterJoin) -> None:
 
 
 if __name__ == "__main__":
-    # At an installation: the process of tables then loads the kernels instead of compiling them.
+    # Run at installation, so that the process of tables loads the kernels instead of compiling.
     warm()

@@ -27,7 +27,7 @@ U8 = NDArray[np.uint8]
 _DEPTH = 256
 LEFT, RIGHT = 0, 1
 WEIGHT, TOTAL = 0, 1
-#: Functions that give rows their places.
+#: Ranking functions of :func:`walk`.
 ROW_NUMBER, RANK, DENSE_RANK = 0, 1, 2
 
 
@@ -85,9 +85,10 @@ def add(
         free, counts: stack of free nodes; highest node used so far plus 1, free nodes, nodes in
             trees.
         texts, data, ends: see ``kernels``.
-        changes: receives the change of each tuple's positive weight (of its net weight, or 0 if
-            that is negative); length 0: not needed.
-        crossings: whether ``changes`` counts only whether a tuple is there: 1, -1 or 0.
+        changes: receives the change of each tuple's net weight, a negative one counted as 0;
+            length 0: not needed.
+        crossings: whether ``changes`` gets 1 if the net weight becomes positive, -1 if it ceases
+            to be, else 0.
 
     Returns:
         Number of processed tuples; fewer than all if no node is free.
@@ -202,7 +203,7 @@ def clear(roots: I32, slots: Ints, links: I32, free: Ints, counts: Ints) -> None
 
 @njit(cache=True, nogil=True)
 def totals(roots: I32, slots: Ints, sizes: Ints, out: Ints) -> None:
-    """Write the total positive weight of each slot's tree to ``out``."""
+    """Write the sum of the positive net weights in each slot's tree to ``out``."""
     for i in range(len(slots)):
         out[i] = _total(roots[slots[i]], sizes)
 
@@ -244,8 +245,8 @@ def ranks(
     words: Ints,
     out: Ints,
 ) -> None:
-    """Write the total positive weight of the tuples of each slot's tree whose first word is less
-    than ``values[i]``, or equal to it with ``inclusive``, to ``out``.
+    """Write the number of tuples (sum of positive net weights) of each slot's tree whose first word
+    is less than ``values[i]``, or equal to it with ``inclusive``, to ``out``.
     """
     for i in range(len(slots)):
         node = np.int64(roots[slots[i]])
@@ -274,7 +275,7 @@ def walk(
     ranking: int,
     everything: bool,
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """List the first nodes of each slot's tree, in order.
+    """List the nodes of each slot's tree with places up to ``most``, in order.
 
     Args:
         sorts: number of first words that are sort keys; tuples equal in them have one rank.
@@ -283,8 +284,8 @@ def walk(
         everything: whether to list nodes with weights below 1, too.
 
     Returns:
-        Nodes, places (of the first of a node's equal tuples), how often each node's tuple is
-        listed, and the end of each slot's part.
+        Per listed node its number, the place of the first of its equal tuples, and the number of
+        these that are listed; then the end of each slot's part.
     """
     room = 64
     nodes, places, times = (
@@ -396,7 +397,7 @@ def _wider(values: Ints, room: int) -> Ints:
 def cut(
     roots: I32, slots: Ints, most: Ints, links: I32, sizes: Ints, free: Ints, counts: Ints
 ) -> None:
-    """Remove the last tuples of each slot's tree until its total weight is ``most[i]``."""
+    """Remove the last tuples of each slot's tree until ``most[i]`` remain (sum of weights)."""
     path = np.empty(_DEPTH, np.int64)
     for i in range(len(slots)):
         slot = slots[i]

@@ -132,8 +132,8 @@ class TupleField:
     """A value of a tuple.
 
     Attributes:
-        nullable: whether the value has a word for NULL; ``nulls_first``: the order of NULL.
-        exact: whether -0.0 differs from 0.0. The value is only shown, or breaks ties.
+        nullable: whether the value has a word for NULL; ``nulls_first``: whether NULL sorts first.
+        exact: whether -0.0 differs from 0.0: for values that are only shown, or break ties.
     """
 
     kind: DataType
@@ -154,7 +154,7 @@ class TupleField:
 
 
 class TupleLayout:
-    """Places of fields in the words of a tuple.
+    """Positions of fields in the words of a tuple.
 
     Attributes:
         width: number of words.
@@ -207,7 +207,7 @@ class TupleLayout:
         return [integers_of(column)], present(column)
 
     def decode(self, words: Ints, first: int = 0, end: int | None = None) -> list[pa.Array]:
-        """Return the columns of the fields from ``first`` to ``end``."""
+        """Return the columns of the fields from ``first`` to before ``end``."""
         return [
             self.column(words, n) for n in range(first, len(self.fields) if end is None else end)
         ]

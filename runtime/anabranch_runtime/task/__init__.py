@@ -1,1 +1,1 @@
-"""One task of one batch: take in, store, probe, write."""
+"""One task of one batch: reads arrivals, stores them, probes the stores, and writes results."""

@@ -1,9 +1,9 @@
 """A batch's arrivals: from blocks of a stream to the tables of its relations.
 
-Blocks are Arrow record batches of one stream. A tuple is invalid if its event time is NULL, or in a
-stream of changes its operation unknown; in the future if its event time exceeds the stream's limit
-for this batch; and late if its event time lies below the stream's watermark at the start of the
-batch. All three are counted and rejected (and quarantined, if the stream keeps them): neither
+Blocks are Arrow record batches of one stream. A tuple is invalid if its event time is NULL, or its
+operation unknown (in a stream of changes); in the future if its event time exceeds the stream's
+limit for this batch; and late if its event time lies below the stream's watermark at the start of
+the batch. All three are counted and rejected (and quarantined, if the stream keeps them): neither
 stored nor probed (``semantics.md``, promise 5). In a stream that keeps the latest per key, tuples
 superseded within their own block are dropped. The remaining tuples get their sigma (number in the
 arrival order), and in a stream of changes the weight in place of the operation. Each goes to every
@@ -41,18 +41,18 @@ from anabranch_runtime.task.weights import weights_of
 if TYPE_CHECKING:  # its readers need more memory than a task has
     from anabranch_runtime.sources.blocks import Block
 
-#: Arrival numbers of a batch per rank of streams (``Routes.ranks``).
+#: Number of sigmas of a batch per rank of streams (``Routes.ranks``).
 _OF_A_RANK = 1 << (OFFSET_BITS - 2)
 
 
 @dataclass(slots=True)
 class TaskArrivals:
-    """A task's share of a batch: one table per relation; counts and rejected rows per stream."""
+    """A task's share of a batch's input: tables by relation; counts and rejected rows by stream."""
 
     tables: dict[RelationId, BatchTable] = field(default_factory=dict)
     meters: dict[str, StreamMeter] = field(default_factory=lambda: defaultdict(StreamMeter))
     aside: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
-    #: First sigma after the tuples read.
+    #: First sigma that no tuple of the task has.
     next_sigma: int = 0
 
     def count(self, stream: str, meter: StreamMeter) -> None:
@@ -76,17 +76,16 @@ def take_in(
     redefined: frozenset[str] = frozenset(),
     tasks: int = 1,
 ) -> TaskArrivals:
-    """Make a table per relation from the blocks that ``task`` of ``tasks`` reads.
+    """Make a table per relation from ``blocks``, the share of task ``task`` (from 0) of ``tasks``.
 
     ``failed`` is called with a relation whose filter can't be evaluated. Tuples of ``redefined``
     streams are only counted: their columns differ from the ruleset's.
 
-    The low bits of a sigma are a number of the task's own range, so a sigma is unique over all
-    streams of the batch. Any such order is correct: results depend only on the sets of members that
-    arrive in one batch.
+    The low bits of a sigma come from a range of the task, so a sigma is unique over all streams of
+    the batch. Any order within a batch is correct: results do not depend on it.
 
     Raises:
-        PipelineError: one task reads more tuples than its range has numbers.
+        PipelineError: the blocks have more tuples than the task's range has sigmas.
     """
     arrivals = TaskArrivals()
     by_stream: dict[str, list[Relation]] = defaultdict(list)
@@ -132,10 +131,10 @@ def take_in(
 
 
 def check_count(tuples: int, tasks: int) -> None:
-    """Check the number of tuples that one of ``tasks`` tasks has read of one batch.
+    """Check the number of tuples that one of ``tasks`` tasks has read in one batch.
 
     Raises:
-        PipelineError: more than there are numbers of tuples for a task.
+        PipelineError: ``tuples`` exceeds the number of sigmas of a task.
     """
     most = _OF_A_RANK // tasks
     if tuples > most:
@@ -252,7 +251,7 @@ def _admit(
 
 
 def _latest_of(spec: Stream, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """``rows`` of one block without those superseded by another row of the block."""
+    """The rows of a block that no other row of the block supersedes."""
     if not spec.row_key or not rows.num_rows:
         return rows
     gone = superseded([rows.column(c) for c in spec.row_key], fixed(rows.column(TAU), np.int64))

@@ -1,4 +1,4 @@
-"""A task's share of a slice: a batch's part of backfills and merges (``epochs.backfill``)."""
+"""A task's share of a slice: the backfill and merges of one batch (``epochs.backfill``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anabranch_runtime.storage.segment import Merge, PackWriter
 from anabranch_runtime.storage.segment_cache import open_segment
 from anabranch_runtime.task.stores import merge
 
-#: Maximum number of rows of the start member that are joined at once.
+#: Maximum number of rows of the starting member that are joined at once.
 CHUNK = 1 << 14
 
 
@@ -33,7 +33,7 @@ def merge_parts(writer: PackWriter, layout: Layout, root: str, merges: Iterable[
 
 
 def as_probe(spec: StoreSpec, work: Slice) -> tuple[ProbeRule, Access]:
-    """The slice's steps as a probe rule of the MIR, with an access that stores no past."""
+    """The slice's steps as the fill steps of a probe rule, and its access: gaps but no tiles."""
     steps = work.rule.steps
     rule = ProbeRule(
         edge=Edge(""),
@@ -51,7 +51,7 @@ def as_probe(spec: StoreSpec, work: Slice) -> tuple[ProbeRule, Access]:
 def stored_rows(
     layout: Layout, root: str, sources: tuple[SegmentRows, ...], label: Label, task: int, tasks: int
 ) -> Iterator[Partial]:
-    """This task's share of the rows of ``sources``, as members ``label``, in chunks."""
+    """Rows of ``sources``, as members ``label``: the share of ``task`` of ``tasks``, in chunks."""
     rows = sum(s.rows for s in sources)
     first, last = rows * task // tasks, rows * (task + 1) // tasks
     left = cut(cut(sources, last)[0], first)[1]
@@ -64,7 +64,7 @@ def stored_rows(
 
 
 def _rows(layout: Layout, root: str, source: SegmentRows, label: Label) -> Partial:
-    """Rows of ``source`` within its batches and the relation's filter, as partial results."""
+    """Rows of ``source`` in its batches that pass the relation's filter, as partial results."""
     reader = open_segment(root, source.segment)
     rows = np.arange(source.first, source.last, dtype=np.int32)
     found = Partial(len(rows), (RowSet(Tables([reader]), None, rows),), {label: (0, "")}, label)

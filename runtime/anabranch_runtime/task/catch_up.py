@@ -1,10 +1,10 @@
 """A task's share of a catch-up: results that batches withheld (``rations.catch_up``).
 
-Each withheld result is computed once, from one member. This member arrived in the last batch of all
-members; of the streams with members in that batch, its stream has the greatest name. Its rank is
-not below its goal's ration (``semantics.md``, "Rations"). Of several such members, the first in the
-order of the query's aliases is taken. Past results of a query over streams of changes are computed
-from the member of its first alias.
+Each withheld result is computed once, from one of its members. This member arrived in the last
+batch of all members; of the streams with members in that batch, its stream has the greatest name.
+Its rank is not below its goal's ration (``semantics.md``, "Rations"). Of several such members, it
+is the first in the order of the query's aliases. Past results of a query over streams of changes
+are computed from the member of the first alias.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Payer:
     Attributes:
         access: edge -> tiles and gaps of its probe in the running batch.
         router, pieces: run probes. ``guard``: passes on results until an expression fails.
-        emit: writes results of a query.
+        emit: writes the results of an output rule.
     """
 
     layout: Layout
@@ -53,7 +53,7 @@ class Payer:
     emit: Callable[[Partial, OutputRule], None]
 
     def walks(self, work: CatchUp) -> list[Walk]:
-        """The walks of the catch-up ``work``, one per group of stored rows and label."""
+        """The walks of the catch-up ``work``, one per entry of ``work.starts`` and label."""
         ruleset = self.layout.ruleset
         label_of = {(q.id, alias): label for q in ruleset.queries for alias, label, _ in q.members}
         missed = {
@@ -83,12 +83,12 @@ class Walk:
     Attributes:
         owed: the catch-up. ``name``: the walk's name. ``start``: the label.
         sources: the stored rows of the label's relation.
-        missed: every goal of the owed batches -> its least withheld rank. ``goals``: the part for
-            this label.
-        edges: edge -> least withheld rank, per ranking, of all goals behind the edge.
+        missed: goal (query, label) of the catch-up -> its ranking and least withheld rank.
+            ``goals``: the part for this label.
+        edges: edge -> per ranking, least withheld rank over all goals behind the edge.
         work: the walk's probes, for the router.
-        alone: whether the only owed goal stands for all results of its query, in whichever order
-            their members arrived.
+        alone: whether this label computes all results of the query, whatever the arrival order of
+            their members (past results).
     """
 
     payer: Payer
@@ -122,7 +122,7 @@ class Walk:
         self._visit(here, arrival_edge(self.payer.layout.relation_of[self.start]))
 
     def _visit(self, found: Partial, edge: Edge) -> None:
-        """Send ``found``, which has come over ``edge``, to outputs and the next probes."""
+        """Send ``found``, the tuples on ``edge``, to outputs and the next probes."""
         layout = self.payer.layout
         for output in layout.outputs.get(edge, ()):
             own = self.goals.get((output.query, found.start))
@@ -140,7 +140,7 @@ class Walk:
             self.payer.router.probe(self.work, found, rule)
 
     def _arrived(self, joined: Partial) -> Partial:
-        """Rows of ``joined`` without members of later batches than the start's."""
+        """The part of ``joined`` without members of later batches than the starting tuple's."""
         if self.owed.first == self.owed.last or self.alone:
             return joined
         last = joined.batch(joined.start)
@@ -150,7 +150,7 @@ class Walk:
         return joined.where(mask)
 
     def _withheld(self, found: Partial, query: QueryId, own: tuple[Ranking, int]) -> Partial:
-        """The owed results in ``found`` that this start has to compute (module docstring)."""
+        """The withheld results in ``found`` to be computed from this start (module docstring)."""
         layout, start = self.payer.layout, found.start
         if self.alone:
             return found

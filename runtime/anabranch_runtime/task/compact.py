@@ -1,4 +1,4 @@
-"""Merge some segments of one store partition into one."""
+"""Merging some segments of one store partition into one."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Compaction:
 
     Attributes:
         root: the state directory. ``pack``: the file to write, below it.
-        layout: the epoch's layout, which names the indexes of the segment.
+        layout: the epoch's layout; it gives the indexes of the new segment.
         since: stream that keeps the latest per key -> first batch whose tuples supersede others of
             their key.
         objects: the object store behind the state directory, if there is one.
-        boundaries: batches that a tuple and its delete must not span, to cancel.
+        boundaries: batches at which ranges begin; a tuple and its delete cancel only within one.
     """
 
     root: str
@@ -69,8 +69,8 @@ def compact(work: Compaction) -> MergedSegment:
 
 
 def compact_together(works: Sequence[Compaction]) -> list[MergedSegment]:
-    """Rewrite the parts of each of ``works`` as one segment, all in the pack of the first one: of
-    small merges a file and its syncs cost more than the rows.
+    """Rewrite the parts of each of ``works`` as one segment, all in the pack of the first one: for
+    small merges, a file and its syncs cost more than the rows.
 
     Raises:
         StateError: a part is damaged or missing; no segment has been written.
@@ -87,7 +87,7 @@ def compact_together(works: Sequence[Compaction]) -> list[MergedSegment]:
 
     began = time.thread_time()
     segments = rewrite(Path(first.root), first.pack, [work.merge for work in works], write)
-    # Opening, checking and writing of the files, in equal shares.
+    # Time of opening, checking and writing files is divided equally.
     rest = (time.thread_time() - began - sum(seconds)) / len(works)
     return [MergedSegment(s, own + rest) for s, own in zip(segments, seconds, strict=True)]
 

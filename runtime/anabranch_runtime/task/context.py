@@ -1,8 +1,8 @@
 """Description of a batch that the driver sends to its tasks: frozen and small.
 
-Tasks that stay get the changes since the batch before: bounds and layouts of hundreds of queries
-are megabytes, and a batch changes few of them. The description does not list the live segments,
-which may be many: tasks read them from the manifest that the batch starts from.
+Tasks that have run the batch before get only the changes since then: bounds and layouts for
+hundreds of queries are megabytes, and a batch changes few of them. The description does not list
+the live segments, which may be many: tasks read them from the manifest that the batch starts from.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class BatchContext:
         attempt: distinguishes the files of repeated attempts at the same batch.
         root: the state directory. ``staging``: folder of result files until the commit.
         manifest: checksum of the manifest that the batch starts from; None: nothing is stored.
-        replaced: store -> live segments, where they differ from the manifest's.
-        stores: every live store's layout.
-        bounds: bounds of the measurements so far.
+        replaced: store -> live segments, for stores whose segments differ from the manifest's.
+        stores: layout of every live store.
+        bounds: thresholds of the statistics so far, below which a value can still change them.
         backfill: slice of an MIR's backfill, if one is running.
         memory_limit: bytes of private memory that the workers of a host may take together.
         objects: the object store behind the state directory, if there is one.
@@ -67,17 +67,17 @@ class BatchContext:
 
 #: Records whose fields are compared from one batch to the next.
 _INSIDE = frozenset((BatchContext, ProbeScope, Bounds))
-#: A context, or its changes since that of the batch before.
+#: A batch's context, or its changes since the context of the batch before.
 Order = BatchContext | StateChange
 
 
 def order_of(last: BatchContext | None, context: BatchContext) -> Order:
-    """Return the order for tasks whose last context is ``last`` (None: they have none)."""
+    """Return the message for tasks whose last context is ``last`` (None: no context yet)."""
     return context if last is None else difference(last, context, _INSIDE)
 
 
 def context_of(last: BatchContext | None, order: Order) -> BatchContext:
-    """Return the context of an ``order`` of :func:`order_of`; unchanged parts of ``last`` stay the
+    """Return the context that :func:`order_of` has encoded; unchanged parts of ``last`` stay the
     same objects.
     """
     if isinstance(order, BatchContext):

@@ -1,8 +1,8 @@
 """Results of a task: checked, staged as files, and counted.
 
-A complete partial result must pass its query's own conditions (visibility, freshness, superseded
-members, residuals), is projected, and written to the query's staged file. After a failed expression
-nothing more of its query is written.
+A complete result is checked by its query's own conditions (visibility, freshness, superseded
+members, residuals), projected, and written to the query's staged file. After an expression of a
+query has failed, no more of its results are written.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from anabranch_runtime.task.probe_router import ProbeRouter
 from anabranch_runtime.task.shared_rows import SharedRows, feeds, shared_rows
 from anabranch_runtime.task.weights import net_changes
 
-#: Kind of messages with results that visit all hosts to be checked.
+#: Kind of messages with results that visit all hosts in search of superseding tuples.
 LEAVING = "leaving"
 #: Results of this batch; results that earlier batches withheld.
 NOW, OWED = "now", "owed"
-#: Number of results that wait at most to be written together.
+#: Maximum number of results that wait to be written together.
 GATHERED = 1 << 16
 #: Number of results among which inserts and deletes of equal rows cancel before they are written.
 CHANGES = 1 << 14
@@ -62,7 +62,7 @@ class Emission:
 
     Attributes:
         page: maximum bytes of a query's results that wait in memory.
-        pack: begins the pack of the joined rows.
+        pack: opens the pack with this name, for joined rows.
         report, failures: records of written results and of failed queries.
     """
 
@@ -83,7 +83,7 @@ class Emission:
     _writers: dict[str, RowBuffer] = field(default_factory=dict)
     #: The open pack of joined rows, and its writer.
     _rows: tuple[AbstractContextManager[PackWriter], PackWriter] | None = None
-    #: Few results of equal shape, and one of their rules, that are written together.
+    #: Small sets of results of equal shape, to be written together, and one of their rules.
     _gathered: dict[Hashable, tuple[OutputRule, list[Partial]]] = field(default_factory=dict)
     _waiting: int = 0
 
@@ -93,8 +93,8 @@ class Emission:
             self.report.feeds = feeds(self._shared.values())
 
     def output(self, found: Wanted, rule: OutputRule) -> None:
-        """Write the results of a probe that ``rule`` outputs and rations admit, now or at the next
-        :meth:`flush`.
+        """Write the results of a probe that ``rule`` outputs and rations admit, at once or with the
+        next :meth:`flush`.
         """
         shared = self._shared.get(rule.query)
         if shared is not None and shared.queries[0] != rule.query:
@@ -118,7 +118,7 @@ class Emission:
             self.emit(concat_alike(parts), rule, NOW)
 
     def _is_simple(self, rule: OutputRule) -> bool:
-        """Whether results of the rule may be written with others that began with another tuple."""
+        """Whether results of the rule may be written together with results of other starts."""
         query = self.layout.queries[rule.query]
         return not (
             self.rationing.goals
@@ -135,7 +135,7 @@ class Emission:
         After a failed expression of the query, do nothing.
 
         Args:
-            due: whether they are results of this batch (``NOW``) or of earlier ones (``OWED``).
+            due: ``NOW`` for results of this batch, ``OWED`` for withheld ones of earlier batches.
             at, origin: progress of results that visit all hosts, see :meth:`_current`.
         """
         queries: tuple[QueryId, ...] = (rule.query,)
@@ -176,8 +176,8 @@ class Emission:
     def _alike(self, partial: Partial, query: QueryId) -> Partial:
         """``partial`` without results that a sibling member's ration withholds.
 
-        A sibling is a member that arrived in this batch too, on the same stream as the start. Only
-        the numbering of the batch's tuples makes one of both the last member, so the rations of
+        A sibling is another member from the start's stream that arrived in this batch. Only the
+        numbering of the batch's tuples decides which of the two arrived last, so the rations of
         both must admit the result.
         """
         start, layout = partial.start, self.layout
@@ -218,7 +218,7 @@ class Emission:
         return made
 
     def _written(self, query: QuerySpec, partial: Partial, due: str) -> int:
-        """Write the results to the query's file; returns their number, without changes that
+        """Write the results to the query's file; returns their number, not counting changes that
         cancel.
         """
         done, made = 0, 0
@@ -240,7 +240,7 @@ class Emission:
         return made
 
     def _write_shared(self, shared: SharedRows, query: QuerySpec, partial: Partial) -> None:
-        """Write joined rows of several queries."""
+        """Write joined rows that several queries share."""
         writer, done = self._writer(query, shared), 0
         while done < partial.length:
             piece = partial.cut(done, done + writer.room)
@@ -289,8 +289,8 @@ class Emission:
     def _columns_of(
         self, shared: SharedRows, results: Partial, schema: pa.Schema
     ) -> pa.RecordBatch:
-        """Joined rows for several queries. A column that can't be evaluated fails its readers, and
-        is NULL for the others.
+        """Joined rows that several queries share. A column that can't be evaluated fails the
+        queries that read it, and is NULL for the others.
         """
         read, arrays = fetcher(results), list[pa.Array]()
         for (name, expr), kind in zip(shared.columns.items(), schema.types, strict=True):
@@ -314,12 +314,12 @@ class Emission:
     ) -> Partial:
         """``partial`` without results that have a superseded member.
 
-        With several hosts, each host has some of the later tuples only. So results visit all hosts
-        in a round per member; the host where the last round ends writes them.
+        With several hosts, each has only some of the superseding tuples. So results visit all hosts
+        in turn, once per member; the host where the last turn ends writes them.
 
         Args:
             at: index of the checked member among the members whose streams keep the latest.
-            origin: the host on which the round began; less than 0: it begins here.
+            origin: the host on which the turn began; negative: it begins here.
         """
         query, traffic = self.layout.queries[rule.query], self.router.traffic
         labels = self.latest.kept(label for _, label, _ in query.members)
@@ -344,8 +344,8 @@ class Emission:
     def _projected(
         self, query: QuerySpec, results: Partial, schema: pa.Schema, marks: Mapping[str, int]
     ) -> pa.RecordBatch:
-        """Output rows of complete results: the projection and the other columns of ``schema``,
-        which are left rows for outer joins and slots for sampled queries.
+        """Output rows of complete results: the projection and the other columns of ``schema``
+        (bookkeeping of left rows in outer joins, sampling slots of rationed queries).
         """
         if query.has_outer_join:
             outer = query.outer
@@ -365,7 +365,7 @@ class Emission:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _visible(self, query: str, partial: Partial) -> Bools | None:
-        """Mask of results with visible members only (``semantics.md``, promise 4)."""
+        """Mask of results with only visible members (``semantics.md``, promise 4); None: all."""
         mask: Bools | None = None
         scope = self.context.scope
         activated = scope.activated[query]
@@ -380,7 +380,7 @@ class Emission:
         return mask
 
     def _of_versions(self, query: QuerySpec, partial: Partial) -> Bools | None:
-        """Mask of results with rows of the current versions of tables only."""
+        """Mask of results with only current versions of tables' rows; None: all."""
         mask: Bools | None = None
         versions = self.context.scope.looked_up
         for _, label, _ in query.members if versions else ():
@@ -395,7 +395,7 @@ class Emission:
         return mask
 
     def _fresh(self, query: QuerySpec, partial: Partial) -> Bools | None:
-        """Mask of results whose members are all fresh (``semantics.md``, "Freshness")."""
+        """Mask of results with only fresh members (``semantics.md``, "Freshness"); None: all."""
         mask: Bools | None = None
         now = self.context.shedding.now
         if now is None:
@@ -407,5 +407,5 @@ class Emission:
 
 
 def _written_as(query: QuerySpec) -> QueryId:
-    """Return the query as which results of ``query`` are written: branches of a union together."""
+    """Return the query whose file gets the results of ``query``: the union, for a branch of one."""
     return query.registered if query.united else query.id

@@ -1,8 +1,8 @@
 """A task's writes to stores: arrived rows and rows of intermediate results.
 
 Rows go to the stores' partitions as segments, all segments of one step of a batch in one pack.
-With several hosts, each row is sent once, to the host of its partition, and is queued on that host
-until it is written.
+With several hosts, each row is sent once to the host of its partition, and queued there until it
+is written.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Uploads:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-#: Kinds of messages: arrived rows (by relation), new rows and backfilled rows of intermediate
-#: results (by store).
+#: Kinds of messages: arrived rows (of a relation), new rows and backfilled rows of intermediate
+#: results (of a store).
 ARRIVED, COMBINATION, PAST = "arrived", "combination", "past"
 
 
@@ -91,7 +91,7 @@ class Inserts:
     Attributes:
         most: maximum number of rows of intermediate results that wait in memory.
         traffic: messages to other hosts; None on a single host.
-        waiting: number of this task's rows of intermediate results, neither written nor sent yet.
+        waiting: number of rows of intermediate results that are neither written nor sent yet.
     """
 
     context: BatchContext
@@ -121,7 +121,7 @@ class Inserts:
 
         Args:
             caches: relation -> key vectors of its rows; newly computed ones are added.
-            part: name of the pack in the batch.
+            part: name of the pack, unique in the batch.
         """
         with self._metered(), self.pack(part) as writer:
             for name, rows in sorted(tables.items()):

@@ -27,8 +27,8 @@ BASE = 96 * _MIB
 _LEAST = 32 * _MIB
 #: Minimum seconds between two measurements by :meth:`PrivateMemory.glance`.
 _GLANCE = 0.005
-#: Bytes per pair of a probe while it is found, joined and checked: two row numbers (twice while
-#: arrays grow), a row number per label, some gathered columns of eight bytes.
+#: Bytes per pair (tuple, match) of a probe while it is found, joined and checked: two row numbers
+#: (twice while arrays grow), a row number per label, some gathered columns of eight bytes.
 _PAIR = 96
 
 
@@ -37,10 +37,10 @@ class Budget:
     """Limits of a task's private memory, by use.
 
     Attributes:
-        pairs: tuples of a partial result that one probe may make; more are made piece by piece.
-        combinations: maximum rows of intermediate results that wait to be stored.
+        pairs: maximum number of result tuples of one probe; larger probes are split.
+        combinations: maximum number of rows of intermediate results that wait to be stored.
         page: maximum bytes of results, per query, that wait to be written.
-        total: bytes of private memory that the task should stay below; None: any number.
+        total: limit of the task's private memory in bytes; None: no limit.
     """
 
     pairs: int = 1 << 22
@@ -50,7 +50,7 @@ class Budget:
 
 
 def budget(limit: int | None, tasks: int) -> Budget:
-    """Budget of each of ``tasks`` tasks of a host with ``limit`` bytes.
+    """Budget of each of the ``tasks`` tasks on a host with ``limit`` bytes of memory.
 
     Merges get one further share (:func:`largest_merge`). A probe gets an eighth of a task's share,
     since the probes of a probe order are nested; pages and combinations get an eighth each.
@@ -70,8 +70,8 @@ def budget(limit: int | None, tasks: int) -> Budget:
 
 
 def largest_merge(limit: int | None, tasks: int) -> int | None:
-    """Maximum bytes of a merged segment: a third of a share, as a merge copies rows twice and
-    sorts indexes.
+    """Maximum bytes of a merged segment: a third of a task's share of ``limit`` bytes, as a merge
+    copies rows twice and sorts indexes; None: no limit.
     """
     return None if limit is None else _share(limit, tasks) // 3
 
@@ -142,8 +142,8 @@ class PrivateMemory:
         return now
 
     def give_back(self, budget: Budget) -> None:
-        """Return the allocators' free memory to the system if over half of the budget is taken.
-        Otherwise the next batch would seem to need this memory.
+        """Return the allocators' free memory to the system if over half of the budget is used, so
+        that the next measurement does not include it.
         """
         if budget.total is not None and self.look() > budget.total // 2:
             import pyarrow as pa  # Parsing the command line must not wait for it.

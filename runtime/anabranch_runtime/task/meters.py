@@ -1,9 +1,9 @@
 """Statistics of a batch's tuples in one task: samples, key sketches, delays, frequent values.
 
-All of it must cost next to nothing (``docs/statistics.md`` has the share of run time), so a task
-looks only at values that can still change the statistics: the driver gives it the bounds
-(:class:`~anabranch_runtime.state.measures.Bounds`), and after a few batches hardly a hash is below
-its bound. Reports do not depend on the split of tuples into blocks and tasks.
+Measuring must cost next to nothing (``docs/statistics.md`` has its share of the run time), so a
+task looks only at values that can still change the statistics: the driver gives it thresholds
+(:class:`~anabranch_runtime.state.measures.Bounds`), and after a few batches hardly any hash is
+below its threshold. Reports do not depend on the split of tuples into blocks and tasks.
 """
 
 from __future__ import annotations
@@ -46,11 +46,13 @@ if TYPE_CHECKING:  # its readers need more memory than a task has
 
 #: One batch in ``EVERY`` is sampled once a stream's sample is full.
 EVERY = 4
-#: Measured delays per block, evenly spaced; of a block below twice this size, all tuples.
+#: Number of tuples per block whose delays are measured, evenly spaced; all tuples of a block of
+#: less than twice this size.
 DELAYS = 2048
-#: Maximum number of sampled columns of a stream; its first ones are taken.
+#: Maximum number of sampled columns of a stream: its first ones.
 COLUMNS = 64
-#: Characters (bytes) of a sampled text (binary) that are kept if texts are longer on average.
+#: Number of characters (bytes) to which sampled texts (binary values) are cut if they are longer on
+#: average.
 TEXT = 128
 #: Maximum number of characters of a frequent value's text.
 NAME = 64
@@ -69,9 +71,8 @@ class Collector:
 
     Attributes:
         enabled: False measures nothing (``benchmarks/statistics_cost`` compares).
-        sketches: relation, or ``STORE`` and a store -> key -> packed hashes that are new to the
-            key's sketch.
-        values: relation -> attribute -> the counts of its values.
+        sketches: relation, or ``STORE`` + store -> key -> packed hashes to add to the key's sketch.
+        values: relation -> attribute -> counts of its frequent values.
     """
 
     bounds: Bounds
@@ -83,9 +84,8 @@ class Collector:
     _seen: dict[str, int] = field(default_factory=dict)
 
     def block(self, block: Block, first: int, layout: Layout) -> StreamMeter:
-        """Sample a block of read tuples, whose sigmas begin with ``first``; return their delays.
-
-        Only tuples with a delay count.
+        """Sample a block of tuples, numbered from sigma ``first`` on; return a meter with the
+        number of tuples per class of delay, empty if delays can't be measured.
         """
         if not self.enabled or block.rows.num_rows == 0:
             return StreamMeter()
@@ -158,7 +158,7 @@ _NO_VALUES = KeyValues().known
 
 
 def delays_behind(times: pa.Array, newest: int) -> tuple[int, ...]:
-    """Number of event times before ``newest`` per class of delay, from a sample of ``times``."""
+    """Number of event times per class of delay behind ``newest``, from a sample of ``times``."""
     step = max(len(times) // DELAYS, 1)
     micros = times.view(pa.int64())
     if micros.null_count:
@@ -168,14 +168,13 @@ def delays_behind(times: pa.Array, newest: int) -> tuple[int, ...]:
 
 
 def ranks_of(first: int, count: int) -> U64:
-    """Ranks of ``count`` tuples: hashes of their sigmas, which are numbered from ``first``."""
+    """Ranks of ``count`` tuples for sampling: hashes of their sigmas, from ``first`` on."""
     return mix(np.arange(first, first + count, dtype=np.uint64) ^ _SALT)
 
 
 def new_hashes(keys: KeyVector, bound: KeyBound) -> U64:
-    """Distinct hashes of ``keys`` that may enter the sketch with ``bound``.
-
-    The ``SIZE`` least ones at most, ascending. Hashes already in the sketch may be among them.
+    """Distinct hashes of ``keys`` that may enter the sketch with the threshold ``bound``: at most
+    the ``SIZE`` least ones, ascending. Hashes already in the sketch may be among them.
     """
     hashes, valid = keys.hashes, keys.valid
     if bound.limit is not None:
@@ -227,7 +226,7 @@ def value_counts(
 
 
 def _least(expected: float) -> int:
-    """The least count that exceeds ``expected`` by its standard deviation. Without this margin,
+    """The least count that exceeds ``expected`` by one standard deviation. Without this margin,
     some of a thousand nearly frequent values would look frequent in every batch by chance.
 
     >>> [_least(expected) for expected in (0.2, 2, 100)]
@@ -256,7 +255,7 @@ def value_texts(column: pa.Array) -> tuple[str, ...]:
 
 
 def _unfamiliar(hashes: U64, seen: U64) -> Bools:
-    """False where a hash is in ``seen``; True where it is not, and sometimes where it is.
+    """Mask of hashes that are not in ``seen``; a few of those in ``seen`` are True as well.
 
     The table has one slot per value of a hash's low bits. It fits the fastest cache, and the few
     hashes of ``seen`` seldom collide. An empty slot holds a hash that belongs in another slot.

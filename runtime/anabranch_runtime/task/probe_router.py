@@ -2,8 +2,8 @@
 
 A *work* sends tuples down probe trees: the batch's own probes, a catch-up, a backfill. Each work
 has its own access per edge and its own receiver of results. If all tasks are on one host, a probe
-is a call. Otherwise a probe is a *hop*: tuples with matches on other hosts are sent to these hosts,
-the others probe at once, and received tuples continue like tuples of this host.
+is a function call. Otherwise it is a *hop*: tuples that may match rows of other hosts are sent to
+these hosts, the others probe at once, and received tuples are treated as tuples of this host.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from anabranch_runtime.task.context import BatchContext
 
 #: First part of a hop's address. Edge, work and index of the fill step (-1: none) follow.
 HOP = "hop"
-#: Assumed bytes of a value, before the first sent ones are measured.
+#: Assumed bytes of a sent value, before any is measured.
 COLUMN = 8.0
 
 
@@ -38,13 +38,13 @@ class ProbeWork:
     """Probes of one origin: the batch's own, a catch-up's, or a backfill's.
 
     Attributes:
-        name: the same in all tasks.
+        name: identifies the work, equally in all tasks.
         pieces: runs the probes.
         access: rule -> tiles and gaps of its probe.
         rules: probe rules by outgoing edge.
         guard: passes on the results of probes until an expression fails.
         done: receives the results of a probe.
-        rounds: rounds of the batch's own probes; None for other origins.
+        rounds: runs the batch's own probes together (``probe.rounds``); None for other origins.
     """
 
     name: str
@@ -63,7 +63,7 @@ class ProbeWork:
 
 @dataclass(frozen=True, slots=True)
 class ProbeRouter:
-    """Runs the probes of one task, here or on other hosts.
+    """Runs the probes of one task, on this host or on others.
 
     Attributes:
         traffic: messages to other hosts; None on a single host. ``needs``: columns to send.
@@ -89,7 +89,7 @@ class ProbeRouter:
             self._hop(work, partial, rule, 0)
 
     def arrived(self, work: ProbeWork, edge: str, at: int, letter: Letter) -> None:
-        """Continue the probe of a message's tuples, which another host has sent."""
+        """Continue a probe with tuples from another host; ``at`` as in :meth:`_hop`."""
         self._here(work, unpack(letter.rows), work.rules[edge], at, letter.of)
 
     def _hop(self, work: ProbeWork, partial: Partial, rule: ProbeRule, at: int) -> None:
@@ -106,7 +106,7 @@ class ProbeRouter:
         key: Sequence[KeyPart] = rule.key if at < 0 else rule.fill[at].key
         tiles: Sequence[Tile] = access.tiles if at < 0 else access.fill[at]
         fleet = traffic.fleet
-        # Demand counts starting tuples only: the placement decides where the others are.
+        # Demand counts only starting tuples: the placement itself decides where other tuples are.
         given = work.is_batch and len(partial.place) == 1
         wanted: list[NDArray[np.int64]] = []
         count = wanted.append if given else None
@@ -140,7 +140,7 @@ class ProbeRouter:
         return self.needs.probe(rule) if at < 0 else self.needs.fill(rule, at)
 
     def _here(self, work: ProbeWork, partial: Partial, rule: ProbeRule, at: int, of: int) -> None:
-        """Probe on this host with ``partial``, the part of ``of`` tuples that stays on it."""
+        """Probe on this host with ``partial``, its part of a probe with ``of`` tuples."""
         if at < 0:
             self._probe(work, partial, rule, of)
             return
@@ -158,23 +158,23 @@ class ProbeRouter:
             self.alone(work, partial, rule, of)
 
     def alone(self, work: ProbeWork, partial: Partial, rule: ProbeRule, of: int) -> None:
-        """Probe on this host with ``partial``, the part of ``of`` tuples that stays on it."""
+        """Probe on this host, outside of rounds, with its part of a probe with ``of`` tuples."""
         access = work.access(rule)
         if self.traffic is not None:
-            # Gaps are filled by hops of their own.
+            # Gaps are filled by separate hops (fill steps).
             access = replace(access, gaps=(), fill=())
         meters = work.pieces.prober.meters
         before = meters[rule.out].pairs
         for joined in work.guard(rule, work.pieces.probe(partial, rule, access)):
             work.done(joined, rule)
-        # Rows sent to other hosts match nothing stored here.
+        # Pairs count all ``of`` tuples, also those sent to other hosts, which match nothing here.
         found = meters[rule.out].pairs - before
         meters[rule.out].pairs += round(found * (of / max(partial.length, 1) - 1))
 
 
 @per_ruleset
 def _last_needs(ruleset: Ruleset) -> list[Needs]:
-    """List of one entry, the last batch's columns to send; empty before the first batch."""
+    """A mutable list with the ``Needs`` of the last batch; empty before the first batch."""
     return []
 
 

@@ -1,16 +1,16 @@
-"""Deletes of the tuples that the rows of upsert streams replace.
+"""Deletes of tuples that rows of upsert streams replace.
 
-A row replaces the row of its key before it: of the stored rows with this key, the one with the
-greatest (batch, position in the input) below its own. So every row is replaced by exactly one other
-row, whichever tasks and batches the rows came in, and each task finds what its own rows replace.
-The search begins once all rows of the batch are stored. A replaced tombstone deletes nothing.
+A row replaces its predecessor: of the stored rows with its key, the one with the greatest (batch,
+position in the input) below its own. So every row is replaced by at most one other row, in whatever
+tasks and batches the rows arrive, and each task finds the predecessors of its own rows. The search
+begins once all rows of the batch are stored. A replaced tombstone gives no delete.
 
 A delete has the values of the replaced row, the weight -1, and the position of the row that
 replaces it. It is stored and probes with the batch's tuples (``semantics.md``, "Streams of
 changes").
 
-With several hosts, each has some of the stored rows: rows visit all hosts and carry the best row
-found so far. The host where the round ends makes the deletes.
+With several hosts, each has some of the stored rows: replacing rows visit all hosts in turn and
+carry the latest predecessor found so far. The last host visited makes the deletes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from anabranch_runtime.task.arrivals import TaskArrivals, check_count, filtered
 #: Kind of messages: rows in search of the rows that they replace.
 REPLACING = "replacing"
 _STORED = Label("replaced")
-#: Prefix of the columns of the best row found so far.
+#: Prefix of the columns of the latest predecessor found so far.
 _OLD = "old:"
 
 
@@ -78,7 +78,7 @@ class Replacing:
                 self._visit(rule, rows, origin=-1)
 
     def arrived(self, letter: Letter) -> None:
-        """Go on with rows that come from another host."""
+        """Continue the search of rows received from another host."""
         _, stream, origin = letter.address
         rule = next(r for r in self.rules if r.stream == stream)
         self._visit(rule, letter.rows, int(origin))
@@ -88,7 +88,7 @@ class Replacing:
         arrivals: TaskArrivals,
         failed: Callable[[RelationId, AnabranchRuntimeError], None],
     ) -> dict[RelationId, pa.RecordBatch]:
-        """The deletes of the replaced rows, by relation; numbered after ``arrivals``.
+        """The deletes of the replaced rows, by relation; their sigmas follow all of ``arrivals``.
 
         ``failed`` is called with a relation whose filter can't be evaluated.
         """
@@ -99,7 +99,7 @@ class Replacing:
             check_count(count := count + rows.num_rows, self.tasks)
             sigma = arrivals.next_sigma + np.arange(rows.num_rows, dtype=np.int64)
             arrivals.next_sigma += rows.num_rows
-            # In the order of arrived rows: a merge joins the two.
+            # The same order of columns as in arrived rows, so that a merge can join both.
             rows = rows.add_column(rows.num_columns - 1, SIGMA, pa.array(sigma))
             for relation in layout.ruleset.relations:
                 if relation.stream != stream:
@@ -114,7 +114,7 @@ class Replacing:
         return made
 
     def _kinds(self, rule: LatestRule) -> dict[str, pa.DataType]:
-        """The columns of a stored row that replacing rows carry."""
+        """The columns of stored rows that replacing rows carry, with their types."""
         spec = self.prober.layout.streams[rule.stream]
         kinds = {name: arrow_type(kind) for name, kind in spec.stored_columns}
         return {**kinds, SIGMA: pa.int64(), TAU: pa.int64()}
@@ -139,7 +139,7 @@ class Replacing:
             self._found[rule.stream].append(pa.RecordBatch.from_arrays(arrays, names=names))
 
     def _searched(self, rule: LatestRule, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """``rows`` with the better of the carried row and the best row of this host."""
+        """``rows`` with the later of the carried predecessor and the one found on this host."""
         label = Label(rule.relation)
         part = Partial(
             rows.num_rows,
@@ -170,7 +170,7 @@ class Replacing:
     def _best(
         self, tuples: Partial, label: Label, rule: LatestRule, target: Target
     ) -> tuple[I32, RowSet] | None:
-        """Positions of ``tuples`` with an earlier stored row of their key, and its latest row."""
+        """Positions of ``tuples`` with a predecessor on this host, and these; None: no tuple."""
         most = self.prober.most if tuples.length > 1 else ANY
         found: list[tuple[I32, RowSet]] = []
         try:
@@ -209,7 +209,7 @@ def _latest(positions: I32, rows: RowSet, tuples: Partial, label: Label) -> tupl
 
 
 def _later(one: Mapping[str, pa.Array], other: Mapping[str, pa.Array]) -> Bools:
-    """Mask of positions whose row in ``one`` is later than in ``other``; never for absent rows."""
+    """Mask of positions whose row in ``one`` is later than in ``other``; False for absent rows."""
 
     def order(rows: Mapping[str, pa.Array]) -> tuple[Ints, ...]:
         sigma, tau = (rows[n].fill_null(-1).to_numpy(zero_copy_only=False) for n in (SIGMA, TAU))

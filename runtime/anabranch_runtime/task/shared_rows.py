@@ -1,7 +1,7 @@
-"""Joins whose rows several post-join parts read: computed and written once for all of them.
+"""Joins whose rows the post-join parts of several queries share: computed and written once.
 
-Two queries share their joined rows if they have the same members, are output on the same edges
-under the same conditions, and see the same tuples. Their rows then have the columns of both.
+Queries share their joined rows if they have the same members, are output on the same edges under
+the same conditions, and see the same tuples. The shared rows have the columns of all of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SharedRows:
 
 
 def shared_rows(ruleset: Ruleset, scope: ProbeScope) -> dict[QueryId, SharedRows]:
-    """Return query -> queries with the same rows in the batch; the first of them computes these."""
+    """Return query -> its group of queries with the same joined rows; the first one writes them."""
     alike: dict[Hashable, list[QuerySpec]] = defaultdict(list)
     for query, conditions in _conditions(ruleset):
         seen = tuple(sorted(scope.visible.get(query.id, {}).items()))
@@ -58,13 +58,13 @@ def shared_rows(ruleset: Ruleset, scope: ProbeScope) -> dict[QueryId, SharedRows
 
 
 def feeds(found: Collection[SharedRows]) -> dict[str, tuple[str, ...]]:
-    """Return name of a shared join -> its queries."""
+    """Return name of a shared join -> the queries that share it."""
     return {one.name: tuple(map(str, one.queries)) for one in found}
 
 
 @per_ruleset
 def _conditions(ruleset: Ruleset) -> list[tuple[QuerySpec, Hashable]]:
-    """Return the queries that may share rows, each with all that its joined rows depend on."""
+    """Return the queries that may share rows, each with the conditions of its joined rows."""
     rules: dict[QueryId, list[Hashable]] = defaultdict(list)
     for rule in ruleset.output_rules:
         rules[rule.query].append((rule.edge, rule.bounds, tuple(map(str, rule.residuals))))

@@ -1,4 +1,4 @@
-"""Writing stores: partition rows, build their indexes, append segments; merging segments."""
+"""Writing stores: partitions rows, builds their indexes, appends segments; merges segments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from anabranch_runtime.storage.segment import (
 )
 from anabranch_runtime.task.weights import cancelled
 
-#: Reads the columns of an index from a segment.
+#: Returns the key columns of an index, read from a segment.
 ColumnsOf = Callable[[SegmentReader], list[pa.Array]]
 KeysOf = Callable[[Sequence[tuple[AttrRef, str]]], KeyVector]
 #: Key vectors already computed for a table: (attributes, types) -> vector.
@@ -49,12 +49,12 @@ def insert(
     *,
     past: bool = False,
 ) -> int:
-    """Append ``rows`` to ``spec``'s store: one segment per partition that gets rows.
+    """Append ``rows`` to the store of ``spec``: one segment per partition that gets rows.
 
     Args:
         failed: called with each index whose key can't be evaluated.
         own: mask of the partitions to write; rows of others are skipped. None: all.
-        past: whether the rows belong to earlier batches; rows of hot values are not spread then.
+        past: whether the rows belong to earlier batches; then rows of hot values are not spread.
 
     Returns:
         Number of written rows.
@@ -142,7 +142,7 @@ def merge_segments(
     members: Sequence[str],
     indexes: Sequence[tuple[IndexKey, ColumnsOf]],
 ) -> None:
-    """Write one segment that holds the rows of all ``readers``, one after the other.
+    """Write one segment with the rows of all ``readers``, concatenated.
 
     An index is left out where a key of some row can't be evaluated (see :func:`insert`).
 
@@ -178,9 +178,9 @@ def merge_segments(
 def _superseded(
     layout: Layout, spec: StoreSpec, readers: Sequence[SegmentReader], since: Mapping[str, int]
 ) -> Bools | None:
-    """Mask of rows with a tuple that a later one in these rows supersedes; None: no row has.
+    """Mask of rows with a member that a later tuple of these segments supersedes; None: no row.
 
-    Rows that tuples of other segments supersede are found once these segments are merged too.
+    Rows superseded by tuples of other segments are found when those are merged too.
     """
     store = layout.stores[spec.id]
     gone: Bools | None = None
@@ -207,8 +207,8 @@ def _superseded(
 def _annihilated(
     layout: Layout, spec: StoreSpec, readers: Sequence[SegmentReader], boundaries: Boundaries
 ) -> Bools | None:
-    """Mask of tuples and deletes that cancel, and of tombstones with later rows of their key; None:
-    no row may be dropped.
+    """Mask of rows to drop: tuples and deletes that cancel, and tombstones with later rows of their
+    key; None: no row.
     """
     stream = layout.streams[layout.relations[spec.relations[0]].stream]
     cells = boundaries.get(stream.name)
@@ -238,11 +238,11 @@ def _write_rest(
     readers: Sequence[SegmentReader],
     gone: Bools,
 ) -> None:
-    """Write one segment of the rows of ``readers`` that are not ``gone``. If all are gone it keeps
-    one row, as no segment is empty.
+    """Write one segment of the rows of ``readers`` that are not ``gone``. If all are gone, one row
+    is kept, as no segment is empty.
 
-    A segment with fewer than half of its parts' rows keeps their merge level, as it is about as
-    large as one of them.
+    A segment with fewer than half of the rows stays on the merge level of ``readers``, as it is
+    about as large as one of them.
     """
     store = layout.stores[spec.id]
     kept = np.flatnonzero(~gone)
@@ -269,7 +269,7 @@ def _write_rest(
 
 
 def combination_rows(layout: Layout, spec: StoreSpec, partial: Partial) -> pa.RecordBatch:
-    """The rows that an MIR store keeps of a partial result over its members."""
+    """The rows of an MIR's store for ``partial``, a partial result over its members."""
     names, arrays = [], []
     for label, column in spec.columns:
         names.append(f"{label}.{column}")
@@ -297,9 +297,9 @@ def partition_numbers(
 
     A row whose partition attribute is NULL goes to partition 0: it matches no probe by this
     attribute, but probes by others may find it. In a store without partition attribute, the row's
-    arrival number decides. This number also chooses among the partitions of a hot value, except
-    for rows of the ``past``: a hot value's entry states the batches of its spread rows
-    (``state.dealt``), and past rows belong to earlier batches.
+    sigma decides. The sigma also chooses among the partitions of a hot value, except for rows of
+    the ``past``: a hot value's entry states the batches of its spread rows (``state.dealt``), and
+    past rows belong to earlier batches.
     """
     if spec.partitions == 1:
         return np.zeros(rows.num_rows, np.int64)
@@ -319,7 +319,7 @@ def partition_numbers(
 
 
 def _arrived(store: StoreLayout, rows: pa.RecordBatch) -> NDArray[np.int64]:
-    """A number per row, derived from its arrival and different for nearly every row."""
+    """A number per row, derived from its sigma and different for nearly every row."""
     if store.is_base:
         return fixed(rows.column(SIGMA), np.int64)
     found = np.zeros(rows.num_rows, np.uint64)
@@ -370,11 +370,11 @@ def _stored_keys(
 
 
 def lenient_keys(length: int, keys: Callable[[int, int], KeyVector]) -> KeyVector:
-    """The keys of ``length`` rows; one that can't be evaluated is NULL. Failures are few, so they
+    """The keys of ``length`` rows; a key that can't be evaluated is NULL. Failures are few, so they
     are found by halving.
 
     Args:
-        keys: returns the keys of the rows from the first number up to the second, exclusive.
+        keys: returns the keys of the rows from its first argument to before its second.
     """
 
     def found(first: int, last: int) -> KeyVector:
@@ -404,7 +404,7 @@ def _subset(keys: KeyVector, chosen: NDArray[np.int64] | None) -> KeyVector:
 
 
 def kept_part(layout: Layout, spec: StoreSpec, made: Partial) -> Partial:
-    """Combinations of ``made`` that the store keeps."""
+    """The results in ``made`` that the MIR's store keeps (``StoreSpec.kept``)."""
     kept = spec.kept
     if kept is None:
         return made
@@ -415,7 +415,7 @@ def kept_part(layout: Layout, spec: StoreSpec, made: Partial) -> Partial:
 
 
 def probed_keys(layout: Layout, rows: Partial, attribute: AttrRef, kind: str) -> KeyVector:
-    """The keys of ``rows`` by one attribute; one that can't be evaluated is NULL."""
+    """The keys of ``rows`` by one attribute; a key that can't be evaluated is NULL."""
     return lenient_keys(
         rows.length,
         lambda first, last: key_vector([layout.probed(rows.cut(first, last), attribute)], [kind]),

@@ -1,6 +1,6 @@
-"""Starting tuples by substream: the first probe of a tree may be for some substreams only.
+"""Division of starting tuples into substreams: the first probe of a tree may be for some of them.
 
-The tuples of a label are divided once per chunk, by the hash of one key attribute
+The starting tuples of a label are divided once per chunk, by the hash of one key attribute
 (``Ruleset.substreams``). Later probes do not depend on substreams.
 """
 
@@ -19,7 +19,7 @@ _HALF = np.uint64(32)
 
 
 class DividedTuples:
-    """Starting tuples of one label.
+    """Starting tuples of one label, divided into substreams on first use.
 
     Attributes:
         whole: the tuples of all substreams.
@@ -44,10 +44,10 @@ class DividedTuples:
 
 
 def numbers(layout: Layout, starts: Partial, function: Substreams) -> NDArray[np.int64]:
-    """The substream of each of ``starts``."""
+    """The number of the substream of each of ``starts``."""
     attribute = AttrRef(function.start, function.attribute)
-    # A key that can't be evaluated fails later, in the rules that need it. The other tuples need
-    # their own substream, as stores may keep the values of some substreams only.
+    # A key that can't be evaluated fails later, in the rules that need it. All other tuples need
+    # their correct substream, as stores may keep the values of only some substreams.
     keys = probed_keys(layout, starts, attribute, function.type)
     others = np.uint64(function.others)
     found = ((keys.hashes >> _HALF) * others >> _HALF).astype(np.int64)

@@ -26,11 +26,11 @@ from anabranch_runtime.columns.arrays import Bools, Ints, fixed
 def weights_of(
     rows: pa.RecordBatch, changes: ChangeFormat
 ) -> tuple[pa.Array, pa.BooleanArray | None]:
-    """Return the weights (1, -1, or 0 for a tombstone) of the rows with a known operation.
+    """Return the weight (1, -1, or 0 for a tombstone) of each row of a stream of changes.
 
     Returns:
-        The weights as int8, and the mask of rows whose operation is unknown or NULL; None: all are
-        known.
+        The weights as int8, and the mask of rows whose operation is unknown or NULL (None: no such
+        row).
     """
     found, unknown = _by_operation(rows, changes)
     if changes.null_deletes:
@@ -59,8 +59,8 @@ def _by_operation(
 def cancelled(
     rows: pa.RecordBatch, columns: Sequence[str], batch: Ints, ranks: Ints, cells: Sequence[int]
 ) -> Bools | None:
-    """Return the mask of tuples and later deletes that cancel; None: none do. Not all rows cancel,
-    as no segment is empty: one group of equal tuples stays.
+    """Return the mask of tuples and later deletes that cancel; None: no such pair. If all rows
+    cancel, one group of equal tuples is kept, as no segment is empty.
 
     Args:
         columns: the columns in which a tuple and its delete are equal, bit by bit.
@@ -115,8 +115,8 @@ def _codes(column: pa.Array) -> Ints:
 
 
 def _lowest(groups: Ints, signs: Ints) -> Bools:
-    """Mask of rows at which the sum of ``signs`` within a group falls below all before, and below
-    0: the unmatched closing ones, if 1 opens and -1 closes a bracket.
+    """Mask of unmatched closing brackets within each group, if a sign of 1 opens and -1 closes a
+    bracket: there the running sum falls below 0, and below all earlier sums.
     """
     _, numbers = np.unique(groups, return_inverse=True)
     first = np.concatenate([[True], numbers[1:] != numbers[:-1]])

@@ -1,14 +1,14 @@
 """One task of one batch: take arrivals in, store them, probe level by level, write results.
 
-All tasks of a batch run this function side by side. They share immutable segments, and exchange,
-after the inserts and after every level, the descriptors of newly written segments (``exchange``:
-every task's message, in task order). So at every level each task sees all of the batch's inserts
-that the level's probes may need (``semantics.md``, "Exactly once within a batch").
+All tasks of a batch run :func:`run_task` at the same time. They share immutable segments. After the
+inserts and after every level, an all-gather (``exchange``) gives each task the descriptors of all
+newly written segments. So at every level each task sees all of the batch's inserts that the level's
+probes may need (``semantics.md``, "Exactly once within a batch").
 
-Tasks of one host read all segments of the host. Starting tuples stay with the task that read them.
-Where tasks are on several hosts, each host has some partitions of every store. Rows are sent to the
-hosts that keep them, partial results to the hosts of their matches (``probe_router``, ``Traffic``),
-in rounds, until a round has no messages.
+A task reads all segments of its host. Starting tuples stay with the task that read them. With
+several hosts, each has some partitions of every store. Rows are sent to the hosts that store them,
+partial results to the hosts of their matches (``probe_router``, ``Traffic``), in rounds, until a
+round has no messages.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ if TYPE_CHECKING:  # its readers need more memory than a task has
 Exchange = Callable[..., list[str]]
 
 
-#: Starting tuples that are sent through a probe tree together: enough to amortise the cost of a
-#: call, few enough that a fan-out of a thousand still fits in memory.
+#: Number of starting tuples that are sent through a probe tree together: enough to amortise the
+#: cost of a call, few enough that a fan-out of a thousand still fits in memory.
 CHUNK = 1 << 16
 
 
@@ -105,7 +105,7 @@ def run_task(
         task: this task's number among ``tasks``.
         exchange: all-gather: takes this task's message, returns all tasks' messages. Every task
             calls it equally often. With ``post`` it also takes a group (``traffic.Gather``).
-        collect: False leaves out delays, sketches and samples, to measure their cost.
+        collect: whether to measure delays, sketches and samples.
         sharing: number of tasks on this task's host, itself included; None: all.
         advanced: called after each piece of work, as a sign of progress.
         hosts: host of each task; empty: all are on one host.
@@ -177,7 +177,7 @@ class _Task:
             lambda joined, rule: self._pass_on(joined, rule, self.layout.probes.get(rule.out, ())),
             self.rounds,
         )
-        #: Name -> work, so that messages from other hosts find their work.
+        #: Name -> work; messages from other hosts name theirs.
         self.works = {self.main.name: self.main}
         self.level = 0
         self.report = TaskReport()
@@ -286,7 +286,7 @@ class _Task:
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
-        """Report the time of the ``with`` block, without the phases nested in it."""
+        """Add the time of the ``with`` block, without nested phases, to the phase ``name``."""
         self.advanced()
         outer, self.inner = self.inner, (0.0, 0.0)
         started = time.perf_counter(), time.process_time()
@@ -331,7 +331,7 @@ class _Task:
             arrivals.tables[relation] = BatchTable(rows)
 
     def _backfill(self, work: Slice) -> None:
-        # Not counted on the edges' meters: the plan's cost excludes backfills.
+        # A prober with meters of its own: the plan's cost excludes backfills.
         prober = Prober(self.layout, self.live, self.context.batch, self.budget.pairs)
         spec = self.layout.specs[StoreId(work.store)]
         rule, access = as_probe(spec, work)
@@ -383,7 +383,7 @@ class _Task:
     # --- other hosts ---------------------------------------------------------------------------
 
     def _owns(self, segment: Segment) -> bool:
-        """Whether this host has the partition of ``segment``, which is in a live store."""
+        """Whether this host has the partition of ``segment`` (of a live store)."""
         if self.traffic is None:
             return True
         partitions = self.context.stores[segment.store].partitions
@@ -392,7 +392,7 @@ class _Task:
     def _share_of(
         self, sources: tuple[SegmentRows, ...]
     ) -> tuple[tuple[SegmentRows, ...], int, int]:
-        """This task's share of the stored rows: sources, index, number of shares."""
+        """This task's share of the stored rows: this host's sources, index and number of shares."""
         if self.traffic is None:
             return sources, self.task, self.tasks
         mates = self.traffic.fleet.mates
@@ -400,7 +400,7 @@ class _Task:
         return own, mates.index(self.task), len(mates)
 
     def _settle(self) -> None:
-        """Process messages from other hosts until none are in flight."""
+        """Process messages from other hosts, round by round, until no task has sent one."""
         if self.traffic is None:
             return
         while True:
@@ -441,7 +441,7 @@ class _Task:
                     yield Partial(last - first, (rows,), {label: (0, "")}, label)
 
     def _arrive(self, partial: Partial) -> None:
-        """Send starting tuples down their label's trees, and to outputs of one-relation queries."""
+        """Send starting tuples down their label's probe trees, and to one-relation outputs."""
         edge = arrival_edge(self.layout.relation_of[partial.start])
         divided = DividedTuples(self.layout, partial)
         parts: dict[tuple[int, ...], Wanted] = {(): Wanted(partial, None, self.ranks)}
@@ -479,7 +479,7 @@ class _Task:
         self.failures.add(ownership(self.ruleset).of_edge(rule.out), error)
 
     def _guarded(self, rule: ProbeRule, found: Iterator[Partial]) -> Iterator[Partial]:
-        """The results of a probe, piece by piece, until an expression fails."""
+        """The results ``found`` of a probe, until an expression fails; records the failure."""
         while True:
             try:
                 joined = next(found, None)
@@ -493,7 +493,7 @@ class _Task:
             yield joined
 
     def _deliver(self, joined: Partial, rule: ProbeRule, children: Sequence[ProbeRule]) -> None:
-        """Pass on the results of an edge that was probed in rounds (``probe.rounds``)."""
+        """Pass on the results of an edge that was probed in a round (``probe.rounds``)."""
         self.advanced()
         self.memory.glance()
         self._pass_on(joined, rule, children)
@@ -512,7 +512,7 @@ class _Task:
             self._probe(wanted.by(self.rationing.edge(child.out)), child)
 
     def _catch_up(self, work: CatchUp) -> None:
-        # Not counted on the edges' meters: the plan's cost excludes catch-ups.
+        # A prober with meters of its own: the plan's cost excludes catch-ups.
         pieces = Pieces(Prober(self.layout, self.live, self.context.batch, self.budget.pairs))
 
         def emit(partial: Partial, rule: OutputRule) -> None:

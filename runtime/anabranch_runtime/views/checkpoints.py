@@ -1,8 +1,8 @@
 """Checkpoints of maintained tables: their contents as segments of packs.
 
-A checkpoint is one segment with a row per table: query, specification, first round that it does not
-include, counts, and contents (record batches, as Arrow IPC streams one after the other; NULL: empty
-since the query's beginning).
+A checkpoint is one segment with a row per table: query, specification, first round that the table
+does not include, counts, and contents (record batches, as concatenated Arrow IPC streams; NULL:
+empty since the query's beginning).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class KeptTable:
-    """A table in a checkpoint.
+    """A maintained table in a checkpoint.
 
     Attributes:
-        next: first round that it does not include.
+        next: batch number of the first round that the table does not include.
         contents: record batches; None: empty since the query's beginning.
     """
 
@@ -53,7 +53,7 @@ def write_checkpoint(root: Path, batch: int, tables: Sequence[KeptTable]) -> Seg
     """Write ``tables`` as a checkpoint below the state directory; returns once it is durable.
 
     Args:
-        batch: the next batch, by which the pack's age is known.
+        batch: number of the next batch; it gives the pack's age.
     """
     columns = [
         [str(one.query.id) for one in tables],

@@ -3,7 +3,7 @@
 A future joined row has a last-arriving member ``j``, whose event time is not below its stream's
 watermark. And ``tau_j - tau_i <= D_ij`` for the member ``i`` whose event time the window column is.
 So ``tau_i >= min_j (watermark_j - D_ij)``, with ``D_ii = 0``. If a stream has no watermark, or a
-bound is infinite, there is no clock, and groups are kept for ever.
+time bound is infinite, there is no clock, and groups are kept for ever.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> in
     """Return the clock of a query's view in microseconds for the watermarks ``marks``, or None.
 
     For an outer join it is the watermark of the right input, to be compared with the deadlines of
-    left rows; for a join with a table, which has no deadlines, the clock of its left rows. Results
-    of a kept outer join may change at any time, so there is none. The clock of a union is the least
-    of its branches.
+    left rows; for a join with a table, which has no deadlines, the clock of its left rows. A kept
+    outer join, whose results may change at any time, has none. The clock of a union is the least
+    clock of its branches.
     """
     if query.united:
         clocks = [_clock(one, ruleset, marks) for one in branches(query, ruleset)]
@@ -42,7 +42,7 @@ def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> in
 
 
 def branches(query: QuerySpec, ruleset: Ruleset) -> list[QuerySpec]:
-    """Return the branches of a union; of another query itself."""
+    """Return the branches of a union, or any other query itself."""
     if not query.united:
         return [query]
     return [one for one in ruleset.queries if one.registered == query.id]

@@ -2,8 +2,8 @@
 
 A joined row that was kept with probability ``p`` stands for ``1/p`` rows (Horvitz and Thompson). So
 the estimate of a sum is the sum over kept rows plus, for each row of a batch with load shedding,
-``1/p - 1`` times its value. Only this addition, the *correction*, is computed here. Groups without
-such rows have none, and the aggregates of the table are not changed.
+``1/p - 1`` times its value. This module computes only this addition, the *correction*. Groups
+without such rows have none, and the aggregates of the table are not changed.
 
 **Variance.** Ranks (hashes of key values) are sampled, not rows. Let ``R`` be uniform on [0, 1):
 rows with this rank in a batch are kept if ``R < p``, and ranks are independent. Let
@@ -12,8 +12,8 @@ rows with this rank in a batch are kept if ``R < p``, and ranks are independent.
 variance: two rows with probabilities ``p <= q`` have the covariance ``1/q - 1``, both are kept with
 probability ``p``, and the integral weighs their product by ``1 - q``. With a single ``p`` it is
 ``(1 - p)/p^2`` times the square of the rank's total. A row with several ranks counts fully for each
-of them: by the Efron-Stein inequality the expected sum is then at least the variance. For averages
-the residuals are summed, hence the sums of products.
+of them: by the Efron-Stein inequality the expected sum is then at least the variance. The variance
+of an average is that of its residuals, hence the sums of products.
 
 The corrections are part of the view's checkpoints.
 """
@@ -52,7 +52,7 @@ def measured(view: View) -> tuple[str | None, ...]:
 
 
 def part(number: int, name: str) -> str:
-    """Return the column name of one correction (``name``) of the ``number``-th measured column."""
+    """Return the column name of the correction ``name`` of the measured column ``number``."""
     return f"{number}.{name}"
 
 
@@ -64,8 +64,8 @@ def schema_of_estimates(view: View) -> pa.Schema:
 
 
 def after(before: pa.Table | None, query: QuerySpec, view: View, rows: pa.Table) -> Any:
-    """Add the corrections of a sampled batch's joined ``rows`` to those ``before``; None: there are
-    too many groups, now or in an earlier batch.
+    """Add the corrections of a sampled batch's joined ``rows`` to the table ``before``; None: too
+    many groups, now or in an earlier batch.
     """
     if before is None:
         return None
@@ -118,8 +118,8 @@ class _Entry:
 
 
 def _units(codes: Ints, drawn: Sequence[tuple[Ints, Floats]]) -> tuple[Ints, list[_Entry]]:
-    """Number the units (pairs of group and rank); returns the group per unit, and the units' rows
-    by ascending inclusion probability (``share``).
+    """Number the units (pairs of group and rank); returns the group of each unit, and the units'
+    rows by ascending inclusion probability (``share``).
     """
     row = np.concatenate([np.flatnonzero(share < 1) for _, share in drawn])
     rank = np.concatenate([rank[share < 1] for rank, share in drawn])
@@ -178,7 +178,7 @@ def _numbers(column: pa.ChunkedArray) -> Ints:
 
 
 def _groups(view: View, rows: pa.Table) -> tuple[Ints, pa.Array]:
-    """Assign rows to groups; returns a row number and a group identity per pair of both.
+    """Assign rows to groups; returns the row's position and the group's identity of each pair.
 
     A row whose window column is NULL is in no group.
     """
@@ -205,7 +205,7 @@ def _groups(view: View, rows: pa.Table) -> tuple[Ints, pa.Array]:
 
 
 def _windows(window: TimeWindow, times: pa.ChunkedArray) -> tuple[Ints, Ints]:
-    """Return pairs of row and window: the row's number and the window's start."""
+    """Return pairs of a row and a window that contains it: row position, window start."""
     valid = np.flatnonzero(pc.is_valid(times).to_numpy())
     moments = _numbers(pc.fill_null(times.cast(pa.int64()), 0))[valid]
     newest = moments - (moments - window.start) % window.slide

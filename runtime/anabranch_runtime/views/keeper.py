@@ -1,9 +1,9 @@
-"""Maintenance of all post-join parts beside the batches: rounds in, versions of their tables out.
+"""Maintenance of the tables of all post-join parts, concurrent with batches: rounds (joined rows of
+a batch) in, versions of tables out.
 
-A round is included in all tables before the next one. A table that fails (a sum overflows, its sink
+A round is added to all tables before the next one. A table that fails (a sum overflows, its sink
 refuses rows) is retried after growing pauses, while the others go on; its rounds wait in the state.
-From time to time the tables that have changed are written as a checkpoint, so that earlier rounds
-can be dropped.
+Now and then the changed tables are written as a checkpoint, so that earlier rounds can be dropped.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from anabranch_runtime.views.kept import KeptView
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: A checkpoint is due once the rounds since the last one have taken so many seconds (and this many
-#: times as long as it took), or so many bytes (or as many as the tables), or so many rounds.
+#: A checkpoint is due once the rounds since the last one took over ``SECONDS`` and ``RATIO`` times
+#: its duration, have over ``BYTES`` and more bytes than the tables, or number over ``ROUNDS``.
 SECONDS, RATIO, BYTES, ROUNDS = 2.0, 10.0, 1 << 25, 1024
-#: Seconds after which present rows are published though more rounds wait; greatest share of the
-#: time for publishing, unless the last time was so many seconds ago.
+#: Seconds after which changed rows are published even if more rounds wait; greatest share of time
+#: for publishing; longest pause in seconds that this share causes.
 STALE, SHARE, RARELY = 0.5, 0.2, 5.0
 #: Folder in the results directory for files that are about to be delivered.
 STAGING = ".views"
@@ -48,13 +48,13 @@ STAGING = ".views"
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """A committed batch, as far as tables are concerned.
+    """Effect of a committed batch on the maintained tables.
 
     Attributes:
         next_batch: the next batch. ``rounds``: new rounds before it.
-        held, checkpoints: new places of tables in checkpoints, and these checkpoints.
-        wanted: the queries whose tables go on; None: unknown.
-        clocks: view -> event time before which no joined row can come (microseconds).
+        held, checkpoints: query -> last checkpoint of its table, if new; these checkpoints.
+        wanted: the queries whose tables are still maintained; None: unknown.
+        clocks: view -> lower limit of the event times of future joined rows (microseconds).
     """
 
     next_batch: int
@@ -71,8 +71,8 @@ class Checkpoint:
 
     Attributes:
         next: first round that its tables do not include.
-        written: the queries whose tables it has. ``unchanged``: queries whose tables are as in
-            their last checkpoints.
+        written: queries with a table in it. ``unchanged``: queries whose tables have not changed
+            since their last checkpoints.
     """
 
     segment: Segment
@@ -83,16 +83,16 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class TablesStatus:
-    """Progress of the maintenance.
+    """Progress of the maintenance of tables.
 
     Attributes:
-        next: first round that is not included in all tables but ``behind``.
-        behind: table that has failed -> first round that it does not include.
+        next: first round that is not yet in all tables, except the tables in ``behind``.
+        behind: query whose table has failed -> first round that is not in its table.
         problems: query -> error of its table.
-        counts: query -> counts of delivered versions, where they have changed.
-        checkpoint: the last new one.
-        ended: queries whose tables are no longer maintained.
-        cpu: CPU seconds by use since the last status.
+        counts: query -> output counts of its table, if changed since the last status.
+        checkpoint: the checkpoint written since the last status, if any.
+        ended: queries whose tables have been dropped since the last status.
+        cpu: CPU seconds by group and name since the last status.
     """
 
     next: int
@@ -106,11 +106,11 @@ class TablesStatus:
 
 @dataclass(slots=True)
 class _Aside:
-    """A table that has failed.
+    """A failed table, to be retried.
 
     Attributes:
         next: first round that it does not include.
-        version, rows: rows that its sink has not taken; None: the table itself has failed.
+        version, rows: rows that its sink has not accepted; None: the table itself has failed.
     """
 
     next: int
@@ -123,12 +123,12 @@ class _Aside:
 
 @dataclass(slots=True)
 class _Checkpoints:
-    """Checkpoints, past and next.
+    """Progress towards the next checkpoint.
 
     Attributes:
-        dirty: tables that have changed since the last one.
-        spent: seconds of the rounds since. ``length``: seconds that the last one took.
-        made: a checkpoint that has not been reported yet.
+        dirty: queries whose tables have changed since the last checkpoint.
+        spent: seconds of rounds since then. ``length``: seconds that writing it took.
+        made: a checkpoint that :meth:`Keeper.status` has not reported yet.
         unnamed: the pack of a checkpoint that no manifest names yet.
     """
 
@@ -148,8 +148,8 @@ class Keeper:
         writers: writers of external sinks.
         publish: called with a view's present rows, for the REST API.
         follow: called with the rows that a version has written, for clients that follow the query.
-        delivered: query -> counts of delivered versions, also of an earlier run.
-        next: the next round.
+        delivered: query -> output counts of its table, also from an earlier run.
+        next: the next round, by batch number.
     """
 
     root: Path
@@ -166,16 +166,16 @@ class Keeper:
     _next_batch: int = field(init=False, default=0)
     _wanted: frozenset[str] | None = field(init=False, default=None)
     _aside: dict[str, _Aside] = field(init=False, default_factory=dict)
-    #: Query -> counts that :meth:`status` has not reported yet.
+    #: Query -> output counts that :meth:`status` has not reported yet.
     _counts: dict[str, TableCounts] = field(init=False, default_factory=dict)
-    #: Views whose present rows are to be published, and the time of the oldest change.
+    #: View with unpublished changes -> time of the oldest one.
     _changed: dict[str, float] = field(init=False, default_factory=dict)
     _publish_after: float = field(init=False, default=0.0)
     _kept: _Checkpoints = field(init=False, default_factory=_Checkpoints)
     _clocks: Mapping[str, int] = field(init=False, default_factory=dict)
 
     def load(self, tables: TablesState, next_batch: int) -> None:
-        """Begin with the tables of the state before ``next_batch``.
+        """Load the tables of the state as of the start of ``next_batch``.
 
         Raises:
             StateError: a checkpoint can't be read.
@@ -206,7 +206,7 @@ class Keeper:
         needed = {held.pack for held in self._held.values()}
         self._packs = {path: segment for path, segment in self._packs.items() if path in needed}
         if not self._views and fresh:
-            # At a start, rounds that some checkpoints include come again.
+            # After a restart, rounds that some checkpoints already include are replayed.
             self.next = min(self._held[name].next for name in fresh)
         self._rounds |= {one.batch: one for one in news.rounds}
         self._clocks = news.clocks
@@ -219,7 +219,7 @@ class Keeper:
 
     @property
     def up_to_date(self) -> bool:
-        """Whether all tables include all rounds, unless they have failed."""
+        """Whether all tables, except failed ones, include all rounds."""
         return self.next >= self._next_batch
 
     @property
@@ -232,17 +232,17 @@ class Keeper:
 
     @property
     def pause(self) -> float:
-        """Seconds until something is due, if no batch comes."""
+        """Seconds until a retry or publication is due, if no batch comes before; at most 60."""
         now = time.monotonic()
         times = [one.retry for one in self._aside.values()]
         times += [self._publish_after] if self._changed else []
         return max(0.0, min((at - now for at in times), default=60.0))
 
     def work(self, *, at_once: bool = False) -> None:
-        """Include the next round, and retry tables that have failed.
+        """Include the next round, and retry failed tables whose pauses are over.
 
         Args:
-            at_once: whether to retry all of them now.
+            at_once: whether to retry all failed tables now.
         """
         for name in list(self._aside):
             if at_once or self._aside[name].retry <= time.monotonic():
@@ -263,7 +263,7 @@ class Keeper:
             self._write_checkpoint()
 
     def status(self) -> TablesStatus:
-        """Return the progress; counts, checkpoint and CPU time are reported once."""
+        """Return the progress; changed counts, a checkpoint and CPU time are reported once."""
         counts, self._counts = self._counts, {}
         checkpoint, self._kept.made = self._kept.made, None
         ended = tuple(name for name in self._held if name not in self._views)
@@ -356,8 +356,8 @@ class Keeper:
         self._publish()
 
     def _publish(self) -> None:
-        """Publish the present rows of changed views, while rounds wait only stale ones, in at most
-        a fifth of the time.
+        """Publish the present rows of changed views (while rounds wait, only of views changed over
+        :data:`STALE` seconds ago), in at most a fifth of the time.
         """
         now = began = time.monotonic()
         if now < self._publish_after:
@@ -404,7 +404,7 @@ class Keeper:
         _LOG.warning("view failed", query=name, error=message, times=failures)
 
     def _retry(self, name: str) -> None:
-        """Deliver what a table's sink has refused, or read the table again; catch up."""
+        """Deliver the rows that a table's sink refused, or reload the table; then catch up."""
         aside = self._aside[name]
         if aside.rows is not None:
             if not self._try_again(name, aside):
@@ -455,7 +455,7 @@ class Keeper:
                 self._changed.setdefault(view.name, time.monotonic())
 
     def _begin(self, name: str) -> None:
-        """Deliver version 0 of a table that no checkpoint has contents of."""
+        """Deliver version 0 of a new table, without contents in a checkpoint."""
         if self._views[name].batch >= 0:
             return
         self._kept.dirty.add(name)

@@ -1,8 +1,8 @@
 """One query's post-join part: an outer join, a view, or a view over an outer join, with its state.
 
-It includes the rounds of joined rows one after the other. What a round gives depends on the state
-and the round only, so repeated rounds give the same versions. After an error the state may have
-included a part of the round; it is read again from its checkpoint.
+Rounds (a batch's joined rows) are included one after the other. A version depends only on the state
+and the round, so replayed rounds give the same versions. After an error the state may have included
+a part of the round; it is reloaded from its checkpoint.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from anabranch_runtime.views.checkpoints import KeptTable
 from anabranch_runtime.views.parts import VersionRows, of_part, told
 from anabranch_runtime.views.undecided import Undecided
 
-#: Maximum number of a view's rows that the REST API shows; number of rows up to which rows of
-#: closed windows stay among them.
+#: Maximum number of a view's rows that the REST API shows; number of rows of a table up to which
+#: groups with closed windows are not dropped.
 MOST_SHOWN, MOST_KEPT = 1000, 10_000
 
 
@@ -45,7 +45,7 @@ class KeptView:
 
     Attributes:
         results: the results directory, with the ledger of withheld results.
-        counts: counts up to the last included round.
+        counts: output counts up to the last included round.
         batch: the last included round; -1: none.
     """
 
@@ -102,7 +102,7 @@ class KeptView:
 
     @property
     def joins(self) -> tuple[str, ...]:
-        """The joins whose rows it reads."""
+        """Names of the joins whose rows it reads."""
         outer = self.query.outer
         if outer is None:
             return (self.name,)
@@ -118,15 +118,15 @@ class KeptView:
         return sum(part.bytes for part in parts if part is not None)
 
     def first(self) -> pa.Table | None:
-        """Return the changes of version 0, the table before any row; None: it is empty."""
+        """Return the changes of version 0, the table before any input; None: no row."""
         if self._table is None:
             return None
         changes = self._table.first_changes(0)
         return self._counted(changes, 0) if changes.num_rows else None
 
     def include(self, batch: Round, joined: JoinedBatch) -> pa.Table | None:
-        """Include a round; return the rows for the sink (a view's changes, an outer join's rows);
-        None: there are none.
+        """Include a round, and return the rows for the sink (a view's changes, an outer join's
+        rows), or None.
 
         Raises:
             ExpressionError, StateError: the state is unusable until it is read again.
@@ -151,8 +151,8 @@ class KeptView:
         return told(self._counted(changes, version), self._part())
 
     def forget(self, clock: int) -> None:
-        """Drop groups of windows that ended before ``clock`` (microseconds), unless all rows are
-        few enough to be shown.
+        """Drop groups whose windows end at ``clock`` (microseconds) or before, if the table has
+        more than :data:`MOST_KEPT` rows.
         """
         if self._table is not None and len(self._table) > MOST_KEPT:
             self._table.forget(clock)
@@ -210,7 +210,7 @@ class KeptView:
         return found
 
     def _results(self, batch: Round, joined: JoinedBatch) -> pa.Table | None:
-        """Return the rows that the view reads, or that an outer join gives; None: none."""
+        """Return a round's rows that the view reads, or the rows of an outer join, or None."""
         outer = self.query.outer
         if outer is None:
             return joined.rows(self.name, self.query)
@@ -251,7 +251,7 @@ class KeptView:
 
 
 def _kept(outer: OuterJoin) -> type[LookUps | AsOfJoin]:
-    """Return the class of a kept outer join."""
+    """Return the class that keeps the rows of an outer join."""
     return LookUps if outer.nearest is None else AsOfJoin
 
 

@@ -6,7 +6,7 @@ windows outside this span are complete. If tuples are sampled by the rank (hash)
 view groups by this key, groups with ranks below the sampling rates are complete too. All other
 groups may lack rows.
 
-The groups are in the manifest (``Activation.left_out``), so a repeated batch has the same.
+Spans and keys are in the manifest (``Activation.left_out``), so a replayed batch has the same ones.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST = 32
 
 
 class GroupKnowledge(IntEnum):
-    """Degree to which a group's aggregates are known, from complete to unknown."""
+    """Completeness of a group's aggregates, from complete to unknown."""
 
     WHOLE = 0
     #: Estimates with error bounds.
@@ -49,10 +49,11 @@ class GroupKnowledge(IntEnum):
 def sampled(
     ruleset: Ruleset, rations: Iterable[Ration], owing: Collection[QueryId]
 ) -> frozenset[str]:
-    """Return the queries whose results need columns with inclusion probabilities.
+    """Return the names of queries whose results need columns with inclusion probabilities: with
+    rations below 1, and a view whose aggregates can be estimated.
 
     Args:
-        owing: queries whose withheld results a catch-up will compute.
+        owing: queries to skip, as a catch-up will compute their withheld results.
     """
     rationed = {r.query for r in rations if r.share < 1}.difference(owing)
     return frozenset(
@@ -69,8 +70,8 @@ def note_left_out(
     rations: Sequence[Ration],
     owing: Collection[QueryId],
 ) -> dict[str, Activation]:
-    """Record in the activations of ``after`` the spans of rows that a batch, which started in the
-    state ``before``, has withheld permanently.
+    """Return the activations of the state ``after`` a batch, by query, with the spans of joined
+    rows that the batch has withheld permanently; ``before``: the state at its start.
 
     Args:
         owing: as in :func:`sampled`.
@@ -91,7 +92,7 @@ def note_left_out(
 
 
 def standing(view: View, gaps: Iterable[LeftOut], rows: pa.Table) -> NDArray[np.int8]:
-    """Return the :class:`GroupKnowledge` of each of the view's ``rows``."""
+    """Return the :class:`GroupKnowledge` of each of the view's ``rows``, given spans ``gaps``."""
     found = np.full(rows.num_rows, GroupKnowledge.WHOLE, np.int8)
     names = dict(zip((name for name, _ in view.group_keys), view.identity, strict=False))
     for gap in gaps:

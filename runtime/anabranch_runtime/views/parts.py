@@ -15,7 +15,7 @@ from anabranch_contract.queries.views import View
 from anabranch_runtime.views.left_out import GroupKnowledge, standing
 from anabranch_runtime.views.scaled import scaled_rows
 
-#: Metadata key in the Parquet file with a version's changes.
+#: Metadata keys in the Parquet file with a version's changes.
 BATCH, COMPLETENESS = "anabranch_batch", "anabranch_completeness"
 _NOTHING = PartialMark("", "nothing-to-scale", "the view shows no count, sum or average by itself")
 _ABOVE = PartialMark("", "outer-join", "rows of an outer join are not scaled")
@@ -29,7 +29,7 @@ class VersionRows:
 
     Attributes:
         batch: the last batch whose joined rows are included; -1: none.
-        missing: the query's record of withheld rows as of that batch; None: none ever.
+        missing: the query's record of withheld rows as of that batch; None: no row ever withheld.
         corrections: the corrections for estimates (``views.estimates``); None: too large.
     """
 

@@ -1,5 +1,5 @@
-"""Changes of the maintained tables in the state: pure functions, but for the checkpoint of a
-beginning.
+"""Updates of the maintained tables in the durable state; pure functions, but :func:`entered` writes
+a checkpoint.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def post_joins(ruleset: Ruleset) -> dict[str, QuerySpec]:
 
 
 def entered(state: State, ruleset: Ruleset, first: int, write: Write) -> State:
-    """Return ``state`` with a table for each new query of ``ruleset`` that needs one.
+    """Return ``state`` with a table for each new query of ``ruleset`` with a post-join part, in a
+    new checkpoint.
 
     Args:
         first: the first batch whose joined rows the new tables include.
@@ -49,11 +50,11 @@ def entered(state: State, ruleset: Ruleset, first: int, write: Write) -> State:
 
 
 def with_round(state: State, ruleset: Ruleset, reports: Iterable[TaskReport]) -> State:
-    """Return the ``state`` after a batch with the batch's round.
+    """Return ``state``, after a batch, with the batch's round (its joined rows) added, if any.
 
     Args:
-        ruleset: the batch's, without queries that have failed.
-        reports: the batch's, without results of queries that have failed.
+        ruleset: the batch's ruleset, without queries that have failed.
+        reports: the task reports of the batch, without results of queries that have failed.
     """
     queries = post_joins(ruleset)
     if not queries:
@@ -84,7 +85,7 @@ def with_round(state: State, ruleset: Ruleset, reports: Iterable[TaskReport]) ->
 
 
 def window_clocks(state: State, ruleset: Ruleset) -> dict[str, int]:
-    """Return view -> event time before which no joined row can come, in microseconds."""
+    """Return view -> lower limit of the event times of future joined rows, in microseconds."""
     marks = clocks(state)
     return {
         name: clock
@@ -97,8 +98,8 @@ def window_clocks(state: State, ruleset: Ruleset) -> dict[str, int]:
 
 
 def settled(state: State, status: TablesStatus) -> State:
-    """Return ``state`` with the progress of the maintenance: counts, a checkpoint, ended tables;
-    rounds that all checkpoints include are dropped.
+    """Return ``state`` updated by the keeper's ``status``: output counts, a new checkpoint, and
+    tables of ended queries removed. Rounds that all tables' checkpoints include are dropped.
     """
     tables = state.tables
     counts = {n: c for n, c in status.counts.items() if tables.counts.get(n) != c}
@@ -139,6 +140,6 @@ def _waits_for_past(known: Activation | None) -> bool:
 
 
 def shown(tables: TablesState, ruleset: Ruleset | None) -> dict[str, TableCounts]:
-    """Return query -> counts, also of queries of ``ruleset`` whose tables have not begun."""
+    """Return query -> output counts of its table; zeros for queries of ``ruleset`` without one."""
     none = {} if ruleset is None else dict.fromkeys(post_joins(ruleset), TableCounts())
     return none | tables.counts

@@ -27,7 +27,7 @@ from anabranch_runtime.views.left_out import GroupKnowledge
 Correction = Callable[[str], Floats]
 
 
-#: Least number of ranks kept of a group for which an error is given.
+#: Minimum number of a group's kept ranks for which an error is given.
 FEWEST = 10
 #: Standard deviations on either side that cover 95 % of a normal distribution.
 DEVIATIONS = 1.96
@@ -36,7 +36,7 @@ DEVIATIONS = 1.96
 def scaled_rows(
     view: View, rows: pa.Table, found: NDArray[np.int8], table: pa.Table
 ) -> tuple[str, ...]:
-    """Return for each of ``rows`` a JSON object: column -> ``value`` and ``error``; null: unknown.
+    """Return for each of ``rows`` a JSON object: column -> estimate (``value``, ``error``) or null.
 
     Args:
         found: :class:`~anabranch_runtime.views.left_out.GroupKnowledge` of each row.

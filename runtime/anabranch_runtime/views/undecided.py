@@ -34,7 +34,7 @@ _BOUNDS = np.iinfo(np.int64)
 
 
 class _Key(NamedTuple):
-    """Key of left rows whose hash is their rank: a column, and its key type."""
+    """Ranking key of left rows, whose hash is their rank: a column and its key type."""
 
     column: str
     kind: str
@@ -46,7 +46,8 @@ class _Withheld(NamedTuple):
     Attributes:
         mark: the watermark of the partner's stream at the start of the batch.
         key: the ranking key; None: left rows lack it, so all of them count as undecided.
-        limits: last-arriving alias -> least withheld rank, unless a catch-up has computed them.
+        limits: last-arriving alias -> least withheld rank; without aliases whose withheld results
+            a catch-up has computed.
     """
 
     mark: int

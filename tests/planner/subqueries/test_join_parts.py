@@ -54,7 +54,8 @@ def test_many_random_chains() -> None:
         ("a LEFT JOIN b ON b.k = a.k RIGHT JOIN c ON c.v = a.v", 1),
         ("a RIGHT JOIN b ON b.k = a.k RIGHT JOIN c ON c.v = a.v", 1),
         ("(a LEFT JOIN b ON b.k = a.k) JOIN c ON c.v = a.v", 1),
-        ("a LEFT JOIN b ON b.k = a.k LEFT JOIN c ON c.v = a.v LEFT JOIN d ON d.k = b.k AND d.e > c.v", 1),
+        ("a LEFT JOIN b ON b.k = a.k LEFT JOIN c ON c.v = a.v "
+         "LEFT JOIN d ON d.k = b.k AND d.e > c.v", 1),
         ("a LEFT JOIN b ON b.k = a.k LEFT JOIN c ON c.v = a.v AND c.v > b.w", 1),
         ("a FULL JOIN b ON b.k = a.k LEFT JOIN c ON c.v = a.v FULL JOIN d ON d.k = b.k", 2),
     ],

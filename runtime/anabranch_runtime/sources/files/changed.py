@@ -45,7 +45,7 @@ _WARNING = PieceError(
 
 @dataclass(slots=True)
 class _FileChange:
-    """A pending change of a file: its new status, and times at which it was first and last seen."""
+    """A pending change of a file: its new status, and monotonic times of first and last sight."""
 
     stat: os.stat_result
     first: float

@@ -102,7 +102,7 @@ class CsvLayout:
     begin: int
 
     def decode(self, data: bytes, *, final: bool) -> tuple[list[Decoded], int]:
-        """Decode the complete records of ``data``; also returns how many bytes they take."""
+        """Decode the complete records of ``data``; also returns their size in bytes."""
         found = scanned(data, self.dialect, final=final)
         if not len(found):
             return [], found.used

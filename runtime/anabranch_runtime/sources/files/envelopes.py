@@ -2,8 +2,8 @@
 
 An envelope has the values before and after a change, and its operation. A creation (``c``) and a
 row of the first snapshot (``r``) insert, a deletion (``d``) deletes, an update (``u``) deletes the
-values before and inserts those after. Their texts are passed on as they are, with the operation put
-in front, so no number is rounded.
+values before and inserts those after. The values' JSON text is passed on unchanged, with the
+operation in front, so no number is rounded.
 
 >>> unwrapped(b'{"op":"u","before":{"id":1,"x":2.50},"after":{"id":1,"x":3}}', "op")
 (b'{"op":"d","id":1,"x":2.50}\\n{"op":"c","id":1,"x":3}', [])
@@ -28,7 +28,7 @@ Envelope: TypeAlias = tuple[str, bool]
 
 
 class _Change(msgspec.Struct):
-    """The fields of an envelope that count; with a schema it is in ``payload``."""
+    """The relevant fields of an envelope; with a schema the envelope is in ``payload``."""
 
     op: str | None = None
     before: msgspec.Raw = msgspec.Raw()
@@ -40,10 +40,10 @@ _DECODER = msgspec.json.Decoder(_Change)
 
 
 def unwrapped(lines: bytes, operation: str, keyed: bool = False) -> tuple[bytes, list[bytes]]:
-    """Return the rows of the envelopes in ``lines`` as JSON lines, and the lines that are none.
+    """Return the rows of the envelopes in ``lines`` as JSON lines, and all other lines.
 
     Args:
-        operation: name of the rows' field for ``c`` (insert) or ``d`` (delete).
+        operation: name of the field of a row that is set to ``c`` (insert) or ``d`` (delete).
         keyed: whether a row replaces the row of its key, so that an update may lack the old values.
     """
     rows, bad = list[bytes](), list[bytes]()
@@ -66,7 +66,7 @@ def _change(line: bytes) -> _Change:
 
 
 def _rows(change: _Change, name: bytes, *, keyed: bool) -> Iterator[bytes]:
-    """The rows of a change; raises a ValueError if it lacks values, before any row is yielded."""
+    """Yield the rows of a change; ValueError, before any row, if its values are missing."""
     halves = _HALVES.get(change.op or "")
     if halves is None:
         raise ValueError(f"unknown operation {change.op!r}")

@@ -50,7 +50,7 @@ from anabranch_runtime.sources.permitted import resolve
 #: A listing is complete if the directory has not changed for this many nanoseconds before it, as
 #: file systems store times with a resolution of up to two seconds.
 SETTLED = 2_100_000_000
-#: Number of preceding files from whose pauses the end of a load (files found together) is judged.
+#: Number of preceding files whose pauses determine the end of a load (files found together).
 LATELY = 1000
 #: Least seconds between two listings of a directory in which files keep appearing.
 LISTING = 0.05
@@ -97,7 +97,7 @@ class FileFeed:
         return
 
     def waiting(self, offset: Any) -> Waiting:
-        """Return the rows of files that have not been read yet, estimated from their sizes."""
+        """Return the amount of input after ``offset``; rows are estimated from files' sizes."""
         log, (number, position) = self._loaded(), offset or (0, 0)
         self._discover()
         self._watched().look(number, position)
@@ -112,7 +112,7 @@ class FileFeed:
         return Waiting(max(round(rows), 1), max(age, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the end of the files found, once none has appeared for a while; else None."""
+        """Return the offset after all files, once none has appeared for a while; else None."""
         log = self._loaded()
         # Allow for the time to write another file as large as the last one.
         size = log.files[-1].size if log.files else 0
@@ -127,7 +127,7 @@ class FileFeed:
         return list(offset or (0, 0)) >= list(end)
 
     def is_apart(self, offset: Any, load: Load) -> bool:
-        """Whether the next file appeared a while after all files before (it begins a new load)."""
+        """Whether the next file appeared so late after earlier files that it begins a load."""
         files, (number, position) = self._loaded().files, offset or (0, 0)
         if position or not 0 < number < len(files):
             return False
@@ -159,7 +159,7 @@ class FileFeed:
         return [number, position]
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """Return ranges of rows or bytes of files; a file of unknown length is one range."""
+        """Return ranges of rows or bytes of files as pieces; a file of unknown length is one."""
         first, begin = start or (0, 0)
         last, stop = end
         log, spans = self._loaded(), []
@@ -384,7 +384,7 @@ class FileFeed:
                 "bad-file",
                 f"{path} is not a {self.options.type} file: {cause}",
                 field=f"streams.{self.record.name}.source",
-                remedy=f"put it right, or give the type that the files have; {SKIP}",
+                remedy=f"correct the file, or give the type that the files have; {SKIP}",
             ) from cause
         missing = [c.name for c in self.record.columns if c.name not in names]
         if missing:
@@ -397,7 +397,7 @@ class FileFeed:
             "missing-column",
             f"{path} has no column {column!r}; it has {', '.join(names[:30])}",
             field=f"streams.{self.record.name}.columns",
-            remedy=f"put it right, or declare the columns that the files have; {SKIP}",
+            remedy=f"correct the file, or declare the columns that the files have; {SKIP}",
         )
 
     @property

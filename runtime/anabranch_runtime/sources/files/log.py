@@ -18,8 +18,8 @@ class FoundFile:
 
     Attributes:
         mtime: modification time, nanoseconds since 1970.
-        appeared: status change time, nanoseconds since 1970: when the file last got its name or
-            content in the directory. Unlike ``mtime`` its writer can't set it.
+        appeared: status change time, nanoseconds since 1970: the time at which the file got its
+            name or content in the directory. Unlike ``mtime`` it can't be set by the writer.
     """
 
     name: str

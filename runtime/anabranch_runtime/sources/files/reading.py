@@ -1,4 +1,4 @@
-"""Readers of parts of files, run by tasks."""
+"""Reading parts of files, in tasks."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Feed of a query that other queries read: the versions of its view or outer join.
+"""Feed of a stream that is a query: the versions of the query's view or outer join.
 
 The results folder of the query has one file per version (``sinks.parquet``). The offset is the last
-version read, and the number of rows up to it, by which a missing version is noticed. The files
-appear in the order of the versions, each at once, and a version that is written again has the same
-rows. So the input between two offsets is fixed. A file is read as a whole, in one batch: it has the
-changes of one batch.
+version read, and the number of rows up to it, which reveals a missing version. The files appear in
+the order of the versions, each atomically, and a version that is written again has the same rows.
+So the input between two offsets is fixed. A file has the changes of one batch of the query, and is
+read as a whole, in one batch.
 
-A row of a view replaces the row with the same identity. The identity of a read row is one hidden
-column (:data:`IDENTITY`) with the values of the identity columns, equal where these are equal, NULL
-included.
+A row of a view replaces the row with the same identity. The identity of a row that is read is one
+hidden column (:data:`IDENTITY`) with the values of the identity columns, equal where these are
+equal, NULL included.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from anabranch_runtime.sources.files.trouble import BROKEN
 from anabranch_runtime.sources.invalid import Decoded
 from anabranch_runtime.sources.loads import Load
 
-#: Pattern of the names of a version's file.
+#: Pattern of the names of versions' files.
 _FILES = "version-*.parquet"
-#: Least seconds between two listings, and the same as a multiple of a listing's duration.
+#: Least pause between two listings: seconds, and multiple of a listing's duration.
 _REST, _REST_FACTOR = 0.02, 10.0
-#: A folder is not listed again if it had not changed for so many nanoseconds: file systems store
-#: times with a resolution of up to two seconds.
+#: A listing is complete if the folder has not changed for this many nanoseconds before it: file
+#: systems store times with a resolution of up to two seconds.
 _SETTLED = 2_100_000_000
-#: Most unread versions whose rows are counted; more are estimated.
+#: Maximum number of unread versions whose rows are counted; the rows of others are estimated.
 _COUNTED = 256
-#: Rows of a piece of a large version.
+#: Number of rows of a piece of a large version.
 _PIECE_ROWS = 1 << 16
 
 
 @dataclass(slots=True)
 class VersionFeed:
-    """Feed of the stream that is a query.
+    """Feed of a stream that is a query.
 
     Attributes:
         folder: the results folder of the query's run.
@@ -65,7 +65,7 @@ class VersionFeed:
     #: Modification time of the folder at the last listing, and the time of the next.
     _listed: int = -1
     _next: float = 0.0
-    #: Version -> rows of it, and of all versions up to it.
+    #: Version -> number of its rows, and of the rows of all versions up to it.
     _sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
@@ -83,7 +83,7 @@ class VersionFeed:
         return
 
     def waiting(self, offset: Any) -> Waiting:
-        """Return the rows of the versions after ``offset``."""
+        """Return the amount of input in versions after ``offset``."""
         self._discover()
         unread = self._after(offset)
         if not unread:
@@ -112,7 +112,7 @@ class VersionFeed:
         return False
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
-        """Return the version up to which there are about ``rows`` rows, at least the next one."""
+        """Return the offset about ``rows`` rows and at least one version later."""
         left = rows
         for version in self._after(offset):
             if left <= 0 or (end is not None and version > end[0]):
@@ -124,7 +124,7 @@ class VersionFeed:
         return offset
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """Return the versions after ``start`` up to ``end``; a large one is several pieces."""
+        """Return the pieces of versions after ``start`` up to ``end``, several of large ones."""
         if not self._found or self._found[-1] < end[0]:
             self._discover(at_once=True)
         unread = [version for version in self._after(start) if version <= end[0]]
@@ -150,7 +150,7 @@ class VersionFeed:
         return found
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Return the last version before the first of ``pieces``."""
+        """Return the offset of the last version before the first of ``pieces``."""
         first = min(pieces, key=lambda piece: piece.number, default=None)
         return end if first is None else first.before
 
@@ -182,7 +182,7 @@ class VersionFeed:
         return self._found[bisect_right(self._found, -1 if offset is None else int(offset[0])) :]
 
     def _size(self, version: int) -> tuple[int, int]:
-        """Return the rows of a version, and of all versions up to it."""
+        """Return the number of a version's rows, and of the rows of all versions up to it."""
         size = self._sizes.get(version)
         if size is None:
             try:
@@ -198,8 +198,8 @@ class VersionFeed:
     def _discover(self, *, at_once: bool = False) -> None:
         """List the folder if it has changed.
 
-        A listing may have a file and lack one that was renamed before it. So only versions up to
-        the last one of a first listing are taken from a second.
+        A listing may contain a file and lack another one that got its name before. So the folder
+        is listed twice, and versions after the last one of the first listing are ignored.
         """
         began = time.monotonic()
         if began < self._next and not at_once:
@@ -211,7 +211,7 @@ class VersionFeed:
             last = max(self._versions(), default=-1)
             self._found = sorted(version for version in self._versions() if version <= last)
         except FileNotFoundError:
-            # The query has had no version yet.
+            # The query has no version yet.
             return
         except OSError as cause:
             raise unreadable(self.folder, cause) from cause
@@ -224,7 +224,7 @@ class VersionFeed:
 
 
 def version_feed(record: StreamRecord, results: str) -> VersionFeed:
-    """Create the feed of the stream that is a query, below the results directory ``results``."""
+    """Create the feed of a stream that is a query; ``results``: directory of its versions."""
     folder = Path(results) / record.source.options[RUN]
     return VersionFeed(record, folder, feed_id(record, ("query", record.source.options)))
 
@@ -292,7 +292,7 @@ def identities(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
 
 
 def _texts(column: pa.Array) -> pa.Array:
-    """Return values as bytes: different for different values; -0.0 is 0.0."""
+    """Return values as bytes: different bytes for different values; -0.0 counts as 0.0."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date64(kind):
         column = column.view(pa.int64())

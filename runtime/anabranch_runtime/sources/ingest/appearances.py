@@ -1,4 +1,4 @@
-"""Times at which the files of an ingest batch appeared, from Spark's log of the source's files.
+"""Times at which files of an ingest batch appeared, from Spark's log of the source's files.
 
 Spark's log has each file's modification time, which a writer can set. A local file's status change
 time (``ctime``) can't be set, so it is preferred. Neither depends on when Spark found the file.

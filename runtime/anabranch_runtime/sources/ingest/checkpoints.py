@@ -1,9 +1,9 @@
 """Repair of an ingest query's Spark checkpoint, to agree with the batches that it has written.
 
-The last batch on disk (landed batch) is authoritative: its document has its end offsets, and the
-contents of Spark's logs of the source then. Entries that Spark's checkpoint has lost are restored
-(Spark does not sync them, so a power failure can lose them). Entries after the last landed batch
-may be removed, as none of their input has landed.
+The last batch on disk (landed batch) is authoritative: its document has its end offsets, and
+lengths and checksums of Spark's logs of the source at that time. Entries that Spark's checkpoint
+has lost are restored (Spark does not sync them, so a power failure can lose them). Entries after
+the last landed batch may be removed, as none of their input has landed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ANEW = (
     "restore the state directory from a backup; or delete the stream and register it again, which"
     " reads the source from its beginning"
 )
-#: Spark's text of an entry of a commit log.
+#: Text of an entry of Spark's commit log.
 COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 
 
@@ -102,12 +102,12 @@ def _look(checkpoint: Path) -> _Seen:
 
 
 def offsets_of(checkpoint: Path, batch: int) -> str | None:
-    """Return Spark's text of a batch's offsets; None if the log has no such entry."""
+    """Return the entry of a batch in Spark's offset log, as text; None if there is none."""
     return _text(checkpoint / "offsets" / str(batch))
 
 
 def source_offsets(text: str | None) -> dict[str, Any]:
-    """Return each source's offset, by name, in Spark's text of offsets; empty for None.
+    """Return source name -> its offset, parsed from an entry of Spark's offset log; empty for None.
 
     Raises:
         StateError: ``unknown-offsets``: the text is not in the format with source names.

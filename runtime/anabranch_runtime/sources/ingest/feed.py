@@ -1,8 +1,9 @@
 """Feed of a stream over one of Spark's sources: it reads the files written by the ingest query.
 
-These are *landed batches*. The offset is the number of the next one to read, and the number of its
-rows that have been read. Landed batches never change and their numbers have no gaps, so the input
-between two offsets is fixed. Offsets count invalid rows too; tasks separate them when they read.
+These files are *landed batches*. The offset is the number of the next one to read, and the number
+of its rows that have been read. Landed batches never change and their numbers have no gaps, so the
+input between two offsets is fixed. Offsets count invalid rows too; tasks separate them when they
+read.
 """
 
 from __future__ import annotations
@@ -56,14 +57,14 @@ class LandedFeed:
         return OnLoss.STOP
 
     def look(self, offset: Any) -> None:
-        """Do nothing: an unreadable landed batch fails the batch, so it never stops only a feed."""
+        """Do nothing: an unreadable landed batch fails the whole batch, not only the feed."""
 
     def begin(self) -> Any:
         """Return no offset: reading always begins with the first landed batch."""
         return
 
     def waiting(self, offset: Any) -> Waiting:
-        """Return the rows that have landed and have not been read yet."""
+        """Return the amount of landed input after ``offset``."""
         number, position = offset or (0, 0)
         for old in [n for n in self._known if n < number]:
             del self._known[old]
@@ -76,8 +77,8 @@ class LandedFeed:
         return Waiting(rows, max(age, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the end of all landed batches once the source has no more input, for the backlog
-        and for every load of a source of files; else None.
+        """Return the offset after all landed batches once the source has no more input, for the
+        backlog and for every load of a source of files; else None.
 
         Slow reading does not end a load: files are compared by the times at which they appeared,
         and a source has no more input only if a check of it found none (``queries``).
@@ -106,7 +107,7 @@ class LandedFeed:
         return list(offset or (0, 0)) >= list(end)
 
     def is_apart(self, offset: Any, load: Load) -> bool:
-        """Whether the next landed batch's files appeared a while later (they begin a new load)."""
+        """Whether the next landed batch's files appeared so much later that they begin a load."""
         number, position = offset or (0, 0)
         batch = self._batch(number) if has_files(self.record) and number and not position else None
         if batch is None or (seen := batch.files_seen) is None:
@@ -136,7 +137,7 @@ class LandedFeed:
         return [number, position]
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """Return ranges of rows of landed files."""
+        """Return pieces that are ranges of rows of landed files."""
         first, begin = start or (0, 0)
         last, stop = end
         spans: list[tuple[Path, int, int, int, int]] = []
@@ -170,7 +171,7 @@ class LandedFeed:
         return end
 
     def _piece(self, path: Path, size: int, first: int, last: int, passed: int) -> Piece:
-        """Return the piece for rows of a file; ``passed``: rows of the landed batch before it."""
+        """Return the piece for rows of a file; ``passed``: number of the batch's rows before it."""
         columns = tuple((c.name, c.type) for c in self.record.columns)
         where = {"path": str(path), "size": size, "first": first, "last": last}
         return Piece(

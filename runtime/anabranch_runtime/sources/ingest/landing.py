@@ -74,10 +74,10 @@ class Landed:
 
     Attributes:
         batch: its number in the ingest query.
-        offsets: Spark's text of its end offsets.
+        offsets: its end offsets, as text of Spark's offset log.
         files: name, number of rows and bytes of each file.
-        logs: contents of Spark's logs of the source after the batch (``recovery.logs``).
-        files_seen: when its files appeared; None for a source without files.
+        logs: lengths and checksums of Spark's logs of the source after it (``recovery.logs``).
+        files_seen: times at which its files appeared; None for a source without files.
     """
 
     batch: int
@@ -154,7 +154,7 @@ def read_caught_up(home: Path) -> tuple[int, float]:
 
 
 def begin(home: Path) -> Path:
-    """Create an empty folder in which to write a batch."""
+    """Create and return an empty folder for a batch that is about to be written."""
     folder = home / "landed" / f".{uuid4().hex}"
     folder.mkdir(parents=True)
     return folder

@@ -19,7 +19,7 @@ FILE = "#file"
 
 
 def closed(part: pa.RecordBatch, columns: int, access: AccessPolicy) -> pa.RecordBatch:
-    """Return the first ``columns`` columns; their last one is the raw input of invalid rows.
+    """Return the first ``columns`` columns; the last of them has the raw input of invalid rows.
 
     Rows from a file that may not be read become invalid rows without content.
     """
@@ -38,6 +38,6 @@ def closed(part: pa.RecordBatch, columns: int, access: AccessPolicy) -> pa.Recor
 
 
 def _may_read(file: str, access: AccessPolicy) -> bool:
-    """Whether the access policy allows the file; hosts of remote files were checked before."""
+    """Whether the access policy allows ``file``; hosts of remote files have been checked before."""
     parts = urlsplit(file)
     return parts.scheme != "file" or access.permits_path(resolve(unquote(parts.path)))

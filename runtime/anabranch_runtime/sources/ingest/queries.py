@@ -7,8 +7,8 @@ only its own ingest query, which is restarted from its own checkpoint after incr
 affects only its own stream.
 
 In local mode all ingest jobs share one task slot, which batches leave free: each job is one task,
-and one job runs at a time (``session.with_spare_slots``). On a cluster they use
-the slots that batches leave (``spark.workers``).
+and one job runs at a time (``session.with_spare_slots``). On a cluster they use the slots that
+batches leave free (``spark.workers``).
 
 An ingest query waits before a batch while more than ``MOST_BYTES`` have landed but not been read.
 """
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: Maximum bytes, and batches, of one source that have landed but not been read.
+#: Maximum bytes, and number of batches, of one source that have landed but not been read.
 MOST_BYTES, MOST_BATCHES = 256 << 20, 10_000
 #: Seconds between two checks of a query's state.
 LOOK = 0.1
@@ -83,8 +83,8 @@ class _Source:
 
     Attributes:
         query: Spark's query, while it runs.
-        reached: the number of the landed batch that the pipeline reads next.
-        floor: least number of a landed batch that a repeated batch may still need.
+        reached: number of the landed batch that the pipeline reads next.
+        floor: least number of a landed batch that a repeated batch may still read.
     """
 
     record: StreamRecord
@@ -97,10 +97,10 @@ class _Source:
     query: StreamingQuery | None = None
     _last: landing.Landed | None = None
     _next: int = 0
-    #: Number -> bytes, for landed batches that may not have been read.
+    #: Number of a landed batch that may not have been read -> its bytes.
     _bytes: dict[int, int] = field(default_factory=dict)
     _forgotten: int = 0
-    #: Last time without more input: number of landed batches, and seconds since their last file.
+    #: Last record of no more input: number of landed batches, and seconds since their last file.
     _noted: tuple[int, float] = (-1, 0.0)
     _failures: int = 0
     _raised: Exception | None = None
@@ -326,8 +326,7 @@ class Ingest:
     Attributes:
         session: the pipeline's Spark session, from which ingest queries get their own.
         home: the state directory.
-        local: whether Spark runs on this machine only; its few task slots then allow a job one
-            task.
+        local: whether Spark runs on this machine only; then a job has one task, as slots are few.
         access: the access policy for sources.
         apart: where tasks land rows if hosts share only an object store; None: in the state
             directory.
@@ -410,7 +409,7 @@ class Ingest:
 
 
 def _newest_of(landed: landing.Landed | None) -> float:
-    """Return when the newest file up to a landed batch appeared (seconds since 1970; 0: none)."""
+    """Return the time (seconds since 1970; 0: none) of the newest file up to a landed batch."""
     return 0.0 if landed is None or landed.files_seen is None else landed.files_seen.newest
 
 

@@ -97,7 +97,7 @@ def has_files(record: StreamRecord) -> bool:
 def source_name(record: StreamRecord) -> str:
     """Return the name under which Spark keeps the source's offsets; it differs between sources.
 
-    It also differs between registrations of a stream: Spark remembers the offsets of a removed
+    It also differs between registrations of a stream: Spark keeps the offsets of a removed
     source only until two batches have been committed without it.
     """
     source = record.source

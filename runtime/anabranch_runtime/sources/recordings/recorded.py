@@ -23,7 +23,7 @@ class Recorded:
     Args:
         tasks: number of tasks that read the recordings.
         control: values exchanged with the driver.
-        waiting: marks of the streams that wait for their epoch (``awaited``).
+        waiting: retained stream -> mark of its registered definition (``awaited``).
     """
 
     def __init__(

@@ -205,7 +205,7 @@ def read_rows(path: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
 
 
 def piece_of(recording: Recording, first: int, last: int) -> Piece:
-    """Return a task's unit of input (piece) for rows ``[first, last)`` of ``recording``."""
+    """Return the piece (one task's unit of input) for rows ``[first, last)`` of ``recording``."""
     where = {"path": recording.path, "first": first, "last": last}
     return Piece(
         "recording",
@@ -226,5 +226,5 @@ def read_recording(piece: Piece) -> Iterator[Decoded]:
 
 
 def batches_of(recordings: Sequence[Recording]) -> int:
-    """Return the number of batches until all recordings have been read."""
+    """Return the number of batches after which all recordings have been read."""
     return max((r.batches for r in recordings), default=0)

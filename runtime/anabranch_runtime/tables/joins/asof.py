@@ -28,7 +28,7 @@ from anabranch_runtime.tables.slots import Slots
 from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout, integers_of
 
 _FEW_TEXTS = 4096
-#: Slot of left rows with a NULL key or time, beside no right row.
+#: Slot of left rows with a NULL key or time; it never has right rows.
 _UNMATCHED = 0
 _WEIGHT = 0
 
@@ -57,7 +57,7 @@ class _TimedSide:
         return self.layout.encode([rows.column(n) for n in (self.time, *self.kinds)])
 
     def column(self, name: str, words: Ints, there: Bools | None = None) -> pa.Array:
-        """Return the column ``name`` of rows; NULL where not ``there``."""
+        """Return the column ``name`` of rows; NULL where the mask ``there`` is False."""
         place = self.place[name]
         if there is not None:
             words = words.copy()
@@ -177,12 +177,12 @@ class AsOfJoin:
         )
 
     def _before(self, slots: Ints, ranks: Ints) -> Ints:
-        """Return the right rows before the places ``ranks``; -1: none."""
+        """Return the node of the right row before each of ``ranks``; -1: none."""
         return np.where(ranks > 0, self._right.rows.at(slots, np.maximum(ranks - 1, 0)), NONE)
 
     def _nearest(self, slots: Ints, words: Ints) -> Ints:
-        """Return the words of the nearest right row of left rows, after one that is 1 if there is
-        such a row.
+        """Return, per left row, a word that is 1 if it has a nearest right row (else 0), then the
+        words of that right row.
         """
         rows = self._right.rows
         ranks = rows.ranks(slots, words[:, 0], inclusive=self._inclusive)
@@ -192,7 +192,7 @@ class AsOfJoin:
     def _combined(
         self, left: Ints, right: Ints, times: Ints
     ) -> tuple[Callable[[Column], pa.Array], Ints]:
-        """Return the columns of combinations, and how often each comes or goes."""
+        """Return a reader of the columns of joined rows, and the change of each one's number."""
         there, right = right[:, 0] > 0, right[:, 1:]
 
         def read(column: Column) -> pa.Array:

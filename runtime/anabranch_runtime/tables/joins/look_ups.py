@@ -1,10 +1,10 @@
 """Results of a chain of look-ups (``contract.queries.outer_joins``) from *left rows* and *pairs*.
 
-Left rows equal in all columns have the same partners. So ``n`` equal left rows with
-``m`` equal partners each give ``n * m`` equal pairs, also where deletes count -1. Kept are the net
-numbers of equal left rows, and of equal pairs of each look-up; a pair belongs to a left row, or in
-a chain to a pair of the earlier look-up (``LookUp.parent``). A left row or partner with a net
-number of zero or less is absent.
+Left rows equal in all columns have the same partners. So ``n`` equal left rows with ``m`` equal
+partners each give ``n * m`` equal pairs, also where deletes count -1. The state has the net numbers
+of equal left rows, and of equal pairs of each look-up; a pair belongs to a left row, or in a chain
+to a pair of the earlier look-up (``LookUp.parent``). A left row or partner with a net number of
+zero or less is absent.
 
 A round changes some left rows and pairs. The combinations of the left rows that these belong to,
 before and after the round, give the changes of the results.
@@ -86,7 +86,7 @@ class _NetRows:
             parent.pairs.append(self)
 
     def find(self, rows: Inputs, touched: dict[_NetRows, list[Ints]]) -> Ints:
-        """Return the slots of ``rows``; unknown ones are added with the net number 0.
+        """Return the slot of each row; unknown rows are added with the net number 0.
 
         Args:
             touched: receives the slots of the rows and of their owners.
@@ -99,7 +99,7 @@ class _NetRows:
         return slots
 
     def entered(self, words: Ints) -> Ints:
-        """Return the slots of keys; unknown ones are added with the net number 0."""
+        """Return the slot of each encoded row; unknown rows are added with the net number 0."""
         slots, fresh = self.slots.find(words)
         room = self.slots.room
         if len(self.net) < room:
@@ -117,7 +117,7 @@ class _NetRows:
         return slots
 
     def of(self, owners: Ints) -> tuple[Ints, Ints]:
-        """Return the pairs of ``owners`` (-1: none), and the position of each one's owner."""
+        """Return the pairs of ``owners`` (-1: no owner), and the position of each pair's owner."""
         known = np.where(owners < len(self._heads), owners, _NONE)
         count = kernels.count_linked(known, self._heads, self._following)
         places, found = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -145,7 +145,7 @@ class _NetRows:
         return self.layout.column(words, place)
 
     def dump(self, numbers: Ints) -> tuple[pa.RecordBatch, Ints]:
-        """Return the rows, and slot -> row number. ``numbers``: the same of the parent."""
+        """Return the rows, and slot -> row number; ``numbers``: the parent's slot -> row number."""
         slots = self.slots.all()
         words = self.slots.words[slots]
         if self.parent is not None:
@@ -157,7 +157,7 @@ class _NetRows:
         return pa.RecordBatch.from_arrays(columns, names=names), numbered
 
     def load(self, dumped: pa.RecordBatch, owners: Ints) -> Ints:
-        """Enter the rows of a dump, and return their slots; ``owners``: slots of the parent's."""
+        """Enter a dump's rows; returns row number -> slot. ``owners``: the parent's."""
         *columns, net = dumped.columns
         if self.parent is not None:
             columns[0] = pa.array(owners[integers_of(columns[0])])
@@ -178,12 +178,12 @@ class LookUps:
     def __init__(self, outer: OuterJoin) -> None:
         self.outer = outer
         self._columns = columns_of(outer)[: 1 + len(outer.look_ups)]
-        #: Column -> its table, the left rows or pairs.
+        #: Column -> index of its table: 0 for left rows, then one per look-up.
         self._places = {name: 0 for name, _ in outer.left}
         for number, look_up in enumerate(outer.look_ups, 1):
             self._places |= {name: number for name, _ in look_up.columns}
         first = outer.look_ups[0]
-        #: Right rows of a full join, whose results are those without a match.
+        #: Right rows of a full join; the ones without a match are results.
         self._right: LookUps | None = None
         if first.kind is JoinKind.FULL:
             anti = LookUp(JoinKind.ANTI, first.partner, ())
@@ -198,7 +198,7 @@ class LookUps:
         self._most_texts = _FEW_TEXTS
 
     def apply(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Add weighted rows of each table, and return the results that they give.
+        """Add weighted rows of each table, and return the results (changes of a kept join).
 
         Args:
             tables: left rows, then the pairs of each look-up, with the columns of
@@ -247,8 +247,8 @@ class LookUps:
             assert fits.all(), "pairs without their rows"
 
     def _combined(self, roots: Ints) -> Combinations:
-        """Return the joined rows of the left rows ``roots`` that are there, as the slot in each
-        table (-1: none).
+        """Return the joined rows of the left rows ``roots`` with a positive net number: the slot in
+        each table (-1: none), and the number of equal ones.
         """
         left = self._tables[0]
         times = left.net[roots]

@@ -35,7 +35,7 @@ from anabranch_runtime.tables.ordered import Ordered
 from anabranch_runtime.tables.slots import Slots
 from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout, grown, integers_of
 
-#: Limits of the axis of event times, in microseconds since 1970: 126,752 years before and after it.
+#: Least and greatest event time, in microseconds since 1970: 126,752 years before and after it.
 FIRST, LAST = -4 * 10**18, 4 * 10**18
 _BIGINT = DataType(TypeKind.BIGINT)
 _NUMBER = TupleField(_BIGINT, nullable=False)
@@ -50,7 +50,7 @@ class Withheld(Protocol):
     def among(
         self, rows: int, column: Callable[[str], pa.Array], came: Ints, deadlines: Ints
     ) -> Bools:
-        """Return the mask of undecided rows."""
+        """Return the mask of undecided rows; ``came``: batch of each row's last member."""
         ...
 
     def chances(self, rows: int, came: Ints, deadlines: Ints) -> Floats:
@@ -114,8 +114,8 @@ class DecidedRows:
 
         Args:
             left, pairs: rows with the columns of ``sinks.outer_rows``.
-            clock: watermark of the right input in microseconds; None: there is none.
-            batch: batch that has computed the rows.
+            clock: watermark of the right input in microseconds; None: no watermark yet.
+            batch: number of the batch that has computed the rows.
 
         Raises:
             ExpressionError: an output column fails on a row. Nothing is changed.
@@ -163,7 +163,7 @@ class DecidedRows:
     # --- groups ----------------------------------------------------------------------------------
 
     def _deadlines(self, rows: Inputs) -> tuple[Ints, Bools]:
-        """Return the latest event time of a match per row, and whether it is known."""
+        """Return the latest event time of a match per row, and the mask of known ones."""
         found = np.full(len(rows), _NEVER)
         some = np.zeros(len(rows), np.bool_)
         for name, bound in self.outer.times:
@@ -184,7 +184,7 @@ class DecidedRows:
         self._by_end.add(np.zeros(len(slots), np.int64), tuples, np.full(len(slots), weight))
 
     def _over(self, clock: int | None) -> Ints:
-        """Return the groups that ended before ``clock``; a match may still have its time."""
+        """Return the groups whose end is before ``clock``; a match may still come at ``clock``."""
         if clock is None:
             return np.empty(0, np.int64)
         zero = np.zeros(1, np.int64)
@@ -193,9 +193,11 @@ class DecidedRows:
         return slots
 
     def _joined(self, over: Ints, late: Ints, which: Ints) -> _Groups:
-        """Return the groups ``over``, and the groups of rows decided at once."""
+        """Return the ended groups ``over`` and groups of the rows ``late``, decided at once;
+        ``which``: :data:`_LEFT` or :data:`_PAIRS` per row.
+        """
         own = Slots(self._keys.width)
-        # Only the left columns and the batch make a group of rows decided at once.
+        # Rows decided at once are grouped by left columns and batch, whatever their ends.
         late = late.copy()
         late[:, -1] = 0
         slots, _ = own.find(late)

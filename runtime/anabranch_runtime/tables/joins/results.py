@@ -19,18 +19,18 @@ from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout
 
 
 class Combinations(NamedTuple):
-    """Combinations as rows of numbers; how often each is there."""
+    """Combinations of left and right rows (slots or words), and the number of equal ones."""
 
     rows: Ints
     times: Ints
 
 
 def results_of(outer: OuterJoin, read: Callable[[Column], pa.Array], times: Ints) -> pa.Table:
-    """Return the output rows of combinations; of a kept join, with the kind of change or weight.
+    """Return the output rows of combinations; of a kept join, with kinds of change or weights.
 
     Args:
         read: column of left or right rows -> its values, by combination.
-        times: how often each combination comes or (negative) goes.
+        times: number of times that each combination is added or (negative) removed.
 
     Raises:
         ExpressionError: a condition or an output column can't be evaluated for a row.
@@ -59,7 +59,7 @@ def results_of(outer: OuterJoin, read: Callable[[Column], pa.Array], times: Ints
 
 
 def net(rows: Ints, times: Ints) -> Combinations:
-    """Return the distinct ``rows`` whose ``times`` do not cancel, with the sums."""
+    """Return the distinct ``rows`` with the sums of their ``times``, without sums of 0."""
     own = Slots(rows.shape[1])
     slots, fresh = own.find(rows)
     sums = np.zeros(own.room, np.int64)

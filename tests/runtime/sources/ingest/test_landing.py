@@ -180,7 +180,7 @@ def test_a_checkpoint_that_has_lost_entries_is_made_to_agree(tmp_path: Path) -> 
     with pytest.raises(SourceError, match="1 landed batches, and 2 have been read"):
         mend(home(tmp_path), last, 2, 1)
     logged = landing.Landed(6, offsets(6), last.files, {"checkpoint/sources/x/0": (3, 1)})
-    with pytest.raises(SourceError, match="is not what it was"):
+    with pytest.raises(SourceError, match="has changed, so it is no longer known"):
         mend(home(tmp_path), logged, 0, 1)
 
 
