@@ -29,8 +29,7 @@ from anabranch_planner.sql.aggregates import (
     result_type,
 )
 from anabranch_planner.sql.scope import Scope
-from anabranch_planner.sql.syntax import describe
-from anabranch_planner.sql.unresolved import Node, at, unsupported
+from anabranch_planner.sql.unresolved import Node, at, describe, unsupported
 
 _F = AggregateFunction
 _ONE = Literal(1, INT)

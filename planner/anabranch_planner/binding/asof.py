@@ -44,7 +44,6 @@ from anabranch_planner.binding.typecheck import (
     typed,
 )
 from anabranch_planner.sql.scope import Scope
-from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.unresolved import (
     AsOf,
     Condition,
@@ -53,6 +52,7 @@ from anabranch_planner.sql.unresolved import (
     Unresolved,
     at,
     conjunction,
+    describe,
     unsupported,
 )
 

@@ -28,8 +28,15 @@ from anabranch_contract.queries.expressions import (
 from anabranch_contract.queries.outer_joins import JoinKind, LookUp, OuterJoin
 from anabranch_planner.binding.typecheck import aliases, boolean, operands, typed
 from anabranch_planner.sql.scope import Scope
-from anabranch_planner.sql.syntax import describe
-from anabranch_planner.sql.unresolved import Condition, Node, OuterSide, Unresolved, at, unsupported
+from anabranch_planner.sql.unresolved import (
+    Condition,
+    Node,
+    OuterSide,
+    Unresolved,
+    at,
+    describe,
+    unsupported,
+)
 
 #: Kinds of join whose results have columns of the right side.
 SHOWN = frozenset({JoinKind.INNER, JoinKind.LEFT, JoinKind.FULL})

@@ -10,8 +10,7 @@ from anabranch_contract.queries.types import TypeKind
 from anabranch_planner.binding.naming import spark_name
 from anabranch_planner.binding.typecheck import typed
 from anabranch_planner.sql.scope import Scope, ShownColumn
-from anabranch_planner.sql.syntax import describe
-from anabranch_planner.sql.unresolved import SelectItem, at, located
+from anabranch_planner.sql.unresolved import SelectItem, at, describe, located
 
 #: Maximum number of nodes of an expression after subqueries in FROM have been inlined.
 LARGEST = 10_000

@@ -47,13 +47,15 @@ from anabranch_planner.binding.windows import SESSION, WINDOW, is_window, window
 from anabranch_planner.sql.aggregates import call_of, holds_aggregate
 from anabranch_planner.sql.arguments import refuse_others
 from anabranch_planner.sql.scope import Scope, ShownColumn
-from anabranch_planner.sql.syntax import as_written, called, describe
 from anabranch_planner.sql.unresolved import (
     HIDDEN,
     Node,
     PostJoin,
     Unresolved,
+    as_written,
     at,
+    called,
+    describe,
     unsupported,
 )
 

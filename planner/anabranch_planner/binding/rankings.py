@@ -18,7 +18,6 @@ from anabranch_planner.binding.naming import bare
 from anabranch_planner.binding.typecheck import operands
 from anabranch_planner.sql.aggregates import holds_aggregate
 from anabranch_planner.sql.arguments import refuse_others
-from anabranch_planner.sql.syntax import called, describe
 from anabranch_planner.sql.unresolved import (
     HIDDEN,
     Condition,
@@ -29,6 +28,8 @@ from anabranch_planner.sql.unresolved import (
     SelectItem,
     Unresolved,
     at,
+    called,
+    describe,
     unsupported,
 )
 

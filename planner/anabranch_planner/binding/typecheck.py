@@ -52,8 +52,7 @@ from anabranch_planner.binding.literals import cast_literal, interval, negated, 
 from anabranch_planner.binding.rows import expanded
 from anabranch_planner.sql import functions
 from anabranch_planner.sql.scope import Scope
-from anabranch_planner.sql.syntax import describe
-from anabranch_planner.sql.unresolved import Node, at, unsupported
+from anabranch_planner.sql.unresolved import Node, at, describe, unsupported
 
 #: Comparison operator -> equivalent operator with exchanged operands.
 MIRRORED = {

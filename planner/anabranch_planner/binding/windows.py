@@ -12,8 +12,7 @@ from anabranch_contract.queries.types import TIMESTAMPS
 from anabranch_contract.queries.views import TimeWindow
 from anabranch_planner.binding.typecheck import coerce, typed
 from anabranch_planner.sql.scope import Scope
-from anabranch_planner.sql.syntax import describe
-from anabranch_planner.sql.unresolved import Node
+from anabranch_planner.sql.unresolved import Node, describe
 
 #: Names of the functions, which also qualify the columns ``start`` and ``end``.
 WINDOW, SESSION = "window", "session_window"

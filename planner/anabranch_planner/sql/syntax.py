@@ -45,6 +45,7 @@ from anabranch_planner.sql.unresolved import (
     SelectItem,
     Unresolved,
     at,
+    describe,
     unsupported,
 )
 
@@ -63,8 +64,6 @@ _LAST = "write it in the FROM of the whole statement, a RIGHT JOIN before all ot
 #: :func:`kind_of` of joins read as inner joins: INNER, or None (unsupported, rejected later).
 _INNER = (JoinKind.INNER, None)
 _HIDING = frozenset({JoinKind.SEMI, JoinKind.ANTI})
-#: Key of a node's metadata for its name in messages.
-_CALLED = "called"
 #: Clauses allowed only in a whole statement, with their names in messages about subqueries.
 _POST_JOIN = {
     "qualify": "QUALIFY",
@@ -689,26 +688,3 @@ def _item(node: Node, field: str) -> SelectItem:
         qualifier = node.table if isinstance(node, exp.Column) else None
         return SelectItem(None, None, qualifier, field)
     return SelectItem(node, name, None, field)
-
-
-def describe(node: Node) -> str:
-    """A short SQL rendering of ``node`` for error messages."""
-    text = as_written(node)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def called(node: Node, text: str) -> Node:
-    """Name ``node`` in messages by ``text``, the expression that it replaces."""
-    node.meta[_CALLED] = text
-    return node
-
-
-def as_written(node: Node) -> str:
-    """``node`` as SQL on one line, with replacements shown as the user wrote them."""
-
-    def original(part: Node) -> Node:
-        text = part.meta.get(_CALLED)
-        return part if text is None else exp.Var(this=text)
-
-    shown = node.transform(original) if any(_CALLED in n.meta for n in node.walk()) else node
-    return re.sub(r"\s+", " ", shown.sql(dialect="spark"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ HIDDEN = "anabranch hidden "
 AGGREGATES = "aggregates"
 #: Key of the metadata of a node with a subquery: its number in :attr:`Unresolved.subqueries`.
 SUBQUERY = "subquery"
+#: Key of a node's metadata for its name in messages.
+_CALLED = "called"
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,3 +270,26 @@ def position_of(node: Node) -> tuple[int, int] | None:
 def conjunction(nodes: Iterable[Node]) -> Node:
     """AND of one or more nodes; they are not copied, and become children of the result."""
     return reduce(lambda a, b: exp.And(this=a, expression=b), nodes)
+
+
+def describe(node: Node) -> str:
+    """A short SQL rendering of ``node`` for error messages."""
+    text = as_written(node)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def called(node: Node, text: str) -> Node:
+    """Name ``node`` in messages by ``text``, the expression that it replaces."""
+    node.meta[_CALLED] = text
+    return node
+
+
+def as_written(node: Node) -> str:
+    """``node`` as SQL on one line, with replacements shown as the user wrote them."""
+
+    def original(part: Node) -> Node:
+        text = part.meta.get(_CALLED)
+        return part if text is None else exp.Var(this=text)
+
+    shown = node.transform(original) if any(_CALLED in n.meta for n in node.walk()) else node
+    return re.sub(r"\s+", " ", shown.sql(dialect="spark"))

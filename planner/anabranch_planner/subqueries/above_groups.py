@@ -19,7 +19,6 @@ from anabranch_contract.errors import QueryError
 from anabranch_planner.binding.post_join import name_of
 from anabranch_planner.binding.typecheck import operands
 from anabranch_planner.sql.aggregates import call_of
-from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
     Condition,
@@ -29,6 +28,7 @@ from anabranch_planner.sql.unresolved import (
     SelectItem,
     Unresolved,
     at,
+    describe,
     unsupported,
 )
 from anabranch_planner.subqueries.grouped import GroupedEntry, parents

@@ -17,7 +17,6 @@ from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.binding.naming import spark_name
 from anabranch_planner.binding.typecheck import operands
-from anabranch_planner.sql.syntax import called, describe
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
     Condition,
@@ -26,6 +25,8 @@ from anabranch_planner.sql.unresolved import (
     SelectItem,
     Unresolved,
     at,
+    called,
+    describe,
     unsupported,
 )
 from anabranch_planner.subqueries.above_groups import above_groups, are_totals, with_groups_below

@@ -15,13 +15,14 @@ from dataclasses import replace
 from sqlglot import exp
 
 from anabranch_contract.queries.outer_joins import JoinKind
-from anabranch_planner.sql.syntax import called, describe
 from anabranch_planner.sql.unresolved import (
     FromEntry,
     Node,
     OuterSide,
     PostJoin,
     SelectItem,
+    called,
+    describe,
     unsupported,
 )
 from anabranch_planner.subqueries.grouped import GroupedEntry

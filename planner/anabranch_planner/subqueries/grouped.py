@@ -14,7 +14,6 @@ from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.aggregates import call_of, holds_aggregate
-from anabranch_planner.sql.syntax import called, describe
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
     FromEntry,
@@ -23,6 +22,8 @@ from anabranch_planner.sql.unresolved import (
     SelectItem,
     Unresolved,
     at,
+    called,
+    describe,
     unsupported,
 )
 from anabranch_planner.subqueries.names import FromTables, column_of, columns_in, replaced

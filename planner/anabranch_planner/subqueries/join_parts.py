@@ -21,7 +21,6 @@ from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.binding.look_ups import SHOWN
 from anabranch_planner.binding.naming import spark_name
 from anabranch_planner.binding.typecheck import operands
-from anabranch_planner.sql.syntax import called, describe
 from anabranch_planner.sql.unresolved import (
     Condition,
     FromEntry,
@@ -32,6 +31,8 @@ from anabranch_planner.sql.unresolved import (
     SelectItem,
     Unresolved,
     at,
+    called,
+    describe,
     unsupported,
 )
 from anabranch_planner.subqueries.joins import all_of, as_where

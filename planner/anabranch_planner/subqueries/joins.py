@@ -13,7 +13,6 @@ from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.binding.naming import bare
 from anabranch_planner.binding.typecheck import operands
 from anabranch_planner.sql.aggregates import holds_aggregate
-from anabranch_planner.sql.syntax import called, describe
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
     Condition,
@@ -22,7 +21,9 @@ from anabranch_planner.sql.unresolved import (
     OuterSide,
     Unresolved,
     at,
+    called,
     conjunction,
+    describe,
     unsupported,
 )
 from anabranch_planner.subqueries.grouped import GroupedEntry

@@ -9,7 +9,6 @@ from sqlglot import exp
 
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.binding.typecheck import operands
-from anabranch_planner.sql.syntax import called, describe
 from anabranch_planner.sql.unresolved import (
     Condition,
     FromEntry,
@@ -17,6 +16,8 @@ from anabranch_planner.sql.unresolved import (
     PostJoin,
     SelectItem,
     Unresolved,
+    called,
+    describe,
     unsupported,
 )
 from anabranch_planner.subqueries.grouped import GroupedEntry

@@ -18,7 +18,6 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.views import RankFunction
 from anabranch_planner.binding.naming import bare
 from anabranch_planner.sql.scope import find_stream
-from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.unresolved import (
     FromEntry,
     Node,
@@ -27,6 +26,7 @@ from anabranch_planner.sql.unresolved import (
     SelectItem,
     Unresolved,
     at,
+    describe,
     unsupported,
 )
 from anabranch_planner.subqueries.grouped import GroupedEntry, is_strict
