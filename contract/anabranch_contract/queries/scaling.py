@@ -29,12 +29,15 @@ _REASONS = {
     AggregateFunction.CORR: f"the correlation {_OF}",
     AggregateFunction.COVAR_POP: f"the covariance {_OF}",
     AggregateFunction.COVAR_SAMP: f"the covariance {_OF}",
+    AggregateFunction.STDDEV_SAMP: f"the spread {_OF}",
+    AggregateFunction.STDDEV_POP: f"the spread {_OF}",
+    AggregateFunction.VAR_SAMP: f"the spread {_OF}",
+    AggregateFunction.VAR_POP: f"the spread {_OF}",
 }
 _DISTINCT = {
     AggregateFunction.COUNT: f"distinct values {_OF}: all have no fewer",
     AggregateFunction.LISTAGG: _REASONS[AggregateFunction.LISTAGG],
 }
-_SPREAD = f"the spread {_OF}"
 
 
 class PartialMark(Row, frozen=True):
@@ -105,6 +108,6 @@ def _mark(name: str, expr: Expr, used: list[ViewAggregate]) -> PartialMark:
             reason = _DISTINCT.get(one.function, f"over distinct values {_OF}: others are missing")
             return PartialMark(name, "distinct", reason)
         if one.function not in SCALABLE:
-            return PartialMark(name, str(one.function), _REASONS.get(one.function, _SPREAD))
+            return PartialMark(name, str(one.function), _REASONS[one.function])
     reason = "computed from aggregates of the joined rows that were kept"
     return PartialMark(name, "expression", reason)

@@ -52,6 +52,7 @@ from anabranch_planner.search.neighbourhood import nearest, reoptimise, size_of
 from anabranch_planner.search.outcome import Outcome
 from anabranch_planner.search.problem import EdgeId, GoalKey, PlanProblem, Sub
 from anabranch_planner.search.routes import Routing, finish
+from anabranch_planner.solvers.deadline import Deadline
 
 #: Fraction of changed queries up to which the others keep their probe orders.
 PART = 0.25
@@ -59,6 +60,7 @@ PART = 0.25
 LOOSER = 0.01
 #: Relative difference that is attributed to floating-point rounding.
 ROUNDING = 1e-9
+_NO_DEADLINE = Deadline()
 
 
 @dataclass(slots=True)
@@ -73,7 +75,7 @@ class _LastPlan:
         settled: whether the gap is small, or replanning did not reduce it.
     """
 
-    settings: tuple[object, ...]
+    settings: Options
     statistics: Statistics
     queries: dict[QueryId, JoinQuery]
     builder: Builder
@@ -238,15 +240,17 @@ def _follows(options: Options) -> bool:
     )
 
 
-def _settings(options: Options) -> tuple[object, ...]:
-    """Options that must not change between two plans for incremental planning."""
-    return (
-        options.objective,
-        options.parallelism,
-        options.keeps_mirs,
-        options.partitioning,
-        options.max_flows,
-        options.substreams,
+def _settings(options: Options) -> Options:
+    """Options that must not change between two plans for incremental planning: all but some."""
+    return replace(
+        options,
+        mir=options.keeps_mirs,
+        deadline=_NO_DEADLINE,
+        seed=0,
+        threads=1,
+        told_apart=(),
+        look_ahead=False,
+        switching=None,
     )
 
 

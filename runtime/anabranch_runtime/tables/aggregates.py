@@ -35,6 +35,7 @@ from anabranch_runtime.tables.words import Texts, TupleField, decimal_column, in
 _F = AggregateFunction
 _DOUBLE = DataType(TypeKind.DOUBLE)
 _VARIANCES = frozenset({_F.VAR_POP, _F.VAR_SAMP, _F.STDDEV_POP, _F.STDDEV_SAMP})
+_OF_PAIRS = frozenset({_F.CORR, _F.COVAR_POP, _F.COVAR_SAMP})
 _ROOTS = frozenset({_F.STDDEV_POP, _F.STDDEV_SAMP})
 _SAMPLES = frozenset({_F.VAR_SAMP, _F.STDDEV_SAMP, _F.COVAR_SAMP})
 #: Decimal places after which a quotient is rounded twice by Spark (``arithmetic``).
@@ -201,7 +202,11 @@ class GroupAggregates:
             return lambda state, _: pa.array(state[:, at])
         if function in (_F.SUM, _F.AVG):
             return self._sum(aggregate, column, once)
-        return self._moments(aggregate, column, once)
+        if function in _VARIANCES:
+            return self._variance(function, column, once)
+        assert function in _OF_PAIRS, function
+        assert aggregate.by is not None
+        return self._covariance(function, column, aggregate.by)
 
     # --- sums ------------------------------------------------------------------------------------
 
@@ -218,15 +223,13 @@ class GroupAggregates:
         at = self._part(FloatSum(column, None, once))
         return lambda state, _: _floats(state, at, state[:, counted], mean=mean)
 
-    def _moments(self, aggregate: ViewAggregate, column: str, once: int | None) -> Value:
-        function = aggregate.function
-        if function in _VARIANCES:
-            x = self._part(FloatSum(column, None, once))
-            xx = self._part(ProductSum(column, column, once=once))
-            n = self._part(Count((column,), once))
-            return lambda state, _: _spread(state, n, (x, x, xx), function)
-        other = aggregate.by
-        assert other is not None
+    def _variance(self, function: _F, column: str, once: int | None) -> Value:
+        x = self._part(FloatSum(column, None, once))
+        xx = self._part(ProductSum(column, column, once=once))
+        n = self._part(Count((column,), once))
+        return lambda state, _: _spread(state, n, (x, x, xx), function)
+
+    def _covariance(self, function: _F, column: str, other: str) -> Value:
         n = self._part(Count((column, other)))
         x = self._part(FloatSum(column, other))
         y = self._part(FloatSum(other, column))

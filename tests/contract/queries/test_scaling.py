@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from anabranch_contract.queries import scaling
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.scaling import partial_marks, scalable
 from anabranch_contract.queries.types import parse_type
+from anabranch_contract.queries.views import AggregateFunction
 from anabranch_planner.passes import parse_sql
 
 _COLUMNS = {"k": "int", "g": "string", "d": "decimal(8,2)", "n": "bigint", "ts": "timestamp"}
@@ -82,3 +84,7 @@ def test_each_function_has_a_reason_of_its_own() -> None:
     reasons = [m.reason for m in partial_marks(view)]
     assert len(set(reasons)) == len(calls)
     assert all("that were kept" in reason for reason in reasons)
+
+
+def test_every_aggregate_that_is_not_scaled_has_a_reason() -> None:
+    assert {*scaling._REASONS, *scaling.SCALABLE} == set(AggregateFunction)

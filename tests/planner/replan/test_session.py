@@ -299,3 +299,16 @@ def test_out_of_time_the_running_plan_stays_where_changing_it_is_charged(
     validate_plan(plan, queries)
     assert plan.switching == 0.0
     assert plan.cost == pytest.approx(best.cost)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("parallelism", 3), ("mir", False), ("max_flows", 7), ("substreams", 2)]
+)
+def test_an_option_that_changes_plans_ends_incremental_planning(field: str, value: object) -> None:
+    changed = replace(Options(), **{field: value})
+    assert session._settings(changed) != session._settings(Options())
+
+
+def test_plans_may_differ_in_time_and_in_the_plan_before() -> None:
+    later = replace(Options(), deadline=Deadline(), seed=3, threads=2, look_ahead=True)
+    assert session._settings(later) == session._settings(Options())
