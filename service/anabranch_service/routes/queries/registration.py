@@ -506,8 +506,8 @@ def _check_sink(sink: SinkRecord, query: JoinQuery) -> None:
 
 
 async def _check_target(ctx: Context, record: QueryRecord) -> None:
-    """Refuse a sink to which another query writes: a Redis Stream that it ever wrote to, or
-    another place while that query is live.
+    """Refuse a sink of another query: a Redis Stream to which another query has ever written, or
+    another place to which a live query writes.
     """
     wanted = target_of(record.sink)
     if wanted is None:
