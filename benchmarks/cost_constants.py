@@ -2,16 +2,17 @@
 
 ``python -m benchmarks.cost_constants [--json] [--scale 0.1] [--batches 24] [--rounds 3]``
 
-The real driver and worker, one task, no Spark: the workloads of ``benchmarks.statistics_cost``,
-with interim measurements of every batch. Constants are fitted to every other batch of a workload
-and checked with the rest of it and with the other workload. ``error`` is the sum of absolute errors
-of the predicted CPU times of single steps in single batches, as a share of their sum. Beside it
-stands the error of tuples sent and inserted, at their best factor.
+The real driver and worker run the workloads of ``benchmarks.statistics_cost`` with one task,
+without Spark, with interim measurements of every batch. Constants are fitted to every other batch
+of a workload and checked with its other batches and with the other workload. ``error`` is the sum
+of absolute errors of the predicted CPU times of single steps in single batches, as a share of their
+sum. For comparison, the table has the error of predictions from tuples sent and inserted, at their
+best factor.
 
-*Whole batches* come from the workloads of ``benchmarks.ranking``, with other rows, each under some
-of its plans. The CPU time of a batch is explained by all that was done in it: besides the
-operations that plans differ in, the batch itself, the tuples that arrive and the results. Constants
-are fitted to every other batch, and ``error`` is of the CPU time of the others.
+*Whole batches* come from the workloads of ``benchmarks.ranking``, with other rows, each with some
+of its plans. The CPU time of a batch is explained by all of its work: the operations in which plans
+differ, the batch itself, the arriving tuples and the results. Constants are fitted to every other
+batch, and ``error`` is of the CPU time of the remaining ones.
 """
 
 from __future__ import annotations

@@ -5,16 +5,17 @@
 Hosts are workers of Spark's standalone cluster, plain processes of one machine with a slot and a
 directory each; the store is a folder. One pipeline (ten streams, six queries over three of them
 each, ``benchmarks.runtime.workload``) runs a batch of ``--rows`` rows every ``--pace`` seconds.
-Meanwhile, in turns, a third host is added, and the one that has been there longest loses all its
-processes at once (SIGKILL). The state of ``--before`` batches is there at the beginning; it grows.
-All results are compared with DuckDB's.
+Meanwhile a third host is added and the oldest host is lost, in turns; all processes of a lost host
+are killed at once (SIGKILL). At the beginning the state of ``--before`` batches exists, and it
+grows. All results are compared with DuckDB's.
 
-A batch's time is from its beginning in the driver to its commit; where attempts at it have failed,
-from the end of the last of these. *First* is the first batch on the new set of hosts, *dealt* the
-one that begins the next epoch and assigns partitions to hosts again, *next* are the ten after the
-first (without *dealt*), *neighbours* are the ten before the change and the ten after the next ones.
-*Came after* is from the start of the host's worker to the beginning of the first batch that it took
-part in; *noticed after* from the kill to the end of the attempt that failed for it, where one did.
+A batch's time is from its beginning in the driver to its commit; after failed attempts, from the
+end of the last of these. *First* is the first batch on the new set of hosts; *dealt* is the first
+batch of the next epoch, which assigns partitions to hosts again; *next* are the ten batches after
+the first (without *dealt*); *neighbours* are the ten before the change and the ten after the next
+ones. *Came after* is the time from the start of the host's worker to the beginning of the first
+batch in which it took part; *noticed after* is the time from the kill to the end of the attempt
+that failed because of it, if one did.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 `python -m benchmarks.cluster.hosts [--json] [--hosts 1 2 3] [--rounds 3] [--rows 20000]`
 
 Hosts are executors with a core and a directory each, on one machine (Spark's
-``local-cluster[n,1,1024]``); the store is a folder. So throughput can't grow with them here.
-Measured is the cost of more hosts: CPU time of all processes, the time of a batch, and bytes
-between hosts; and the bytes that each stores. Ten streams, six queries over three of them each
-(``benchmarks.runtime.workload``); small batches have ten rows of each stream, large ones ``--rows``
-of all together. Numbers of hosts take turns. All results are compared with DuckDB's.
+``local-cluster[n,1,1024]``); the store is a folder. So throughput can't grow with hosts here. The
+benchmark measures the cost of more hosts: CPU time of all processes, the time of a batch, bytes
+sent between hosts, and bytes stored by each. Six queries join three of ten streams each
+(``benchmarks.runtime.workload``). Small batches have ten rows of each stream, large ones ``--rows``
+of all streams together. Numbers of hosts take turns. All results are compared with DuckDB's.
 """
 
 from __future__ import annotations

@@ -2,16 +2,16 @@
 
 `python -m benchmarks.cluster.media [--json] [--hosts 3] [--rounds 10] [--sizes 0 1000000 16000000]`
 
-In a round each task sends `--sizes` bytes to each of the others and reads what it is sent. With
-Flight the rounds are within one barrier stage, and end when all tasks have met at the driver
-(`anabranch_runtime.exchange`). By the shuffle a round is a stage: rows go through the JVM of their
-executor, into files, and from there to the next stage's task. Executors are of Spark's
-``local-cluster``, on one machine, so bytes go through the loopback. Both take turns. CPU time is of
-all processes. A round of Flight with nothing to send is the meeting alone.
+In a round each task sends `--sizes` bytes to each of the others and reads what it receives. With
+Flight, all rounds are within one barrier stage, and a round ends with an all-gather at the driver
+(`anabranch_runtime.exchange`). With the shuffle, a round is a stage: rows go through the JVM of
+their executor into files, and from there to the next stage's task. Spark's ``local-cluster`` runs
+the executors, on one machine, so bytes go through the loopback interface. Both take turns. CPU
+time is that of all processes. A round of Flight without data is only the all-gather.
 
-*Compression* would take CPU time of sender and receiver and spare bytes: 20,000 partial results of
-two kinds, as Arrow writes and reads them. A network of 1 Gb/s takes 8 ns per byte, one of 10 Gb/s
-0.8 ns.
+*Compression* would cost CPU time of sender and receiver and save bytes. It is measured with 20,000
+partial results of two sorts, as Arrow writes and reads them. A network of 1 Gb/s takes 8 ns per
+byte, one of 10 Gb/s 0.8 ns.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Cost to the driver of a round of messages between many tasks.
+"""Cost to the driver of an all-gather of many tasks.
 
 `python -m benchmarks.cluster.meeting [--json] [--tasks 10 50 200]`
 
-Tasks are threads of one other process. A round is of one of two kinds: all tell all how many
-letters they have sent, or the tasks of a host, four of them, tell each other what segments they
-have written (3,000 bytes each). CPU time of the driver's process, and beside it that of the tasks.
+Tasks are threads of one other process. There are two sorts of rounds: all tasks tell all others how
+many messages they have sent (4 bytes), or the four tasks of each host tell each other which
+segments they have written (3,000 bytes). CPU time is that of the driver's process, and that of all
+tasks beside it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ PARTS = {
     "Hosts that come and go": changes.BENCHMARK,
     "Bytes against their prediction": traffic.BENCHMARK,
     "Media": media.BENCHMARK,
-    "Meetings": meeting.BENCHMARK,
+    "All-gathers": meeting.BENCHMARK,
 }
 _INTRODUCTION = """\
 # Benchmarks of clusters

@@ -1,17 +1,19 @@
-"""Bytes between hosts, edge by edge, against what the planner predicts of them.
+"""Bytes between hosts, edge by edge, against the planner's predictions.
 
 `python -m benchmarks.cluster.traffic [--json] [--hosts 3] [--rows 10000] [--scale 0.01]`
 
 *Predicted and sent*: a replay on executors with a core and a directory each, on one machine
-(Spark's ``local-cluster``); the store is a folder. The first epoch (0) is planned before anything
-is known of the hosts. Of the others each edge's bytes are compared with what the epoch's plan
-expected of it. Epoch 1 is planned by one epoch's mean, from empty stores; forecasts begin with
-epoch 2. Two workloads: six queries over three of ten streams each (``benchmarks.runtime.workload``)
-and five queries of TPC-H (with texts). All results are compared with DuckDB's.
+(Spark's ``local-cluster``); the store is a folder. The first epoch (0) is planned before the hosts
+are known. For each later epoch, the bytes of each edge are compared with the predictions of
+the epoch's plan. Epoch 1 is planned with the mean of one epoch, from empty stores; forecasts begin
+with epoch 2. There are two workloads: six queries over three of ten streams each
+(``benchmarks.runtime.workload``), and five queries of TPC-H (including text columns). All results
+are compared with DuckDB's.
 
-*Joint plans*: for random problems (``benchmarks.planner``), the bytes that the joint plan is
-predicted to send, over the bytes of plans in which each store has one copy by an attribute drawn at
-random: the cheapest orders for these copies, without intermediate results, the mean of ten draws.
+*Joint plans*: for random problems (``benchmarks.planner``), the predicted bytes of the joint plan
+over the bytes of plans whose stores have one copy each, partitioned by a random attribute. Such a
+plan has the cheapest orders for its copies and no intermediate results; its bytes are the mean of
+ten draws.
 """
 
 from __future__ import annotations

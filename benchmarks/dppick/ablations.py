@@ -1,12 +1,12 @@
 """dpPick without a part of it, from the same 24 initial orders.
 
-``query-cost`` and ``match-cost`` see one part of the cost only, ``no-smooth`` takes the statistics
-of the last period instead of their forecasts. Every match but a result's is a probe of the next
-store here, so probes and matches differ only by arrivals and results, which no order changes. So
-both ablations have the same cheapest orders as the whole cost, as long as a query costs the same
-whatever the store; they only choose differently among orders of equal forecast cost. ``printed`` is
-Eq. 8 as the paper has it: its engine hands all matches of a probe on as one query. There the parts
-differ.
+``query-cost`` and ``match-cost`` consider only one part of the cost; ``no-smooth`` takes the
+statistics of the last period instead of their forecasts. Here every match that is not yet a result
+becomes a probe of the next store, so probes and matches differ only by arrivals and results, which
+do not depend on the order. So both ablations have the same cheapest orders as the whole cost, as
+long as a query costs the same in every store; they only choose differently among orders of equal
+forecast cost. ``printed`` is Eq. 8 as in the paper, whose engine passes on all matches of a probe
+as one query. There the two parts differ.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The most that probe orders can save where keys are independent: arithmetic, without a run.
+"""The most that probe orders can save where keys are independent, by calculation without a run.
 
-Let ``n`` tuples of each input come evenly over the stream, with keys that are independent and
-uniform over ``keys`` values, and ``m`` be the rows with a key over ``keys``: the partners that a
-probe would find at the end. A tuple that comes at a share ``t`` of the stream finds ``t m``. So the
-prefix of an order that has probed ``k`` inputs has ``n * m_1 ... m_k / (k + 1)`` partial results
-over the whole stream (the mean of ``t^k``). They are the matches of its last step and the probes of
-the next one. All orders end with the same results.
+Let ``n`` tuples of each input arrive evenly over the stream, with keys that are independent and
+uniform over ``keys`` values. Let ``m`` be the rows with a key divided by ``keys``: the partners
+that a probe finds at the end. A tuple that arrives at a share ``t`` of the stream finds ``t m``.
+So the prefix of an order that has probed ``k`` inputs has ``n * m_1 ... m_k / (k + 1)`` partial
+results over the whole stream (the mean of ``t^k``). They are the matches of its last step and the
+probes of the next one. All orders end with the same results.
 """
 
 from __future__ import annotations

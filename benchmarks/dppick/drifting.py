@@ -1,8 +1,9 @@
 """Generated four-way joins whose best order changes, or not.
 
-Each scenario runs from one initial order, a permutation drawn by its seed. *Hindsight* is the best
-of all permutations, each run as a whole without a change: where nothing drifts only orders that are
-no permutation can beat it; where the best order changes, others can.
+Each scenario runs from one initial order, a permutation drawn with its seed. *Hindsight* is the
+best of all permutations; each runs from beginning to end. Where nothing drifts, it can
+only be beaten by orders that are not a permutation; where the best order changes, others can beat
+it too.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Streams of a four-way join whose probe order decides the time, and how that changes.
+"""Streams of a four-way join whose run time depends on the probe order, with different drifts.
 
-Inputs come at unequal rates. Each key of a join is drawn from the keys of the last :data:`REACH`
-batches, so a tuple finds partners for as long only; the fewer keys are new per batch, the more
+Inputs arrive at unequal rates. Each key of a join is drawn from the keys of the last :data:`REACH`
+batches, so a tuple finds partners only within these; the fewer keys are new per batch, the more
 partners each has (fan-out). Where a mean is below 1, most tuples have unique keys (emptiness). In
-every graph one step is nearly empty, so there are few results; which one it is, and how far the
-others fan out, is what drifts:
+every graph one step is nearly empty, so there are few results. What drifts is which step this is,
+and the fan-out of the others:
 
-* ``constant``: nothing does. ``swap``: at one third and at two thirds of the stream the empty step
-  and the widest one change places. ``trend``: they do so gradually, along a line of their
+* ``constant``: nothing drifts. ``swap``: at one third and at two thirds of the stream the empty
+  step and the widest one change places. ``trend``: they do so gradually, linearly in their
   logarithms. ``oscillate``: there and back, three times. ``burst``: four times, for a twentieth of
   the stream each.
 

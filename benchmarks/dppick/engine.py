@@ -1,9 +1,9 @@
 """One multi-way join operator over a stream, and the policy that chooses its probe orders.
 
-The operator is UMJoin's (:mod:`benchmarks.umjoin`) over its backend in memory. The stream comes in
-batches; every ``period`` of them the counts go into series, and the orders of the next period are
-searched. A period is so many batches and not so many seconds, so that all counts and all orders
-repeat. Nothing moves where orders change: the stores and their indexes are the same in all.
+The operator is UMJoin's (:mod:`benchmarks.umjoin`) over its in-memory backend. The stream arrives
+in batches; every ``period`` of them the counts are added to series, and the orders of the next
+period are searched. A period is a number of batches, not of seconds, so that all counts and orders
+are reproducible. No data moves when orders change: all orders use the same stores and indexes.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """Measurements of one operator by period, and the order problem that follows from them.
 
-A period's counts are kept as series, as a pipeline keeps its interims: per step the share of
-probes that found a row (gamma) and the rows found per probe and row stored (hits per pair), per
-input the arrivals and the distinct keys stored. A step is the set of inputs that probes and the
-one that is probed, whichever start came by. The problem of the next period is made of their
-forecasts and of the rows that will be stored, which need no statistics: mu is hits per pair times
-rows over gamma. So the growth of a store need not be forecast.
+A period's counts are kept as series, as a pipeline keeps its interims: per step, the share of
+probes that found a row (gamma) and the rows found per probe and stored row (hits per pair); per
+input, the arrivals and the distinct stored keys. A step is the set of inputs that probe and the
+input that is probed, whatever the start. The problem of the next period is made of forecasts of
+these and of the rows that will be stored, which need no statistics: mu is hits per pair times rows
+over gamma. So the growth of a store need not be forecast.
 
-Orders run some steps and leave others out. The figures of a step that did not run in the last
-period are, in this order: figures of the nearest step to the same input that did; of a step that
-ran the other way, since a pair of rows agrees from both sides, so that hits per pair are the same;
-of the step itself in older periods; one over keys, as for independent keys. Old figures come last
-because a search for the least cost finds the one that has become wrong.
+Orders run some steps and leave out others. A step that did not run in the last period gets the
+first of these figures that exists: figures of the nearest step to the same input that did run; of a
+step in the opposite direction, since a pair of rows matches from both sides, so that hits per pair
+are equal; of the step itself in older periods; one over keys, as for independent keys. Old figures
+come late because a search for the least cost finds any that have become too low.
 """
 
 from __future__ import annotations

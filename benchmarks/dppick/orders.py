@@ -1,14 +1,14 @@
 """TPC-DS's four-way join from 24 initial orders, by each algorithm.
 
-``store_returns``, ``customer``, ``web_returns`` and ``catalog_returns`` on equal addresses, all
-rows in one random order, results counted and not made. The paper's 24 initial orders are
-permutations of the four streams; a permutation is read as four probe orders: that of each stream is
-the permutation without it. Since all four tables have the same key, a stream may probe the others
-in each of six orders; the algorithms choose among all 6^4 combinations. *Hindsight* is the best of
-the 24 permutations: each was run from beginning to end without a change.
+``store_returns``, ``customer``, ``web_returns`` and ``catalog_returns`` are joined on equal
+addresses; all rows are in one random order, and results are counted but not materialised. The
+paper's 24 initial orders are permutations of the four streams. A permutation is interpreted as four
+probe orders: each stream's is the permutation without it. Since all four tables have the same key,
+a stream may probe the others in any of six orders; the algorithms choose among all 6^4
+combinations. *Hindsight* is the best of the 24 permutations; each runs from beginning to end.
 
-The bound is arithmetic, from the tables' sizes and the greatest number of distinct keys: what the
-best orders save where keys are independent. No algorithm can save more.
+The bound is calculated from the tables' sizes and the greatest number of distinct keys: how much
+the best orders save where keys are independent. No algorithm can save more.
 """
 
 from __future__ import annotations

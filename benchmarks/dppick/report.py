@@ -30,59 +30,60 @@ PARTS = {
 _INTRODUCTION = """\
 # Benchmarks of one operator's probe orders
 
-No figure of this page is of the pipeline. All of them are of one multi-way join operator that only
-benchmarks have, in one process without Spark. In a pipeline the joint plan has the probe orders;
-it is replaced at an epoch or by a revision, not by this search.
+All figures of this page are of one multi-way join operator that only benchmarks use, in one process
+without Spark; none is of a pipeline. In a pipeline the joint plan determines the probe orders; it
+is replaced at an epoch or by a revision, not by this search.
 
 Made by `make bench-dppick` (`python -m benchmarks.dppick --report`) from the lines in
 [`benchmarks/dppick.jsonl`](benchmarks/dppick.jsonl), the newest of each benchmark. Change the
 benchmarks, not this file.
 
-The operator (`benchmarks.umjoin`, state in memory) has its probe orders chosen while it runs: by
-dpPick, its rivals and the exact search over visited sets (`benchmarks.papers.dppick`), on forecasts
-of the counts (`anabranch_planner.forecast`). The cost is probes plus matches. A period is a number
-of batches, so that counts and orders repeat. Run times are CPU seconds of the one process, since
-others worked on the same machine; they include statistics and decisions. Every run's number of
-results is compared with DuckDB's; a run with another reports nothing. The figures of a table were
-measured in one run, in turns, so compare within tables.
+The probe orders of the operator (`benchmarks.umjoin`, state in memory) are chosen while it runs: by
+dpPick, its rivals, or the exact search over visited sets (`benchmarks.papers.dppick`), with
+forecasts of the counts (`anabranch_planner.forecast`). The cost is probes plus matches. A period is
+a number of batches, so that counts and orders are reproducible. Run times are CPU seconds of the
+one process, since other processes ran on the same machine; they include statistics and decisions.
+Every run's number of results is compared with DuckDB's; a run with another number reports nothing.
+The figures of a table were measured in one run, in turns, so compare within tables.
 """
 _EXPLAINED = """\
-Where one is missed:
+Reasons for missed targets:
 
-- *Run time over TPC-DS.* The paper's savings are out of reach here: the table below has what the
-  best permutation saves of the mean of all, by arithmetic and as measured. Inserts, the log and
-  the results take the same time in every order, so less of the run time is saved than of probes
-  and matches. Without statistics and decisions dpPick's run time is about what hindsight's order
-  takes. Fixed is faster where its first orders are near the best: there statistics are all that
-  is added.
-- *Statistics and decisions.* A decision takes about as long whatever the period, nearly all of it
-  for forecasts. At full speed the whole of TPC-DS lasts a second, so a period is a small part of
-  one, and decisions weigh thirty times what they do in a pipeline. Counting (which probes found
-  something, which keys are new) goes with the tuples and is the larger part of the rest.
-- *Greedy.* Where keys are independent and every input can be probed next (clique, star), the
-  cheapest next step begins a cheapest order: a search can save nothing but what greedy's
-  estimates miss. Only a path has cheap steps that hide dear ones, and only its two inner inputs
-  have a choice. Where dpPick does more than greedy, figures of steps that hardly ran are to
-  blame: the search takes the order whose estimates err low. Figures that are some periods old, if
-  preferred to neighbours' figures, made this much worse: so they come last
+- *Run time over TPC-DS.* The paper's savings can't be reached here: the table below shows how much
+  the best permutation saves of the mean of all, calculated and measured. Inserts, the log and the
+  results take the same time in every order, so less run time is saved than probes and matches.
+  Without statistics and decisions, dpPick's run time is close to that of the order that is best in
+  hindsight. Fixed is faster where its first orders are near the best, since dpPick only adds
+  statistics then.
+- *Statistics and decisions.* A decision takes about the same time whatever the period, nearly all
+  of it for forecasts. At full speed the whole of TPC-DS lasts a second, so a period is a small part
+  of a second, and decisions weigh thirty times as much as in a pipeline. Counting (which probes
+  found something, which keys are new) grows with the tuples and is the larger part of the rest.
+- *Greedy.* Where keys are independent and every input can be probed next (clique, star), a cheapest
+  order begins with the cheapest next step, so a search can only save where greedy's estimates are
+  wrong. Only in a path can cheap steps be followed by expensive ones, and only its two inner inputs
+  have a choice. Where dpPick does more work than greedy, the reason is figures of steps that hardly
+  ran: the search takes the order whose estimates are too low. Preferring figures that are some
+  periods old to neighbours' figures made this much worse, so old figures are used last
   (`benchmarks.dppick.measures`).
-- *Swaps and bursts, against no-smooth.* Forecasts clean outliers, and an abrupt change looks like
-  one until a second period confirms it. That costs a period after every swap and most of a burst;
-  the last value alone follows at once. What no-smooth lacks, a trend, matters little: rows stored
-  are known, not forecast, so the growth of stores is in both.
-- *Selectivity.* It divides by the rows stored, which misleads where inputs are of unequal size
-  (TPC-DS: partners are as the rows, so nothing is left to rank by). In the generated streams
-  fan-outs differ more than sizes do, and it is close to greedy.
-- *Run time of drifting streams.* Batches are small, so what a batch takes anyway is most of the
-  time, and decisions come every few hundredths of a second. Each was timed once on a machine with
-  several times more work than cores: dpPick and the exact search nearly always take the same
-  orders, and how far their run times differ is the noise of all ratios in that table (up to a
-  third). Probes and matches repeat exactly; on run time these figures decide nothing. Once more
-  with the held-out seed 11 on a machine without other work, three graphs, constant and swap: of
-  fixed's probes and matches 0.76 and 0.63, of hindsight's 1.00 and 0.77, of greedy's 1.00 and 0.98;
-  of fixed's run time without statistics and decisions 0.85 and 0.90, of hindsight's 1.16 and 1.25.
-  These take a third of dpPick's run time (40 decisions of 5 ms in a run of half a second to one and
-  a half), so with them it is 1.33 and 1.40 of fixed's. A pipeline decides every three seconds.
+- *Swaps and bursts, against no-smooth.* Forecasts remove outliers, and an abrupt change looks like
+  an outlier until a second period confirms it. That costs a period after every swap and most of a
+  burst; the last value alone reacts at once. No-smooth lacks only a trend, which matters little:
+  the number of stored rows is known, not forecast, so both consider the growth of stores.
+- *Selectivity.* This rival divides by the stored rows, which misleads where inputs have unequal
+  sizes (in TPC-DS partners are proportional to rows, so all inputs rank alike). In the generated
+  streams fan-outs differ more than sizes, and it is close to greedy.
+- *Run time of drifting streams.* Batches are small, so most of the time is the fixed cost of a
+  batch, and decisions are made every few hundredths of a second. Each run was timed once on a
+  machine with several times more work than cores. dpPick and the exact search nearly always take
+  the same orders, so the difference of their run times shows the noise of all ratios in that table
+  (up to a third). Probes and matches are exactly reproducible; these run times decide nothing. They
+  were measured once more with the held-out seed 11 on a machine without other work, for three
+  graphs, constant and swap. dpPick has 0.76 and 0.63 of fixed's probes and matches, 1.00 and 0.77
+  of hindsight's, 1.00 and 0.98 of greedy's; without statistics and decisions, it takes 0.85 and
+  0.90 of fixed's run time, 1.16 and 1.25 of hindsight's. Statistics and decisions are a third of
+  dpPick's run time (40 decisions of 5 ms in a run of 0.5 to 1.5 seconds); with them it takes 1.33
+  and 1.40 of fixed's. A pipeline decides every three seconds.
 """
 
 

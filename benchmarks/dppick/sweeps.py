@@ -1,8 +1,8 @@
 """The period T and the length L of series.
 
-TPC-DS from the two initial orders that the paper sweeps (CrWrSrCu, WrCuCrSr), and a star whose best
-order oscillates. L is swept with a decision after every batch, so that there are series long enough
-to cut; they have 60 (TPC-DS at scale 1) and 120 batches.
+Inputs are TPC-DS, from the paper's two initial orders for this (CrWrSrCu, WrCuCrSr), and a star
+whose best order oscillates. L is varied with a decision after every batch, so that series are long
+enough to be cut; runs have 60 (TPC-DS at scale 1) and 120 batches.
 """
 
 from __future__ import annotations

@@ -1,21 +1,22 @@
-"""Kinds of values and partitions of stores, on and off where one host runs everything.
+"""Substreams and partitions of stores on one host: one of them, or several.
 
 `python -m benchmarks.pmjoin.defaults [--json] [--scale 0.1] [--ds-scale 0.1] [--rounds 7]`
 
-The real planner, driver and worker in this process, no Spark. *One key* is the workload *different*
-of `benchmarks.pmjoin.skew`, Zipf 1.2, batches of 100,000 tuples. *TPC-H* has the five joins of
-`benchmarks.throughput`. *TPC-DS* has three joins of sales, returns, customers and items, by item
-and by customer; rows are shuffled, and their number in their stream is their event time. Each has
-eight batches of equal size, and every epoch of two is planned by the statistics of the one before;
-the first two epochs are left out. Runs take turns: one kind for all tuples or four at most, one
-partition per store or four, one task or two (threads of this process). Results are counted by
-DuckDB.
+The real planner, driver and worker run in one process, without Spark. *One key* is the workload
+*different* of `benchmarks.pmjoin.skew`, Zipf 1.2, batches of 100,000 tuples. *TPC-H* has the five
+joins of `benchmarks.throughput`. *TPC-DS* has three joins of sales, returns, customers and items,
+by item and by customer; rows are shuffled, and a row's position in its stream is its event time.
+Each workload has eight batches of equal size, and every epoch of two batches is planned with the
+statistics of the one before; the first two epochs are left out. Runs take turns: one substream
+(*kind*) or at most four, one partition per store or four, one task or two (threads of one process).
+DuckDB counts the expected results.
 
-*work* is probes and matches of all steps, *time* is the run time of all measured batches, *CPU*
-their CPU time and planning's, and *planning* is the time of one plan by the last statistics: all as
-ratios to one kind, one partition and one task in the same round. *Least* are ratios of the least
-time and CPU of all rounds: other processes only add to a run. *Same rules*: every epoch has the
-rules of the first row, byte by byte. *s* are seconds of all measured batches.
+*work* is the number of probes and matches of all steps, *time* the run time of all measured
+batches, *CPU* their CPU time plus that of planning, and *planning* the time of making one plan from
+the last statistics: all as ratios to one substream, one partition and one task in the same round.
+*Least* are ratios of the least time and CPU of all rounds, since other processes only add to a run.
+*Same rules*: every epoch has the rules of the first row, byte for byte. *s* are seconds of all
+measured batches.
 """
 
 from __future__ import annotations
@@ -199,7 +200,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
     head = ("workload", "results", "kinds at most", "partitions", "tasks", "kinds of all starts",
             "same rules", "s", "work ×", "time ×", "CPU ×", "planning ×", "least time ×",
             "least CPU ×")  # fmt: skip
-    return [Grid("kinds and partitions", head, tuple(rows))]
+    return [Grid("substreams and partitions", head, tuple(rows))]
 
 
 BENCHMARK = Benchmark("defaults", (__doc__ or "").split("\n", 1)[0], _options, measure, tables)

@@ -3,18 +3,18 @@ process.
 
 `python -m benchmarks.pmjoin.hot_keys [--json] [--rows 2000] [--exponents 0 0.6 0.9 1.2]`
 
-Three hosts of two tasks each are threads here, that see only their own partitions and send each
-other Arrow batches by value. R and S are joined by a key of a Zipf distribution over 20,000 values,
-the same ones frequent in both, within two batches' time (*pair*). T is joined with what they make,
-by the same key (*one key*) or by another one of S (*chain*) whose values are all as frequent. Every
-epoch of two batches is planned by the statistics of the one before, with `hot_keys` on and off,
-over the same rows; results are counted by DuckDB.
+Three hosts of two tasks each are simulated by threads that see only their own partitions and send
+each other copies of Arrow batches. R and S are joined within the time of two batches, by a key that
+follows a Zipf distribution over 20,000 values; the same values are frequent in both (*pair*). T is
+joined with the result, by the same key (*one key*) or by another key of S (*chain*) whose values
+are equally frequent. Every epoch of two batches is planned with the statistics of the one before,
+with `hot_keys` on and off, over the same rows; DuckDB counts the expected results.
 
-A host's *load* is the number of rows that it writes, of tuples that probe there, and of matches
-that they find. *Busiest* is the load of the host with most, over the mean of the hosts, in the last
-half of the batches, when rows stored at home before have expired; *rows* and *matches* are the same
-of these alone. *Load* is the sum over all hosts, and *bytes* are the bytes between hosts, on over
-off. *Predicted* is the planner's figure for the busiest.
+A host's *load* is the number of rows that it writes, plus tuples that probe there, plus their
+matches. *Busiest* is the greatest load of a host over the mean of the hosts, in the second half of
+the batches, when the rows that were stored before hot values were spread have expired; *rows* and
+*matches* are the same ratio for these alone. *Load* is the sum over all hosts, and *bytes* are the
+bytes between hosts, on over off. *Predicted* is the planner's figure for the busiest host.
 """
 
 from __future__ import annotations

@@ -2,19 +2,21 @@
 
 `python -m benchmarks.pmjoin.looking_ahead [--json] [--rows 10000 100000] [--rounds 5]`
 
-*Star*: a stream S joins R1, R2 and R3, each by a key of its own, so that a tuple of S knows all
-three. Each tuple of S lacks a partner by one of its keys, which one is drawn, and one in a hundred
-by none; by the others it finds some 12 rows on the mean, in the end. *One key*: four streams are
-joined by one key; each has half of its values, drawn independently. Values are Zipf of exponent
-1.2, and other ones are frequent in each stream. An intermediate result has to be kept whole, so in
-front of its store nothing may be dropped: both are planned without intermediate results, and, to
-compare, with them. *TPC-H*: the five joins of `benchmarks.throughput`, where nearly all keys have
-partners; with intermediate results, which is the default.
+*Star*: a stream S joins R1, R2 and R3, each by its own key, so that a tuple of S has all three
+keys. Each tuple of S has no partner by one of its keys, drawn at random, except for one in a
+hundred, which has partners by all; by the other keys it finds about 12 rows on average at the end.
+*One key*: four streams are joined by one key; each has half of its values, drawn independently.
+Values follow a Zipf distribution of exponent 1.2, and in each stream other values are frequent. An
+intermediate result has to be stored completely, so no tuple may be dropped before its store: both
+workloads are planned without intermediate results, and with them for comparison. *TPC-H*: the five
+joins of `benchmarks.throughput`, where nearly all keys have partners; with intermediate results,
+which is the default.
 
-Every epoch of two batches is planned by the statistics of the one before, with and without looking
-ahead, in turns; the first epoch, planned without statistics, is left out. Results are counted by
-DuckDB. *Asked* are tuples that were looked up in a look-ahead filter, *dropped* the tuples that it
-dropped. Ratios are of medians, on over off; *look-ups* are probes and look-ups in filters.
+Every epoch of two batches is planned with the statistics of the one before, with and without
+looking ahead, in turns; the first epoch, planned without statistics, is left out. DuckDB counts the
+expected results. *Asked* are tuples that were looked up in a look-ahead filter, *dropped* the
+ones that it dropped. Ratios are of medians, on over off; *look-ups* are probes plus look-ups in
+filters.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""Intermediate results that keep only the values that pay: against whole ones, and none.
+"""Intermediate results that leave out unprofitable values, against whole ones and none.
 
 `python -m benchmarks.pmjoin.partial [--json] [--rows 60000 240000]`
 
-The real planner, driver and worker in this process, one task, no Spark. Three streams are joined on
-one key. `r` brings many rows, `s` and `t` a few, and a tenth of these have one value that `r`
-lacks. The join of `s` and `t` saves `r` a probe, but no probe reads its rows with that value.
+The real planner, driver and worker run in one process, with one task and without Spark. Three
+streams are joined on one key. `r` brings many rows, `s` and `t` few, and a tenth of these have one
+value that `r` lacks. The stored join of `s` and `t` saves each tuple of `r` a probe, but no probe
+ever reads its rows with that value.
 
 *none*: no intermediate result may be kept. *whole*: the planner knows neither frequent values nor
-measured steps, so it keeps one and all of it. *partial*: as the service plans. Two epochs of two
-batches come first; then eight batches are measured. Sides take turns; all have to give as many
-results as DuckDB counts. *rows* are rows of intermediate results at the end, *work* is probes and
-matches of all steps, upkeep included.
+measured steps, so it keeps one as a whole. *partial*: the service's normal plan. First come two
+epochs of two batches, then eight batches are measured. The three take turns; all must have DuckDB's
+number of results. *rows* are rows of intermediate results at the end, *work* is the number of
+probes and matches of all steps, including maintenance of intermediate results.
 """
 
 from __future__ import annotations

@@ -43,47 +43,49 @@ benchmarks, not this file. The algorithms are described in
 _WAYS = ("hash", "range", "rate", "plan")
 
 _SKEW = """\
-Kinds are chosen by seconds, and each further kind adds calls, 0.3 to 0.4 ms a batch. So small
-batches have few, and more than four at most change nothing. *Each value* is worked out in
-hindsight, batch by batch, over the stores of the streams: it is unknown when an epoch is planned,
-and plans with intermediate results (MIRs) may have less.
+Substreams (*kinds* in the tables) are chosen by CPU seconds, and each further one adds fixed costs
+of 0.3 to 0.4 ms a batch. So small batches have few substreams, and a maximum above four changes
+nothing. *Each value* is computed in hindsight, batch by batch, over the stores of the streams: it
+is unknown when an epoch is planned, and plans with intermediate results (MIRs) may do less work.
 
-Other processes had the two cores, too, so times of equal plans, which do equal work, lie apart, as
-their ranges do. Only differences well beyond these say something.
+Other processes used the two cores, too, so the times of equal plans differ, as their ranges show.
+Only differences well beyond these ranges are significant.
 """
 
 _DEFAULTS = """\
-Where no value is frequent enough to have an order of its own, rules are the same with four kinds as
-with one: times of such runs differ as times on this machine do. Only planning remains as a cost.
+If no value is frequent enough for a probe order of its own, the rules with up to four substreams
+(*kinds* in the table) equal those with one, and times differ only by the noise of this machine. The
+only cost is then that of planning.
 
-On one host several partitions only cost time: each step is called once for each of them. With two
-tasks of one process this is more so than it might be with two processes, but a task can probe all
-of a store either way. So one partition is right there, as `anabranch up` has it.
+On one host several partitions only cost time: each step is executed once per partition. Two tasks
+in one process may exaggerate this compared with two processes, but a task can probe all of a store
+either way. So one partition is the right number there, and the default of `anabranch up`.
 """
 
 _AHEAD = """\
-Targets concern sides without intermediate results (MIRs), but for TPC-H. Little of a batch's time
-is probing here, and storing is the same on both sides, so time falls by less than work. With
-intermediate results hardly any filter may be used: their stores need the tuples that it would drop.
-The planner preferred them here, although plans without them are faster, even more so with filters:
-it charged a stored row as one probe and merges not at all, and does not compare plans by the
-filters that they allow.
+Targets are for plans without intermediate results (MIRs), except for TPC-H. Little of a batch's
+time is probing here, and storing is the same with and without filters, so time falls by less than
+work.
+With intermediate results hardly any filter may be used, because their stores need the tuples that
+it would drop. The planner preferred them here, although plans without them are faster, even more so
+with filters: it charged a stored row as one probe and merges not at all, and does not take filters
+into account when it compares plans.
 """
 
 
 _HOT = """\
-Hosts are threads of one process here, so that what each of them does can be counted and not timed:
-two cores would not show that three hosts are faster. All hosts together probe more often, as each
-probe of a hot value goes to all of them. Matches are counted before time bounds are checked, so
-some depend on how long a segment is kept; results are the same. *Bytes* grow by those probes.
+Hosts are threads of one process here, so their work is counted, not timed: on two cores three hosts
+could not be faster. The total number of probes grows, as each probe of a hot value goes to all
+hosts, and *bytes* with it. Matches are counted before time bounds are checked, so some depend on
+how long a segment is kept; results are the same.
 """
 
 
 _SITES = """\
-Partitions are of hashes, so a partition has frequent values of several streams, the more so the
-fewer there are, and goes to the site that has most of them. No host may have a quarter more than
-its share. Where hot values are dealt, their rows are on several hosts wherever they arrive, which
-costs some of what placement spares.
+Values are assigned to partitions by hash. The fewer partitions there are, the more of them have
+frequent values of several streams; each is placed at the site with most of its tuples. No host may
+exceed its share of the load by more than a quarter. If hot values are spread, their rows are on
+several hosts wherever they arrive, which costs part of the traffic that placement saves.
 """
 
 
@@ -132,12 +134,17 @@ def _said(text: str) -> Callable[[dict[str, Any]], str]:
 def _measured() -> tuple[_Part, ...]:
     return (
         _Part(
-            "Orders per kind of value",
+            "Orders per substream",
             skew.BENCHMARK,
             targets_apart,
             (_said(_SKEW), note_on_prices),
         ),
-        _Part("Kinds and partitions", defaults.BENCHMARK, targets_defaults, (_said(_DEFAULTS),)),
+        _Part(
+            "Substreams and partitions",
+            defaults.BENCHMARK,
+            targets_defaults,
+            (_said(_DEFAULTS),),
+        ),
         _Part("Excluded values", partial.BENCHMARK, targets_kept),
         _Part("Looking ahead", looking_ahead.BENCHMARK, targets_ahead, (_said(_AHEAD),)),
         _Part("Hot keys", hot_keys.BENCHMARK, targets_hot, (_said(_HOT),)),
@@ -155,31 +162,31 @@ def note_on_groups(entry: dict[str, Any]) -> str:
     ours, narrow = found[readings.BASE], found[readings.NARROW]
     together = found[readings.TOGETHER]
     return (
-        "*Why groups spare less than in the paper's Fig. 8, where distributions are different.*"
-        " Of 1,000 values that are equally frequent a stream has some 28 tuples each in its window"
-        " (505 tuples per second for 55 s). So a join of two streams brings more than either, and"
-        " the best plan for a value sends all to the stream that has most of it. A plan for each"
-        f" value sends {_percent(ours['each_×'])} of one plan's tuples with StreamJoinOpt"
-        f" (contiguous hot spots), and {_percent(ours['each_exactly_×'])} with the optimum of each"
-        " value, below which no groups can get. A value costs next to nothing only"
-        " where some stream has less than one tuple of it in its window. How many values are so"
-        " rare hangs on how narrow the normal distributions are, which the paper does not say:"
+        "*Why groups of values save less than in the paper's Fig. 8, for different distributions.*"
+        " With 1,000 equally frequent values, a stream has some 28 tuples of each in its window"
+        " (505 tuples per second for 55 s). So a join of two streams has more tuples than either,"
+        " and the best plan for a value sends all of its tuples to the stream with most of them. A"
+        f" plan for each value sends {_percent(ours['each_×'])} of one plan's tuples with"
+        f" StreamJoinOpt (contiguous hot spots), and {_percent(ours['each_exactly_×'])} with the"
+        " optimum of each value, the lower bound for any groups. A value costs next to nothing only"
+        " if some stream has less than one tuple of it in its window. The number of such rare"
+        " values depends on how narrow the normal distributions are, which the paper does not say:"
         " with deviations from a thousandth to half of all values, drawn by their logarithm,"
-        f" {_percent(narrow['each_×'])} are left; with rates in a geometric series and each"
-        f" parameter as likely as any other as well, {_percent(together['each_×'])}, and"
-        f" {_percent(together['two_×'])} with two groups by rate. The last table has each of these"
-        " by itself. Draws lie far apart, so a figure depends much on its draws. So most of the"
-        " difference is due to the setting, as chosen here where the paper is silent, and the"
-        " rest to StreamJoinOpt. Targets are measured with the setting chosen before this was"
-        " known, but for one thing: contiguous hot spots were moved to a random place for each"
-        " stream, where the paper has the mean of a normal distribution in the middle and the"
-        " frequent values of others at one end. Several groups may also send more than fewer, as"
-        " plans come from a heuristic."
+        f" {_percent(narrow['each_×'])} of the tuples are sent; if, in addition, rates form a"
+        f" geometric series and all parameters are equally likely, {_percent(together['each_×'])},"
+        f" and {_percent(together['two_×'])} with two groups by rate. The last table has each of"
+        " these changes alone. Draws differ much, so each figure depends on its draws. So most of"
+        " the difference is due to details that the paper leaves open, and the rest to"
+        " StreamJoinOpt. Targets are measured with details chosen before this was known, with one"
+        " exception: contiguous hot spots have a random place for each stream, while the paper has"
+        " the mean of a normal distribution in the middle and the frequent values of other"
+        " distributions at one end. More groups may also send more tuples than fewer, as plans"
+        " come from a heuristic."
     )
 
 
 def note_on_prices(entry: dict[str, Any]) -> str:
-    """Why work and time fall by less than orders per kind could let them."""
+    """Why work and time fall by less than orders per substream permit."""
     skewed = [
         row
         for row in entry["rows"]
@@ -197,18 +204,18 @@ def note_on_prices(entry: dict[str, Any]) -> str:
     }
     chain = [row for row in skewed if row["heavy"] == "chain" and row["size"] > 100_000]
     dearer = [row["work"] for row in chain if row["most"] == 1 and not row["mir"]]
-    work = f" ({min(dearer):.2f} of its work in the chain of a million tuples)" if dearer else ""
+    work = f" ({min(dearer):.2f} times the work in the chain of a million tuples)" if dearer else ""
     return (
-        "*Why targets are missed.* The plan that was chosen keeps MIRs. Where frequent values"
-        " differ (Zipf 1.2, 100,000 tuples a batch and more) it mostly takes more CPU time than"
-        f" the plan without them: {excess[1][0]:.2f} to {excess[1][-1]:.2f} times as much with one"
-        f" order for all tuples, {excess[4][0]:.2f} to {excess[4][-1]:.2f} times with four kinds."
-        " There are two reasons for the choice. A stored row was charged as much as one probe, and"
-        " merging, which rewrites it, not at all, although a row costs several probes"
-        " ([measured](benchmarks-ranking.md#constants)). And sub-joins that no plan has run are"
-        " estimated far too large under skew, so each other plan, that without MIRs"
-        f"{work}, looked dearer than it was. Merging has been part of prices since; these figures"
-        " are from before."
+        "*Why targets are missed.* The chosen plan keeps MIRs. If the streams have different"
+        " frequent values (Zipf 1.2, 100,000 tuples a batch and more), it mostly takes more CPU"
+        f" time than the plan without MIRs: {excess[1][0]:.2f} to {excess[1][-1]:.2f} times as much"
+        f" with one order for all tuples, {excess[4][0]:.2f} to {excess[4][-1]:.2f} times with four"
+        " substreams. It was chosen for two reasons. A stored row was charged as much as one"
+        " probe, and merging, which rewrites it, not at all, although a stored row costs as much"
+        " as several probes ([measured](benchmarks-ranking.md#constants)). And the sizes of"
+        " sub-joins that no plan has run are estimated far too large under skew, so plans not run"
+        f" before, such as the one without MIRs{work}, seemed to cost more than they do. Merging"
+        " has been part of prices since; these figures are older."
     )
 
 
@@ -223,10 +230,10 @@ def note_on_optimum(entry: dict[str, Any]) -> str:
     worst = max(figures["6"], key=lambda row: row["ratio"])
     return (
         "*StreamJoinOpt and the optimum.* The target is a mean over Fig. 5 to 7, most of whose"
-        " rows have no choice: the heuristic is close there, and further away where streams are"
-        f" many, {worst['ratio']:.2f} times the optimum for {worst['streams']} of them in Fig. 6"
-        " (the paper finds it very close). Few draws decide: a first run with one draw had 1.08 and"
-        " missed the target. Three have been taken since."
+        " rows leave no choice: there the heuristic is close to the optimum. It is further away"
+        f" with many streams, {worst['ratio']:.2f} times the optimum for {worst['streams']} streams"
+        " in Fig. 6 (the paper finds it very close). The mean depends on few draws: a first run"
+        " with one draw had 1.08 and missed the target, so three are taken now."
     )
 
 
@@ -241,10 +248,10 @@ def note_on_routing(entry: dict[str, Any]) -> str:
     )
     return (
         "*Routing.* The paper finds that routing by groups mostly takes less CPU time than by one"
-        f" plan, as fewer tuples travel. Here {most:,} groups by plan (different distributions)"
-        f" send {sent:.2f} times as many tuples, and routing takes {spent:.2f} times as long: each"
-        " tuple that arrives is looked up, whether it is sent or not, and its group before that."
-        " The saving at the network is not counted."
+        f" plan, as fewer tuples are sent. Here {most:,} groups by plan (different distributions)"
+        f" send {sent:.2f} times as many tuples, and routing takes {spent:.2f} times as long: for"
+        " each arriving tuple first its group and then its route is looked up, whether it is sent"
+        " or not. Saved CPU time of the network is not counted."
     )
 
 
@@ -259,11 +266,11 @@ def note_on_selections(entry: dict[str, Any]) -> str:
     return (
         "*Several keys.* PMJoins send, as shares of one plan's tuples and on the mean of all"
         f" numbers of values at which a query has PMJoins: {shares}. With few values"
-        f" ({' or '.join(few) or 'none here'}) joins bring more than their inputs, so plans send"
-        " everything to one join, which is by all keys: hardly a query has a PMJoin. With many"
-        " values plans have joins by one key, but these send little: groups can spare less than by"
-        " one key. The paper leaves open how its queries are drawn, and the number and kind of"
-        " groups."
+        f" ({' or '.join(few) or 'none here'}) joins have more results than inputs, so plans send"
+        " everything to one join by all keys: hardly any query has a PMJoin. With many values"
+        " plans have joins by one key, but these send little: groups save less than in queries"
+        " with one key only. The paper leaves open how its queries are drawn, and the number and"
+        " definition of the groups."
     )
 
 

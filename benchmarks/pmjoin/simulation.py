@@ -1,21 +1,22 @@
-"""PMJoin's experiments: tuples per second between hosts, by its rate model.
+"""PMJoin's experiments: tuples per second sent between hosts, by its rate model.
 
 `python -m benchmarks.pmjoin.simulation [--json] [--seeds 1]`
 
-The streams of the paper's Fig. 5 to 11, which leaves details open. Rates of values follow uniform,
-normal, Zipf (exponent 0.1 to 1.5) or self-similar (0.1 to 0.9) distributions; *similar* ones are
-Zipf of 0.1 to 0.3. Hot spots are contiguous, where the paper defines them, or spread at random,
-each stream's its own way where distributions differ. Costs are the means of the rate model, not of
-a simulation event by event. Joins are by one key, but for Fig. 11. Each figure is the mean over
-``--seeds`` draws, of Fig. 5 to 7 over three times as many.
+Streams are as in the paper's Fig. 5 to 11, as far as it describes them. Rates of values follow
+uniform, normal, Zipf (exponent 0.1 to 1.5) or self-similar (0.1 to 0.9) distributions; *similar*
+ones are Zipf of 0.1 to 0.3. Hot spots are contiguous, where the paper defines them, or spread at
+random, for each stream differently where distributions differ. Costs are means of the rate model;
+single events are not simulated. Joins are by one key, except in Fig. 11. Each figure is the mean
+over ``--seeds`` draws, for Fig. 5 to 7 over three times as many.
 
-*Routing (Fig. 9)*: a second's tuples are drawn, and each is looked up in the table of its value's
+*Routing (Fig. 9)*: one second of tuples is drawn, and each is looked up in the table of its value's
 group; with one group there is no group to look up. Milliseconds are CPU time of Python, so only
-ratios tell something. *Several keys (Fig. 11)*: 20 streams of 100 to 1,000 tuples per second,
-windows of 10 to 100 s, dealt to ten hosts at random; 200 queries, each over all of them along a
-random tree whose edges have 3 to 7 keys; ten groups by rate for each PMJoin. *Alternative* selects
-among what the paper's heuristic does not, *saving* is the best selection. Ratios (×) are to one
-plan, means over the queries that have PMJoins; tuples are means over all, which few queries rule.
+ratios are meaningful. *Several keys (Fig. 11)*: 20 streams of 100 to 1,000 tuples per second with
+windows of 10 to 100 s are assigned to ten hosts at random; each of 200 queries joins all of them
+along a random tree whose edges have 3 to 7 keys; each PMJoin has ten groups by rate. *Alternative*
+selects among the PMJoins that the paper's heuristic leaves out, *saving* is the best selection.
+Ratios (×) are relative to one plan, means over the queries that have PMJoins; tuples are means over
+all queries, dominated by a few.
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
-"""Streams that arrive at sites of their own: partitions placed by arrivals, and by hash alone.
+"""Streams that arrive at different hosts: partitions placed by arrivals, and by hash alone.
 
 `python -m benchmarks.pmjoin.sites [--json] [--rows 2000] [--exponents 0.6 0.9 1.2]`
 
-Three hosts of two tasks each are threads here, that see only their own partitions and send each
-other Arrow batches by value. Each of the streams R, S and T arrives on a host of its own. They are
-joined by one key (*one key*), or R with S by one and S with T by another (*chain*), within two
-batches' time. Keys follow a Zipf distribution over 20,000 values; other ones are frequent in each
-stream (*different*), or the same (*equal*), where no host is better than another. Every epoch of
-two batches is planned by the statistics of the one before, without spreading hot values, and with
-it (*hot*). Stores have as many partitions as the table says. Both sides get the same rows; results
-are counted by DuckDB.
+Three hosts of two tasks each are simulated by threads that see only their own partitions and send
+each other copies of Arrow batches. Each of the streams R, S and T arrives at its own host. They are
+joined by one key (*one key*), or R with S by one and S with T by another (*chain*), within the time
+of two batches. Keys follow a Zipf distribution over 20,000 values; each stream has different
+frequent values (*different*), or all have the same (*equal*), so that no host is better than
+another. Every epoch of two batches is planned with the statistics of the one before, without
+spreading hot values, and with it (*hot*). The table has the number of partitions per store. Both
+placements get the same rows; DuckDB counts the expected results.
 
-*Sent* are the bytes between hosts in the last half of the batches, *work* the rows, probes and
-matches, placed over hashed. *Local* is the share of the bytes of arriving tuples that find their
-partitions where they arrive. *Busiest* is the work of the host with most, over the mean of the
-hosts, and *moved* the partitions that have changed hosts in all of the run.
+*Sent* are the bytes between hosts in the second half of the batches, *work* is rows, probes and
+matches, both as placed by arrivals over placed by hash. *Local* is the share of the bytes of
+arriving tuples whose partitions are on the host where they arrive. *Busiest* is the greatest work
+of a host over the mean of the hosts, and *moved* the number of partitions that changed hosts during
+the run.
 """
 
 from __future__ import annotations

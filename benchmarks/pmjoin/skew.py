@@ -1,24 +1,26 @@
-"""Orders per kind of value at run time: joins of four streams, by how many kinds.
+"""Probe orders per substream at run time: joins of four streams, by the number of substreams.
 
 `python -m benchmarks.pmjoin.skew [--json] [--kinds 1 2 4 8 64] [--sizes 10000 100000 1000000]`
 
-The real planner, driver and worker in this process, one task, no Spark. Keys follow a Zipf
-distribution; nothing expires. All four streams are joined on one key but for the chain.
-`different`: the heaviest values of the four streams are a quarter of all values apart, so there are
-few results. `scattered`: each stream has them in an order of its own, so some values are heavy in
-several streams, and there are many. `drifting`: different ones that move with every epoch. `equal`:
-every value is as frequent in every stream. `chain`: two keys, r and s are joined by one and s, t
-and u by the other; heavy values as in `different`. Two epochs of two batches come first, planned
-with no or few statistics, of 100,000 tuples or as many as are measured, if that is more; then four
-batches are measured (two of a million, and where there are most results). Runs by different numbers
-of kinds take turns; all have to give as many results as DuckDB counts.
+The real planner, driver and worker run in one process, with one task and without Spark. Keys follow
+a Zipf distribution; nothing expires. All four streams are joined on one key, except in `chain`.
+`different`: the most frequent values of the four streams are a quarter of the value range apart, so
+there are few results. `scattered`: each stream has its own random order of values, so some values
+are frequent in several streams, and there are many results. `drifting`: as `different`, but the
+frequent values move with every epoch. `equal`: each value has the same frequency in all streams.
+`chain`: r and s are joined by one key, s, t and u by another; frequent values are as in
+`different`. First come two epochs of two batches, planned with no or few statistics; their batches
+have 100,000 tuples, or as many as the measured ones if these are larger. Then four batches are
+measured (two where batches have a million tuples or results are most). Runs with different numbers
+of substreams (*kinds*) take turns; all must have DuckDB's number of results.
 
-*work* is probes and matches of all steps, *time* the run time of the measured batches, and *CPU*
-their CPU time and planning's: all as ratios to one order for all tuples. Plans may have
-intermediate results (MIRs) but where it says so. *Empty* is the time of a batch of one row per
-stream at the end of the run, and *planning* the time of one plan by the statistics of the last
-epoch. *Each value* is the work, without MIRs, if every value of the key had the order that turns
-out to be cheapest for it in that batch; *of 64* if the 64 most frequent values of each stream had.
+*work* is the number of probes and matches of all steps, *time* the run time of the measured
+batches, and *CPU* their CPU time plus that of planning: all as ratios to one order for all tuples.
+Plans may have intermediate results (MIRs) unless stated otherwise. *Empty* is the time of a batch
+of one row per stream at the end of the run, and *planning* the time of making one plan from the
+statistics of the last epoch. *Each value* is the work, without MIRs, if every value of the key had
+the order that is cheapest for it in that batch; *of 64* if only the 64 most frequent values of each
+stream had.
 """
 
 from __future__ import annotations
@@ -256,7 +258,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
     heads = ("heavy values", "Zipf", "tuples a batch", "values", "results", "kinds at most",
              "kinds of all starts", "work ×", "each value ×", "of 64 ×", "time ×", "CPU ×",
              "empty ×", "planning ×")  # fmt: skip
-    return [Grid("orders per kind of value", heads, tuple(rows), texts=1)]
+    return [Grid("orders per substream", heads, tuple(rows), texts=1)]
 
 
 BENCHMARK = Benchmark("skew", (__doc__ or "").split("\n", 1)[0], _options, measure, tables)

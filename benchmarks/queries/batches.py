@@ -2,14 +2,14 @@
 
 ``python -m benchmarks.queries.batches [--json] [--queries 10 100 1000] [--alike 500]``
 
-The real planner, driver and tasks in this process, without Spark and the service; results are
-counted only, so that nothing is measured of files. Every batch after the first few brings the same
-number of rows. ``busy``: rows of all streams concern all queries of the workload. ``silent``: rows
-concern one query alone, the streams of all others bring nothing. ``filtered``: the others read the
-same streams, and their filters let no row through. ``alike``: queries that differ in the constant
-of a filter only. Per case: CPU seconds of a batch, in the driver and in tasks, where edges go in
-rounds (``probe.rounds``), and where each goes alone: batches take turns, so that both have the same
-state and the same machine.
+The real planner, driver and tasks run in one process, without Spark and the service; results are
+only counted, so that no cost of files is measured. Every batch after the first few has the same
+number of rows. ``busy``: all queries get rows, of all streams. ``silent``: only one query gets
+rows, the streams of all others bring nothing. ``filtered``: the other queries read the same
+streams, but their filters let no row through. ``alike``: queries differ only in the constant of a
+filter. For each case the table has CPU seconds of a batch in the driver and in tasks, where edges
+are processed in rounds (``probe.rounds``) and where they are processed one by one; batches
+alternate, so that both have the same state on the same machine.
 """
 
 from __future__ import annotations

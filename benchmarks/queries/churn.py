@@ -2,20 +2,20 @@
 
 ``python -m benchmarks.queries.churn [--json] [--queries 200] [--change 10] [--epochs 200]``
 
-Valkey, service and runtime run as processes with the settings of ``anabranch up``, but for epochs,
-which end a second after a change. ``--rate`` rows a second of ``--streams`` streams together arrive
-in files all the time; windows are of ten seconds, so the state soon has its full size. In every
-epoch ``--change`` queries are registered by one request, and as many that are oldest are deleted
-one by one. With ``--steady-minutes`` five queries stay for so long instead, and none comes or goes.
+Valkey, service and runtime run as processes with the settings of ``anabranch up``, except that
+epochs end a second after a change. The ``--streams`` streams bring ``--rate`` rows per second
+together, in files; windows are ten seconds long, so the state soon has its full size. In every
+epoch ``--change`` queries are registered by one request, and as many of the oldest are deleted one
+by one. With ``--steady-minutes``, five queries run for so long instead, without any change.
 
-Every two seconds: resident memory by kind of process, Valkey's memory and keys, and that of its
-keys by their kind; bytes of the largest manifest, and bytes and files of the state folder, by
-content. The first fifth of the time is to warm up. Of the rest the medians of the first quarter and
-the last quarter are compared.
+Measured every two seconds: resident memory by kind of process; Valkey's memory and keys, and memory
+by kind of key; bytes of the largest manifest; and bytes and files of the state folder, by content.
+The first fifth of the time is the warm-up. For the rest, medians of the first quarter and of the
+last quarter are compared.
 
-Two things grow by design: Valkey keeps rulesets, plans and statistics of epochs until they take
-``--kept-bytes`` (256 MB), and then the newest; a log of found files has some 60 bytes for each file
-that ever came (``state: files``).
+Two things grow by design: Valkey keeps rulesets, plans and statistics of all epochs up to
+``--kept-bytes`` (256 MB), and only the newest beyond that; and a log of found files has about 60
+bytes for each file that ever arrived (``state: files``).
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Cost of an epoch's planning to the service, by the number of queries.
+"""Cost of planning an epoch to the service, by the number of queries.
 
 ``python -m benchmarks.queries.epochs [--json] [--queries 10 100 300 1000] [--partitions 1]``
 
-The service and Valkey run as processes. In the runtime's place the benchmark reports the end of an
-epoch with measurements of all relations that are stored, and waits until the next one is published.
-Per level: CPU seconds of the service and of its planner's process and seconds until the epoch is
-published, where all measurements stay the same, where all rates change, and where one query more is
-registered; the bytes of the ruleset as it is sent and as it is kept; and how long other requests
-take meanwhile.
+The service and Valkey run as processes. In place of the runtime, the benchmark reports the end of
+an epoch with measurements of all stored relations, and waits until the next epoch is published. For
+each number of queries the table has: CPU seconds of the service and its planner process, and
+seconds until the epoch is published, where all measurements stay the same, where all rates change,
+and where one more query is registered; the bytes of the ruleset as sent and as kept; and how long
+other requests take meanwhile.
 """
 
 from __future__ import annotations

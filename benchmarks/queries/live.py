@@ -3,20 +3,20 @@
 ``python -m benchmarks.queries.live [--json] [--queries 1000] [--streams 50] [--rate 20000]``
 
 Valkey, service and runtime run as processes with the settings of ``anabranch up``, so epochs end
-and are planned by the clock meanwhile. The part ``--busy`` of the queries is over streams of their
-own, the same part of all streams (five at least), which bring ``--rate`` rows a second together;
-each other stream brings a row every ten seconds. Files arrive by the clock, open loop, two of them
-half a second apart. A column is joined by so many values that a row has one partner in a stream
-after 120 seconds where there are fewest, and an eighth of one where there are most, so most of the
-load is storing and probing; results are counted. Queries are registered by requests of 250 before
-the runtime starts, and rows begin when all of them are active.
+and are planned on schedule meanwhile. A share ``--busy`` of the queries reads only the same share
+of streams (at least five), which bring ``--rate`` rows per second together; each other stream
+brings a row every ten seconds. Files arrive by the clock, open loop, half a second apart. The
+number of values of a join column is such that after 120 seconds a row has between one partner in a
+stream and an eighth of one, so most of the load is storing and probing; results are counted.
+Queries are registered by requests of 250 before the runtime starts, and rows begin when all of them
+are active.
 
-Backlog and lag (how long the oldest row that is not committed has waited) are means over the tenth
-of the time before half time and before the end. It keeps up if the lag at the end is not above 1.25
-times that at half time, and a second. Planning's part of CPU is that of the planner's processes and
-of all of the service, which does hardly anything else here. An epoch's delay is from the end of the
-epoch whose measurements it is planned by to its publication; it is late if the runtime has begun it
-by an older plan.
+Backlog and lag (how long the oldest uncommitted row has waited) are means over the tenth of the
+time before half time and before the end. The system keeps up if the lag at the end is at most 1.25
+times that at half time plus a second. Planning's share of CPU time is that of the planner processes
+and of the whole service, which does hardly anything else here. An epoch's delay is the time from
+the end of the epoch whose measurements it is planned with to its publication; it is late if the
+runtime had to begin it with an older plan.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 ``python -m benchmarks.queries.registration [--json] [--queries 10 100 1000 3000]``
 
-The service and Valkey run as processes, without a runtime; queries are registered over HTTP. Per
-level: CPU milliseconds of the service for a registration,
-one after the other; registrations a second of eight clients at once, and how many were refused or
-failed; how long lists take (medians); and CPU milliseconds of the service for a page of queries:
-the first hundred, and those with words that few have.
+The service and Valkey run as processes, without a runtime; queries are registered over HTTP. For
+each number of queries the table has: the service's CPU milliseconds per registration, one after the
+other; registrations per second of eight clients at once, and how many were refused or failed; the
+median time of lists; and the service's CPU milliseconds for a page of queries, of the first hundred
+and of a search for rare words.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
-"""Objectives against measured CPU: do they rank plans as the runtime does?
+"""Objectives against measured CPU time: do they rank plans as the runtime does?
 
 `python -m benchmarks.ranking.plans [--json] [--rows 16000] [--batches 36] [--rounds 3]`
 
-The real driver and worker in this process, one task, one partition, no Spark. Six workloads: four
-streams joined by one key (*one key*: Zipf 1.2, other values frequent in each stream; *uniform*: all
-values as frequent), in a *chain* by two such keys, and in a *star* by three; the five joins of
-TPC-H; three joins of TPC-DS of up to four tables. Each is run once under the plan of the objective
-`tuples` without merges, which was the default, in epochs of six batches; the statistics at the end
-price all plans. Candidates are the optima by every price, also
-without intermediate results, and optima under statistics with random errors, different plans only.
-Each candidate runs through all batches, in turns, and its CPU time is the median of the rounds. On
-a machine with other work it varies by some per cent.
+The real driver and worker run in one process, with one task and one partition, without Spark. There
+are six workloads: four streams joined by one key (*one key*: Zipf 1.2, other values are frequent in
+each stream; *uniform*: all values are equally frequent), in a *chain* by two such keys, and in a
+*star* by three; the five joins of TPC-H; and three joins of TPC-DS of up to four tables. Each runs
+once with the plan of the objective `tuples` without merges, the former default, in epochs of six
+batches; all plans are priced with the statistics at the end. Candidates are the optima by every
+price, also without intermediate results, and optima under statistics with random errors; duplicates
+are left out. Each candidate runs through all batches, in turns, and its CPU time is the median of
+the rounds. On a machine with other work it varies by some per cent.
 
-*Merges* are left out of a price or part of it (*and merges*). *Fitted* prices have the constants
-that fit the steps, inserts and merges of the first run; a live pipeline fits its own. *Tau* is
-Kendall's correlation (tau-b) of prices and CPU times, *regret* by how much more CPU time the plan
-with the least price takes than the best one. *By counts*, prices are of the operations that a run
-counted instead of expected ones: their errors are of weights, not of estimates.
+*Merges* are excluded from a price or part of it (*and merges*). *Fitted* prices have constants
+fitted to the steps, inserts and merges of the first run; a live pipeline fits its own. *Tau* is
+Kendall's correlation (tau-b) of prices and CPU times. *Regret* is the additional CPU time of the
+plan with the least price compared with the best plan. *By counts*, prices are of the operations
+that a run counted instead of expected ones, so their errors are of weights, not of estimates.
 """
 
 from __future__ import annotations

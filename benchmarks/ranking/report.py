@@ -54,16 +54,16 @@ def findings(entry: dict[str, Any]) -> str:
     fitted, counted = means["seconds and merges, fitted"], means["tuples and merges"]
     compared = sum(len(one["plans"]) for one in entry["workloads"])
     return (
-        f"*What follows.* Over {compared} plans of {len(entry['workloads'])} workloads the plan"
-        f" that `tuples` without merges chose, the default of before, took"
+        f"*Result.* Over {compared} plans of {len(entry['workloads'])} workloads, the plan"
+        f" chosen by `tuples` without merges, the former default, took"
         f" {_percent(before['expected regret'])} more CPU time than the best one, on the mean of"
         f" workloads (tau {before['expected tau']:.2f}). `seconds` with merges takes"
         f" {_percent(fitted['expected regret'])} more with fitted constants (tau"
         f" {fitted['expected tau']:.2f}), {_percent(after['expected regret'])} with the constants"
         f" known before any measurement (tau {after['expected tau']:.2f}), and `tuples` with"
         f" merges {_percent(counted['expected regret'])} (tau {counted['expected tau']:.2f})."
-        " Prices by counts rank better because of estimates: sub-joins that no plan has run are"
-        " estimated too large where keys are skewed."
+        " Prices by counted operations rank better, because the estimates of others are wrong: the"
+        " sizes of sub-joins that no plan has run are estimated too large if keys are skewed."
     )
 
 
@@ -88,10 +88,10 @@ def _row(entry: dict[str, Any]) -> str:
     return (
         f"By whole batches a stored row costs {probes:.1f} probes after {batches} batches, in which"
         f" merges have rewritten it {times:.1f} times on average,"
-        f" {whole['row'] / whole['probe']:.1f} without them. Nothing is merged of the workload"
-        " `events`, whose rows expire within some batches: `merge` and `rewrite` stay as they are"
-        " known before. Operations that all batches have in equal numbers, such as writes and the"
-        " batch itself, can't be distinguished."
+        f" {whole['row'] / whole['probe']:.1f} without merges. In the workload `events` nothing is"
+        " merged, since rows expire within some batches: `merge` and `rewrite` keep their previous"
+        " values. Operations with equal numbers in all batches, such as writes and the batch"
+        " itself, can't be distinguished."
     )
 
 

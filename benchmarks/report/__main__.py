@@ -31,8 +31,8 @@ Made by `make bench` (`python -m benchmarks.report`) from the lines in
 Change the benchmarks, not this file.
 
 Figures are medians over interleaved runs, with their range in brackets. The figures of a table were
-measured in one run, so compare within tables: absolutes say as much about the machine and about
-what else ran on it. Results of joins are compared with the oracle's in every run; a run with other
+measured in one run, so compare within tables: absolute figures depend on the machine and on its
+other load as well. Results of joins are compared with the oracle's in every run; a run with other
 results reports nothing.
 """
 _THROUGHPUT = """\
@@ -42,25 +42,25 @@ Five joins of four relations each over TPC-H at scale {scale:g} (the demo's quer
 from the start): {tuples} input tuples in random order, joined over their full history, nothing
 loaded beforehand. The relations are from the CLASH paper's five queries (Figure 7a), joined by
 foreign keys. The paper does not print its join columns; its text mixes foreign keys with
-type-compatible columns. Sets drawn as that text says are planned below ("Random queries over
-TPC-H"). Everything runs as users run it: Redis, service and Spark (`local[{tasks}]`) as processes.
+type-compatible columns. Queries drawn as in that text are planned below ("Random queries over
+TPC-H"). Everything runs as in use: Redis, service and Spark (`local[{tasks}]`) as processes.
 Each batch's results are in files and its state is durable before the next begins.
 
-*Sustained* is over the batches after the first, from the first one's commit to the last one's, and
-includes everything that happens meanwhile. In step mode (replays) the pipeline waits for the
-planner whenever an epoch begins; in live mode it plans meanwhile. *Without entering* leaves out the
-time at the beginning of epochs: in step mode mostly the wait. DuckDB answers the same queries
-with the same number of threads in one batch, when all of the input is there: the lower bound.
-CPU seconds are summed over all processes and batches; *others'* are the CPU seconds of other
-processes meanwhile. Peak memory is the sum over processes; pages that several of them map count for
-each.
+*Sustained* throughput is over the batches after the first, from the first commit to the last, all
+other work of the time included. In step mode (replays) the pipeline waits for the planner whenever
+an epoch begins; in live mode planning runs beside it. *Without entering* leaves out the time at the
+beginning of epochs: in step mode mostly this wait. DuckDB answers the same queries with the same
+number of threads in one batch, with all input present: a lower bound of the time. CPU seconds are
+summed over all processes and batches; *others'* are the CPU seconds of other processes in the same
+time. Peak memory is the sum over processes; a page mapped by several processes counts for each.
 """
 _PHASES = """\
 ### Where the time goes
 
-Seconds of the batches after the first. `read` to `write` are phases of the tasks, in each batch the
-slowest task's; `wait` is for other tasks, `spark` the rest of the job; `enter` is the beginning of
-an epoch, `commit` results and manifest, `between` from a commit to the next batch.
+Seconds of the batches after the first. `read` to `write` are phases of the tasks, in each batch of
+the slowest task; `wait` is waiting for other tasks, `spark` the rest of the job; `enter` is the
+beginning of an epoch, `commit` results and manifest, `between` the time from a commit to the next
+batch.
 """
 
 

@@ -22,23 +22,23 @@ Made by `python -m benchmarks.planner`; every part below is one run of it.
 *Problems* are drawn at random, `100×10×4` meaning 10 queries of 4 relations each over a pool of 100
 relations (`natural` of `benchmarks/papers/clash/environment.py`). N relations have
 three distinct attributes each, drawn uniformly from N names. A query begins at a random relation
-and adds, again and again, one drawn uniformly from the relations that have an attribute in common
-with one that it has; relations are joined on all attributes that they have in common. A set of
-relations that was drawn before is left out. Every relation has the rate 100 and as many distinct
-values of every attribute and of every combination of attributes, so a join of two relations has the
-selectivity 1/100. Windows reach over the full history. MIRs may be kept.
+and repeatedly adds one drawn uniformly from the relations that have an attribute in common with one
+of its own; relations are joined on all attributes that they have in common. A set of relations that
+was drawn before is left out. Every relation has the rate 100, and 100 distinct values of every
+attribute and of every combination of attributes, so a join of two relations has the selectivity
+1/100. Windows cover the full history. MIRs (intermediate results) may be kept.
 
 *Objectives*: `tuples` charges probes and the inserts into every copy of a store, `paper` probes
-only. *Parallelism* is the number of partitions per store. At 1 a probe never has to be sent to
-several; above 1 the partition attribute of every copy is chosen too, which is a harder problem.
+only. *Parallelism* is the number of partitions per store. At 1 no probe is sent to several
+partitions; above 1 the partition attribute of every copy is chosen too, which is a harder problem.
 
 *Time* is everything from parsed queries to the compiled and validated ruleset, in a process that
-has loaded the solver and made a small plan before. *CPU* is that process's CPU time with its
-children's: what the time would be if nothing else ran, as far as one thread is used. *Proven* plans
-have a gap of at most 10⁻⁶ between cost and bound. Times of plans that were not proven are those
-at which the limit stopped them, so lower bounds. *Peak memory* is that of a process which plans one
-shape for all seeds. Every plan is validated, outside the time. Figures are medians over seeds with
-their range in brackets.
+has loaded the solver and made a small plan before. *CPU* is the CPU time of that process and its
+children: with one thread, the time on an idle machine. *Proven* plans have a gap of at most 10⁻⁶
+between cost and bound. Searches without a proof were stopped at the time limit, so their times are
+lower bounds. *Peak memory* is that of a process which plans one size of problems for all seeds.
+Every plan is validated, outside the measured time. Figures are medians over seeds with their range
+in brackets.
 """
 _TARGETS = """\
 ### Targets
@@ -47,35 +47,35 @@ _NOTES = {
     "targets": """\
 ### Time to the proven optimum, certified gaps, savings
 
-`build` makes the graph of candidate stores and steps, `search` finds a plan to begin from, `reduce`
-drops stores that can't pay for themselves, `solve` is everything that has to do with linear and
-integer programs, `assemble` turns the solution into a plan.
+`build` makes the graph of candidate stores and steps, `search` finds a first plan, `reduce` drops
+stores that can't reduce the cost of any plan, `solve` is all work on linear and integer programs,
+`assemble` turns the solution into a plan.
 """,
     "incremental": """\
 ### One query more
 
-A session plans a thousand queries, then gets one more: that is planned together with the queries
-that can share most with it, while the others keep their orders. *Improving* solves the whole
-afterwards, in the background of an epoch. The ruleset of all queries is compiled from scratch.
+A session plans a thousand queries, then gets one more. This one is planned together with the
+queries that can share most with it; the others keep their orders. *Improving* is a later full
+search, in the background of an epoch. The ruleset of all queries is compiled from scratch.
 """,
     "figure9": """\
 ### The paper's simulation (section VII-C, Fig. 9)
 
 Queries over 10 and over 100 relations with three attributes each, equal rates, selectivity 1/rate,
 exact duplicates left out, probes only, not partitioned (in the paper's program copies are free, so
-partitioning costs nothing). How the paper draws attributes and queries is not said; here it is the
-environment `{environment}`. *Printed* is the paper's program as `docs/planner.md` mends it, solved
-by HiGHS; *decorated* counts its orders with partition attributes, as the paper does.
+partitioning costs nothing). The paper does not say how attributes and queries are drawn; here it is
+the environment `{environment}`. *Printed* is the paper's program as corrected in `docs/planner.md`,
+solved by HiGHS; *decorated* counts its orders with partition attributes, as the paper does.
 """,
     "rivals": """\
 ### Printed and tight formulation
 
-The same problems one after the other, in turn; one thread; time without the ruleset. *Times faster*
-is over the problems that the tight formulation proved, both solved by HiGHS; a problem that the
-printed one had not proven at the limit counts with the limit (≥: there are some). Problems that the
-tight one did not prove have no ratio (how many have one is said where not all do). *By CPU* is the
-same ratio of CPU seconds. Both have the graph of candidates in their time, from which the printed
-program's solution is read too.
+Both formulations solve the same problems in turns, by HiGHS, with one thread; times are without the
+ruleset. *Times faster* is a median over the problems that the tight formulation proved; a problem
+that the printed one did not prove within the limit counts with the limit (marked ≥). The number of
+problems with a ratio is given unless all have one. *By CPU* is the same ratio of CPU seconds. The
+times of both include the graph of candidates, from which the printed program's solution is read,
+too.
 """,
     "solvers": """\
 ### Solvers
@@ -83,29 +83,29 @@ program's solution is read too.
 The tight program, objective tuples, by every solver; time without the ruleset, on one thread and
 on two. `branch` is our own branch and bound over HiGHS's linear relaxations. CP-SAT, MathOpt and
 CBC run in a process of their own, which is started for every plan; the last column is the time for
-a plan of three queries, which is little else.
+a plan of three queries, nearly all of it for this start.
 """,
     "tpch": """\
 ### The demo's queries
 
 Five joins of four relations each over TPC-H, under exact statistics of data at scale {scale:g}.
-*Individual* plans every query alone; *shared* then runs equal parts once; *clash* chooses plans so
-that they share.
+*Individual* plans every query alone; *shared* executes equal steps of these plans once; *clash*
+chooses plans jointly.
 """,
     "mixed": """\
 ### Random queries over TPC-H
 
 The CLASH paper builds its queries from foreign keys and from type-compatible columns that have
 values in common, beginning with a random relation and adding random joins (section VII-A). Here are
-sets of such queries, four tables each, by the pairs of columns that have common values at scale
-{scale:g} ({pairs} of them, nine of them foreign keys). The paper does not say how often it takes
-each kind, so three mixtures are drawn. Costs are of plans under exact rows and selectivities, not
-partitioned; ratios are medians over sets with their range.
+sets of such queries over four tables each, joined by pairs of columns with common values at scale
+{scale:g} ({pairs} pairs, nine of them foreign keys). The paper does not say how often it takes
+foreign keys and other columns, so three mixtures are drawn. Plans are priced with exact numbers of
+rows and selectivities, not partitioned; ratios are medians over sets with their range.
 """,
 }
 #: The paper's own figures, for comparison.
 _PUBLISHED = (
-    "Published beside these (Gurobi, 3.1 GHz Core i7): about 50 % saved over 10 relations, about "
+    "The paper's own figures (Gurobi, 3.1 GHz Core i7): about 50 % saved over 10 relations, about "
     "15 % at 50 queries over 100; 1,717 variables for 100 queries over 10 relations, about 3,000 "
     "for 50 over 100; 0.12 s for 100 queries of three, 0.4 s for ten of four, 12 s for ten of "
     "five, over 120 s for 30 of five.\n"

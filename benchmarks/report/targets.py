@@ -31,12 +31,12 @@ NOISE = 1.6
 SIZES = 1.02
 _COUNTED = "counted"
 _RULES = f"""\
-*Met* is decided by the interval: *yes* where all of it keeps the limit, *no* where none of it does,
-*undecided* where it has the limit inside. The interval is the 95 % one of the median (sign test)
-where the runs' own figures are saved, otherwise the range of all runs; with fewer than {FEW} runs
-it reaches at least a factor of {NOISE:g} to both sides of the median ({SIZES:g} of sizes).
-Of means it is Student's 95 % interval over the cases. *{_COUNTED.capitalize()}* figures are the
-same in every run.
+*Met* compares the target's limit with an interval: *yes* if all of the interval meets the limit,
+*no* if none of it does, *undecided* if the limit is inside. The interval is the 95 % confidence
+interval of the median (sign test) if the figures of single runs are saved, else the range of all
+runs; with fewer than {FEW} runs it extends by at least a factor of {NOISE:g} to both sides of the
+median ({SIZES:g} for sizes). For means it is Student's 95 % interval over the cases.
+*{_COUNTED.capitalize()}* figures are the same in every run.
 """
 
 

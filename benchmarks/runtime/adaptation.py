@@ -1,19 +1,20 @@
 """Effect of a change of the input on latency, with and without adaptation (CLASH, Fig. 8).
 
-The chain ``R(a), S(a,b), T(b,c), U(c)``, neighbours at most ``window`` seconds of event time apart,
-input paced open loop (:mod:`pacing`); an event time is the moment at which its tuple is due.
+The query is the chain ``R(a), S(a,b), T(b,c), U(c)``, with neighbours at most ``window`` seconds of
+event time apart. Input is paced open loop (:mod:`pacing`); a tuple's event time is the moment at
+which it is due.
 
-Both systems adapt until a set time at which the input changes. From then on the ``static`` one,
-whose service is ended, keeps its plan.
+Both systems adapt until the set time at which the input changes. From then on the ``static`` one
+keeps its plan, since its service is stopped.
 
-``partners``: four streams of equal rates. At first few S tuples have partners in R and every one
+``partners``: four streams have equal rates. At first few S tuples have partners in R and every one
 has two in T; after the change every S tuple finds a hundred partners in R and none in T.
 
 ``rates``: at first R, S and T send a thousand tuples for each one of U, and their join is large; so
-it does not pay to keep it for the few that U sends. After the change it is the other way round:
-U sends a thousand for each one of the others, and each of them finds ten partners in T; each of
-these finds ten in S, and few of those find one in R. (A recording has one rate. Rates here count
-the tuples that pass the query's filter; the others are read and dropped.)
+storing it is not worthwhile for the few tuples of U. After the change U sends a thousand tuples for
+each one of the others. Each tuple of U finds ten partners in T; each of these finds ten in S, and
+few of those find one in R. (A recording has one rate. Rates here count the tuples that pass the
+query's filter; the others are read and dropped.)
 """
 
 from __future__ import annotations

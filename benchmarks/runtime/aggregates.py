@@ -1,9 +1,9 @@
-"""From a batch's arrival to the last of many aggregating queries over one join that shows it.
+"""Time from a batch's arrival until all of many aggregating queries over one join show it.
 
 Every query groups the same join of orders and line items by other columns. A batch has some
 thousand joined rows. The clock starts when the gate admits a batch, and stops when the changes of
-every query's table are in its sink. The same numbers of queries without aggregates, whose results
-are counted only, tell what the joins alone cost. The tables end as DuckDB has them.
+every query's table are in its sink. Equal numbers of queries without aggregates, whose results are
+only counted, show what the joins alone cost. The final tables are compared with DuckDB's.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Cost of a nearly empty batch with many queries registered, against Spark doing nothing.
 
-Two pipelines stand side by side with the same Spark settings, over the same ten recorded streams
-(one multiplexed source) with one row a batch each: the system with its queries, and a
-``foreachBatch`` with one trivial ``mapInArrow`` (``trivial``). They take turns, a block of batches
-each; the one whose turn it is not is stopped (SIGSTOP), so that its waiting costs the other
-nothing. A cycle is the time from one commit to the next within a block, the first of a block left
-out.
+Two pipelines exist at once, with the same Spark settings, over the same ten recorded streams (one
+multiplexed source) with one row per batch each: the system with its queries, and a ``foreachBatch``
+with one trivial ``mapInArrow`` (``trivial``). They take turns, a block of batches each; the waiting
+one is stopped (SIGSTOP), so that it costs the other nothing. A cycle is the time from one commit to
+the next within a block, without the first of each block.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Directories of files, read by the source `files` and by Spark's own sources, on equal data.
 
-One pipeline has a stream of each kind and a query that passes its rows on. In every round each
-stream gets the same files: many at once, and then small ones one at a time, each when the one
-before is committed. The clock starts when a file gets its name and ends when the commit of its last
-row has been reported. The other streams are idle meanwhile, which favours neither source: ingest
-queries look at their directories all the time.
+One pipeline has a stream for each source, and for each stream a query that passes on its rows. In
+every round each stream gets the same files: first many at once, then small ones one at a time, each
+after the commit of the one before. The clock starts when a file gets its name and ends when the
+commit of its last row has been reported. The other streams are idle meanwhile, which favours no
+source: ingest queries look at their directories all the time.
 """
 
 from __future__ import annotations

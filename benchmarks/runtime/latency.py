@@ -1,6 +1,6 @@
-"""From a tuple's arrival to the commit of its results, at a given rate, open loop.
+"""Time from a tuple's arrival to the commit of its results, at a given rate, open loop.
 
-Five TPC-H queries, their seven tables shuffled over the whole run, paced open loop
+Five TPC-H queries read seven tables, whose rows are shuffled over the whole run and paced open loop
 (:mod:`pacing`). The clock starts when the batches of the warm-up are committed.
 """
 

@@ -1,7 +1,7 @@
-"""The newest figures of each benchmark, from the lines that its runs have left.
+"""The newest figures of each benchmark, from the saved lines of its runs.
 
-A run need not measure all of its benchmark (``queries --parts added``, ``sharing --scale 1``). The
-other figures are taken from the newest run that did measure them.
+A run may measure only a part of its benchmark (``queries --parts added``, ``sharing --scale 1``).
+The other figures are taken from the newest run that has them.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 Batch ``first + k`` of a recording holds the tuples that are due in ``[k * interval,
 (k + 1) * interval)`` after the beginning, evenly spread; those before ``first`` have warmed it up.
 The gate lets it start when the last of them is due, not before, and not later because an earlier
-batch is still running: what the system cannot keep up with waits, and its waiting is measured. A
-tuple's latency is the time from when it is due to the commit of its batch, that is until its
-results are durable; so a stall is paid for by every tuple that became due during it, and the
-measurement never waits for the system (no coordinated omission). A source that puts all waiting
-input into one batch would catch up with fewer, larger batches; these stay as they were cut, which
-is to the system's disadvantage.
+batch is still running: input that the system can't keep up with waits, and its waiting is measured.
+A tuple's latency is the time from when it is due to the commit of its batch, that is until its
+results are durable. So a stall adds to the latency of every tuple that became due during it, and
+the measurement never waits for the system (no coordinated omission). A source that puts all waiting
+input into one batch would catch up with fewer, larger batches; here batches stay as they were cut,
+which is to the system's disadvantage.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Throughput against the number of queries, and a query whose joins already run.
 
-Random three-way joins over ten streams (:mod:`workload`), run by the whole system. ``growth``
+Random three-way joins over ten streams (:mod:`workload`) are run by the whole system. ``growth``
 takes the numbers of queries in turn in every round; the queries for a smaller number are among
-those for a larger one, and without any the input is read and counted. ``added`` registers one more
-query while some are running, which joins what one of them joins and shows fewer columns of it: its
-results written to files, or only counted. (In a new pipeline with that query, the planner may
-choose another of several plans that cost the same by its first assumptions, with more or less
-state; a running plan is kept unless another saves something.)
+those for a larger one, and without queries the input is read and counted. ``added`` registers one
+more query while some are running, with the same joins as one of them and fewer columns; its results
+are written to files, or only counted. (In a new pipeline with that query, the planner may choose
+another of several plans that cost the same by its first assumptions, with more or less state; a
+running plan is kept unless another saves something.)
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Revisions of a running system, for measurements of what taking one costs.
+"""Revisions of a running system, to measure the cost of adopting one.
 
-A revision is planned as the service plans it, for random selectivities of all steps, and published
-in the service's place. So it differs from what runs, whatever the data are, and is no better.
+A revision is planned in the same way as by the service, but for random selectivities of all steps,
+and published in the service's place. So it differs from the running plan, whatever the data are,
+and is no better.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Batches that begin under other rules, against their neighbours under unchanged ones.
+"""First batches under changed rules, against their neighbours under unchanged ones.
 
-Five TPC-H queries run live, without waiting for the planner. Whenever an epoch begins, something is
-changed in turn: the optimiser, the number of partitions per store, and a further query that comes
-or goes; so after the two epochs that a plan takes, nearly every epoch begins with other rules.
-In the middle of each epoch its rules are revised (``random_revisions``).
-A batch's time is its cycle: from the commit before to its own. State grows all the while,
-so the first batch under other rules is compared with the median of the nearest steady batches on
-both sides: not the first of an epoch or under other rules, nor the one after such a batch.
+Five TPC-H queries run live, without waiting for the planner. Whenever an epoch begins, one thing is
+changed in turn: the optimiser, the number of partitions per store, and a further query, which is
+added or deleted; so after the two epochs that a plan takes, nearly every epoch begins with changed
+rules. In the middle of each epoch its rules are revised (``random_revisions``). A batch's time is
+its cycle: from the commit before to its own. State grows all the time, so the first batch under
+changed rules is compared with the median of the nearest steady batches on both sides. Steady
+batches are neither the first of an epoch or under changed rules, nor the one after such a batch.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""One pipeline for all queries against one for each, as without sharing.
+"""One pipeline for all queries against one pipeline for each query.
 
 In ``sharing`` the plans without sharing still share a pipeline: the input is read once for all, and
-one Spark schedules one job per batch. Here each query has a pipeline to itself, over the streams
-that it reads, and the pipelines run one after the other, each with the whole machine. Their seconds
-and CPU seconds are added up; their throughput is the input of all streams over the sum, so a tuple
-counts once however many pipelines read it. Run at once they would take less time than one after the
-other, by the time that each leaves the cores idle, but not less CPU: that ratio is the safer one.
+one Spark schedules one job per batch. Here each query has its own pipeline, over the streams that
+it reads, and the pipelines run one after the other, each with the whole machine. Their seconds and
+CPU seconds are added up; their throughput is the input of all streams over the sum, so a tuple
+counts once however many pipelines read it. Pipelines that run at the same time would take less time
+in total, as each leaves cores idle for some of it, but not less CPU time: so the ratio of CPU time
+is more reliable.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Five and ten TPC-H queries over shared streams: planned jointly, shared naively, or apart.
+"""Five and ten TPC-H queries over shared streams: planned jointly, shared naively, or separately.
 
-``individual`` is what the paper calls independent: every query has its own probe orders and its
-own stores, so a tuple is stored once per query that reads its stream, and nothing that one query
-computes is of use to another. Only the input is read once for all (the paper's independent queries
-read it once each), and all run in one system: the comparison flatters it. ``shared`` has the same
-plans with equal stores kept once and equal steps done once. ``clash`` chooses plans for all queries
-together. The three take turns in every round. A batch's time is that from the commit before to its
-own, without entering an epoch (the wait for the planner, in step mode).
+``individual`` is what the paper calls independent: every query has its own probe orders and its own
+stores, so a tuple is stored once per query that reads its stream, and queries share no work. Only
+the input is read once for all (the paper's independent queries read it once each), and all run in
+one system, so the comparison favours ``individual``. ``shared`` has the same plans, but equal
+stores are kept once and equal steps are executed once. ``clash`` chooses plans for all queries
+together. The three take turns in every round. A batch's time is from the commit before to its own,
+without the time at the beginning of an epoch (the wait for the planner, in step mode).
 
 The ten queries join by foreign keys, over the relations of the paper's Figure 7a. *Random* sets are
-drawn as the paper says that its queries are, half by foreign keys and half by other columns of one
-type that have values in common (:mod:`benchmarks.planner.type_compatible`); of those drawn from a
-seed on, the first set is taken that has at most ``--most`` results.
+drawn as the paper describes, half by foreign keys and half by other columns of one type that have
+values in common (:mod:`benchmarks.planner.type_compatible`); starting at a seed, the first set with
+at most ``--most`` results is taken.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Throughput with millions of stored tuples.
 
-The chain ``r(a), s(a,b), t(b)``: every key of ``s`` and ``t`` is unique, and every arriving tuple
-of ``r`` finds exactly one partner among all of ``s``, any of them equally likely, which has one in
+The query is the chain ``r(a), s(a,b), t(b)``. Every key of ``s`` and ``t`` is unique, and every
+arriving tuple of ``r`` finds exactly one partner in ``s``, all equally likely, which has one in
 ``t``. So a tuple of ``r`` makes two probes at random places of the whole state and gives one
-result, known beforehand: that is the oracle.
+result, which is known beforehand and checked.
 
-``engine``: the runtime without Spark (:mod:`benchmarks.engine`) stores large batches until
-the state has a wanted size, then is measured over batches of equal make-up. ``spark``: the whole
-system with batches of one size, measured over the batches that end at each wanted size.
+``engine``: the runtime without Spark (:mod:`benchmarks.engine`) stores large batches until the
+state has a required size, then is measured over batches of equal composition. ``spark``: the whole
+system with batches of one size, measured over the batches that end at each required size.
 """
 
 from __future__ import annotations

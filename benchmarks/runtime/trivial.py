@@ -1,8 +1,8 @@
-"""Spark doing nothing: the rival of :mod:`benchmarks.runtime.fixed_cost`, in a process.
+"""Spark doing nothing, in its own process: compared in :mod:`benchmarks.runtime.fixed_cost`.
 
-The runtime's session settings, Spark's ``rate-micro-batch`` source with as many rows as the
-runtime's batches have, a ``foreachBatch`` whose function runs one ``mapInArrow`` that reads its
-input and says nothing. ``commits`` gets the time at the end of each.
+It has the runtime's session settings, Spark's ``rate-micro-batch`` source with as many rows as the
+runtime's batches have, and a ``foreachBatch`` whose function runs one ``mapInArrow`` that reads its
+input and returns nothing. The time at the end of each batch is appended to ``commits``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Random three-way joins over ten streams, and the data that goes with them.
 
-Ten streams with three key columns each, drawn from ten names; a query is a chain of three streams,
-neighbours joined by equality of one name that both have. Keys are uniform over as many values as
-a stream has rows, times ``sparsity``: a row finds ``1 / sparsity`` partners on every other stream
-with that key once all rows are there. Everything follows from the seed.
+Ten streams have three key columns each, drawn from ten names. A query is a chain of three streams;
+neighbours are joined by equality of a column name that both have. Keys are uniform over
+``sparsity`` times as many values as a stream has rows, so a row finds ``1 / sparsity`` partners in
+every other stream with that key once all rows have arrived. Everything is determined by the seed.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 ``python -m benchmarks.state.budgets [--json]``
 
-Both on the backend ``lsm``, over the same tuples, results thrown away. The best tree is that which
-takes the least time with ample memory: all without cross products are tried on the first fifth of
-the tuples, and the best of these on all. A budget is what a
-process gets beyond what a bare one takes (and 16 MiB for pages of programs), page cache included;
-it is given as a share of what the multi-way join's state takes on disk.
+Both use the backend ``lsm``, over the same tuples, and discard results. The best tree is the one
+that takes the least time with ample memory: all trees without cross products are tried on the first
+fifth of the tuples, and the best of these on all. A budget is the memory of a process, page cache
+included, beyond that of a bare process (plus 16 MiB for pages of programs); it is given as a share
+of the size on disk of the multi-way join's state.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Complete results with less memory than the state takes: ``lsm`` against ``memory`` under caps.
+"""Complete results with less memory than the state takes: ``lsm`` and ``memory`` under limits.
 
 ``python -m benchmarks.state.caps [--json]``
 
-The multi-way join of UMJoin's section 4 over TPC-DS, rows in a random order. ``need`` is the
-anonymous memory that the operator in memory takes, without a cap, beyond what its process takes
-with next to no state (interpreter, libraries, compiled code, one batch). Then each operator runs in
-a control group that has the latter and a share of the need, and 16 MiB for pages of programs; page
-cache counts, there is no swap, and who needs more is killed. ``lsm`` runs once more with a share of
-what the tuples alone take as Arrow columns.
+Both run the multi-way join of UMJoin's section 4 over TPC-DS, with rows in random order. ``need``
+is the anonymous memory that the in-memory operator takes without a limit, beyond that of its
+process with next to no state (interpreter, libraries, compiled code, one batch). Then each operator
+runs in a control group whose memory is the latter plus a share of the need plus 16 MiB for pages of
+programs; page cache counts, there is no swap, and a process that needs more is killed. ``lsm`` runs
+once more with a share of the size of the tuples alone as Arrow columns.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Search for the budget from which on the best tree of binary joins is faster.
+"""Search for the memory budget above which the best tree of binary joins is faster.
 
 ``python -m benchmarks.state.crossover [--json]``
 
-Operators, backend, tuples and the choice of the tree are the same as in ``budgets``, and budgets
-begin where it ends. Without a cap the two take turns with batches of several sizes, which change
-how often a result of two inputs is looked up again, and ratios are of CPU seconds within a round:
-nothing is read from disk there, so if intermediate results save time at all, it is there.
+Operators, backend, tuples and the choice of the tree are the same as in ``budgets``; its budgets
+begin where ``budgets`` ends. Without a limit the two take turns with several batch sizes, which
+change how often a result of two inputs is looked up again; ratios are of CPU seconds within a
+round. Nothing is read from disk then, so intermediate results would save time there if anywhere.
 """
 
 from __future__ import annotations

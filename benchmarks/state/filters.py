@@ -1,13 +1,13 @@
-"""Filters: what a hit and a miss cost with one and without, and how kinds of filters compare.
+"""Cost of a hit and of a miss with and without a filter, and a comparison of kinds of filters.
 
 ``python -m benchmarks.state.filters [--json]``
 
-``matching`` asks one index for hashes that it has and for hashes that it does not have, with its
-filter and without. ``kinds`` compares, over the same hashes and with as many bits: ``blocked``, the
-runtime's (one word per probe); ``bloom``, a plain Bloom filter with seven bits anywhere; ``fuse``,
-a binary fuse filter (Graf, Lemire: "Binary Fuse Filters", JEA 2022), built by the library
-``pyfusefilter``. The library asks for one key at a time from Python, so its filter is asked by the
-same kind of loop as the others. Probes come in the order of their hashes, as the runtime's do.
+``matching`` looks up hashes that an index has and hashes that it does not have, with its filter and
+without. ``kinds`` compares filters over the same hashes and with equally many bits: ``blocked``,
+the runtime's (one word per probe); ``bloom``, a plain Bloom filter with seven bits anywhere;
+``fuse``, a binary fuse filter (Graf, Lemire: "Binary Fuse Filters", JEA 2022), built by the library
+``pyfusefilter``. The library looks up one key per call from Python, so the same kind of loop looks
+up keys in all filters. Probes are in the order of their hashes, as in the runtime.
 """
 # Functions compiled by Numba have Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors

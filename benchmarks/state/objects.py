@@ -1,8 +1,8 @@
 """``python -m benchmarks.state.objects``: what an object store adds to a batch.
 
-Two pipelines in this process take the same batches in turn, one with its state in a directory, the
-other with a store behind it: another directory (``file://``), or S3 by a server on this machine
-(``--s3``). Printed are the medians of seconds per batch and of the ratio of each pair.
+Two pipelines in this process take the same batches in turn, one with its state in a directory only,
+the other also with an object store: another directory (``file://``), or S3 from a server on this
+machine (``--s3``). Prints the medians of seconds per batch and of the ratio of each pair.
 """
 
 from __future__ import annotations

@@ -2,17 +2,16 @@
 
 ``python -m benchmarks.state.operations [--json]``
 
-Each backend holds the same rows of 48 bytes (an int64 key that few rows share, five numbers), put
-in by batches, each of them committed. Then batches of probes take turns among the backends; a
-probe's rows are found and all their columns gathered. ``miss`` probes with keys that no row has,
-which in ``rocksdb`` is one call that Bloom filters answer: mostly what calls from Python cost
-there. ``expire`` lets a tenth of the rows go and commits, once; when rows are really removed
-differs (whole segments; half of all rows), so it says what a commit costs then, not what removing
-costs.
+Each backend stores the same rows of 48 bytes (an int64 key that few rows share, five numbers),
+inserted in batches, each of them committed. Then batches of probes take turns among the backends; a
+probe's rows are found and all their columns gathered. ``miss`` probes with keys that no row has; in
+``rocksdb`` this is one call that Bloom filters answer, so mostly the cost of calls from Python.
+``expire`` expires a tenth of the rows and commits, once. Backends really remove rows at different
+times (whole segments; half of all rows), so this is the cost of a commit, not of removing rows.
 
-*Fits*: there is as much memory as is wanted. *Does not fit*: each backend is a process in a control
-group whose memory, page cache included, is that of a bare process and half of the rows' size.
-``memory`` is not asked then: it needs all of it.
+*Fits*: memory is unlimited. *Does not fit*: each backend is a process in a control group whose
+memory, page cache included, is that of a bare process plus half of the rows' size. ``memory`` is
+left out then, since it needs all rows in memory.
 """
 
 from __future__ import annotations

@@ -45,21 +45,22 @@ compare within tables: absolutes say as much about the machine and about what el
 the load). Every run's results are compared with DuckDB's.
 """
 _EXPLAINED = """\
-Where one is missed:
+Reasons for missed targets:
 
-- *Hits against RocksDB.* Of a hit's time half goes into matching, half into gathering six columns
-  of rows that lie anywhere in their segments; RocksDB has a row in one place. In larger batches
-  matching is cheaper per probe.
-- *Misses where state does not fit.* Batches that hit and that miss take turns. To gather all
-  columns of ten thousand rows reads most pages of the state, which has pushed the filters out by
-  the time they are asked again; a batch of misses alone finds them there.
-- *Space amplification at its peak.* A merge's parts stay until the commit that names its result.
-  A merge of all segments of a table doubles it for as long; these are a few of a thousand commits.
-  To merge at most a third of a table at once would keep it below 1.3, at the price of three times
-  as many segments that each probe asks.
-- *A quarter of the data.* Beyond what a process takes anyway the join needs some 100 MB whatever
-  the state: a piece of results for each step, of a hundred columns, and the batch. Where a quarter
-  of the data is less than that it is killed; a quarter of the in-memory operator's need was enough.
+- *Hits against RocksDB.* Half of a hit's time is spent on matching, half on gathering six columns
+  of rows that are scattered over their segments; RocksDB has each row in one place. In larger
+  batches matching is cheaper per probe.
+- *Misses where state does not fit.* Batches of hits and of misses take turns. Gathering all columns
+  of ten thousand rows reads most pages of the state, so the filters have been evicted when the next
+  misses need them; in a series of misses alone they stay in memory.
+- *Space amplification at its peak.* Merged segments stay until the commit that names the result of
+  their merge. A merge of all segments of a table doubles its size until then; this concerns a few
+  of a thousand commits. Merging at most a third of a table at once would keep it below 1.3, but
+  each probe would read three times as many segments.
+- *A quarter of the data.* Beyond the memory of a bare process the join needs some 100 MB, whatever
+  the state: a piece of results for each step, of a hundred columns, and the batch. It is killed
+  where a quarter of the data is less than that; a quarter of the in-memory operator's need was
+  enough.
 """
 
 

@@ -1,11 +1,11 @@
-"""Effect of the size of batches and of memory for reading on the multi-way join's run time.
+"""Effect of batch size and of memory for reading on the multi-way join's run time.
 
 ``python -m benchmarks.state.sensitivity [--json]``
 
-UMJoin varies the capacities of its skip list and its block cache. Here one batch is in memory
-before it is written, and reads go through the kernel's page cache, so the sizes of both are varied:
-tuples per batch with ample memory, and the cap on the process's memory with a fixed batch and a
-fixed limit for the backend's own memory.
+UMJoin's paper varies the capacities of its skip list and its block cache. Here one batch is in
+memory before it is written, and reads go through the kernel's page cache, so the sizes of both are
+varied: tuples per batch with ample memory, and the limit of the process's memory with a fixed batch
+and a fixed limit for the backend's own memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""TPC-DS data, for the multi-way join that the papers measure, and how many results that has.
+"""TPC-DS data for the multi-way join that the papers measure, and its number of results.
 
-The extension that generates it is on PyPI for an earlier DuckDB than the one that is pinned, so
-both are installed into the cache's folder and run in a process of their own. Each table is written
-to Parquet in a random order, the same for the same scale.
+The generating extension is on PyPI for an older DuckDB than the pinned one, so both are installed
+into the cache's folder and run in their own process. Each table is written to Parquet in a random
+order, the same for the same scale.
 """
 
 from __future__ import annotations

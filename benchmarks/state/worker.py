@@ -1,7 +1,7 @@
-"""One run of a join operator over TPC-DS in a process of its own, perhaps with little memory.
+"""One run of a join operator over TPC-DS in its own process, perhaps with little memory.
 
-The process is given a :class:`Run` and prints a line of JSON for each batch, so that what it did is
-known also where it is killed for want of memory.
+The process is given a :class:`Run` and prints a line of JSON for each batch, so that its progress
+is known even if it is killed for lack of memory.
 """
 
 from __future__ import annotations

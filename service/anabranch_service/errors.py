@@ -75,10 +75,10 @@ _KINDS = {"stream": ("name", "streams"), "query": ("id", "queries"), "token": ("
 
 
 def known(found: T | None, kind: str, name: str) -> T:
-    """Return ``found``, the ``kind`` called ``name``; None, if it is not registered, is an error.
+    """Return the resource ``found``, of type ``kind`` and called ``name``, unless it is None.
 
     Raises:
-        NotFound: ``unknown-<kind>``.
+        NotFound: ``unknown-<kind>``, if ``found`` is None.
     """
     if found is None:
         field, route = _KINDS[kind]

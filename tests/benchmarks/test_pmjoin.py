@@ -317,4 +317,4 @@ def test_the_reason_for_missed_targets_has_its_figures_from_the_lines() -> None:
     }
     note = report.note_on_prices(entry)
     assert note.count("1.50 to 2.00 times") == 2
-    assert "(0.75 of its work in the chain of a million tuples)" in note
+    assert "(0.75 times the work in the chain of a million tuples)" in note

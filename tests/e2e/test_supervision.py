@@ -69,7 +69,7 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
             with suppress(OSError), filler.open("wb", buffering=0) as file:
                 while True:
                     file.write(bytes(1 << 12))
-            up.wait("[disk-full]; it is tried again until that is over")
+            up.wait("[disk-full]; it is restarted until the cause is gone")
             time.sleep(20)
             assert up.process is not None
             assert up.process.poll() is None

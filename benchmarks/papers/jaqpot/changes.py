@@ -1,9 +1,9 @@
 """Results over ten minutes of Poisson arrivals (Fig. 6), and over five streams (Fig. 8).
 
-A second's arrivals and matches are drawn. Half-way joins probe with what arrives in the same
-second, up to their allowance, and the rest is lost. Selectivities change after three and seven
-minutes (Fig. 6), and every policy divides the same resources again at once. Detecting the change is
-not part of this. The recorded streams of Fig. 8 are replaced by Poisson arrivals.
+Arrivals and matches of each second are drawn. Half-way joins probe with the tuples that arrive in
+the same second, up to their allowance, and the rest is lost. Selectivities change after three and
+seven minutes (Fig. 6), and every policy divides the same resources again immediately; detecting the
+change is not simulated. The recorded streams of Fig. 8 are replaced by Poisson arrivals.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How good greedy covers are, and how long an allocation takes.
 
-The paper leaves open how a path's seconds are divided among its states. They are divided evenly
-above what saturation takes; what that costs more than the cheapest division is measured, too.
+The paper leaves open how a path's seconds are divided among its states. Here, seconds beyond
+saturation's are divided evenly; the extra cost over the cheapest division is measured, too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Stale results by policy, and what freshness takes (Fig. 9).
+"""Stale results by policy, and the resources that freshness takes (Fig. 9).
 
-The paper has 300 probes per second, whatever the plan. To process everything, plans of Table 3 take
-a hundred thousand to two hundred million, so that shares of that are measured as well. Ages are
-taken in steady state, and results of JAQPOT are counted where it promises all predicates.
+The paper has 300 probes per second, whatever the plan. Plans of Table 3 need a hundred thousand to
+two hundred million to process everything, so shares of that are measured as well. Ages are those in
+steady state, and results of JAQPOT are counted where it promises all predicates.
 """
 
 from __future__ import annotations

@@ -47,44 +47,45 @@ _INTRODUCTION = """\
 Made by `make bench-jaqpot` (`python -m benchmarks.papers jaqpot report`) from the newest lines in
 [`benchmarks/jaqpot.jsonl`](benchmarks/jaqpot.jsonl). Change the benchmarks, not this file.
 
-Two kinds of figures. *Measured* ones are of the runtime: its workers, stores and result files, in
-one process without Spark where budgets are stated, and live, with Spark and the service, where
-input outruns the machine. *Simulated* ones are of models: of the runtime's probe forests, and of
-the paper's binary plans, whose probes are rationed by JAQPOT and by its rivals as the paper prints
-them (`benchmarks.papers.jaqpot.printed`). In the paper's model a probe costs one, and stored tuples
-cost nothing. Plans are drawn from the ranges of the paper's Table 3, uniformly: 300 to 1200
-arrivals per second, 200 to 5000 tuples in each state, selectivities of 0.01 to 0.1. The limits of
-simulated figures are what the paper reports of its own runs.
+There are two sorts of figures. *Measured* ones are of the runtime, with its workers, stores and
+result files: in one process without Spark where budgets are stated, and live, with Spark and the
+service, where input is faster than the machine. *Simulated* ones are of models: of the runtime's
+probe forests, and of the paper's binary plans, whose probes are rationed by JAQPOT and its rivals
+as printed in the paper (`benchmarks.papers.jaqpot.printed`). In the paper's model a probe costs
+one, and stored tuples cost nothing. Plans are drawn uniformly from the ranges of the paper's
+Table 3: 300 to 1200 arrivals per second, 200 to 5000 tuples in each state, selectivities of 0.01 to
+0.1. The limits of simulated figures are the paper's reports of its own runs.
 """
 _BLIND = """\
-The figures below are of an earlier run, in which input was calm for less long: the plan of all runs
-was the first one, made without statistics, and there was no rival with equal rations.
+The figures below are of an earlier run with a shorter calm phase: all runs had the first plan, made
+without statistics, and there was no rival with equal rations.
 """
 _SIMULATED = """\
 Missed targets of the simulation, and notes on it:
 
 """
 _EXPLAINED = """\
-- *80 % of the results at 60 % of the resources* are out of reach over linear plans of Table 3.
+- *80 % of the results at 60 % of the resources* can't be reached over linear plans of Table 3.
   GrePP is optimal among all allowances (a test compares it with a linear program), and it has 60 %.
   A probe finds a hundred partners there, so nearly all probes of a plan belong to its last half-way
-  join, which three of four paths end in, and whose results per probe are the same for all. Where
-  probes find about one partner or fewer, there is more to choose: the table of selectivities has
-  GrePP above 80 % at a thousandth of Table 3's, with a smaller lead over the best rival.
-- *Rivals* are stronger here than as printed: in a join the half that is not the most productive one
-  has what the other can't use (`BestHJP` of section 2). Even so they are far from saturation's
-  results with all of its resources, since they divide them without regard to what arrives.
-- *Table 4* misprints SBestHJP: its allowances (50 for b, 250 for ab) are GrePP's, and bring 1250
+  join, at the end of three of four paths, whose results per probe are the same for all. Where
+  probes find about one partner or fewer, there is more choice: in the table of selectivities GrePP
+  is above 80 % at a thousandth of Table 3's, with a smaller lead over the best rival.
+- *Rivals* are stronger here than as printed: the less productive half of a join gets what the other
+  half can't use (`BestHJP` of section 2). Even so, with all of saturation's resources they have far
+  fewer results than saturation, since they divide resources without considering arrivals.
+- *Table 4* misprints SBestHJP: its allowances (50 for b, 250 for ab) are GrePP's, and produce 1250
   results, not 750.
 - *300 probes per second*, the paper's figure for staleness, are at most 0.3 % of what plans of
-  Table 3 take. There nearly no plan's predicates can be promised, and JAQPOT says so. At 30 %
-  of what a plan takes all can, but for the low selectivities of Fig. 6.
-- *Stale results of linear plans* need starved states, which there are none of at 30 %: the paths
-  that GrePP takes refresh every state on their way. In bushy plans it starves one side.
+  Table 3 need. With so few, hardly any plan's predicates can be promised, and JAQPOT reports this.
+  At 30 % of what a plan needs all can be promised, except with the low selectivities of Fig. 6.
+- *Stale results of linear plans* only occur if states are starved, and none is at 30 %: the paths
+  that GrePP selects refresh every state on their way. In bushy plans it starves one side.
 - *Dividing a path's seconds.* The paper does not say how the seconds of a predicate are divided
   among the states of a path. An even division costs more than GH-WMSCP loses to an exact cover: in
-  linear plans nearly twice the cheapest division, which gives nearly all seconds to the first
-  state, since what refreshes that makes a hundred times as many tuples for the next.
+  linear plans it costs nearly twice as much as the cheapest division, which gives nearly all
+  seconds to the first state, since tuples that refresh it make a hundred times as many for the
+  next.
 """
 
 

@@ -1,8 +1,8 @@
 """Results by resources and policy (Fig. 7), in steady state.
 
-Both are shares of saturation, at which every arrival is processed to its end. JAQPOT has
-predicates of a random multiple of the windows, within the range of Table 3. Where it can't promise
-all of them, its results still count.
+Both are shares of those at saturation, where every arrival is processed completely. JAQPOT's
+freshness predicates are a random multiple of the windows, within the range of Table 3. Its results
+also count where it can't promise all predicates.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def _version(asked: bool) -> None:
 def common(
     token_file: Annotated[
         Path | None,
-        typer.Option(help="File that holds the service's token; default: ANABRANCH_TOKEN."),
+        typer.Option(help="File with the service's token; default: the token in ANABRANCH_TOKEN."),
     ] = None,
     version: Annotated[
         bool,

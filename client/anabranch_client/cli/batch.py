@@ -151,6 +151,6 @@ def _partly(done: int, declared: Declaration, errors: Sequence[ClientError]) -> 
     first = ClientError(
         f"{done:,} of {len(declared.queries):,} queries are registered, the others are not",
         field=str(declared.path),
-        remedy="correct what follows, and add the file with --each: those that are there stay",
+        remedy="correct these errors, and add the file with --each: registered queries stay",
     )
     return all_of([first, *errors])

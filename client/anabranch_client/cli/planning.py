@@ -55,7 +55,7 @@ epochs = typer.Typer(no_args_is_help=True, help="Show published epochs and their
 planning = typer.Typer(no_args_is_help=True, help="Show and change planning settings.")
 plans = typer.Typer(no_args_is_help=True, help="Dry-run plans; approve or refuse a held plan.")
 
-#: Words that stand for a limit. ``none`` is excluded: it could mean 0 or no limit.
+#: Words that options accept in place of a limit. Not ``none``: it could mean 0 or no limit.
 _WORDS = {"intermediate_results": {"never": "0", "any": "no limit"}}
 _LIFTED = {"none": "no limit"}
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -182,7 +182,7 @@ def _setting(name: str, text: str) -> str | float:
 
 
 def _words(name: str) -> Mapping[str, str]:
-    """Words that a numeric setting accepts -> the values they stand for."""
+    """Words that a numeric setting accepts -> their values."""
     return _WORDS.get(name, _LIFTED) if nullable(PlanningSettings, name) else {}
 
 

@@ -68,7 +68,9 @@ _Completeness = Annotated[
 @with_options(field_options(QueryIn, TERMS, FLAGS))
 def query_add(
     sql: Sql = None,
-    name: Annotated[str | None, typer.Option("--name", help="Default: generated.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the query; default: generated.")
+    ] = None,
     file: File = None,
     structured: Structured = None,
     window: Windows = None,
@@ -76,7 +78,7 @@ def query_add(
         str | None,
         typer.Option(
             "--sink-format",
-            help="parquet (default), count, redis-stream, or a format of Spark.",
+            help="Sink: parquet (default), count, redis-stream, or a format of Spark.",
         ),
     ] = None,
     sink_option: Annotated[
@@ -110,7 +112,7 @@ def query_add(
             raise UsageError(
                 f"{file} has queries with names of their own",
                 field="--name" if name is not None else "--structured",
-                remedy="leave it out: what is registered stands in the file",
+                remedy="leave it out: the file defines the queries to register",
             )
         declared = read_declaration(file, common)
         if name is not None:

@@ -49,9 +49,9 @@ def replace(
     as_json: Json = False,
     **terms: Any,
 ) -> None:
-    """Replace the statement of a query, after showing the difference and asking.
+    """Replace the statement of a query, after showing the difference and asking for confirmation.
 
-    Its id, sink and settings stay unless others are given. The present run continues until the
+    Its id, sink and settings stay unless others are given. The current run continues until the
     next epoch begins.
     """
     document = read_document(structured)
@@ -130,7 +130,7 @@ def confirm(*, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise UsageError(
-            "nobody is there to be asked", field="--yes", remedy="say --yes, or --dry-run"
+            "there is no terminal to confirm on", field="--yes", remedy="say --yes, or --dry-run"
         )
     if not typer.confirm("Do it?"):
         typer.echo("nothing is changed", err=True)

@@ -221,8 +221,8 @@ def stream_reread(
         status = stream.source_status
         why = f": {status.error}" if status.error else ""
         typer.echo(
-            f"the source of {name} is {status.state}{why}. Queries look up the rows before until it"
-            " has been read whole, which is tried again",
+            f"the source of {name} is {status.state}{why}. Queries look up the previous rows until"
+            " it has been read completely, which is tried again",
             err=True,
         )
         raise typer.Exit(1)
@@ -261,7 +261,9 @@ def stream_rm(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None
 
 
 def _is_reread(stream: StreamOut) -> bool:
-    """Whether queries look up the newest version of a table."""
+    """Whether a table's newest version (from the last reread) is complete and looked up by queries;
+    True for other streams.
+    """
     return stream.table is None or stream.table.looked_up == stream.table.version
 
 

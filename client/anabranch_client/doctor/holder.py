@@ -31,9 +31,9 @@ def check_holder(folder: Path) -> Finding:
     lock = folder / "state" / "lock"
     if _locked(lock):
         process = owner(lock)
-        said = "nobody, but a runtime works on its state"
+        said = "no `anabranch up`, but a runtime uses its state"
         if process is not None:
-            said = f"nobody, but {described(process)} works on its state"
+            said = f"nobody, but {described(process)} uses its state"
         remedy = "end it, or name another folder"
         return Finding(_CHECK, Verdict.WARN, said, remedy, _facts(process))
     return Finding(_CHECK, Verdict.OK, "nobody", facts=_facts(None))

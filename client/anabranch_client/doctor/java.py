@@ -37,7 +37,7 @@ def check_java(*, needed: bool = True) -> Finding:
         return Finding("Java", bad, f"{path} does not run: {cause}", _REMEDY, {"path": path})
     match = _VERSION.search(done.stderr + done.stdout)
     if match is None:
-        return Finding("Java", bad, f"{path} does not say its version", _REMEDY, {"path": path})
+        return Finding("Java", bad, f"{path} does not print its version", _REMEDY, {"path": path})
     facts = {"path": path, "version": match[1]}
     if int(match[2]) < LEAST:
         return Finding("Java", bad, f"{match[1]} ({path}) is too old", _REMEDY, facts)

@@ -65,11 +65,11 @@ def check_folder(folder: Path) -> Finding:
         free = shutil.disk_usage(there).free
     except OSError as cause:
         said = f"{there} can't be written: {cause.strerror or cause}"
-        remedy = "name a folder that can be, by --dir, or make room"
+        remedy = "name a writable folder by --dir, or make room"
         return Finding("folder", Verdict.FAIL, said, remedy, {"path": str(folder)})
     facts = {"path": str(folder), "exists": there == folder, "free_bytes": free}
     said = f"{folder} {'can be written' if there == folder else 'can be made'}, {size(free)} free"
     if free >= _LITTLE:
         return Finding("folder", Verdict.OK, said, facts=facts)
     verdict = Verdict.FAIL if free < _TOO_LITTLE else Verdict.WARN
-    return Finding("folder", verdict, said, "make room, or name another disk by --dir", facts)
+    return Finding("folder", verdict, said, "make room, or name a folder on another disk", facts)

@@ -62,7 +62,7 @@ def check_packages() -> Finding:
         return Finding(
             "packages",
             Verdict.WARN,
-            f"{_PACKAGE} is not installed, so nobody knows what it needs",
+            f"{_PACKAGE} is not installed, so its requirements are unknown",
             "install it with pip",
         )
     facts = {"versions": {name: _version(name) for name, _, _ in needed}}

@@ -54,7 +54,8 @@ class PipelineSpec:
         auth: whether it requires tokens: ``auto`` (beyond loopback), ``required`` or ``off``.
         allow_hostname: further host names of the service, separated by commas.
         master: Spark's master; None leaves it to the runtime.
-        revise_batches: in step mode, batches before the runtime waits for a revision; None: never.
+        revise_batches: in step mode, number of batches before the runtime waits for a revision;
+            None: never.
         object_store: URL of the runtime's durable state; None: from the environment.
         cache_directory: folder on each host of a cluster for segments cached from the object store;
             None: from the environment.

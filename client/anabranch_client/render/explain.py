@@ -13,7 +13,9 @@ from anabranch_contract.rest.queries import ProblemRecord
 
 
 def explain_detail(found: ExplainOut) -> Group:
-    """The plans with binary and with multi-way joins, and the added cost of the query."""
+    """Sections: the plans with binary and with multi-way joins; the query's part of the joint plan,
+    and its added cost.
+    """
     parts: list[Text] = []
 
     def section(title: str, text: str) -> None:

@@ -16,15 +16,15 @@ from anabranch_contract.rest.profile import CpuProfile
 
 #: Cells of a row, and its seconds.
 _Row = tuple[tuple[str, ...], float]
-#: Maximum number of rows of a table; others are added up.
+#: Maximum number of rows of a table; further ones are added up in one row.
 MOST = 40
 #: Width of the longest bar in characters.
 WIDTH = 24
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-#: Digests in the ids of intermediate results and stores; key and partitions of a store.
+#: Patterns: the digest in the id of a store or intermediate result; a store's key and partitions.
 _DIGEST = re.compile(r"(?<=\w)[@~][0-9a-f]{6,}")
 _STORE = re.compile(r"\[(?:[^\[\]:]+(?:\[\w+\])?\.)?(\w+):[\w(),]+\]/\d+$")
-#: Name of the common use of a group.
+#: Group of work -> name of its CPU time that belongs to no single step, store or stream.
 _COMMON = {
     CpuGroup.SOURCE: "checks of arrivals",
     CpuGroup.INSERT: "writing packs",
@@ -55,7 +55,9 @@ def bar(share: float, width: int = WIDTH) -> str:
 
 
 def profile_detail(found: CpuProfile, names: Mapping[str, str]) -> RenderableType:
-    """CPU seconds by group, by query and by use; ``names``: relation -> its readable name."""
+    """Tables of CPU seconds: by group (kind of work), by query, and by use (step, store, sink or
+    source). ``names``: relation -> its readable name.
+    """
     total = found.cpu or 1.0
     rest = found.groups.get(CpuGroup.UNATTRIBUTED, 0.0)
     facts = {
@@ -79,7 +81,7 @@ def profile_detail(found: CpuProfile, names: Mapping[str, str]) -> RenderableTyp
 
 
 def _table(columns: tuple[str, ...], rows: Sequence[_Row], total: float) -> Table:
-    """Table of the greatest rows, and of all others as one."""
+    """Table of the rows with the most seconds; all others are added up in one row."""
     figures = ("CPU s", "share")
     table = table_of(*columns, *figures, f"of {total:.2f} s", right=figures)
     ranked = sorted(rows, key=lambda row: (-row[1], row[0]))

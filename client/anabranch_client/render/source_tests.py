@@ -16,11 +16,11 @@ def source_test(found: SourceTestOut) -> RenderableType:
     if found.error is not None:
         error = found.error
         facts |= {"why": f"{error.field}: {error.message}", "remedy": error.remedy}
-    facts |= {"not looked at": "; ".join(found.limits)} if found.limits else {}
+    facts |= {"not read": "; ".join(found.limits)} if found.limits else {}
     if found.found is not None:
         facts["found"] = f"{found.found:,} {found.unit}"
     if found.rows:
-        facts["rows looked at"] = f"{len(found.rows):,}, of which {found.invalid:,} do not fit"
+        facts["rows read"] = f"{len(found.rows):,}, of which {found.invalid:,} do not fit"
         facts["from"] = ", ".join(found.places)
     if found.first_event_time is not None:
         facts["event times"] = f"{found.first_event_time} … {found.last_event_time}"

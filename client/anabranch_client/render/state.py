@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def stores_table(found: Mapping[str, Any]) -> RenderableType:
-    """All stores, a line each, below their total size on disk."""
+    """All stores of a state directory, a line each, and their total size on disk."""
     spare = size(found["spare_bytes"])
     facts = {"state": found["state"], **_standing(found), "kept for going back": spare}
     return Group(facts_table(facts), _stores(found), *_tables(found))
@@ -62,7 +62,7 @@ def _stores(
 
 
 def _tables(found: Mapping[str, Any]) -> list[RenderableType]:
-    """The maintained tables, a line each; empty: there are none."""
+    """A table with a line for each incrementally maintained view; empty: there is none."""
     columns = ("rows", "changes", "version", "rounds since checkpoint")
     table = table_of("table", *columns, right=columns)
     for one in found["tables"]:

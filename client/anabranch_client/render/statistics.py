@@ -95,7 +95,7 @@ def _values(found: StatisticsOut) -> tuple[RenderableType, ...]:
 
 
 def series_detail(found: SeriesOut) -> RenderableType:
-    """Series of measurements: newest values and, for steps, a sparkline of the hit ratio."""
+    """Time series of measurements: newest values and, for steps, a sparkline of the hit ratio."""
     rate = ("per second", "expected")
     rates = table_of("relation", *rate, "course", right=rate)
     expected = found.forecasts or {}
@@ -103,7 +103,7 @@ def series_detail(found: SeriesOut) -> RenderableType:
         forecast = expected[name].value if name in expected else None
         rates.add_row(escape(name), *numbers(_newest(values), forecast), sparkline(values))
     figures = ("probes", "hit ratio", "expected", "matches per hit", "µs per probe")
-    steps = table_of("step", *figures, "course of the hit ratio", right=figures)
+    steps = table_of("step", *figures, "hit ratio over time", right=figures)
     for one in found.steps:
         awaited = one.forecast.hit_ratio.value if one.forecast else None
         part = f" ({one.part})" if one.part else ""
@@ -144,7 +144,7 @@ def sparkline(values: Sequence[float | None], width: int = 30) -> str:
 
 
 def sample_detail(found: SampleOut) -> RenderableType:
-    """One stream's sample, a column a line."""
+    """Statistics of a stream's sample, a line for each column of the stream."""
     table = table_of("column", "type", "null", "distinct", "least … greatest", "frequent",
                      right=("null", "distinct"))  # fmt: skip
     for name, column in found.columns.items():

@@ -45,13 +45,13 @@ def _latest(stream: StreamOut) -> dict[str, str]:
 
 
 def _table(stream: StreamOut) -> dict[str, str]:
-    """Number of rows of a table, and their version."""
+    """Facts of a table: its number of rows, and the version that queries look up."""
     if stream.table is None:
         return {}
     table = stream.table
-    read = "" if table.read_at is None else f", read whole {moment(table.read_at)}"
-    looked_up = "none read whole" if table.looked_up is None else f"{table.looked_up}{read}"
-    coming = "" if table.looked_up == table.version else f"; version {table.version} is read"
+    read = "" if table.read_at is None else f", complete {moment(table.read_at)}"
+    looked_up = "none complete" if table.looked_up is None else f"{table.looked_up}{read}"
+    coming = "" if table.looked_up == table.version else f"; version {table.version} is being read"
     return {"kind": "table", "rows kept": number(table.rows), "version": looked_up + coming}
 
 
@@ -102,14 +102,14 @@ def stream_detail(stream: StreamOut) -> RenderableType:
     columns = table_of("column", "type")
     for column in stream.columns:
         columns.add_row(escape(column.name), column.type)
-    # The line of the counts already tells whether rejected tuples are kept.
+    # The line "rejected tuples" already says whether they are kept.
     properties = {
         name.replace("_", " "): stream[name]
         for name, field in StreamProperties.model_fields.items()
         if name != "keep_late" and stream[name] != field.default
     }
     if stream.at_site is False:
-        properties["site"] = f"{stream.site}, where no executor is"
+        properties["site"] = f"{stream.site}, which has no executor"
     facts = {
         "stream": stream.name,
         **({"rows of query": stream.query} if stream.query else {}),
@@ -118,7 +118,7 @@ def stream_detail(stream: StreamOut) -> RenderableType:
         "lateness": stream.lateness,
         "idle after": stream.idle_timeout or "never",
         "ahead of the clock": stream.ahead_of_clock,
-        "ahead of itself": stream.ahead_of_stream,
+        "ahead of the stream": stream.ahead_of_stream,
         "rejected tuples": _rejected(stream),
         "ttl": (stream.retention.ttl if stream.retention is not None else None) or "none",
         **_latest(stream),

@@ -271,14 +271,14 @@ def query_detail(query: QueryOut) -> RenderableType:
     if query.rationed is not None:
         facts["kept under overload"] = f"about {percent(query.rationed.completeness)} of results"
         if query.rationed.owed or query.rationed.caught_up:
-            late = f"{query.rationed.caught_up} made good, about {query.rationed.owed:.0f} owed"
+            late = f"{query.rationed.caught_up} caught up, about {query.rationed.owed:.0f} to come"
             facts["catch-up"] = late
         if query.rationed.undecided:
             facts["undecided left rows"] = query.rationed.undecided
         if query.rationed.floor_needs is not None:
-            broken = ", more than there is: broken" if query.rationed.floor_broken else ""
+            broken = ", more than the budget: broken" if query.rationed.floor_broken else ""
             facts["its floor needs"] = (
-                f"{percent(query.rationed.floor_needs)} of rationed probes{broken}"
+                f"{percent(query.rationed.floor_needs)} of rationed probes' CPU time{broken}"
             )
     for stream, why in query.input_problems.items():
         facts[f"{stream} is not read"] = why
@@ -339,14 +339,14 @@ def revisions_table(found: RevisionList) -> RenderableType:
     """The revisions of an epoch's ruleset, a line each."""
     table = table_of(
         "revision", "before batch", "why", "cost", "instead of", "predicted", "measured", "ms",
-        "no longer kept",
+        "stores dropped",
         right=("before batch", "cost", "instead of", "predicted", "measured", "ms"),
     )  # fmt: skip
     for r in found.items:
         table.add_row(
             f"{r.epoch}.{r.revision}",
             number(r.next_batch),
-            escape(" after ".join([r.reason, *r.drifted[:1]]) + " under rations" * r.rationed),
+            escape(" after ".join([r.reason, *r.drifted[:1]]) + " while rationed" * r.rationed),
             *numbers(r.cost, r.running_cost),
             percent(r.predicted),
             _measured(r),
@@ -357,7 +357,7 @@ def revisions_table(found: RevisionList) -> RenderableType:
 
 
 def _measured(revision: RevisionRecord) -> str:
-    """The measured saving of a revision; for one that reverted another, the loss that it ended."""
+    """The measured saving of a revision or, if it reverts another one, the loss that it ends."""
     if revision.measured is None and revision.undoes is not None:
         return f"undoes {percent(revision.undoes.gain)}"
     return percent(None if revision.measured is None else revision.measured.gain)
@@ -424,7 +424,7 @@ def _exchange(expected: Mapping[str, Any] | None) -> dict[str, object]:
 
 
 def _first(texts: Sequence[str]) -> str:
-    """The first of ``texts``, and the number of the others."""
+    """The first :data:`MOST_EDGES` of ``texts``, and the number of the others."""
     more = f", and {len(texts) - MOST_EDGES} more" if len(texts) > MOST_EDGES else ""
     return ", ".join(texts[:MOST_EDGES]) + more
 
@@ -491,10 +491,10 @@ def current_detail(current: CurrentEpoch) -> RenderableType:
         facts["CPU time saved"] = saving_text(current.saving)
     rationing = None if runtime is None else runtime.rationing
     if rationing is not None and rationing.policy != "wait":
-        facts["load"] = f"{percent(rationing.needed)} of what the machine manages"
+        facts["load"] = f"{percent(rationing.needed)} of the machine's capacity"
         facts["budget of rationed probes"] = percent(rationing.budget)
     if rationing is not None and rationing.owed:
-        facts["owed"] = f"results of {rationing.owed} batches"
+        facts["catch-up"] = f"results of {rationing.owed} batches to come"
     return Group(facts_table(facts), epoch_detail(current.epoch))
 
 

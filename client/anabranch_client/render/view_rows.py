@@ -10,7 +10,7 @@ from anabranch_contract.rest.queries import ScaledOut, ViewRowsOut
 
 
 def view_rows(found: ViewRowsOut) -> Iterator[dict[str, Any]]:
-    """The rows as a table; values over incomplete joined rows are replaced by estimates."""
+    """The view's rows; estimates replace values that lack withheld joined rows."""
     for number, row in enumerate(found.rows):
         scaled = found.scaled[number] if found.scaled is not None else {}
         yield {n: estimate(scaled[n]) if n in scaled else value for n, value in row.items()}
@@ -35,7 +35,7 @@ def estimate(value: ScaledOut) -> str:
 
 def view_remarks(found: ViewRowsOut) -> Iterator[str]:
     """Notes on missing and estimated rows."""
-    known = "nothing is known yet" if found.version is None else f"version {found.version}"
+    known = "no rows reported yet" if found.version is None else f"version {found.version}"
     yield f"{len(found.rows)} of {found.total} rows, {known}"
     if found.completeness < 1 or found.blind or found.partial:
         batch = "" if found.batch is None else f" as of batch {found.batch}"

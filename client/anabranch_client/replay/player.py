@@ -35,7 +35,9 @@ _POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ScenarioCalls:
-    """The REST calls before one batch; ``retention``: pairs of a stream and its new retention."""
+    """The REST calls before one batch. ``retention``: pairs of a stream and its new retention;
+    ``register``, ``expire``: queries to register and to delete.
+    """
 
     optimizer: Optimizer | None = None
     retention: tuple[tuple[str, RetentionEntry], ...] = ()
@@ -171,7 +173,7 @@ class _Follower:
                 return
             if time.monotonic() - moved > STALL_SECONDS:
                 raise ProcessError(
-                    f"nothing has moved for {STALL_SECONDS:.0f} s after batch "
+                    f"no progress for {STALL_SECONDS:.0f} s after batch "
                     f"{progress.committed if progress else 0}",
                     remedy=f"see the logs in {self.pipeline.spec.logs}",
                 )

@@ -102,7 +102,7 @@ _UNSEEN: dict[str, Any] = {
 
 
 def _seen(activation: Activation) -> dict[str, Any]:
-    """First batch of a query's activation, and from which tuples on it is complete."""
+    """First batch of a query, and the first tuples from which on its results are complete."""
     return {
         "activated_batch": activation.activated_batch,
         "complete": activation.complete,
@@ -115,7 +115,7 @@ def _seen(activation: Activation) -> dict[str, Any]:
 
 
 def _past(activation: Activation | None) -> dict[str, Any] | None:
-    """The outcome of a query's results over tuples stored before it began, if requested."""
+    """Progress of a query's results over tuples stored before it began; None: not requested."""
     past = None if activation is None else activation.past
     return None if past is None else {"status": past.status.value, "results": past.results}
 

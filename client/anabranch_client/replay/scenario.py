@@ -60,7 +60,7 @@ class RecordedStream:
 
     @property
     def batches(self) -> int:
-        """Number of batches that the stream has rows for."""
+        """Number of batches with rows of the stream."""
         return -(-self.rows // self.rows_per_batch)
 
 

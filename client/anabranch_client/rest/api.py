@@ -61,7 +61,7 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 
 
 class Calls:
-    """Methods common to both clients; with :class:`AsyncClient` they are awaited."""
+    """Methods of both clients, one per REST route; in :class:`AsyncClient` they are coroutines."""
 
     @method
     def create_stream(
@@ -101,7 +101,7 @@ class Calls:
 
     @method
     def streams(self) -> RestCall[list[StreamOut]]:
-        """All streams, by name."""
+        """All streams, sorted by name."""
         return RestCall("GET", "/v1/streams", lambda doc: StreamList.read(doc).items)
 
     @method
@@ -111,8 +111,9 @@ class Calls:
 
     @method
     def update_stream(self, /, name: str, **changes: Any) -> RestCall[StreamOut]:
-        """Change fields of ``StreamPatch``. None removes ``idle_timeout`` or ``retention``. A
-        retention is, for example, ``{"ttl": "7 days", "latest": ["k"]}``.
+        """Change properties of a stream, given as fields of ``StreamPatch``. None removes
+        ``idle_timeout`` or ``retention``. Example of a retention: ``{"ttl": "7 days", "latest":
+        ["k"]}``.
         """
         return RestCall("PATCH", _path("streams", name), StreamOut.read, changes)
 
@@ -284,7 +285,7 @@ class Calls:
 
     @method
     def current_epoch(self) -> RestCall[CurrentEpoch]:
-        """The epoch that the runtime is in."""
+        """The running epoch, and the runtime's progress."""
         return RestCall("GET", "/v1/epochs/current", CurrentEpoch.read)
 
     @method
@@ -313,7 +314,9 @@ class Calls:
 
     @method
     def profile(self) -> RestCall[ProfileOut]:
-        """CPU seconds of the pipeline since its start, by use; subtract two answers."""
+        """CPU seconds of the pipeline since its start, by use. The difference of two answers is the
+        CPU time of the period between them.
+        """
         return RestCall("GET", "/v1/profile", ProfileOut.read)
 
     @method
@@ -445,7 +448,11 @@ class Calls:
 
     @method
     def ready(self) -> RestCall[None]:
-        """Return if the service is ready: it serves requests and plans epochs; raise otherwise."""
+        """Return if the service is ready (it answers requests and plans epochs).
+
+        Raises:
+            ApiError: it is not ready, or can't be reached.
+        """
         return RestCall("GET", "/readyz", _nothing)
 
 

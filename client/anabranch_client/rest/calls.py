@@ -60,7 +60,7 @@ class RestCall(Generic[T]):
                 response.status_code,
                 {
                     "code": "unreadable-answer",
-                    "detail": f"{self.method} {self.path} answered what was not expected: {reason}",
+                    "detail": f"{self.method} {self.path} gave an unexpected answer: {reason}",
                     "remedy": "is this address an anabranch service of the same version?",
                 },
             ) from cause

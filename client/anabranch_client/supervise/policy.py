@@ -71,7 +71,8 @@ PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 MOST = 8
 #: Pause in seconds before a further restart of a standby.
 RARELY = 600.0
-#: Seconds of being up after which failures no longer count: without and with committed batches.
+#: Seconds of being up after which failures are no longer in a row: without and with a committed
+#: batch.
 STABLE, SETTLED = 60.0, 3.0
 #: Seconds that a member may take to start. For Redis and the runtime: without reporting that they
 #: are still loading, which may take long. (The runtime reports this for at most ten minutes.)
@@ -306,7 +307,7 @@ def _ended(
         and successor.phase is not Phase.WAITING
         and at - successor.heard < ALERT
     ):
-        # It is to be heard soon, as it has nothing to start.
+        # Its next sign of life is due soon, since it has already started.
         standing = replace(standing, phase=Phase.UP, heard=at, proven=True)
         now = now.put(Member.STANDBY, replace(successor, phase=Phase.WAITING, since=at))
         text = f"{member} ended: {cause}; the standby takes over"
@@ -320,7 +321,7 @@ def _announcement(member: Member, cause: Cause, before: Standing, pause: float) 
     if cause.code not in PATIENT:
         return Say(text)
     known = before.first is not None and before.first.code == cause.code
-    waiting = f"{member} ended: {cause}; it is tried again until that is over"
+    waiting = f"{member} ended: {cause}; it is restarted until the cause is gone"
     return Say(text if known else waiting, aloud=not known)
 
 

@@ -134,7 +134,7 @@ def _about(url: str, bundle: Bundle) -> dict[str, Any]:
 
 
 def answer(http: httpx.Client, path: str) -> httpx.Response:
-    """The service's answer; for ``/readyz`` also an error, which names the problem.
+    """The service's answer to GET ``path``; of ``/readyz`` also the 503 that names the problem.
 
     Raises:
         httpx.HTTPError: no answer, or an error from another path.

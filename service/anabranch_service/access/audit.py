@@ -26,7 +26,7 @@ KEPT = 10_000
 #: Most characters of a request's path that are stored.
 LONGEST_TARGET = 512
 
-#: Access requirements of routes that change something, except by safe methods.
+#: Access requirements of routes whose requests change something, unless their method is safe.
 _CHANGING = frozenset({Need.EDIT, Need.ADMIN})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Status codes of access refusals: no valid token; insufficient role or foreign page; wrong host.

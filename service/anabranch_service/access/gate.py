@@ -95,7 +95,7 @@ class Gate:
         return identity
 
     async def is_valid(self, identity: Identity) -> bool:
-        """Whether a caller still has access; answers that last long check this repeatedly."""
+        """Whether a caller still has access; long-running responses check this repeatedly."""
         if not identity.token:
             return not self.required
         record = await self._tokens.find(identity.token)

@@ -31,7 +31,7 @@ SECURITY_SCHEMES = {
 
 
 class StrictRequest(Request):
-    """A request that refuses duplicate keys in its JSON body: parsers use different ones."""
+    """A request that refuses duplicate keys in its JSON body: parsers disagree on the value."""
 
     async def json(self) -> Any:
         """Parse the body as JSON.

@@ -33,7 +33,7 @@ const cache = new Map();
 const known = { queries: [], until: 0 };
 let drawn = "";
 let order = [];
-/** Queries with a view. */
+/** Names of the queries with a view. */
 let views = new Set();
 
 const at = (id) => document.getElementById(id);
@@ -184,13 +184,13 @@ function showEpoch(epoch, running) {
     ["objective", epoch.objective],
     ["queries", epoch.queries.length],
     ["partitions", epoch.parallelism],
-    ...(epoch.switching_cost ? [["rewiring charged", short(epoch.switching_cost)]] : []),
+    ...(epoch.switching_cost ? [["charge for new steps and stores", short(epoch.switching_cost)]] : []),
     ["gap", epoch.gap === null ? "unknown" : `${(epoch.gap * 100).toFixed(2)} %`],
     ["solved in", `${epoch.solve_ms.toFixed(epoch.solve_ms < 10 ? 1 : 0)} ms`],
     ["found by", epoch.method],
     ...(epoch.explain.backfill ?? []).map((past) => [
       `past of ${past.label.replaceAll("⋈", " ⋈ ")}`,
-      past.chosen ? "computed in the background" : "answered by its parts",
+      past.chosen ? "computed in the background" : "answered from base stores",
     ]),
     ...dealt(epoch.explain.hot_keys),
     ["shared steps", `${epoch.explain.totals?.shared_steps ?? 0} of ${epoch.explain.totals?.steps ?? 0}`],
@@ -198,12 +198,12 @@ function showEpoch(epoch, running) {
   const notes = [];
   if (epoch.fallback) notes.push(epoch.fallback);
   for (const [name, share] of Object.entries(epoch.estimated ?? {})) {
-    notes.push(`${name} is new: by a sample, ${(share * 100).toFixed(1)} % of its stream.`);
+    notes.push(`${name} is new: by a sample, ${(share * 100).toFixed(1)} % of its stream's tuples pass its filter.`);
   }
   if (epoch.ahead) {
     const periods = epoch.ahead.periods;
     const names = Object.keys(epoch.ahead.arrivals).join(", ");
-    if (names) notes.push(`Priced for the next epoch, by the last ${periods} periods of ${names}.`);
+    if (names) notes.push(`Priced for the next epoch, with arrivals forecast from the last ${periods} periods of ${names}.`);
   }
   if (epoch.costs) {
     const { error, measurements } = epoch.costs;
@@ -211,7 +211,7 @@ function showEpoch(epoch, running) {
       error === null
         ? "default constants, not measured yet"
         : `constants fitted to ${measurements} measurements, error ${(error * 100).toFixed(0)} %`;
-    notes.push(`Costs are CPU seconds an epoch, by ${by}.`);
+    notes.push(`Costs are CPU seconds per epoch, by ${by}.`);
   }
   if (epoch.assumed.length) {
     notes.push(`Assumed, not measured yet: arrivals of ${epoch.assumed.join(", ")}.`);

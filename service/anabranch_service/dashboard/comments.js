@@ -108,7 +108,7 @@ function empty(items, gain) {
 
 function line(row) {
   const kept = [
-    ...row.closed.map((store) => `closes ${store}`),
+    ...row.closed.map((store) => `drops store ${store}`),
     ...row.unindexed.map((key) => `indexes ${key} in memory`),
   ];
   return make(

@@ -50,11 +50,12 @@ const LEFT = "+left";
 /** Part of a store's id after its relation: key with its type, partitions, digest. */
 const KEY = /\[(?:[^[\]:]+(?:\[\w+\])?\.)?(\w+):[\w(),]+\]\/\d+(?:~[0-9a-f]+)?/g;
 const DIGEST = /\/\d+~[0-9a-f]+/g;
-/** Ids of an intermediate result with unknown members, and of a filtered relation of no present query. */
+/** Pattern of the id of an intermediate result with unknown members. */
 const RESULT = /([^\s,()*]+(?:\*[^\s,()*@]+)+)@[0-9a-f]{6,}/g;
 /** Separators in an edge's name: between successive probes, and between the members of a result. */
 const EDGE = /(?<=\S)>(?=\S)/g;
 const JOINED = /(?<=[\w\]])\*(?=\w)/g;
+/** Digest of the local filter in the id of a relation without a known name. */
 const FILTERED = /\[[0-9a-f]{8}\]/g;
 
 /** The registered query to which a query of the planner belongs. */

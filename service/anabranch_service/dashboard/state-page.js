@@ -59,7 +59,7 @@ function showTotals() {
     at("asked"),
     reads
       ? [
-          ["tuples sent", count(reads.probes)],
+          ["probing tuples", count(reads.probes)],
           ["hit rate", percent(reads.hit_rate)],
           ["segments read per tuple", short(reads.read_amplification)],
           ["excluded by filters", percent(reads.filtered_share)],
@@ -219,7 +219,7 @@ function chart(title, value, text, top = null) {
 function showCharts() {
   at("charts").replaceChildren(
     chart("Hit rate", (e) => e.reads.hit_rate, percent, 1),
-    chart("Segments looked into per tuple", (e) => e.reads.read_amplification, short),
+    chart("Segments read per tuple", (e) => e.reads.read_amplification, short),
     chart("Bytes", (e) => e.bytes, bytes),
   );
 }
@@ -246,7 +246,7 @@ function showIndexes() {
     ["skipped: other partition", reads.by_partition],
     ["skipped: other event time", reads.by_time],
     ["excluded by its filter", reads.filtered],
-    ["looked into", reads.looked],
+    ["read", reads.looked],
   ];
   const all = ways.reduce((sum, [, n]) => sum + n, 0);
   at("met").replaceChildren(

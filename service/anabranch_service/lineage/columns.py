@@ -165,7 +165,7 @@ def _streams(query: JoinQuery) -> dict[str, str]:
 
 
 def _as(how: How, origins: Iterable[Origin]) -> frozenset[Origin]:
-    """``origins`` with a further use; aggregation outranks transformation outranks identity."""
+    """``origins``, each with its own use or ``how``, whichever counts last in :class:`How`."""
     return frozenset(
         Origin(o.stream, o.column, max(o.how, how, key=_DIRECT.index)) for o in origins
     )

@@ -26,7 +26,7 @@ from anabranch_planner.cost.validate import priced
 from anabranch_service.planning.rates import read_all
 from anabranch_service.planning.task import PlanTask, cost_model
 
-#: Measurement periods to fit constants to: more would add parsing time and little precision.
+#: Number of periods to fit constants to: more would add parsing time and little precision.
 FITTED = 5
 
 
@@ -35,7 +35,10 @@ def _needed(options: PlanningSettings) -> bool:
 
 
 def newest(periods: Sequence[str], options: PlanningSettings, mode: Mode) -> list[Interim]:
-    """Parse the newest of the ``periods`` (oldest first), as input of the fit."""
+    """Parse the newest :data:`FITTED` of the ``periods`` (JSON texts, oldest first), for the fit.
+
+    Empty if no constants are needed, or in step mode.
+    """
     if not _needed(options) or mode is not Mode.LIVE:
         return []
     return read_all(periods[-FITTED:], Interim)

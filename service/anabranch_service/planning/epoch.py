@@ -168,7 +168,7 @@ def plan_epoch(task: PlanTask, follower: Follower | None = None) -> PlannedEpoch
 def plan_jointly(
     queries: Sequence[JoinQuery], task: PlanTask, follower: Follower | None = None
 ) -> PlannedEpoch:
-    """Plan ``queries`` jointly, with the other input of ``task``; faulty queries are rejected.
+    """Plan ``queries`` jointly, with statistics and settings of ``task``; reject faulty queries.
 
     If no plan fits into the memory budget, the budget is ignored, and
     :attr:`PlannedEpoch.fallback` says so.

@@ -178,8 +178,8 @@ class EpochLoop:
         return "ok"
 
     async def turn(self) -> bool:
-        """Handle the next epoch boundary, else a new measurement period. Returns False if there is
-        neither, or if another service leads.
+        """Handle the next epoch boundary or, if there is none, a new measurement period. Returns
+        False if there is neither, or if another service leads.
 
         Raises:
             LeadershipLost: another service has taken the lead meanwhile; nothing more is written.
@@ -293,7 +293,7 @@ class EpochLoop:
         return record
 
     async def _put(self, sealed: Sealed, publication: Publication) -> bool:
-        """Publish ``sealed``; False if its epoch had been published before.
+        """Publish the epoch ``sealed``; False if it had been published before.
 
         Raises:
             CorruptRecord: ``sealed`` repeats an earlier epoch whose ruleset Redis has lost.

@@ -84,7 +84,7 @@ def foreseen(
 
 
 def _held(snapshot: Snapshot) -> dict[RelationId, float]:
-    """Stored rows per relation; intermediate results have entries, too, which are never used."""
+    """Number of stored rows per relation, and (never used) per intermediate result."""
     found: dict[RelationId, float] = {}
     for store in snapshot.stores.values():
         if store.mir:

@@ -61,7 +61,7 @@ class Metrics:
         # Ended epochs that this process has handled
         self.segments = counter(
             "probe_segments",
-            "Segments per probing tuple: skipped by batches, partition or time, excluded by a "
+            "Segments that probing tuples skipped by batches, partition or time, excluded by a "
             "filter, or searched (looked).",
             "how",
         )

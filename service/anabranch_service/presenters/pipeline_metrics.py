@@ -205,7 +205,7 @@ def _watermark_lags(seen: Observed) -> Iterator[Sample]:
 
 
 def _results(progress: Progress) -> dict[str, float]:
-    """Query -> rows in its sink; joins inside an outer join are not listed separately."""
+    """Query -> number of rows in its sink; the joins inside an outer join have no entries."""
     names = (name for name in progress.results if registered(name) == name)
     return {name: progress.shown.get(name, progress.results[name]) for name in names}
 
@@ -265,7 +265,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _counter(
         "batch_phase_seconds",
-        "Seconds of batches by phase: enter and commit (driver), spark, else the slowest task's.",
+        "Seconds of batches by phase: enter and commit (driver), spark, else of the slowest task.",
         _progress(lambda p: p.telemetry.phases),
         "phase",
     ),

@@ -299,7 +299,7 @@ def _past(activation: Activation) -> PastOut | None:
 
 
 def _activation(activation: Activation | None) -> dict[str, Any]:
-    """Fields of a query's or run's answer that come from an activation, null without one."""
+    """Fields of a query's or run's answer from its activation; all None without an activation."""
     if activation is None:
         absent = ("activated_batch", "expired_batch", "visible_from", "complete_from", "complete")
         return dict.fromkeys(absent)

@@ -97,13 +97,13 @@ class Queries:
         return list(found)
 
     def ended_below(self, record: QueryRecord) -> dict[str, str]:
-        """Query that a live query reads and that brings no more rows -> the reason."""
+        """Ended queries that the live query ``record`` reads -> why they produce no more rows."""
         found: dict[str, str] = {}
         newest = newest_runs(self.records) if record.reads else ()
         for read in newest if record.reads and self.status(record) in LIVE else ():
             name, status = query_of(read.id), self.status(read)
             if name in record.reads and read.normalised.post_join and status not in LIVE:
-                found[name] = f"query {name!r} is {status}: its last rows are read"
+                found[name] = f"query {name!r} is {status}: it produces no more rows"
         return found
 
     def users_of(self, stream: str) -> Callable[[Sequence[QueryRecord]], list[str]]:
@@ -226,7 +226,7 @@ def with_queries(
 def _with_views(
     names: Iterable[str], streams: Mapping[str, Stream], queries: Queries
 ) -> dict[str, Stream]:
-    """``streams``, and the queries among ``names`` that will be streams."""
+    """``streams``, and the queries among ``names`` with post-join parts, as streams."""
     found = {name: queries.find(name) for name in names if not _is_stream(name, streams)}
     made = (stream_of(one.id, one.normalised) for one in found.values() if one is not None)
     return {**streams, **{record.name: record.to_stream() for record in made}}
@@ -243,7 +243,11 @@ def _resolved(
     run: str,
     parts: Sequence[StatementPart],
 ) -> Reading:
-    """Resolve the names in FROM of one part of a statement, or of its rest; ``parts`` before it."""
+    """Resolve the names in FROM of one part of a statement, or of the statement without its parts.
+
+    Args:
+        parts: the parts that have been resolved before.
+    """
     known, own = {name.lower(): name for name in streams}, {part.name: part for part in parts}
     made = dict[str, StreamRecord]()
     reads, runs = dict[str, None](), list[str]()

@@ -102,7 +102,7 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
 
 
 def _parts(query: JoinQuery) -> tuple[JoinQuery, ...]:
-    """The inner joins of a query that read all of its aliases."""
+    """The inner joins of a query, which together read all of its aliases."""
     if query.united:
         return query.planned
     return (query.left, query) if query.is_asof and query.left is not None else (query,)
@@ -113,7 +113,7 @@ def _listed(query: JoinQuery) -> tuple[str, ...]:
 
 
 def _unbounded(query: JoinQuery) -> Iterator[str]:
-    """The aliases of one join whose tuples join tuples of any later event time."""
+    """The aliases of one join whose tuples join with tuples of arbitrarily late event times."""
     # No stored tuple waits for tuples that complete no result.
     tables = [label in query.looked_up for label in query.labels]
     for alias, row, table in zip(_listed(query), query.bounds, tables, strict=True):
@@ -320,7 +320,7 @@ def _latest(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
             which = f"the last of each {', '.join(stream.latest)}" if stream.latest else "all"
             yield (
                 f"{member.alias} is looked up: a tuple joins with the rows of table {stream.name} "
-                f"that are there in its batch, {which}"
+                f"that exist in its batch, {which}"
             )
         elif member.label in part.looked_up:
             yield (

@@ -117,7 +117,7 @@ class Explanation(Closed):
 
 
 class PlanDetails(Closed):
-    """Long parts of an epoch's record (plan and decisions), stored under a key of their own."""
+    """Details of an epoch: its plan and decisions, too long for its record's own Redis key."""
 
     explain: dict[str, Any]
     decisions: dict[str, Any] | None
@@ -128,7 +128,7 @@ class EpochRecord(PublishedEpoch):
 
     Attributes:
         decisions: the plan in the planner's form (``planner.plans.decisions``), from which later
-            plans start; None in a record without its long parts.
+            plans start; None in a record without details (:class:`PlanDetails`).
         plan: digest of the plan's steps and stores, its queries and the parallelism.
     """
 
@@ -136,23 +136,23 @@ class EpochRecord(PublishedEpoch):
     plan: str | None = None
 
     def with_digest(self) -> EpochRecord:
-        """The record, with the digest of its plan."""
+        """A copy of the record with the digest of its plan."""
         return self.model_copy(update={"plan": self._digest()})
 
     def details(self) -> PlanDetails:
-        """The long parts of the record."""
+        """The plan and decisions of the record."""
         return PlanDetails(explain=self.explain, decisions=self.decisions)
 
     def without_details(self) -> EpochRecord:
-        """The record without its long parts."""
+        """A copy of the record without plan and decisions."""
         return self.model_copy(update={"explain": {}, "decisions": None})
 
     def with_details(self, found: PlanDetails) -> EpochRecord:
-        """The record with its long parts."""
+        """A copy of the record with the plan and decisions in ``found``."""
         return self.model_copy(update=dict(found))
 
     def again(self, epoch: int, now: datetime) -> EpochRecord:
-        """The record of a later, unchanged epoch, without the long parts."""
+        """Record of a later epoch with the same plan, without plan and decisions."""
         unchanged = f"nothing has changed since epoch {self.epoch}"
         changes = {
             "epoch": epoch,
@@ -166,7 +166,7 @@ class EpochRecord(PublishedEpoch):
         return EpochRecord.model_validate(dict(self.without_details()) | changes)
 
     def with_explanation(self, found: Explanation) -> EpochRecord:
-        """The record with its explanation."""
+        """A copy of the record with the explanation ``found``."""
         return self.model_copy(update={**dict(found), "explained": True})
 
     def summary(self) -> KeptSummary:

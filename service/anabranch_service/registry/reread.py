@@ -28,12 +28,12 @@ def check_reread(record: StreamRecord, mode: Mode) -> None:
     if mode is Mode.STEP:
         why, remedy = "a replay reads each source once", "start a pipeline: anabranch up"
     elif source.format == REDIS_STREAM and source.options.get("start", "earliest") != "earliest":
-        why = "its source starts with what comes, and keeps no place to begin from"
+        why = "its source begins with the entries that arrive after registration"
         remedy = "register the table again with start earliest"
     elif source.format == REDIS_STREAM or is_own(source.format, source.path, source.options):
         return
     else:
-        why = f"a source of format {source.format} is read on by Spark from where it stands"
+        why = f"Spark reads a source of format {source.format} only onwards from its last position"
         remedy = (
             "delete the table with its queries and register it again, or give its rows as files "
             "(format files, csv, json or parquet) or as a redis-stream"

@@ -84,6 +84,6 @@ def check_room(kind: str, count: int, most: int) -> None:
     if count >= most:
         raise Conflict(
             f"too-many-{kind}",
-            f"{count} {kind} are registered, which are all that are allowed",
+            f"{count} {kind} are registered, the maximum",
             remedy=f"delete some; --max-{kind} (ANABRANCH_MAX_{kind.upper()}) allows more",
         )

@@ -82,8 +82,8 @@ async def add_stream(
         Query(ge=0, le=30, description="Seconds to wait for the first read of its source."),
     ] = TRIAL_SECONDS,
 ) -> StreamOut:
-    """Register a stream. If the name is registered, an equal definition is answered 200, another
-    one 409.
+    """Register a stream. If the name is taken, the answer is 200 if the definitions are equal, else
+    409.
 
     With a running runtime, the answer waits (usually a second) until it has tried to read the
     source; ``source_status`` has the outcome. A stream with an unreadable source is registered
@@ -303,7 +303,7 @@ async def delete_stream(name: str, ctx: Ctx, if_match: IfMatch = None) -> None:
 
 
 async def _check_name(ctx: Context, record: StreamRecord) -> None:
-    """Refuse the name of a live query, or of one that is read, for a stream.
+    """Refuse a stream with the name of a live query, or of a query that another query reads.
 
     Raises:
         Conflict: ``name-of-query``.

@@ -86,7 +86,7 @@ def _body(columns: tuple[tuple[str, str], ...], event_time: str | None) -> type[
 
 
 def read_rows(record: StreamRecord, body: bytes) -> list[dict[str, Any]]:
-    """The rows of a request's JSON body, as JSON values without nulls.
+    """The rows of a request's JSON body: column -> JSON value, without NULL values.
 
     Raises:
         ValidationError: rows that do not fit the stream's columns.

@@ -52,7 +52,7 @@ def reread(url: str, *arguments: str) -> Result:
 def test_a_table_is_read_again(url: str, client: Client) -> None:
     found = reread(url)
     assert found.exit_code == 0, found.output
-    assert "; version 2 is read" in found.stdout
+    assert "; version 2 is being read" in found.stdout
     lines = [line.split() for line in found.stdout.splitlines()]
     assert ["rows", "kept", "7"] in lines
     table = client.stream("airlines").table

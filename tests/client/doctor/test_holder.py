@@ -77,5 +77,5 @@ def test_a_runtime_that_works_on_the_state_by_itself(tmp_path: Path) -> None:
     assert (found.verdict, found.facts["pid"]) == (Verdict.WARN, os.getpid())
     assert by is not None
     assert by.pid == os.getpid()
-    assert "works on its state" in found.said
+    assert "uses its state" in found.said
     assert owner(lock) is None

@@ -21,7 +21,7 @@ def test_the_java_of_this_machine() -> None:
     [
         ("echo 'openjdk version \"1.8.0_302\"' >&2", "1.8.0_302"),
         ("echo 'openjdk version \"11.0.2\" 2019' >&2", "too old"),
-        ("echo nothing", "does not say its version"),
+        ("echo nothing", "does not print its version"),
     ],
 )
 def test_a_java_that_will_not_do(

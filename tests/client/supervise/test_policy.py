@@ -177,7 +177,7 @@ def test_what_passes_is_waited_for_and_said_once(world: World, code: str) -> Non
         actions = world.turns(PAUSES[-1] + 1, Member.REDIS, Member.SERVICE)
         assert StartProcess(Member.RUNTIME) in actions
     assert len(said) == 1
-    assert "it is tried again until that is over" in said[0].text
+    assert "it is restarted until the cause is gone" in said[0].text
     (over,) = world.turns(1, *MEMBERS)
     assert isinstance(over, Say)
     assert "works again after" in over.text

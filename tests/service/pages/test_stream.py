@@ -73,7 +73,7 @@ def test_a_table_is_read_again(browser: Browser, settings: ServiceSettings) -> N
         with opened(browser, service, f"{PAGE}airlines") as (page, complaints):
             figures = page.locator("#figures")
             expect(figures).to_contain_text("1,234")
-            expect(figures).to_contain_text("1, read whole")
+            expect(figures).to_contain_text("1, complete since")
             page.get_by_role("button", name="Read again").click()
             expect(figures).to_contain_text("version 2 is being read")
             assert not complaints

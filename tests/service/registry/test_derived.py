@@ -185,7 +185,7 @@ def test_readers_stay_when_the_query_expires(live: Service) -> None:
     assert live.get("/v1/queries/spent")["status"] == "expired"
     rich = live.get("/v1/queries/rich")
     assert rich["status"] == "pending"
-    assert rich["input_problems"]["spent"] == "query 'spent' is expired: its last rows are read"
+    assert rich["input_problems"]["spent"] == "query 'spent' is expired: it produces no more rows"
     assert live.get("/v1/queries")["items"][1] == rich
     # New readers share the stream, and the name stays that of the rows that are read.
     assert _query(live, "more", "SELECT spent FROM spent")["reads"] == ["spent"]

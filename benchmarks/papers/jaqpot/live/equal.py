@@ -1,9 +1,9 @@
-"""Equal rations for all goals, as a rival of the service's in a running pipeline.
+"""Equal rations for all goals, compared with the service's in a running pipeline.
 
-With rations of one share ``s`` for all goals a step takes ``s`` of its tuples, so all steps take
-``s`` of their CPU time: between no rations and all, equal shares are linear in the budget. So the
-rival's schedule is the service's with these two points only. The service does not know this
-allocation; a thread replaces each schedule that it publishes, within some hundredths of a second.
+If all goals have the ration ``s``, each step processes the share ``s`` of its tuples, so all steps
+take ``s`` of their CPU time: between rations of 0 and of 1, equal rations are linear in the budget.
+So this schedule is the service's with only these two points. The service does not know this
+allocation; a thread replaces each published schedule within some hundredths of a second.
 """
 
 from __future__ import annotations

@@ -1,31 +1,31 @@
-"""A pipeline whose input outruns the machine for as long as it arrives: latency and results.
+"""Latency and results of a pipeline whose input is faster than the machine all the time.
 
 ``python -m benchmarks.papers jaqpot overload [--json] [--workload selective] [--times 1.5 2 4]``
 
-Live, with Spark and the service. Small files arrive by the clock, open loop: whatever the system
-does not keep up with waits, and its waiting is measured. Input begins calmly, at half of the
-capacity, so that windows fill, and statistics lead to plans and rations. Then the plan is kept, and
-the overload begins: orders that differ say nothing about policies. So there are no revisions any
-more, and steps that the running plan does not have are charged beyond what they could save. A run
-whose plan was made without statistics reports nothing. Each run says from which epoch the
-statistics of its plan are, how many orders it has had during the measured time, and a digest of the
-last.
+The pipeline runs live, with Spark and the service. Small files arrive by the clock, open loop:
+input that the system can't keep up with waits, and its waiting is measured. Input begins at half of
+the capacity, so that windows fill, and statistics lead to plans and rations. Then the plan is
+fixed, since different orders would make policies incomparable, and the overload begins. To fix it,
+revisions are switched off, and steps that the running plan does not have get a price above
+everything that they could save. A run whose plan was made without statistics reports nothing. Each
+run reports the epoch of its plan's statistics, its number of different orders during the measured
+time, and a digest of the last ones.
 
-The capacity is the rows per second that the policy to wait manages of far too many. Then some
-multiples of the capacity arrive under each policy, in turns, and first with rations of next to
-nothing (``storing``): whether reading and storing alone fit into the latency goal. Figures are from
-the second half of the overload: before, it has to be noticed. A row's latency is the time from the
-naming of its file to the commit of its batch. Afterwards what waits is worked off for a while
-(``--drain``); of rows that still wait then, their time so far counts, so those latencies are too
+The capacity is the rows per second that the policy ``wait`` processes of far too many. Then several
+multiples of the capacity arrive under each policy, in turns, and first with rations near zero
+(``storing``), which shows whether reading and storing alone meet the latency goal. Figures are from
+the second half of the overload, since it has to be detected first. A row's latency is the time from
+the naming of its file to the commit of its batch. Afterwards the backlog is processed for a while
+(``--drain``); rows that still wait then count with their time so far, so those latencies are too
 low (≥).
 
 The budget is the mean CPU time left to probes, as a share of the CPU time that they would take.
-Results kept are results of batches of the overload, as shares of DuckDB's that are due in it, over
-all rows, without rations. The policy ``slo`` is ``fair`` for queries that state a completeness of
-``--floor``, and a freshness of the latency goal beyond what their windows allow members to be
-apart: results with a member older than that when their batch was planned are counted (``stale``),
-and how often the floor was broken. ``equal`` is the rival that needs no planning: one ration for
-all goals (:mod:`benchmarks.papers.jaqpot.live.equal`).
+Results kept are results of batches of the overload, as shares of DuckDB's results that are due in
+it, over all rows, without rations. The policy ``slo`` is ``fair`` for queries that state a
+completeness of ``--floor``, and a freshness of the latency goal plus the greatest distance of
+members that their windows allow. Results with a member older than that when their batch was planned
+are counted (``stale``), as are violations of the floor. ``equal`` needs no planning: it has one
+ration for all goals (:mod:`benchmarks.papers.jaqpot.live.equal`).
 """
 
 from __future__ import annotations

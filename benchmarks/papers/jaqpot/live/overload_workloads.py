@@ -1,9 +1,9 @@
 """Streams that arrive while a pipeline is overloaded, and queries over them.
 
 ``selective`` and ``results`` are as in :mod:`benchmarks.papers.jaqpot.rations.workloads`, with
-windows of some seconds and as many partners per tuple whatever the rate: the CPU time of a row does
-not depend on the rate, so an overload lasts as long as its load does. ``tpch`` is the five queries
-of the demo over TPC-H, whose tables are cut so that all of them end together.
+windows of some seconds. A tuple has the same number of partners at every rate, so the CPU time per
+row does not depend on the rate, and an overload lasts as long as its load does. ``tpch`` has the
+five queries of the demo over TPC-H, whose tables are cut so that all of them end together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Linear programs of the continuous model: what greedy allocations are measured by.
+"""Linear programs of the continuous model, with which greedy allocations are compared.
 
 Variables are shares of what a path can use at most, and rows are divided by their limit, so that a
 solver's tolerances are relative. No cost is negative.

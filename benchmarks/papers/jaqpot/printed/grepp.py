@@ -1,4 +1,4 @@
-"""GrePP: the most productive path has what its arrivals can use, then the next one has.
+"""GrePP: the most productive path gets what its arrivals can use, then the next one, and so on.
 
 This is the fractional knapsack: maximise ``Σ ρ_I X_I`` for ``Σ X_I <= μ``, ``0 <= X_I <= most_I``.
 **Why greedy is optimal.** Move any amount from a path to a more productive one that has room: the

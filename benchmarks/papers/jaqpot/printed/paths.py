@@ -1,4 +1,4 @@
-"""Input paths: what a tuple that enters a plan at a leaf takes on its way to the root, and brings.
+"""Input paths: cost and results of a tuple on its way from a leaf of the plan to the root.
 
 With ``φ_j`` the tuples after hop ``j`` per input tuple (``φ_0 = 1``, Eq. 5) a path of ``n`` hops
 takes ``1 + φ_1 + .. + φ_(n-1)`` probes per input tuple. Of resources ``X`` that it is given, hop

@@ -2,23 +2,23 @@
 
 ``python -m benchmarks.papers jaqpot budgets [--json] [--workloads selective tpch results]``
 
-Every run of a workload has the same input and the same rules, which were planned once, by the
+Every run of a workload has the same input and the same rules, which were planned once, with the
 statistics of a whole run, without intermediate results. A run with all rations 1 is the
-calibration: its measurements make the forest by which the service plans rations, and all policies
+calibration: the service's forest for planning rations is made of its measurements, and all policies
 divide shares of its CPU time for steps and for results (last checks, gathering, encoding into
-Parquet files). Reading, storing and the driver's own work are left out: every tuple takes part in
+Parquet files). Reading, storing and the driver's own work are left out, since every tuple needs
 them.
 
-Checked in every run: the result files have the rows of DuckDB's results that the rations in the
-ledger keep, or the rivals' limits (:mod:`benchmarks.papers.jaqpot.rations.expected`); without
-rations they have all. The rivals' policies are carried over from binary plans
+Every run checks that the result files have those rows of DuckDB's results that are kept by the
+rations in the ledger, or by the rivals' limits (:mod:`benchmarks.papers.jaqpot.rations.expected`);
+without rations they have all rows. The rivals' policies are adapted from binary plans
 (:mod:`benchmarks.papers.jaqpot.rations.rivals`).
 
-Results are shares of the full run's. They differ from the model's prediction where few tuples bring
-many results: a nation of TPC-H is probed with or not. The CPU time used is the measured time of a
-run, as a share of the median of the full runs, one of them at each share. It differs from the
-budget where the cost of a step does not follow its tuples, as with calls, and by other work on the
-machine.
+Results are shares of the full run's. They differ from the model's prediction where few tuples have
+many results; a nation of TPC-H, for example, either probes or not. The CPU time used is the
+measured time of a run, as a share of the median of the full runs; there is one per share.
+It differs from the budget where the cost of a step is not proportional to its tuples, as with the
+cost of calls, and because of other work on the machine.
 """
 
 from __future__ import annotations

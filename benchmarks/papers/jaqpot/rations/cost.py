@@ -2,16 +2,16 @@
 
 ``python -m benchmarks.papers jaqpot cost [--json] [--pairs 300]``
 
-*Batches.* A live driver and worker in this process, without Spark, go on batch by batch over
-streams whose state stays about as large. Batches come in pairs: before one of them the service's
-schedule is in Redis, as it is under the policy ``ration``, before the other there is none, as under
-``wait``; which comes first is drawn. The runtime's own ``Rationer`` takes the schedule, watches the
-load, and withholds nothing, since there is time: that is checked. Compared is the CPU time of whole
-batches, commits included. The interval of the median ratio is that of the sign test, with 95 %
-confidence. Batches are small (a few thousand rows): the larger, the less the policy costs.
+*Batches.* A live driver and worker in this process, without Spark, process streams batch by batch;
+the size of their state is about constant. Batches come in pairs, in random order: for one of them
+the service's schedule is in Redis, as under the policy ``ration``, for the other there is none, as
+under ``wait``. The runtime's own ``Rationer`` reads the schedule, watches the load, and withholds
+nothing, since there is enough time; this is checked. CPU times of whole batches, including commits,
+are compared. The interval of the median ratio is that of the sign test, with 95 % confidence.
+Batches are small (a few thousand rows); in larger ones the policy costs relatively less.
 
-*Planning.* CPU milliseconds of one allocation and of whole schedules over random forests, and of
-the service's schedule from measurements of this run's steps.
+*Planning.* The table has CPU milliseconds of one allocation and of whole schedules over random
+forests, and of the service's schedule from measurements of this run's steps.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The results that a run has to have, by DuckDB over the whole input.
+"""The expected results of a run, computed by DuckDB over the whole input.
 
-A result's last member is that of its last batch, of several the one of the stream with the greatest
-name; the result is kept if that member's rank is below its limit (``docs/semantics.md``,
-"Rations"). For the rivals the limit is that of the edge on which the results arrive. Each stream is
-read once per query here. Sets are compared by their sizes and the sums of their rows' hashes.
+A result's last member is the member of its last batch; of several, the one whose stream has the
+greatest name. The result is kept if that member's rank is below its limit (``docs/semantics.md``,
+"Rations"). For the rivals this is the limit of the edge on which the results arrive. Each query
+reads a stream only once here. Sets are compared by their sizes and the sums of their rows' hashes.
 """
 
 from __future__ import annotations

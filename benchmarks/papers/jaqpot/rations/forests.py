@@ -1,12 +1,12 @@
-"""Results over random forests of shared steps: ours, and GrePP's, which pays each path alone.
+"""Results over random forests of shared steps, by our policies and by GrePP, which shares nothing.
 
 ``python -m benchmarks.papers jaqpot forests [--json] [--forests 1000]``
 
-Simulated by the model of :mod:`anabranch_planner.allocation.forest`; nothing is executed. In a
-forest queries share steps, which their tuples take once. GrePP is JAQPOT's policy for paths that
-share nothing: in the same budget it has never more results than the exact allocation
-(``allocation.results``), which is checked. Ratios are of forests and budgets in which GrePP has any
-results.
+Results are simulated by the model of :mod:`anabranch_planner.allocation.forest`; nothing is
+executed. In a forest queries share steps, which are executed once for all of them. GrePP is
+JAQPOT's policy for paths that share nothing: with the same budget it never has more results than
+the exact allocation (``allocation.results``), which is checked. Ratios are of forests and budgets
+where GrePP has any results.
 """
 
 from __future__ import annotations

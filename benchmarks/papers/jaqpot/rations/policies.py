@@ -1,8 +1,8 @@
 """Every policy as a division of the same CPU time, from one calibrating run.
 
-``results``, ``fair`` and ``jaqpot`` are what the service plans: its own schedule, with the budget
-stated. ``exact`` is the optimum of a linear program over the measured forest. ``GrePP`` pays each
-path alone and leaves unspent what paths share, which ``jaqpot`` spends. The rivals limit edges
+``results``, ``fair`` and ``jaqpot`` are the service's own schedules at the given budget. ``exact``
+is the optimum of a linear program over the measured forest. ``GrePP`` charges shared steps to each
+path and leaves the savings unspent, which ``jaqpot`` spends. The rivals limit edges
 (:mod:`benchmarks.papers.jaqpot.rations.rivals`).
 """
 

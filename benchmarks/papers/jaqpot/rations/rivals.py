@@ -1,8 +1,8 @@
-"""The paper's rival policies, carried over from binary plans to the runtime's probe trees.
+"""The paper's rival policies, adapted from binary plans to the runtime's probe trees.
 
-**Half-way joins.** An edge of a probe tree is one: tuples of its head probe the store of its
-target. In a binary plan one half-way join serves all paths through it; here every start has edges
-of its own, and queries share the edges of equal beginnings of their trees.
+**Half-way joins.** An edge of a probe tree is a half-way join: tuples of its head probe the store
+of its target. In a binary plan one half-way join serves all paths through it; here every start has
+its own edges, and queries share the edges of equal beginnings of their trees.
 
 **Joins.** Edges that lead to the same sub-join are the halves of one join. A binary plan's join has
 two halves; a sub-join of n members has one for each start that visits these members first.
@@ -13,14 +13,14 @@ tuples that an edge makes per CPU second; with a price of one per probe it is th
 ``σ`` is the measured share of stored tuples that have a probing tuple's key, and a join's is the
 mean of its halves'.
 
-**Allowances** are made as :mod:`benchmarks.papers.jaqpot.printed.rivals` makes them. Within a
-join EBestHJP and SBestHJP give the most productive half what it can use, then the next one.
+**Allowances** are computed as in :mod:`benchmarks.papers.jaqpot.printed.rivals`. Within a join
+EBestHJP and SBestHJP give the most productive half what it can use, then the next one.
 
-**Limits.** The paper lets each hop probe with as many of the tuples that reach it as its allowance
-buys, whichever they are. Here a tuple goes over an edge if its start's rank is below the edge's
-limit. Limits fall along a path, each is the product of the shares of the hops so far, so each hop
-sees as many tuples as it would by independent samples of these shares, in expectation, and what one
-hop makes and the next does not take is lost as in the paper.
+**Limits.** In the paper each hop probes with as many of the tuples that reach it as its allowance
+permits, whichever they are. Here a tuple uses an edge if its start's rank is below the edge's
+limit. A limit is the product of the shares of the hops so far, so limits fall along a path. In
+expectation each hop gets as many tuples as with independent samples of these shares, and tuples
+that one hop makes and the next does not process are lost as in the paper.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One run of a workload: real driver and worker, one task, one ruleset, one division of the CPU.
+"""One run of a workload: real driver and worker, one task, one ruleset, one division of CPU time.
 
-Rations come from a schedule, which the runtime's own ``Rationer`` takes from Redis before every
-batch, as in a pipeline. Limits of the paper's rivals are not rations of goals: they are put in the
-place of what the worker derives from rations (:func:`limited`).
+Rations come from a schedule, which the runtime's own ``Rationer`` reads from Redis before every
+batch, as in a pipeline. Limits of the paper's rivals are not rations of goals: they replace the
+limits that the worker derives from rations (:func:`limited`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Workloads: recorded tables, cut into batches, and the queries over them.
 
-``selective``: a chain of four streams in which every order is dear. Tuples find many partners in
-the next stream, and a condition over the first and the last stream, which only the last step of
-each path can check, rejects nearly all that was found. Streams arrive at different rates, and few
-tuples of the last stream are found, so that the path from the first stream brings a third of the
-results per second of CPU that the others bring. ``tpch``: the five queries of the demo over TPC-H,
-whose keys are unique on one side. ``results``: two joins with so many rows of texts that to write
-them is most of the work. ``calm``: the chain with about one partner in each step and no condition.
+``selective``: a chain of four streams in which every order is expensive. Tuples find many partners
+in the next stream, and a condition over the first and the last stream, which only the last step of
+each path can check, rejects nearly all of them. Streams arrive at different rates, and few tuples
+of the last stream are found, so the path from the first stream has a third of the results per CPU
+second of the others. ``tpch``: the five queries of the demo over TPC-H, whose keys are unique on
+one side. ``results``: two joins with so many rows of texts that writing them is most of the work.
+``calm``: the chain with about one partner in each step and no condition.
 """
 
 from __future__ import annotations

@@ -78,7 +78,8 @@ def state_compact(where: Where = DEFAULT, as_json: Json = False) -> None:
 
 
 def ask(where: Path, *command: str) -> dict[str, Any]:
-    """Run the runtime's command, and return its answer.
+    """Run the runtime's command ``command`` on the state directory ``where``; return its JSON
+    answer.
 
     Raises:
         UsageError: the directory or the store can't be used.
@@ -92,7 +93,7 @@ def ask(where: Path, *command: str) -> dict[str, Any]:
     except ValueError as cause:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise ProcessError(
-            f"the state could not be looked at: {said[-1]}",
+            f"the state can't be inspected: {said[-1]}",
             remedy="run this where the runtime is installed",
         ) from cause
     if "error" in found:

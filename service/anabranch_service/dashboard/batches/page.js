@@ -102,7 +102,7 @@ function show() {
               number("Rows read", batch.tuples.toLocaleString("en")),
               number("Results", batch.results.toLocaleString("en")),
               number("Time", milliseconds(batch.milliseconds)),
-              make("td", { "data-label": "Most of it", text: name ? `${name}, ${percent(share)}` : "–" }),
+              make("td", { "data-label": "Longest phase", text: name ? `${name}, ${percent(share)}` : "–" }),
               number("Skew", batch.skew === null ? "–" : batch.skew.toFixed(2)),
               number("Slowest task", batch.tasks ? `${batch.slowest} of ${batch.tasks}` : "–"),
             );

@@ -1,11 +1,12 @@
-// The card of CPU time: a bar of the last minute's uses by group, and a table by use or query.
+// The card of CPU time in the last minute: a bar by kind of work (group), and a table by use (step, store,
+// stream or sink) or by query.
 
 import { read, readQueries } from "../access.js";
 import { element, make, percent } from "../dom.js";
 import { Names } from "../names.js";
 import { between, byGroup, byQuery, byUse, period } from "./uses.js";
 
-/** Seconds that an answer is kept to be subtracted from later ones. */
+/** Seconds for which an answer is kept, to be subtracted from later ones. */
 const KEPT = 60;
 const HEIGHT = 34;
 
@@ -33,7 +34,7 @@ function show() {
   const [earlier, later] = [answers[0], answers.at(-1)];
   const length = earlier ? period(earlier, later) : 0;
   if (!length) {
-    at("cpu-note").textContent = later?.at ? "Measuring; a period ends with a batch." : "The runtime has reported no CPU time yet.";
+    at("cpu-note").textContent = later?.at ? "Measuring: the measured period ends at the end of a batch." : "The runtime has reported no CPU time yet.";
     return;
   }
   const uses = between(earlier, later);
@@ -47,7 +48,7 @@ function show() {
   const rows = at("cpu-by").value === "query" ? byQuery(uses) : byUse(uses, (name) => names.text(name, { brief: true }));
   at("cpu-list").tBodies[0].replaceChildren(
     ...rows.map((row) =>
-      make("tr", {}, make("td", { "data-label": "Use", text: row.text }), make("td", { className: "number", "data-label": "CPU time", text: seconds(row.seconds) }), make("td", { className: "number", "data-label": "Share", text: percent(row.seconds / total) })),
+      make("tr", {}, make("td", { "data-label": "Work", text: row.text }), make("td", { className: "number", "data-label": "CPU time", text: seconds(row.seconds) }), make("td", { className: "number", "data-label": "Share", text: percent(row.seconds / total) })),
     ),
   );
 }

@@ -1,6 +1,6 @@
 // Differences and sums of the pipeline's CPU time. Pure functions.
 
-/** Groups of uses with their descriptions and colours, in stacking order from the left. */
+/** Groups (kinds of work) with their descriptions and colours, in stacking order from the left. */
 export const GROUPS = [
   ["source", "reading and decoding", "read"],
   ["insert", "writing stores", "store"],
@@ -15,7 +15,7 @@ export const GROUPS = [
   ["redis", "Redis", "begin"],
   ["unattributed", "not attributed", "none"],
 ];
-/** Names of the common use of a group. */
+/** Group -> name of its CPU time that belongs to no single step, store or stream (its common use). */
 const COMMON = { source: "checks of arrivals", insert: "writing packs", probe: "passing tuples on" };
 const MOST = 15;
 
@@ -28,8 +28,8 @@ export function period(earlier, later) {
 }
 
 /**
- * Uses between two answers. A use that only the earlier one has was added to the common use of its
- * group; seconds of service and Redis are scaled to the runtime's period.
+ * CPU seconds by use between two answers of `/v1/profile`. A use that only the earlier answer has was
+ * added to the common use of its group; seconds of service and Redis are scaled to the runtime's period.
  */
 export function between(earlier, later) {
   const found = new Map(later.uses.map((use) => [key(use), { ...use }]));
@@ -53,7 +53,7 @@ export function byGroup(uses) {
   }).filter(({ seconds }) => seconds > 0);
 }
 
-/** Rows of a table by query: a use of several queries is divided equally among them. */
+/** Rows of a table by query: the time of work for several queries is split equally among them. */
 export function byQuery(uses) {
   const found = new Map();
   for (const { queries, seconds } of uses) {
@@ -61,7 +61,7 @@ export function byQuery(uses) {
       found.set(query, (found.get(query) ?? 0) + seconds / Math.max(queries.length, 1));
     }
   }
-  return greatest([...found].map(([query, seconds]) => ({ text: query || "of no query", seconds })));
+  return greatest([...found].map(([query, seconds]) => ({ text: query || "for no single query", seconds })));
 }
 
 /** Rows of a table by use; `named` replaces the ids in names. */
@@ -69,7 +69,7 @@ export function byUse(uses, named) {
   return greatest(uses.map(({ group, name, seconds }) => ({ text: `${group}: ${name ? named(name) : (COMMON[group] ?? "earlier plans")}`, seconds })));
 }
 
-/** The greatest rows, and all others as one. */
+/** The rows with the most seconds; all others are added up in one row. */
 function greatest(rows) {
   const ranked = rows.sort((a, b) => b.seconds - a.seconds || a.text.localeCompare(b.text));
   const rest = ranked.slice(MOST);

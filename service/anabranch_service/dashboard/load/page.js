@@ -22,7 +22,7 @@ function showLoad() {
     ["budget of probes", rationing && rationing.policy !== "wait" ? share(rationing.budget) : "–"],
     ["last batch took", runtime?.batch_seconds ? `${runtime.batch_seconds.toFixed(2)} s` : "–"],
     ["waiting rows", runtime ? runtime.waiting_tuples.toLocaleString("en") : "–"],
-    ["batches owed", rationing ? rationing.owed.toLocaleString("en") : "–"],
+    ["batches to catch up", rationing ? rationing.owed.toLocaleString("en") : "–"],
   ]);
   facts(at("policy"), [
     ["policy", settings?.overload ?? "–"],

@@ -18,12 +18,12 @@ export function levers(runtime) {
     {
       name: "longer batches",
       on: longer,
-      why: longer ? `up to ${rationing.latency / 2} s, half of the latency goal` : rations ? "a replay takes its time" : "the policy is to wait",
+      why: longer ? `up to ${rationing.latency / 2} s, half of the latency goal` : rations ? "a replay has no latency goal" : "the policy is to wait",
     },
     {
       name: "backfills pause",
       on: withholding,
-      why: withholding ? "until every probe fits the budget" : filling ? "one is being done" : "none is to be done",
+      why: withholding ? "until every probe fits the budget" : filling ? "a backfill is running" : "no backfill is due",
     },
     {
       name: "rations",
@@ -43,7 +43,7 @@ export function verdict(runtime) {
   const rationing = runtime?.rationing;
   if (!rationing) return "not known yet";
   if (rationing.overloaded) return "overloaded: probes are rationed";
-  if (rationing.owed) return `results of ${rationing.owed} batches are still to be made good`;
+  if (rationing.owed) return `results of ${rationing.owed} batches are still to be caught up`;
   if (rationing.policy === "wait") return "probes are never rationed: input waits";
   return rationing.needed > 1 ? "input exceeds the capacity of the machine" : "within capacity";
 }

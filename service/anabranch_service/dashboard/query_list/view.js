@@ -1,6 +1,6 @@
 // Search criteria of the list of queries, which the service applies. Pure functions.
 
-/** Rows of a page; with more every update of the page would be slow. */
+/** Number of rows per page of the list; with more, every update of the page would be slow. */
 export const ROWS = 100;
 
 /** Search criteria, by their names in addresses of this page and of `GET /v1/queries`. */
@@ -18,7 +18,7 @@ export function choices(queries) {
   };
 }
 
-/** Parse the search criteria in an address, and the reverse. */
+/** Parse the search criteria in an address, and write them into one. */
 export function wanted(search) {
   const given = new URLSearchParams(search);
   return Object.fromEntries(NAMES.map((name) => [name, given.get(name) ?? ""]));

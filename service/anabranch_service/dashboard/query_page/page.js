@@ -122,7 +122,7 @@ function showSink() {
         ? make("span", { className: "bad", text: `results wait: ${query.sink_problem}` })
         : ENDED.has(query.status)
           ? "nothing more is written"
-          : "takes results; nothing waits for it",
+          : "accepts results; none wait for it",
     ],
   ]);
 }
@@ -176,7 +176,7 @@ function pathOf(one) {
   const steps = one.steps.map((step) => {
     const others = step.shared.length;
     const shared = others ? `shared with ${others === 1 ? step.shared[0] : `${others} others`}` : "";
-    const asks = step.asks?.length ? `asks for ${step.asks.join(", ")} first` : "";
+    const asks = step.asks?.length ? `only tuples with a match in ${step.asks.join(", ")}` : "";
     const detail = [step.detail === "all tuples" ? "" : step.detail, asks].filter(Boolean).join("; ");
     const made = hop(step.kept ? "kept" : "", named(step.label, step.aliases), detail, measured(step.tuples_per_second), shared);
     if (others) made.title = step.shared.join(", ");

@@ -10,7 +10,7 @@ const count = (number) => (number === null ? "–" : number.toLocaleString("en")
 /** Number of remembered samples of the row counter: ten minutes. */
 export const LOOKS = 300;
 
-/** Add a sample of the row counter to `looks`, pairs of seconds and rows; start over if it has decreased. */
+/** Add a sample of the row counter to `looks`, pairs of seconds and number of rows; start over if it has decreased. */
 export function looked(looks, seconds, rows) {
   if (rows === null) return [];
   const last = looks.at(-1);
@@ -37,7 +37,7 @@ export function figures(stream, now) {
     ["late", `${count(stream.late_tuples)}${stream.keep_late ? ", kept" : ""}`],
     ["invalid", count(stream.invalid_tuples)],
     ["ahead", count(stream.ahead_tuples)],
-    ...(stream.site ? [["arrives at", stream.at_site === false ? `${stream.site}, where no executor is` : stream.site]] : []),
+    ...(stream.site ? [["arrives at", stream.at_site === false ? `${stream.site}, which has no executor` : stream.site]] : []),
     ...(stream.kind === "table"
       ? [["kind", "table for look-ups"], ["key", stream.key?.join(", ") ?? "none"], ...table(stream.table)]
       : [...(stream.changes ? [["kind", `${stream.kind}${stream.key ? ` by ${stream.key.join(", ")}` : ""}`]] : []),
@@ -52,7 +52,7 @@ export function table({ version, looked_up: looked, read_at: read, rows }) {
   const coming = looked === version ? "" : `; version ${version} is being read`;
   return [
     ["rows kept", count(rows)],
-    ["version", looked === null ? `none read whole${coming}` : `${looked}, read whole ${clock(read)} UTC${coming}`],
+    ["version", looked === null ? `none complete${coming}` : `${looked}, complete since ${clock(read)} UTC${coming}`],
   ];
 }
 

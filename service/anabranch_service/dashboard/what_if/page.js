@@ -67,7 +67,7 @@ function showEffects(base, planned) {
   const found = effects(base, planned, DRAFT);
   const changed = found.filter(({ change }) => Math.abs(change) > 1e-9).length;
   at("others-note").textContent = found.length
-    ? `${changed} of ${found.length} pay less or more${planned.effects ? "" : "; without load shedding, so all results are kept"}${found.length > MOST ? `; the ${MOST} with the greatest change are shown` : ""}`
+    ? `the costs of ${changed} of ${found.length} change${planned.effects ? "" : "; without load shedding, so all results are kept"}${found.length > MOST ? `; the ${MOST} with the greatest change are shown` : ""}`
     : "";
   const none = make("td", { className: "empty", text: "There is no other query." });
   none.colSpan = 5;

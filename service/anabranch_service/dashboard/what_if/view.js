@@ -40,9 +40,9 @@ export function figures(explained, planned, base, names) {
   const alone = planned.individual_cost;
   return [
     ["adds to the cost", short(explained.added_cost)],
-    ["cost of everything", `${short(base.cost)} → ${short(planned.cost)}`],
+    ["cost of the joint plan", `${short(base.cost)} → ${short(planned.cost)}`],
     ["standalone", short(alone)],
-    ...(range.low < range.high ? [["if assumptions are wrong", `${short(range.low)} to ${short(range.high)}`]] : []),
+    ...(range.low < range.high ? [["cost if assumptions are off tenfold", `${short(range.low)} to ${short(range.high)}`]] : []),
     ["stores probed", explained.stores.length],
     ...(planned.gap ? [["gap", `${(100 * planned.gap).toFixed(2)} %`]] : []),
     ["shares them with", some(explained.shared_with) || "nobody", "long"],

@@ -32,7 +32,7 @@ class Follower:
         self._session = Session()
 
     def known(self, queries: Sequence[JoinQuery]) -> tuple[JoinQuery, ...]:
-        """``queries``; those equal to queries of the last plan as identical objects."""
+        """``queries``, with the last plan's own objects in place of equal queries."""
         there = {query.id: query for part in self.parts for query in part.queries}
         return tuple(found if (found := there.get(q.id)) == q else q for q in queries)
 

@@ -70,9 +70,9 @@ redis.call('SET', KEYS[2], 1)
 return length - at - 1
 """)
 
-#: Publish an epoch with copies of an earlier one's long parts. KEYS leader, ruleset and copy,
-#: details and copy, record, summaries, bytes, published, bases; ARGV owner, token, epoch, record,
-#: summary, bytes of both, the earlier epoch.
+#: Publish an epoch with copies of an earlier one's ruleset and details. KEYS leader, ruleset and
+#: copy, details and copy, record, summaries, bytes, published, bases; ARGV owner, token, epoch,
+#: record, summary, bytes of both, the earlier epoch.
 _AGAIN = fenced("""
 if redis.call('EXISTS', KEYS[2], KEYS[4]) ~= 2 then return 0 end
 if redis.call('COPY', KEYS[2], KEYS[3]) ~= 1 then return 0 end
@@ -89,7 +89,7 @@ return 1
 
 _LOG = structlog.get_logger(__name__)
 
-#: Number of newest epochs kept whatever their size: a roll-back of the pipeline's state needs some.
+#: Number of newest epochs kept whatever their size: a roll-back of the state needs some of them.
 LEAST_EPOCHS = 16
 
 
@@ -112,9 +112,9 @@ class Sealed:
     """Stored form of an epoch.
 
     Attributes:
-        record: the record without its long parts. ``text``: the same as JSON text.
+        record: the record without details (plan, decisions). ``text``: the same as JSON text.
         summary: JSON text of the epoch's entry in lists.
-        ruleset, details: compressed ruleset and long parts; empty if equal to an earlier epoch's.
+        ruleset, details: compressed ruleset and details; empty if equal to an earlier epoch's.
         patch: stored in place of the ruleset; None: the whole ruleset is stored.
     """
 
@@ -217,8 +217,8 @@ class Publication:
         return kept is not None and digest(kept) == patch.check
 
     async def epoch_again(self, sealed: Sealed, before: int) -> bool:
-        """Publish an epoch equal to epoch ``before``. Redis copies the long parts, so that the new
-        epoch does not depend on ``before``; a copied patch has the same base.
+        """Publish an epoch equal to epoch ``before``. Redis copies ruleset and details, so that the
+        new epoch does not depend on ``before``; a copied patch has the same base.
 
         Returns:
             Whether it was published. False if Redis already has an epoch of that number, or lacks
@@ -286,7 +286,7 @@ class Publication:
         )
 
     async def _measure(self, published: Sequence[int]) -> None:
-        """Get the sizes of ended epochs' statistics from Redis. Statistics of an epoch without a
+        """Read the sizes of ended epochs' statistics from Redis. Statistics of an epoch without a
         plan of its own count with the epoch before.
         """
         first, following = published[0], published[1:]

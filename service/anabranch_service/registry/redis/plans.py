@@ -119,11 +119,11 @@ class PlanStore(RedisRecords):
         return lenient(Explanation, f"explanation of {number}", text)
 
     def details_key(self, number: int) -> str:
-        """Redis key of the long part of an epoch's record."""
+        """Redis key of the plan and decisions of an epoch's record, which are stored apart."""
         return self._own("plans", str(number))
 
     async def newest_epoch(self, before: int | None = None) -> EpochRecord | None:
-        """The record of the newest epoch (published ``before`` another), or None."""
+        """Record of the newest published epoch (of those ``before`` a given one), or None."""
         numbers = [n for n in await self.published() if before is None or n < before]
         return await self.epoch(numbers[-1]) if numbers else None
 

@@ -42,7 +42,7 @@ class ReportStore(RedisRecords):
         self._activations = Mirror(redis, journal, key, "activations", partial(lenient, Activation))
 
     async def cursor(self) -> int:
-        """Number of kept epoch boundaries for which an epoch has already been planned."""
+        """Number of boundaries in the list that are handled: an epoch has been planned for them."""
         return int(await reply_text(self.redis.get(self.keys.cursor)) or 0)
 
     async def boundary_text(self, index: int) -> str | None:
@@ -63,13 +63,13 @@ class ReportStore(RedisRecords):
         return lenient(Snapshot, f"statistics {epoch}", text)
 
     async def interim_text(self, index: int) -> str | None:
-        """Document of a period's measurements at ``index`` (negative: from the end)."""
+        """Document of the period at ``index`` in the list (negative: from the end), or None."""
         return unpacked(await reply_text(self.redis.lindex(self.keys.interims, index)))
 
     async def interims(self, last: int) -> list[Interim]:
         """The measurements of the newest ``last`` periods, oldest first.
 
-        An unreadable period (of another release) is left out, which is logged.
+        An unreadable period (written by another release) is left out and logged.
         """
         return readable(Interim, "interim measurements", await self.interim_texts(last))
 
@@ -83,17 +83,17 @@ class ReportStore(RedisRecords):
         return await reply_record(CpuReport, "profile", self.redis.get(self.keys.profile))
 
     async def history(self, last: int) -> list[HistoryPoint]:
-        """The newest ``last`` points of history, oldest first; unreadable ones left out."""
+        """The newest ``last`` points of the history of rates, oldest first, if readable."""
         texts = await reply(self.redis.lrange(self.keys.history, -last, -1), list[str])
         return readable(HistoryPoint, "point of history", texts)
 
     async def interim_texts(self, last: int) -> tuple[str, ...]:
-        """The documents of :meth:`interims`."""
+        """Documents (JSON texts) of the newest ``last`` periods, oldest first."""
         kept = await reply(self.redis.lrange(self.keys.interims, -last, -1), list[str])
         return tuple(text for text in map(unpacked, kept) if text is not None)
 
     async def statistics_texts(self, epochs: Iterable[int]) -> tuple[str, ...]:
-        """The documents of :meth:`statistics` of those ``epochs`` that have any."""
+        """Documents (JSON texts) of the measurements of ``epochs``; missing ones are left out."""
         keys = [self.keys.statistics(epoch) for epoch in epochs if epoch >= 0]
         kept = await reply(self.redis.mget(keys), list[str | None]) if keys else []
         return tuple(text for text in map(unpacked, kept) if text is not None)

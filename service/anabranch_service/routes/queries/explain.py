@@ -67,7 +67,7 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
     if query is None or answer.normalised is None:
         return answer
     missed = rows_to_miss(answer.normalised, await ctx.store.progress())
-    # One plan if no other query is registered; else three: joint, standalone, without the query.
+    # One plan search if no other query is registered; else three: joint, standalone, without it.
     seconds = min(SECONDS / (3 if found.wanted else 1), ctx.settings.planning.solve_seconds)
     task = await ctx.work.read(plan_task, found, ctx.store.forms, seconds)
     task = replace(task, streams={**task.streams, **reading.all_streams})

@@ -47,7 +47,7 @@ from anabranch_service.settings import ServiceSettings
 from anabranch_service.versions import etag
 
 Change = Callable[[QueryRecord], QueryRecord]
-#: Function that chooses one of a query's runs (oldest first) or None.
+#: Function that chooses one of a query's runs (given oldest first), or returns None.
 Choice = Callable[[Sequence[QueryRecord]], QueryRecord | None]
 #: Function from all runs and a chosen one to further runs to withdraw; it may raise.
 Beside = Callable[[Sequence[QueryRecord], QueryRecord], Sequence[QueryRecord]]
@@ -81,7 +81,7 @@ class Beginning:
 
 
 async def begin(ctx: Context, body: QueryIn, now: datetime) -> Beginning:
-    """Check a registration: of a new query, or of a new run of an ended query (:func:`prepare`).
+    """Check (:func:`prepare`) the registration of a new query, or of a new run of an ended query.
 
     Raises:
         Conflict: ``duplicate-query``: a query with this id has not ended.
@@ -183,7 +183,7 @@ async def known_queries(ctx: Context) -> Queries:
 
 
 async def check_name(ctx: Context, query: str) -> None:
-    """Refuse the name of a stream for a query.
+    """Refuse a query with the name of a stream.
 
     Raises:
         Conflict: ``name-of-stream``.
@@ -194,7 +194,7 @@ async def check_name(ctx: Context, query: str) -> None:
 
 
 def name_of_stream(name: str) -> Conflict:
-    """The error for the name of a stream."""
+    """The error for a query with the name of a stream."""
     return Conflict(
         "name-of-stream",
         f"there is a stream {name!r}, and a query is a stream of its name to other queries",
@@ -402,7 +402,7 @@ def expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datet
             "bad-expiry",
             f"{expires_at.isoformat()} is past",
             field="expires_at",
-            remedy="give a time to come",
+            remedy="give a time in the future",
         )
     return expires_at
 
@@ -442,8 +442,8 @@ def _read(
 
 
 def past_of(body: QueryIn, query: JoinQuery, streams: Mapping[str, Stream]) -> Past:
-    """Whether the query emits past results: as requested, by default if they are changes, whose
-    sum would otherwise lack rows.
+    """Whether the query emits results over stored tuples: as requested; by default only if its
+    results are changes, whose sum would otherwise lack rows.
     """
     if "past" in body.model_fields_set:
         return body.past
@@ -461,7 +461,7 @@ def _branches(query: JoinQuery) -> tuple[JoinQuery, ...]:
 def _no_past(query: JoinQuery, streams: Mapping[str, Stream]) -> str | None:
     """Why stored tuples do not suffice to compute past results; None: they do."""
     if query.outer is not None and not query.outer.kept:
-        return "the query decides which rows have no partner, and does so as they arrive"
+        return "the query decides which rows have no partner when these rows arrive"
     read = [streams[r.stream] for r in query.relations]
     parts = query.planned if query.is_asof else (query,)
     for own in (streams[p.relations[0].stream] for p in parts if len(p.members) == 1):
@@ -506,8 +506,8 @@ def _check_sink(sink: SinkRecord, query: JoinQuery) -> None:
 
 
 async def _check_target(ctx: Context, record: QueryRecord) -> None:
-    """Refuse a sink to which another query writes: a Redis Stream that it ever wrote to, or
-    another place while that query is live.
+    """Refuse a sink of another query: a Redis Stream to which another query has ever written, or
+    another place to which a live query writes.
     """
     wanted = target_of(record.sink)
     if wanted is None:

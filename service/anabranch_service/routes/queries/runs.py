@@ -151,8 +151,8 @@ async def resume_query(
 ) -> QueryOut:
     """Resume a paused query: another run begins with the next epoch.
 
-    It sees the same earlier tuples as a query registered now, as its ``complete`` and
-    ``visible_from`` tell. Resuming a running query changes nothing.
+    It sees the same earlier tuples as a query registered now would (``complete`` and
+    ``visible_from``). Resuming a running query changes nothing.
     """
     known(await ctx.store.query(name), "query", name)
     runs = await runs_of(ctx, name)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from anabranch_contract.errors import StructuredError
 from anabranch_service.streaming.samples.fit import Form
 
-#: Most bytes read from a text file, and from the entries of a Redis Stream.
+#: Most bytes read from one text file, and from all entries of a Redis Stream together.
 BYTES = 1 << 20
 #: Time limit in seconds for one answer of a source's server.
 SECONDS = 2.0
