@@ -104,11 +104,11 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
             loop.stop()
             if not (await asyncio.wait({task}, timeout=STOP_SECONDS))[0]:
                 task.cancel()
-                await asyncio.wait({task}, timeout=1)
+                await asyncio.wait({task})
             # The leader's lease is released last: the epoch loop, which needs it, has ended.
             leading.cancel()
-            # Redis is closed after all tasks: it would miss a connection still being opened.
-            await asyncio.wait({leading, *others}, timeout=STOP_SECONDS)
+            # Redis is closed after all tasks, however slow: they would open connections again.
+            await asyncio.wait({leading, *others})
             await loop.stop_explaining()
             work.close()
             await asyncio.to_thread(loop.close)

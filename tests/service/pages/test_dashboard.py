@@ -287,7 +287,7 @@ def test_revisions_with_what_they_were_to_save_and_have_saved(
         expect(row.get_by_role("img", name="not measured yet")).to_be_visible()
 
         # 29 more revisions, with long names of streams and measured costs that grew.
-        (key,) = shop.redis.keys(f"*:revisions:{rules.epoch}")
+        key = f"{shop.keys.namespace}:revisions:{rules.epoch}"
         kept = json.loads(str(shop.redis.hget(key, "1")))
         for number in range(2, 31):
             worse = {"before": 1.0, "after": 1.5, "gain": -0.5, "periods": 4}

@@ -105,7 +105,11 @@ class _Server(uvicorn.Server):
             task.cancel()
         # Tasks of the last requests must not open connections after the end.
         if going := asyncio.all_tasks() - self._lasting:
-            await asyncio.wait(going, timeout=0.1)
+            _, late = await asyncio.wait(going, timeout=0.1)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=PATIENCE)
         await self.lifespan.shutdown()
 
 
