@@ -8,7 +8,7 @@ from anabranch_contract.rest.normalised import ViewInfo
 def view_facts(view: ViewInfo) -> dict[str, str]:
     """The post-join operators of a query: label -> text."""
     order, ranked = ", ".join(view.order), view.ranking is not None
-    place = f"{view.ranking}() up to {view.limit}"
+    place = f"{view.ranking}()" if view.limit is None else f"{view.ranking}() up to {view.limit}"
     if view.partition:
         place += f" of each {', '.join(view.partition)}"
     facts = {

@@ -74,8 +74,15 @@ def partial_marks(view: View) -> tuple[PartialMark, ...]:
     found = []
     if not view.grouped:
         found.append(PartialMark("", "limit", f"the first {_OF}"))
-        places = (o.name for o in view.projection if any(c.name == PLACE for c in columns(o.expr)))
-        found += (PartialMark(n, "place", f"places among the joined rows {_KEPT}") for n in places)
+        beside = {n.name for n in view.neighbours}
+        for output in view.projection:
+            own = {column.name for column in columns(output.expr)}
+            if PLACE in own:
+                reason = f"places among the joined rows {_KEPT}"
+                found.append(PartialMark(output.name, "place", reason))
+            elif own & beside:
+                reason = f"from neighbours among the joined rows {_KEPT}"
+                found.append(PartialMark(output.name, "neighbour", reason))
         return tuple(found)
     if view.group_keys:
         code = "groups" if view.aggregates else "distinct"

@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from anabranch_contract.codec import Row
 from anabranch_contract.durations import format_duration
-from anabranch_contract.queries.expressions import Column, Expr, Output, columns
+from anabranch_contract.queries.expressions import Column, Expr, Output, columns, substitute
 from anabranch_contract.queries.types import DataType, TypeKind
 
 #: Additional columns of a view's changes: the kind of change, and the view's version.
@@ -175,6 +175,38 @@ class RankFunction(StrEnum):
     DENSE_RANK = "dense_rank"
 
 
+class Neighbour(Row, frozen=True):
+    """The column ``name`` of a ranked row: the value of ``column`` in another row of its partition.
+
+    Attributes:
+        distance: number of places from the other row to this one, as of ``lag``; of ``lead``
+            negative.
+        default: value if the partition has no such row, an expression over this row's columns;
+            None: NULL.
+    """
+
+    name: str
+    column: str
+    type: DataType
+    distance: int
+    default: Expr | None = None
+
+
+def neighbour_text(one: Neighbour, texts: Mapping[str, str]) -> str:
+    """The SQL text of the function of a neighbour over joined rows with the columns ``texts``.
+
+    >>> neighbour_text(Neighbour("n1", "c1", _BIGINT, -2), {"c1": "o.price"})
+    'lead(o.price, 2)'
+    """
+    arguments = [texts[one.column]]
+    if abs(one.distance) != 1 or one.default is not None:
+        arguments.append(str(abs(one.distance)))
+    if one.default is not None:
+        known = substitute(one.default, lambda c: Column("", texts.get(c.name, c.name), c.type))
+        arguments.append(str(known))
+    return f"{'lag' if one.distance >= 0 else 'lead'}({', '.join(arguments)})"
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """A maintained table over joined rows.
@@ -192,7 +224,10 @@ class View:
             Empty: one set of all keys.
         partition: without grouping: columns of the joined rows; each combination of their values
             (NULL is one) has a ranking and a ``limit`` of its own. ``offset`` is 0.
-        ranking: function whose values up to ``limit`` are kept; expressions read it as ``PLACE``.
+        ranking: function whose values up to ``limit`` are kept (None: all rows); expressions read
+            it as ``PLACE``.
+        neighbours: values of other rows of the partition, which expressions read by name; there is
+            no ``limit``.
         copies: number of rows (BIGINT) of each group that ``having`` keeps, at least 1; None: one.
             The SELECT list then consists of the keys, and there is no ``limit``.
     """
@@ -210,6 +245,7 @@ class View:
     sets: tuple[tuple[int, ...], ...] = ()
     partition: tuple[tuple[str, DataType], ...] = ()
     ranking: RankFunction = RankFunction.ROW_NUMBER
+    neighbours: tuple[Neighbour, ...] = ()
     copies: Expr | None = None
 
     @property
@@ -221,9 +257,8 @@ class View:
     def ranked(self) -> bool:
         """Whether joined rows are ranked by a function, or in partitions, not only limited."""
         named = any(column.name == PLACE for o in self.projection for column in columns(o.expr))
-        return not self.grouped and bool(
-            self.partition or named or self.ranking is not RankFunction.ROW_NUMBER
-        )
+        known = self.partition or named or self.neighbours
+        return not self.grouped and bool(known or self.ranking is not RankFunction.ROW_NUMBER)
 
     @property
     def group_keys(self) -> tuple[tuple[str, DataType], ...]:

@@ -30,9 +30,9 @@ from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import (
     GROUPING_ID,
-    PLACE,
     WINDOW_END,
     WINDOW_START,
+    Neighbour,
     RankFunction,
     SortKey,
     TimeWindow,
@@ -42,6 +42,7 @@ from anabranch_planner.binding.aggregation import Aggregation
 from anabranch_planner.binding.grouping import Grouping, bits, chosen_by_set, grouping_of
 from anabranch_planner.binding.naming import bare, spark_name
 from anabranch_planner.binding.outputs import require_new, require_writable
+from anabranch_planner.binding.rankings import is_neighbour, neighbour_of
 from anabranch_planner.binding.typecheck import coerce, typed
 from anabranch_planner.binding.windows import SESSION, WINDOW, is_window, window_of
 from anabranch_planner.sql.aggregates import call_of, holds_aggregate
@@ -223,13 +224,22 @@ class _Splitter:
             return Column("", name, expr.type)
 
         def over(tree: Node) -> Expr:
-            """``tree`` as a column that the join computes; one that reads a ranking's place is
-            instead computed from such columns."""
+            """``tree`` as a column that the join computes; one that reads places or neighbours of
+            rows is computed from such columns."""
+            tree = _replaced(tree, lambda part: beside(part) if is_neighbour(part) else part)
             with at(tree):
                 found = typed(tree, self._below())
-            if not any(c.name == PLACE and not c.alias for c in columns(found)):
+            if all(c.alias for c in columns(found)):
                 return column(found)
             return substitute(found, lambda c: column(c) if c.alias else c)
+
+        neighbours = list[Neighbour]()
+
+        def beside(call: Node) -> Node:
+            with at(call):
+                made = neighbour_of(call, f"n{len(neighbours) + 1}", over)
+            neighbours.append(made)
+            return self._slot(Column("", made.name, made.type), call)
 
         def sort_keys(order: Iterable[exp.Ordered], *, aliases: bool) -> Iterator[SortKey]:
             for o in order:
@@ -260,6 +270,7 @@ class _Splitter:
             offset=self._offset(),
             partition=tuple(partition.items()),
             ranking=RankFunction.ROW_NUMBER if ranking is None else ranking.function,
+            neighbours=tuple(neighbours),
         )
         return tuple(ShownColumn(name, e) for e, name in carried.items()), view
 

@@ -1,6 +1,6 @@
-"""Rankings of joined rows: QUALIFY, DISTINCT ON, and ``WHERE rn <= n`` over a subquery.
+"""Rankings of joined rows: QUALIFY, DISTINCT ON, ``WHERE rn <= n`` over a subquery; or all rows.
 
-All three spellings become one :class:`RowRanking`. The ranking function is replaced by
+All spellings become one :class:`RowRanking`. The ranking function is replaced by
 :func:`place`, the row's place in its partition. If it stands in a subquery, its sort keys become
 hidden columns of the whole statement.
 """
@@ -13,10 +13,17 @@ from dataclasses import replace
 from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.views import PLACE, RankFunction
+from anabranch_contract.queries.coercion import common_type
+from anabranch_contract.queries.expressions import Column, Expr
+from anabranch_contract.queries.views import PLACE, Neighbour, RankFunction
 from anabranch_planner.binding.naming import bare
-from anabranch_planner.binding.typecheck import operands
-from anabranch_planner.sql.aggregates import holds_aggregate
+from anabranch_planner.binding.typecheck import coerce, operands
+from anabranch_planner.sql.aggregates import (
+    NEIGHBOURS,
+    function_over,
+    holds_aggregate,
+    windows_in,
+)
 from anabranch_planner.sql.arguments import refuse_others
 from anabranch_planner.sql.unresolved import (
     HIDDEN,
@@ -34,6 +41,8 @@ from anabranch_planner.sql.unresolved import (
 )
 
 _FUNCTIONS = {f.value: f for f in RankFunction}
+#: Key of the metadata of a function of neighbours, without its OVER.
+_NEIGHBOUR = "neighbour"
 _EXAMPLE = "QUALIFY row_number() OVER (PARTITION BY k ORDER BY x DESC) <= 3"
 _MIRRORED: dict[type[Node], type[Node]] = {
     exp.GT: exp.LT,
@@ -57,9 +66,12 @@ def with_ranking(query: Unresolved) -> Unresolved:
             return _with_distinct_on(query, clauses)
         if clauses.qualify is not None:
             return _with_qualify(query, clauses, clauses.qualify)
-    if clauses is None or clauses.ranking is None:
-        return _with_subquery(query)
-    return query
+    if clauses is not None and clauses.ranking is not None:
+        return query
+    nodes = (item.node for item in query.items if item.node is not None)
+    known = {*_FUNCTIONS, *NEIGHBOURS}
+    windows = [part for node in nodes for part in windows_in(node) if function_over(part) in known]
+    return _with_windows(query, windows) if windows else _with_subquery(query)
 
 
 def place(node: Node) -> Node:
@@ -67,11 +79,103 @@ def place(node: Node) -> Node:
     return called(exp.Placeholder(this=PLACE), describe(node))
 
 
+def is_neighbour(node: Node) -> bool:
+    """Whether ``node`` is ``lag`` or ``lead``, whose partition and order are the ranking's."""
+    return _NEIGHBOUR in node.meta
+
+
 def _is_ranking(node: Node | None) -> bool:
-    return (
-        isinstance(node, exp.Window)
-        and isinstance(node.this, exp.Anonymous)
-        and str(node.this.this).lower() in _FUNCTIONS
+    return function_over(node) in _FUNCTIONS
+
+
+# --- all rows ------------------------------------------------------------------------------------
+
+
+def _with_windows(query: Unresolved, windows: Sequence[Node]) -> Unresolved:
+    """``query`` with rankings and neighbours of all rows of each partition."""
+    function, wanted = RankFunction.ROW_NUMBER, None
+    ranked = {function_over(window) for window in windows} - NEIGHBOURS
+    first = windows[0]
+    for window in windows:
+        with at(window):
+            name = function_over(window)
+            one = _ranking(window, None, query.windows)
+            if wanted is not None and (one.partition, one.order) != wanted:
+                raise unsupported(
+                    f"{name}() over another partition or order than {function_over(first)}()",
+                    "register one query for each",
+                )
+            wanted = one.partition, one.order
+            if name in _FUNCTIONS:
+                function = one.function
+                if len(ranked) > 1:
+                    raise unsupported(
+                        f"{' and '.join(sorted(ranked))} in one statement", "write one of them"
+                    )
+    with at(first):
+        clauses = query.post_join or PostJoin()
+        _refuse_beside(clauses, query.items, f"{function_over(first)}() OVER (...)")
+    assert wanted is not None
+
+    def found(part: Node) -> Node:
+        if _is_ranking(part):
+            return place(part)
+        if function_over(part) in NEIGHBOURS:
+            made = called(part.this.copy(), describe(part))
+            made.meta[_NEIGHBOUR] = True
+            return made
+        return part
+
+    items = tuple(
+        item if item.node is None else replace(item, node=item.node.copy().transform(found))
+        for item in query.items
+    )
+    ranking = RowRanking(function, *wanted, None)
+    return replace(query, items=items, windows=(), post_join=replace(clauses, ranking=ranking))
+
+
+def neighbour_of(call: Node, name: str, over: Callable[[Node], Expr]) -> Neighbour:
+    """The neighbour ``name`` that ``lag`` or ``lead`` reads.
+
+    Args:
+        over: an argument as an expression over the joined rows' columns.
+
+    Raises:
+        QueryError: ``bad-arguments``; ``unsupported-sql``: a function inside the other.
+    """
+    function, arguments = str(call.this).lower(), call.expressions
+    if not 1 <= len(arguments) <= 3:
+        raise QueryError(
+            "bad-arguments",
+            f"{function}() takes one to three arguments, not {len(arguments)}",
+            remedy=f"write {function}(x), {function}(x, 2) or {function}(x, 2, 0)",
+        )
+    distance = 1 if len(arguments) == 1 else _number(arguments[1])
+    if distance is None:
+        raise QueryError(
+            "bad-arguments",
+            f"the second argument of {function}() is {describe(arguments[1])}",
+            remedy="write the number of rows",
+        )
+    value = over(arguments[0])
+    if not isinstance(value, Column) or value.name == PLACE:
+        raise unsupported(
+            f"{function}() of a function over the same rows", "register one query for each"
+        )
+    default = None
+    if len(arguments) == 3:
+        found = over(arguments[2])
+        kind = common_type(value.type, found.type)
+        if kind != value.type:
+            raise QueryError(
+                "type-mismatch",
+                f"the default of {function}() is of type {found.type}, and its argument of type "
+                f"{value.type}",
+                remedy="cast one of them",
+            )
+        default = coerce(found, value.type)
+    return Neighbour(
+        name, value.name, value.type, distance if function == "lag" else -distance, default
     )
 
 
@@ -106,6 +210,13 @@ def _with_distinct_on(query: Unresolved, clauses: PostJoin) -> Unresolved:
 def _with_qualify(query: Unresolved, clauses: PostJoin, condition: Node) -> Unresolved:
     with at(condition):
         _refuse_beside(clauses, query.items, "QUALIFY")
+        nodes = (item.node for item in query.items if item.node is not None)
+        for window in (part for node in nodes for part in windows_in(node)):
+            if (name := function_over(window)) in NEIGHBOURS:
+                with at(window):
+                    raise unsupported(
+                        f"{name}() beside QUALIFY", "write QUALIFY above a subquery with it"
+                    )
         named = {
             item.name.lower(): window
             for item in query.items
@@ -160,7 +271,7 @@ def _spelled(window: Node, windows: Iterable[Node]) -> Node:
         )
 
 
-def _ranking(window: Node, limit: int, windows: Iterable[Node]) -> RowRanking:
+def _ranking(window: Node, limit: int | None, windows: Iterable[Node]) -> RowRanking:
     spelled = _spelled(window, windows)
     with at(window):
         refuse_others(spelled, {"this", "partition_by", "order", "over"})
@@ -170,12 +281,13 @@ def _ranking(window: Node, limit: int, windows: Iterable[Node]) -> RowRanking:
             raise unsupported(
                 f"{name}() without ORDER BY", f"write {name}() OVER (PARTITION BY k ORDER BY x)"
             )
-        if spelled.this.expressions:
+        if spelled.this.expressions and name in _FUNCTIONS:
             raise QueryError(
                 "bad-arguments", f"{name}() takes no arguments", remedy=f"write {name}()"
             )
         partition = tuple(map(bare, spelled.args.get("partition_by") or ()))
-        return RowRanking(_FUNCTIONS[name], partition, tuple(order.expressions), limit)
+        function = _FUNCTIONS.get(name, RankFunction.ROW_NUMBER)
+        return RowRanking(function, partition, tuple(order.expressions), limit)
 
 
 def _limit(condition: Node, ranked: Callable[[Node], Node | None]) -> tuple[Node, int] | None:

@@ -22,6 +22,7 @@ from anabranch_contract.queries.views import (
     SortKey,
     View,
     call_text,
+    neighbour_text,
     window_text,
 )
 from anabranch_planner.logical.expression_text import conjuncts, quoted, text_of
@@ -297,14 +298,20 @@ def _calls(view: View, below: Mapping[str, Expr]) -> dict[str, Column]:
 
 
 def _ranked(plan: Node, view: View, terms: dict[str, Expr]) -> Node:
-    """The rows whose place is not above the limit; adds the place to ``terms``."""
+    """The rows whose place is not above the limit; adds place and neighbours to ``terms``."""
     order = [_direction(s, text_of(_over(s.expr, terms))) for s in view.order]
     by = [text_of(terms[name]) for name, _ in view.partition]
     over = [f"PARTITION BY {', '.join(by)}"] if by else []
     over += [f"ORDER BY {', '.join(order)}"]
     text = f"{view.ranking}() OVER ({' '.join(over)})"
     terms[PLACE] = Column("", text, DataType(TypeKind.INT))
+    texts = {name: text_of(expr) for name, expr in terms.items()}
+    for one in view.neighbours:
+        called = f"{neighbour_text(one, texts)} OVER ({' '.join(over)})"
+        terms[one.name] = Column("", called, one.type)
     source = Exchange((plan,), tuple(by)) if by else plan
+    if view.limit is None:
+        return source
     return Filter((source,), (Conjunct(f"{text} <= {view.limit}", frozenset()),))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -192,3 +193,21 @@ def no_number(name: str, type_: DataType) -> QueryError:
         f"{name}() takes a number, its argument is of type {type_}",
         remedy="cast it to a number first",
     )
+
+
+#: Functions of another row of the partition.
+NEIGHBOURS = frozenset({"lag", "lead"})
+
+
+def windows_in(node: Node) -> Iterator[Node]:
+    """The functions with OVER in ``node``, outside of subqueries."""
+    for part in node.walk(prune=lambda part: isinstance(part, exp.Query)):
+        if function_over(part):
+            yield part
+
+
+def function_over(node: Node | None) -> str:
+    """The name, in lower case, of a function with OVER; empty: another node."""
+    if not isinstance(node, exp.Window) or not isinstance(node.this, exp.Anonymous):
+        return ""
+    return str(node.this.this).lower()

@@ -25,7 +25,12 @@ from sqlglot.parsers.spark import SparkParser
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.outer_joins import JoinKind
-from anabranch_planner.sql.aggregates import holds_aggregate
+from anabranch_planner.sql.aggregates import (
+    NEIGHBOURS,
+    function_over,
+    holds_aggregate,
+    windows_in,
+)
 from anabranch_planner.sql.arguments import check_arguments, refuse_others
 from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
 from anabranch_planner.sql.clauses.join_kinds import as_of, is_right, kind_of
@@ -417,8 +422,13 @@ def _post_join_clause(select: exp.Select) -> tuple[str, Node | None] | None:
         # Without LIMIT the order of a subquery has no effect.
         if part and (name != "order" or select.args.get("limit")):
             return what, part
-    aggregated = next((item for item in select.expressions if holds_aggregate(item)), None)
-    return None if aggregated is None else (AGGREGATES, aggregated)
+    for item in select.expressions:
+        if holds_aggregate(item):
+            return AGGREGATES, item
+        for window in windows_in(item):
+            if (name := function_over(window)) in NEIGHBOURS:
+                return f"{name}()", window
+    return None
 
 
 def _outer_join(select: exp.Select) -> tuple[str, Node | None] | None:

@@ -36,6 +36,7 @@ READ: dict[type[Node], frozenset[str]] = {
     exp.GroupConcat: _UNARY | {"separator"},
     exp.Grouping: frozenset({"expressions"}),
     exp.GroupingId: frozenset({"expressions"}),
+    **dict.fromkeys((exp.Lag, exp.Lead), frozenset({"this", "offset", "default"})),
     exp.RowNumber: _UNARY,
     exp.Rank: frozenset({"expressions"}),
     exp.DenseRank: frozenset({"expressions"}),

@@ -91,7 +91,7 @@ class RowRanking:
     function: RankFunction
     partition: tuple[Node, ...]
     order: tuple[exp.Ordered, ...]
-    limit: int
+    limit: int | None
     aliases: bool = False
 
 

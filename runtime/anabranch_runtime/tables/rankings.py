@@ -1,4 +1,5 @@
-"""Maintained tables of ranked joined rows: ORDER BY … LIMIT, of all rows or of each partition.
+"""Maintained tables of ranked joined rows: ORDER BY … LIMIT, of all rows or of each partition;
+rows with values of their neighbours.
 
 Rows equal in all sort keys are ordered by the view's columns, then by the other columns that it
 reads. -0.0 becomes 0.0, as the two are equal. If no row is ever deleted, rows that can't be shown
@@ -12,11 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from anabranch_contract.queries.expressions import Column, columns
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import PLACE, RANK, RankFunction, View
-from anabranch_runtime.columns.arrays import Ints
+from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.columns.arrow_types import schema_of
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.tables.inputs import Changes, Inputs
@@ -56,8 +58,11 @@ class RankedTable:
         read = [c.name for o in self._outputs for c in columns(o.expr)]
         read += [name for name, _ in view.partition]
         read += [c.name for s in view.order for c in columns(s.expr)]
+        read += [one.column for one in view.neighbours]
+        read += [c.name for one in view.neighbours if one.default for c in columns(one.default)]
+        computed = {PLACE, *(one.name for one in view.neighbours)}
         #: Columns of joined rows that are kept.
-        self.columns = [n for n in dict.fromkeys(read) if n != PLACE]
+        self.columns = [n for n in dict.fromkeys(read) if n not in computed]
         sorts = [TupleField(s.expr.type, s.descending, s.nulls_first) for s in view.order]
         kept = [TupleField(kinds[name]) for name in self.columns]
         self._sorts = len(sorts)
@@ -171,8 +176,19 @@ class RankedTable:
         def fetch(column: Column) -> pa.Array:
             if column.name == PLACE and PLACE not in places:
                 return pa.array(shown.places)
+            if column.name in beside:
+                return beside[column.name]
             return layout.column(words, places[column.name])
 
+        beside = dict[str, pa.Array]()
+        for one in self.view.neighbours:
+            other, there = _beside(shown.partitions, one.distance)
+            found = layout.column(words[other], places[one.column])
+            if one.default is None:
+                default = pa.nulls(len(words), found.type)
+            else:
+                default = evaluate(one.default, fetch, len(words))
+            beside[one.name] = pc.if_else(pa.array(there), found, default)
         return [evaluate(o.expr, fetch, len(words)) for o in self._outputs]
 
     def _words(self, shown: _Shown) -> Ints:
@@ -232,12 +248,25 @@ class RankedTable:
             most = None if self.view.offset else limit
             slots = order.words[order.walk(zeros[:1], most).nodes, -1]
         shown = self._shown(slots)
-        if limit is not None:
+        if limit is not None and not self.view.neighbours:
             shown = _Shown(*(part[:limit] for part in shown))
         table = pa.Table.from_arrays(self._values(shown), schema=self._schema)
-        return table.append_column(pa.field(RANK, pa.int64()), pa.array(shown.ranks))
+        table = table.append_column(pa.field(RANK, pa.int64()), pa.array(shown.ranks))
+        return table if limit is None else table.slice(0, limit)
 
     @property
     def bytes(self) -> int:
         """Return the approximate size in memory."""
         return self.pool.bytes + self._slots.bytes + self._tree.bytes
+
+
+def _beside(partitions: Ints, distance: int) -> tuple[Ints, Bools]:
+    """Return the position of the row ``distance`` places before each row (0 if there is none), and
+    whether it is in the same one of ``partitions``.
+    """
+    count = len(partitions)
+    places = np.arange(count) - distance
+    there = (places >= 0) & (places < count)
+    places = np.where(there, places, 0)
+    there &= partitions[places] == partitions
+    return places, there

@@ -115,7 +115,13 @@ def _below_view(query: JoinQuery) -> _Layer:
 def _grouped(view: View, below: _Layer) -> dict[str, frozenset[Origin]]:
     """Group keys, window bounds and aggregates of a view -> their source columns."""
     if not view.grouped:
-        return dict(below)
+        beside = {}
+        for row in view.neighbours:
+            default = [] if row.default is None else columns(row.default)
+            names = (row.column, *(c.name for c in default))
+            read = [o for name in names for o in below.get(name, ())]
+            beside[row.name] = _as(How.TRANSFORMATION, read)
+        return {**below, **beside}
     found = {name: below.get(name, frozenset()) for name, _ in view.keys}
     if view.window is not None:
         moment = _as(How.TRANSFORMATION, below.get(view.window.column, frozenset()))

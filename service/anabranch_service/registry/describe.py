@@ -26,6 +26,7 @@ from anabranch_contract.queries.views import (
     View,
     call_text,
     change_columns,
+    neighbour_text,
     window_text,
 )
 from anabranch_contract.rest.normalised import (
@@ -154,6 +155,7 @@ def _view(query: JoinQuery, view: View) -> ViewInfo:
         keys |= {WINDOW_START: f"{said}.start", WINDOW_END: f"{said}.end"}
     terms = keys | names | {GROUPING_ID: "grouping_id()"} if view.grouped else below
     terms = {**terms, PLACE: f"{view.ranking}()"}
+    terms |= {one.name: neighbour_text(one, below) for one in view.neighbours}
 
     def text(expr: Expr) -> str:
         return str(substitute(expr, lambda c: Column("", terms.get(c.name, c.name), c.type)))

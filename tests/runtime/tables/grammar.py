@@ -19,6 +19,7 @@ from anabranch_contract.queries.views import (
     WINDOW_END,
     WINDOW_START,
     AggregateFunction,
+    Neighbour,
     RankFunction,
     SortKey,
     TimeWindow,
@@ -365,7 +366,7 @@ def _order(
 def _ranked(random: Random) -> Case:
     columns = random.sample(tuple(TYPES), random.randrange(1, 5))
     order = [_sort(_column(n), n, random) for n in random.sample(columns, min(2, len(columns)))]
-    extra = random.sample(tuple(TYPES), random.choice((0, 0, 1)))
+    extra = random.sample(tuple(TYPES), random.choice((0, 1, 2)))
     partition = random.sample(tuple(KEYS), random.choice((0, 0, 1, 2)))
     ranking = RankFunction.ROW_NUMBER
     outputs = [Output(f"o{n}", _column(name)) for n, name in enumerate(columns)]
@@ -374,26 +375,43 @@ def _ranked(random: Random) -> Case:
     if random.random() < 0.5:
         outputs.append(Output("place", Column("", PLACE, BIGINT)))
     offset = random.choice((0, 0, 2)) if ranking is RankFunction.ROW_NUMBER else 0
-    limit = random.randrange(1, 6)
+    limit: int | None = random.randrange(1, 6)
+    neighbours = list[Neighbour]()
+    if random.random() < 0.4:
+        limit, offset = None, 0
+        for number, name in enumerate(extra):
+            default = _column(name) if random.random() < 0.4 else None
+            distance = random.choice((1, 1, 2, 0, -1, -1, -3))
+            neighbours.append(Neighbour(f"n{number}", name, TYPES[name], distance, default))
+            outputs.append(Output(f"beside{number}", Column("", f"n{number}", TYPES[name])))
     view = View(
         False, (), (), tuple(outputs), order=tuple(k for k, _ in order), limit=limit,
         offset=offset, partition=tuple((n, TYPES[n]) for n in partition), ranking=ranking,
+        neighbours=tuple(neighbours),
     )  # fmt: skip
-    read = dict.fromkeys([*columns, *partition])
-    del extra
-    # Ties: columns of the view, then of the partition, which are equal.
+    more = [one.column for one in neighbours]
+    read = dict.fromkeys([*columns, *partition, *more])
+    # Ties: columns of the view, then of the partition, which are equal, then of neighbours.
     words = ", ".join(w for _, w in order)
-    ties = ", ".join(f"{n} ASC NULLS FIRST" for n in columns)
+    ties = ", ".join(f"{n} ASC NULLS FIRST" for n in (*columns, *more))
     over = f"PARTITION BY {', '.join(partition)} " if partition else ""
     own = words if ranking is not RankFunction.ROW_NUMBER else f"{words}, {ties}"
     names = {o.name: o.expr.name for o in (*outputs, *view.hidden)}  # type: ignore[union-attr]
     listed = ", ".join(f"{'place' if n == PLACE else n} AS {o}" for o, n in names.items())
+    beside = "".join(
+        f"{'lag' if one.distance >= 0 else 'lead'}({one.column}, {abs(one.distance)}"
+        f"{'' if one.default is None else f', {one.column}'}) "
+        f"OVER ({over}ORDER BY {words}, {ties}) AS {one.name}, "
+        for one in neighbours
+    )
     sql = (
-        f"SELECT {listed}, nth - {offset} AS anabranch_rank FROM (SELECT *, "
+        f"SELECT {listed}, nth - {offset} AS anabranch_rank FROM (SELECT *, {beside}"
         f"row_number() OVER ({over}ORDER BY {words}, {ties}) AS nth, "
         f"{ranking}() OVER ({over}ORDER BY {own}) AS place FROM net) "
-        f"WHERE place <= {limit + offset} AND nth > {offset}"
+        f"WHERE nth > {offset}"
     )
+    if limit is not None:
+        sql += f" AND place <= {limit + offset}"
     return Case(view, tuple(read), sql)
 
 

@@ -116,6 +116,11 @@ AGGREGATES = (
     "sum(DISTINCT {v})", "count(*) FILTER (WHERE {v} > 3)", "max_by({u}, {v})", "median({v})",
     "min(a.g)", "max(a.g)",
 )  # fmt: skip
+#: Functions of neighbours and places; ``{o}``: the window.
+NEIGHBOURS = (
+    "lag({v}) {o}", "lead({v}, 2) {o}", "{v} - lag({v}, 1, {v}) {o}", "row_number() {o}",
+    "coalesce(lag({v}, 3) {o}, 0)",
+)  # fmt: skip
 HAVING = ("count(*) > 1", "sum({v}) > 4", "max({v}) <> 3")
 
 
@@ -131,6 +136,8 @@ def draw_statement(rng: Random, *, outer: bool = False) -> str:
     if outer and drawn < 0.5:
         named = ", ".join(f"{column} AS c{n}" for n, column in enumerate((*keys, values[0])))
         return f"SELECT {named} FROM {source}{where}"
+    if drawn < 0.06 or (outer and drawn < 0.55):
+        return _neighbours(rng, source, where, keys, values)
     keys_of = rng.sample(keys, rng.randint(1, min(2, len(keys))))
     named = ", ".join(f"{key} AS k{n}" for n, key in enumerate(keys_of))
     if drawn < 0.12:
@@ -385,6 +392,20 @@ class ChangedViewReplay:
         path = self.folder / "scenario.yaml"
         path.write_text(yaml.safe_dump(document))
         return path
+
+
+def _neighbours(
+    rng: Random, source: str, where: str, keys: tuple[str, ...], values: tuple[str, ...]
+) -> str:
+    """A statement with values of other rows; equal rows are equal in all of its columns."""
+    key, value = rng.choice(keys), rng.choice(values)
+    columns = dict.fromkeys((*keys, *values))
+    order = ", ".join(f"{column} NULLS FIRST" for column in columns)
+    over = f"OVER (PARTITION BY {key} ORDER BY {order})"
+    named = ", ".join(f"{column} AS c{n}" for n, column in enumerate(columns))
+    some = [one.format(v=value, o=over) for one in rng.sample(NEIGHBOURS, rng.randint(1, 3))]
+    beside = ", ".join(f"{call} AS n{n}" for n, call in enumerate(some))
+    return f"SELECT {named}, {beside} FROM {source}{where}"
 
 
 def draw_row(name: str, rng: Random) -> tuple[Any, ...]:

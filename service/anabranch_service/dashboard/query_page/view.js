@@ -62,7 +62,7 @@ export function meaning({ normalised, window, reads, read_by: readers }) {
     ["other conditions", normalised.residuals.join("; ")],
     ["view", view && [...view.aggregates, ...(view.keys.length ? [`by ${view.keys.join(", ")}`] : [])].join(", ")],
     ["grouping sets", view?.sets.map((one) => `(${one.join(", ")})`).join(", ")],
-    ["ranked by", view?.ranking && `${view.ranking}() up to ${view.limit} ${view.partition.length ? `of each ${view.partition.join(", ")}` : ""}`],
+    ["ranked by", view?.ranking && `${view.ranking}() ${view.limit === null ? "" : `up to ${view.limit} `}${view.partition.length ? `of each ${view.partition.join(", ")}` : ""}`],
     ["outer join", outer?.deadline && `${outer.kind}, partners until ${outer.deadline}`],
     [outer?.changes ? "changes by" : "looks up", outer?.look_ups?.map(({ kind, partner }) => `${partner} (${kind} join)`).join(", ")],
     ["conditions on results", outer?.where?.join("; ")],
