@@ -136,7 +136,7 @@ def _with_deadline(bound: Bound, given: Registration) -> JoinQuery | None:
     whole = bind(with_source(query, side), given)
     if is_look_up(bound.rights[0]) or weights.with_changes(whole.scope):
         return None
-    sides = Sides(query, side, bound.scope, whole.scope)
+    sides = Sides(query, side, bound.scope, bound.rights[0], whole.scope)
     times = sides.times(_joined(whole, given, ()))
     if not times:
         return None

@@ -20,6 +20,8 @@ _KINDS = {
 
 def text_of(query: Unresolved) -> str:
     """``query`` in DuckDB's dialect, with its subqueries in FROM."""
+    if query.branches:
+        return " UNION ALL ".join(map(_entry, query.branches))
     joined = [condition for condition in query.conditions if not _is_where(condition)]
     parts = [_entry(query.sources[0])]
     for place, source in enumerate(query.sources[1:], 2):

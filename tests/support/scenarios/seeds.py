@@ -152,3 +152,8 @@ BRANCHES_MANY = tuple(range(100, 400))
 #: Statements with subqueries in expressions, by default and in ``make test-full``.
 SUBQUERIES_FEW = (0, 1)
 SUBQUERIES_MANY = tuple(range(100, 200))
+#: Queries of all kinds in one pipeline, by default and in ``make test-full``.
+COMBINED_FEW = tuple(range(12))
+COMBINED_MANY = tuple(range(100, 600))
+#: Seeds that have failed. 1: a column of a subquery had a value in rows without partner.
+COMBINED_FAILED = (1,)

@@ -131,7 +131,7 @@ async def prepare(
     resumed = before is not None and before.paused_at is not None
     asked = not resumed and "past" in body.model_fields_set
     for part in reading.parts if asked else ():
-        _check_past(body.past, part.query, part.reading.streams)
+        check_past(body.past, part.query, part.reading.streams)
     parts = [await _part(ctx, run, body, one, n, now) for n, one in enumerate(reading.parts, 1)]
     record = QueryRecord.of(
         body,
@@ -437,7 +437,7 @@ def _read(
     check_sink_request(body.sink.to_sink(), settings)
     _check_sink(body.sink, query)
     check_slo(body.slo, query, streams)
-    _check_past(body.past, query, streams)
+    check_past(body.past, query, streams)
     return reading, query, describe(query, streams)
 
 
@@ -477,7 +477,7 @@ def _no_past(query: JoinQuery, streams: Mapping[str, Stream]) -> str | None:
     return None
 
 
-def _check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> None:
+def check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> None:
     """Refuse results over past tuples if stored tuples do not suffice to compute them."""
     reasons = [] if past == "none" else [_no_past(join, streams) for join in _branches(query)]
     for reason in filter(None, reasons):
