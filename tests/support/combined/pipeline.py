@@ -29,6 +29,7 @@ from anabranch_contract.queries.outer_joins import registered
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import DriverSettings
+from anabranch_runtime.epochs.failed_queries import surviving
 from anabranch_runtime.epochs.retention import watermarks
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index import filters
@@ -235,7 +236,8 @@ class Combined:
         for name, stream in self.streams.items():
             known = state.streams.get(name)
             stream.read(0 if known is None else known.input, marks.get(name))
-        self._watch.committed(state, self.control.ruleset(state.ruleset))
+        rules = surviving(self.control.ruleset(state.ruleset), state)
+        self._watch.committed(state, rules)
         self.service.snapshot = last_snapshot(self.control)
         self.events["batches"] += 1
         self.events["revised batch"] += state.ruleset.revision > 0

@@ -77,8 +77,10 @@ class Registry:
         query = reading.statement.normalise(name, reading.streams)
         meaning = describe(query, reading.streams)
         chosen = past_of(body, query, reading.streams)
-        if past and chosen == "none":
+        if past:
             check_past("stored", query, reading.streams)
+            for part in reading.parts:
+                check_past("stored", part.query, part.reading.streams)
             chosen = "stored"
         made = [(part.name, part.reading, part.query, part.meaning) for part in reading.parts]
         records, streams = list[QueryRecord](), dict[str, StreamRecord]()
@@ -89,7 +91,7 @@ class Registry:
             records.append(
                 QueryRecord.of(
                     body,
-                    past=chosen if last else past_of(body, form, own.streams),
+                    past=chosen if last else past_of(body, form, own.streams, part=True),
                     id=part,
                     sequence=len(self.records) + number,
                     created_at=_NOW,
