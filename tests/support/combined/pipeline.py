@@ -310,7 +310,7 @@ class Combined:
             self.events["not stored"] += 1
             return
         except PlannerError as error:
-            if not error.remedy:
+            if not error.remedy or error.code != "unsupported-sql":
                 raise
             self.refusals[f"{error.code}: {error.message}"] += 1
             self.events["refused"] += 1
