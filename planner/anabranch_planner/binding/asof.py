@@ -136,7 +136,11 @@ class AsOfChain:
             tuple(map(over, self.within)),
         )
         partner = str(next(iter(self.right.streams.values())).name)
-        left, right = (tuple((name, e) for e, name in own.items()) for own in sides)
+        computed = self.shown_scope.computed
+        left, right = (
+            tuple((n, computed.get(e, e) if isinstance(e, Column) else e) for e, n in own.items())
+            for own in sides
+        )
         look_up = LookUp(self.side.kind, partner, _types(right), nearest=nearest)
         outer = OuterJoin(
             self.side.kind,
@@ -373,7 +377,7 @@ def _bound(query: Unresolved, side: OuterSide, asof: AsOf, left: Scope, right: S
         side,
         left,
         right,
-        both,
+        left.joined(right.nullable(), names) if side.kind is JoinKind.LEFT else both,
         tuple(keys),
         (match.left, match.right),
         NearestSide(match.op),

@@ -17,17 +17,15 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from anabranch_contract.queries.expressions import (
-    Call,
     Column,
     Expr,
-    Literal,
     Output,
     columns,
     substitute,
 )
 from anabranch_contract.queries.outer_joins import JoinKind, LookUp, OuterJoin
 from anabranch_planner.binding.typecheck import aliases, boolean, operands, typed
-from anabranch_planner.sql.scope import Scope
+from anabranch_planner.sql.scope import Scope, is_null_without
 from anabranch_planner.sql.unresolved import (
     Condition,
     Node,
@@ -40,8 +38,6 @@ from anabranch_planner.sql.unresolved import (
 
 #: Kinds of join whose results have columns of the right side.
 SHOWN = frozenset({JoinKind.INNER, JoinKind.LEFT, JoinKind.FULL})
-#: Operations whose result is NULL if an operand is NULL.
-_COMPUTING = frozenset({"add", "sub", "mul", "neg", "cast"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +112,10 @@ class Chain:
         names |= {column: f"r{n}" for n, column in enumerate(others, 1)}
         own = [[c for c in others if c.alias in step.aliases] for step in self.steps]
 
-        def named(found: Iterable[Column]) -> tuple[tuple[str, Column], ...]:
-            return tuple((names[c], c) for c in found)
+        computed = self.shown_scope.computed
+
+        def named(found: Iterable[Column]) -> tuple[tuple[str, Expr], ...]:
+            return tuple((names[c], computed.get(c, c)) for c in found)
 
         def over(expr: Expr) -> Expr:
             return substitute(expr, lambda c: Column("", names[c], c.type))
@@ -133,7 +131,7 @@ class Chain:
         )
         outer = OuterJoin(
             self.steps[0].side.kind,
-            tuple((name, column.type) for name, column in named(left)),
+            tuple((name, e.type) for name, e in named(left)),
             (),
             self.steps[0].partner,
             tuple(Output(name, over(e)) for name, e in shown),
@@ -314,7 +312,9 @@ def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
         steps.append(_Step(side, own, str(partner), condition, parent))
         number |= dict.fromkeys(own, len(steps))
         if side.kind in SHOWN:
-            scope = both
+            full, inner = side.kind is JoinKind.FULL, side.kind is JoinKind.INNER
+            before = scope.nullable() if full else scope
+            scope = before.joined(right if inner else right.nullable(), names)
     return Chain(query, left, tuple(steps), scope, not all(map(is_look_up, rights)))
 
 
@@ -357,15 +357,7 @@ def _compares(
             continue
         sides = typed(node.this, both), typed(node.expression, both)
         for one, two in (sides, sides[::-1]):
-            if _is_null_without(one, other) and frozenset() < aliases(two) <= own:
+            computed = is_null_without(one) and aliases(one) <= other
+            if computed and frozenset() < aliases(two) <= own:
                 return True
     return False
-
-
-def _is_null_without(expr: Expr, other: frozenset[str]) -> bool:
-    """Whether ``expr`` computes with columns of ``other`` only."""
-    if not aliases(expr) <= other:
-        return False
-    while isinstance(expr, Call) and expr.op in _COMPUTING:
-        expr = next((one for one in expr.args if not isinstance(one, Literal)), expr.args[0])
-    return isinstance(expr, Column)

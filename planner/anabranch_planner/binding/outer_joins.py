@@ -45,17 +45,22 @@ def of_those(
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """An outer join, with the scopes (visible names) of FROM without its right side and with it."""
+    """An outer join, with the scopes (visible names) of its sides and of both."""
 
     query: Unresolved
     outer: OuterSide
     left: Scope
+    right: Scope
     both: Scope
 
     @property
     def shown_scope(self) -> Scope:
         """The scope of the SELECT list."""
-        return self.both if self.outer.kind is JoinKind.LEFT else self.left
+        if self.outer.kind is not JoinKind.LEFT:
+            return self.left
+        source = self.outer.source
+        names = self.left.common(self.right) if source.natural else source.using
+        return self.left.joined(self.right.nullable(), names)
 
     def plan(
         self, times: Sequence[tuple[Column, int]], shown: Sequence[tuple[str, Expr]] | None
@@ -90,7 +95,9 @@ class Sides:
             ),
         )
         left_columns = tuple((names[c], c) for c in left)
-        return OuterPlan((*left_columns, *((names[c], c) for c in right)), left_columns, outer)
+        computed = self.shown_scope.computed
+        pairs = (*left_columns, *((names[c], computed.get(c, c)) for c in right))
+        return OuterPlan(pairs, left_columns, outer)
 
     def _alias(self) -> str:
         return next(alias for alias in self.both.streams if alias not in self.left.streams)

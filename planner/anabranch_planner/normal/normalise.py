@@ -136,7 +136,7 @@ def _with_deadline(bound: Bound, given: Registration) -> JoinQuery | None:
     whole = bind(with_source(query, side), given)
     if is_look_up(bound.rights[0]) or weights.with_changes(whole.scope):
         return None
-    sides = Sides(query, side, bound.scope, whole.scope)
+    sides = Sides(query, side, bound.scope, bound.rights[0], whole.scope)
     times = sides.times(_joined(whole, given, ()))
     if not times:
         return None
@@ -180,7 +180,7 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
         return weights.counted(columns, scope) if chain.kept else columns
 
     # Only retained streams store the left and right rows of an ASOF join.
-    alone = weights.stored_whole(bound.scope, kept=True) if asof else {}
+    alone = weights.stored_whole(bound.scope) if asof else {}
     own = replace(given, id=f"{given.id}{LEFT_SUFFIX}", window=window, relaxed=alone)
     joins = [_joined(bound, own, counted(plan.left_columns, bound.scope))]
     right = []
@@ -199,7 +199,7 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
         }
         own = replace(given, id=pairs_id(given.id, number), relaxed=relaxed)
         whole = bind(statement, own)
-        alone = weights.stored_whole(whole.scope, kept=True) if asof else relaxed
+        alone = weights.stored_whole(whole.scope) if asof else relaxed
         own = replace(own, window=of_those(given.window, whole.scope), relaxed=alone)
         joins.append(_joined(whole, own, counted(columns, whole.scope)))
     view = None if parts is None else parts.view

@@ -53,7 +53,7 @@ def united(bound: Bound, given: Registration, join: Join) -> JoinQuery:
             given,
             id=branch_id(given.id, number),
             window=of_those(given.window, branch.scope),
-            relaxed=weights.stored_whole(branch.scope, kept=True),
+            relaxed=weights.stored_whole(branch.scope),
         )
         exprs = dict(zip(_columns(scope), _columns(branch.scope), strict=True))
         columns = tuple((name, _in_branch(expr, exprs)) for name, expr in shown)

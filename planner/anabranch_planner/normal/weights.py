@@ -66,14 +66,12 @@ def check_name(shown: Iterable[tuple[str, Expr]], name: str) -> None:
         )
 
 
-def stored_whole(scope: Scope, *, kept: bool = False) -> Mapping[str, tuple[Expr, ...]]:
-    """Alias -> empty filter, if the only stream in ``scope`` is retained and has changes (or
-    ``kept``): past rows are then read from the store of the whole stream. Empty otherwise.
+def stored_whole(scope: Scope) -> Mapping[str, tuple[Expr, ...]]:
+    """The filter of the alias of a join over one retained stream: none, as past rows are read from
+    the store of the whole stream. Empty for other joins.
     """
-    stored = len(scope.streams) == 1 and all(
-        (kept or stream.has_changes) and stream.is_retained for stream in scope.streams.values()
-    )
-    return dict.fromkeys(scope.streams, ()) if stored else {}
+    whole = len(scope.streams) == 1 and all(s.is_retained for s in scope.streams.values())
+    return dict.fromkeys(scope.streams, ()) if whole else {}
 
 
 def without_tombstones(scope: Scope) -> Iterator[Expr]:

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.changes import IDENTITY
-from anabranch_contract.queries.expressions import Column, Expr
+from anabranch_contract.queries.expressions import Call, Column, Expr, Literal, columns
 from anabranch_contract.queries.joins import Stream
 
+#: Operations whose result is NULL once an operand is.
+_COMPUTING = frozenset({"add", "sub", "mul", "neg", "cast"})
 #: Maximum number of names that a remedy lists.
 _LISTED = 20
 
@@ -86,12 +88,14 @@ class Scope:
         tables: tables by the name that qualifies their columns.
         visible: the columns of ``*``, and the candidates for unqualified names.
         registered: all registered streams, for remedies.
+        computed: column of a side whose rows may be missing -> its expression (:meth:`nullable`).
     """
 
     streams: Mapping[str, Stream] = field(default_factory=dict)
     tables: Mapping[str, FromTable] = field(default_factory=dict)
     visible: tuple[ShownColumn, ...] = ()
     registered: Mapping[str, Stream] = field(default_factory=dict)
+    computed: Mapping[Column, Expr] = field(default_factory=dict)
 
     @classmethod
     def of_stream(
@@ -149,7 +153,32 @@ class Scope:
                 *(c for c in other.visible if c not in hidden),
             ),
             self.registered,
+            {**self.computed, **other.computed},
         )
+
+    def nullable(self) -> Scope:
+        """The scope of a side of an outer join whose rows may be missing.
+
+        A column of a subquery that may have a value for a missing row, as ``coalesce(x, 0)`` has,
+        is a column of its own here, to be computed with the rows that are there.
+        """
+        computed: dict[Column, Expr] = {}
+
+        def shown(column: ShownColumn) -> ShownColumn:
+            expr = column.expr
+            if is_null_without(expr):
+                return column
+            alias = min((c.alias for c in columns(expr)), default=next(iter(self.streams)))
+            made = Column(alias, f"({expr})", expr.type)
+            computed[made] = expr
+            return ShownColumn(column.name, made)
+
+        tables = {
+            name: replace(table, columns=tuple(map(shown, table.columns)))
+            for name, table in self.tables.items()
+        }
+        visible = tuple(map(shown, self.visible))
+        return replace(self, tables=tables, visible=visible, computed={**self.computed, **computed})
 
     def common(self, other: Scope) -> tuple[str, ...]:
         """Names of visible columns that both scopes have, in order: the key of a NATURAL JOIN."""
@@ -252,6 +281,13 @@ class Scope:
     def column(self, name: str, qualifier: str = "") -> Expr:
         """The column of :meth:`shown` as an expression over the streams."""
         return self.shown(name, qualifier).expr
+
+
+def is_null_without(expr: Expr) -> bool:
+    """Whether ``expr`` is NULL if all of its columns are."""
+    while isinstance(expr, Call) and expr.op in _COMPUTING:
+        expr = next((one for one in expr.args if not isinstance(one, Literal)), expr.args[0])
+    return isinstance(expr, Column)
 
 
 def _renamed(

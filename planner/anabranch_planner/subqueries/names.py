@@ -43,7 +43,7 @@ class FromTables:
         for entry in (*query.sources, *shown):
             merged |= {name.lower() for name in entry.using}
             natural |= entry.natural
-            if isinstance(entry.of, Unresolved) and entry.alias is None and not entry.of.items:
+            if isinstance(entry.of, Unresolved) and entry.alias is None and _is_bracket(entry.of):
                 inner = cls.of(entry.of, streams)
                 found |= inner.columns
                 merged |= inner.merged
@@ -90,6 +90,10 @@ def _columns(entry: FromEntry, streams: Mapping[str, Stream]) -> Iterator[str]:
             stream = find_stream(entry.of, streams)
         yield from (name for name, _ in stream.columns if name != IDENTITY)
         return
+    if entry.of.branches:
+        first = entry.of.branches[0]
+        yield from first.columns or _columns(first, streams)
+        return
     tables = FromTables.of(entry.of, streams)
     for item in entry.of.items:
         if item.node is not None:
@@ -101,6 +105,11 @@ def _columns(entry: FromEntry, streams: Mapping[str, Stream]) -> Iterator[str]:
             if not wanted or alias.lower() == wanted:
                 yield from (n for n in names if n not in once or n not in tables.merged)
                 once |= set(names)
+
+
+def _is_bracket(query: Unresolved) -> bool:
+    """Whether it is parentheses around joins."""
+    return not (query.items or query.branches)
 
 
 def column_of(alias: str, name: str, written: Node | None = None) -> exp.Column:
@@ -140,7 +149,7 @@ def anchor_of(query: Unresolved, streams: Mapping[str, Stream]) -> exp.Column | 
     entry = query.sources[0]
     if isinstance(entry.of, Unresolved):
         if entry.alias is None:
-            return None if entry.of.items else anchor_of(entry.of, streams)
+            return anchor_of(entry.of, streams) if _is_bracket(entry.of) else None
         return next((column_of(entry.alias, c) for c in _columns(entry, streams) if c), None)
     stream = find_stream(entry.of, streams)
     operation = None if stream.changes is None else stream.changes.operation

@@ -105,10 +105,9 @@ def measured(
 
 def _edges(known: Measurements, tasks: Sequence[TaskMeasures]) -> dict[str, EdgeStatistics]:
     edges = added(known.edges, (task.edges for task in tasks))
-    if any(task.sent for task in tasks):
-        # A tuple sent to several hosts may have been counted as matching on each.
-        edges = {e: replace(c, found=min(c.found, c.probes)) for e, c in edges.items()}
-    return edges
+    # A tuple may have been counted as matching on several hosts, and in a store and in its gaps.
+    over = {e: replace(c, found=c.probes) for e, c in edges.items() if c.found > c.probes}
+    return edges | over if over else edges
 
 
 def _with_punctual(meter: StreamMeter) -> StreamMeter:

@@ -202,8 +202,9 @@ def with_queries(
     for record in inlined.values():
         _check(record, queries, query_of(run), statement.field)
     statement = statement.inlining({n: InlinedQuery.of(one) for n, one in inlined.items()})
-    statement = replace(statement, run="" if queries.mode is Mode.STEP else run)
-    statement = replace(statement, streams=_with_views(statement.names, streams, queries))
+    # Parts are separated afterwards: these are the names of all of them.
+    views = _with_views(statement.names, streams, queries)
+    statement = replace(statement, run="" if queries.mode is Mode.STEP else run, streams=views)
     parts: list[StatementPart] = []
     for number, name in enumerate(statement.parts, 1):
         if statement.window is not None:

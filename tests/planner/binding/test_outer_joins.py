@@ -7,6 +7,7 @@ import pytest
 from anabranch_contract import codec
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.changes import ChangeFormat
+from anabranch_contract.queries.expressions import Call, Column
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamKind, StreamName
 from anabranch_contract.queries.outer_joins import JoinKind, OuterJoin
 from anabranch_contract.queries.types import parse_type
@@ -54,6 +55,33 @@ def test_two_joins_are_planned() -> None:
     assert below(query.left) == {"l1": "a.v", "l2": "b.k", "l3": "a.ts"}
     assert made.times == (("l3", HOUR),)
     assert [(o.name, str(o.expr)) for o in query.shown] == [("v", "l1"), ("w", "r1")]
+
+
+@pytest.mark.parametrize(
+    "joined",
+    [
+        f"a LEFT JOIN ({{}}) s ON s.k = a.k AND {SOON.replace('c.', 's.')}",
+        "a LEFT JOIN ({}) s ON s.k = a.k",
+        "({}) s RIGHT JOIN a ON s.k = a.k",
+        "({}) s FULL JOIN a ON s.k = a.k",
+        "a FULL JOIN ({}) s ON s.k = a.k",
+        "a ASOF LEFT JOIN ({}) s ON s.k = a.k AND s.ts <= a.ts",
+        "a LEFT JOIN changed b ON b.k = a.k LEFT JOIN ({}) s ON s.k = b.v",
+        "a JOIN b ON b.k = a.k LEFT JOIN (({}) s JOIN b b2 ON b2.k = s.v) ON s.k = a.k",
+    ],
+)
+@pytest.mark.parametrize("column", ["coalesce(c.v, 0)", "1", "c.v IS NULL", "c.v + 1"])
+def test_columns_of_missing_rows_are_null(joined: str, column: str) -> None:
+    """They are computed with the rows that are there, unless they are NULL anyway."""
+    side = f"SELECT c.k, c.v, c.ts, {column} AS x FROM c"
+    query, made = parsed(f"SELECT a.v, s.x FROM {joined.format(side)}")
+    shown = next(o for o in made.projection if o.name == "x").expr
+    if column == "c.v + 1":
+        assert isinstance(shown, Call)
+        return
+    assert isinstance(shown, Column)
+    found = {o.name: str(o.expr) for join in query.planned for o in join.projection}
+    assert found[shown.name].strip("()") == column.strip("()")
 
 
 @pytest.mark.parametrize("words", ["LEFT SEMI JOIN", "SEMI JOIN", "left semi join"])

@@ -39,6 +39,13 @@ STATEMENTS = (
     "SELECT a.v, (SELECT e.e FROM d JOIN d e ON e.k = d.e WHERE d.k = a.v) AS e FROM a",
     "WITH m AS (SELECT b.k, max(b.w) AS w FROM b GROUP BY b.k) "
     "SELECT a.v, (SELECT m.w FROM m WHERE m.k = a.k) AS w FROM a",
+    # Beside a union.
+    "SELECT u.x FROM (SELECT a.v AS x FROM a UNION ALL SELECT b.w FROM b) u "
+    "WHERE u.x >= (SELECT avg(c.v) FROM c)",
+    "SELECT x, (SELECT max(c.v) FROM c WHERE c.v < x AND c.v = x - 1) AS m "
+    "FROM (SELECT a.v AS x FROM a UNION ALL SELECT b.w FROM b) u",
+    "SELECT y FROM (SELECT a.v, a.g FROM a UNION ALL SELECT b.w, c.t FROM b JOIN c ON c.v = b.w) "
+    "u(y, z) WHERE z = 'x' AND EXISTS (SELECT 1 FROM b WHERE b.k = y)",
 )  # fmt: skip
 
 

@@ -64,6 +64,45 @@ def test_a_view_is_a_stream_of_upserts_to_its_readers(live: Service) -> None:
     assert listed == {"spent": ["rich"], "rich": []}
 
 
+@pytest.mark.parametrize(("retain", "past"), [("all", "stored"), ("none", "none")])
+def test_a_part_has_the_rows_of_before_it_where_they_are_stored(
+    live: Service, retain: str, past: str
+) -> None:
+    columns = STREAMS["orders"]
+    live.post("/v1/streams?wait=0", {"name": "kept", "columns": columns, "retain": retain})
+    _query(live, "spent", SPENT)
+    sql = "SELECT s.spent FROM spent s WHERE s.spent > (SELECT max(k.price) FROM kept k)"
+    assert _query(live, "most", sql)["past"] == "stored"
+    assert live.get("/v1/queries/most.1")["past"] == past
+    if past == "none":
+        refused = _query(live, "all", sql, 422, past="stored")["errors"][0]
+        assert (refused["code"], refused["field"]) == ("past-not-stored", "past")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT x.spent FROM (SELECT DISTINCT spent FROM spent s WHERE {} ) x",
+        "SELECT customer FROM orders EXCEPT ALL (SELECT s.customer FROM spent s WHERE {} LIMIT 1)",
+        "SELECT o.id FROM orders o WHERE o.price > (SELECT max(spent) FROM spent s WHERE {})",
+    ],
+)
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "s.customer IN (SELECT id FROM customers)",
+        "s.spent > (SELECT min(price) FROM orders)",
+        "EXISTS (SELECT 1 FROM customers c WHERE c.id = s.customer)",
+    ],
+)
+def test_a_part_with_a_subquery_reads_a_query_by_name(
+    live: Service, sql: str, condition: str
+) -> None:
+    _query(live, "spent", SPENT)
+    text = sql.format(condition).replace("LIMIT", "ORDER BY customer LIMIT")
+    assert _query(live, "more", text)["reads"]
+
+
 def test_an_asof_join_in_a_subquery_is_a_query_of_its_own(live: Service) -> None:
     sql = (
         "SELECT c.nation, x.price FROM customers c JOIN (SELECT a.customer, b.price FROM orders a "

@@ -20,6 +20,8 @@ _KINDS = {
 
 def text_of(query: Unresolved) -> str:
     """``query`` in DuckDB's dialect, with its subqueries in FROM."""
+    if query.branches:
+        return " UNION ALL ".join(map(_entry, query.branches))
     where = [c.node for c in query.conditions if _is_where(c)]
     clauses = query.post_join
     distinct = "DISTINCT " if clauses is not None and clauses.distinct else ""

@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     root = options.keep or folder_in_memory("anabranch-scenarios-")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    seeds = _seeds(options.seeds)
+    seeds = seeds_of(options.seeds)
     failed: list[int] = []
     covered: Counter[str] = Counter()
     started = time.monotonic()
@@ -363,10 +363,10 @@ def _checked(
     return verdict, replay.events + Counter(features(generated))
 
 
-def _seeds(text: str) -> list[int]:
+def seeds_of(text: str) -> list[int]:
     """The seeds that ``text`` names.
 
-    >>> _seeds("1,4,7-9")
+    >>> seeds_of("1,4,7-9")
     [1, 4, 7, 8, 9]
     """
     seeds: list[int] = []

@@ -155,3 +155,10 @@ SUBQUERIES_MANY = tuple(range(100, 200))
 #: Chains of outer joins in whole runs, by default and in ``make test-full``.
 CHAINS_FEW = (1, 2)
 CHAINS_MANY = tuple(range(100, 200))
+#: Queries of all kinds in one pipeline, by default and in ``make test-full``.
+COMBINED_FEW = tuple(range(12))
+COMBINED_MANY = tuple(range(100, 600))
+#: Seeds that have failed. 1: a column of a subquery had a value in rows without partner. 1029: a
+#: part over one stream lacked the rows of before its activation. 218: tuples that matched in a
+#: store and in its gaps were counted twice. 320: a part did not know a query that only it reads.
+COMBINED_FAILED = (1, 1029, 218, 320)

@@ -9,10 +9,8 @@ run's events.
 
 from __future__ import annotations
 
-import itertools
 import pickle
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
@@ -52,7 +50,6 @@ from anabranch_runtime.storage.documents import read_text
 from anabranch_runtime.storage.segment_cache import close_all
 from anabranch_runtime.task.context import BatchContext, context_of, order_of
 from anabranch_runtime.task.memory import Budget, budget
-from anabranch_runtime.task.worker import run_task
 from tests.support.cases.random_rations import planned_rations, random_rations
 from tests.support.oracles.invariants import Watch
 from tests.support.oracles.ledger import made_good, read_rations
@@ -67,7 +64,7 @@ from tests.support.plain_service import (
 from tests.support.scenarios.file import Scenario, called, read_document, read_scenario
 from tests.support.scenarios.script import ATTEMPTS, Death, Fault, Point, Script
 from tests.support.surroundings.policy import OPEN
-from tests.support.worlds.mail import Mail
+from tests.support.worlds.task_threads import FaultError, fail, run_tasks
 
 
 def _short(limit: int | None, tasks: int) -> Budget:
@@ -77,10 +74,6 @@ def _short(limit: int | None, tasks: int) -> Budget:
 
 class CrashError(BaseException):
     """A scripted death of the driver: no ``except Exception`` gets to handle it."""
-
-
-class FaultError(Exception):
-    """A scripted failure of a task."""
 
 
 @dataclass(slots=True)
@@ -457,58 +450,17 @@ class _Run:
         rules = task_ruleset(context.root, context.redis_url, context.namespace, context.ruleset)
         hosts = self.script.hosts_of(context.batch, attempt, tasks)
         self.replay.events["tasks on several hosts"] += len(set(hosts)) > 1
-        barrier = threading.Barrier(tasks)
-        messages = [("", "")] * tasks
-        mail = Mail(tasks)
-        reports: list[TaskReport | BaseException] = [RuntimeError("unfinished")] * tasks
 
-        def work(task: int) -> None:
-            here = fault if fault is not None and fault.task % tasks == task else None
-            meetings = itertools.count()
+        def blocks(task: int, here: Fault | None) -> Iterator[Block]:
+            return self._blocks(context.batch, task, tasks, here)
 
-            def exchange(message: str, group: str = "") -> list[str]:
-                _fail(here, Point.MEET, next(meetings))
-                messages[task] = (group, message)
-                barrier.wait(60)
-                everybody = [text if theirs == group else "" for theirs, text in messages]
-                barrier.wait(60)
-                return everybody
-
-            try:
-                blocks = self._blocks(context.batch, task, tasks, here)
-                report = run_task(
-                    context,
-                    rules,
-                    blocks,
-                    task=task,
-                    tasks=tasks,
-                    exchange=exchange,
-                    hosts=hosts,
-                    post=mail.of(task),
-                )
-                report.host.name = hosts[task]
-                self._drawn_elsewhere(report, context.batch, task)
-                reports[task] = report
-                # A fault that was to strike where this task never came strikes here.
-                if here is not None:
-                    raise FaultError(here.point)
-            except BaseException as error:  # noqa: BLE001 - handed to the caller below
-                reports[task] = error
-                barrier.abort()
-
-        threads = [threading.Thread(target=work, args=(t,)) for t in range(tasks)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for report in reports:
-            if isinstance(report, BaseException) and not isinstance(
-                report, threading.BrokenBarrierError
-            ):
-                if isinstance(report, FaultError):
-                    self.replay.events[f"task failed: {report}"] += 1
-                raise report
-        done = [r for r in reports if isinstance(r, TaskReport)]
+        try:
+            done = run_tasks(context, rules, hosts, blocks, fault)
+        except FaultError as error:
+            self.replay.events[f"task failed: {error}"] += 1
+            raise
+        for task, report in enumerate(done):
+            self._drawn_elsewhere(report, context.batch, task)
         self.watch.done(context, rules, done)
         self._die(context.batch, Death.JOB)
         return done
@@ -526,7 +478,7 @@ class _Run:
 
     def _blocks(self, batch: int, task: int, tasks: int, fault: Fault | None) -> Iterator[Block]:
         for number, recording in enumerate(self.recordings):
-            _fail(fault, Point.READ, number)
+            fail(fault, Point.READ, number)
             first, last = _slice(self.scenario, recording, batch)
             low = first + (last - first) * task // tasks
             high = first + (last - first) * (task + 1) // tasks
@@ -534,11 +486,6 @@ class _Run:
             for rows in read_rows(recording.path, low, high):
                 yield Block(recording.stream, rows, position=position)
                 position += rows.num_rows
-
-
-def _fail(fault: Fault | None, point: Point, number: int) -> None:
-    if fault is not None and fault.point is point and fault.nth == number:
-        raise FaultError(point)
 
 
 def _slice(scenario: Scenario, recording: Recording, batch: int) -> tuple[int, int]:

@@ -60,7 +60,7 @@ class Drawing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _From:
+class From:
     """FROM of a query: its text, its columns of numbers and of texts."""
 
     text: str
@@ -68,7 +68,7 @@ class _From:
     texts: tuple[str, ...]
 
     @classmethod
-    def draw(cls, rng: Random, number: int) -> _From:
+    def draw(cls, rng: Random, number: int) -> From:
         """FROM of the subquery ``number``; 0: of the statement."""
         text, (numbers, texts) = rng.choice(list((_INNER if number else _OUTER).items()))
         if not number:
@@ -82,22 +82,26 @@ class _From:
 
 @dataclass
 class Grammar:
-    """Drawing of one statement; ``depth``: levels of subqueries in subqueries."""
+    """Drawing of one statement.
+
+    Attributes:
+        depth: levels of subqueries in subqueries. ``number``: of the last subquery.
+    """
 
     rng: Random
     depth: int = 2
-    _number: int = field(init=False, default=0)
+    number: int = field(init=False, default=0)
 
     def statement(self) -> str:
         """A statement with at least one subquery."""
         while True:
-            self._number = 0
+            self.number = 0
             drawn = self._drawn()
-            if self._number:
+            if self.number:
                 return drawn
 
     def _drawn(self) -> str:
-        rng, outer = self.rng, _From.draw(self.rng, 0)
+        rng, outer = self.rng, From.draw(self.rng, 0)
         grouped = rng.random() < 0.35
         where = self._where(outer, 0.4 if grouped else 0.85)
         if not grouped:
@@ -109,14 +113,14 @@ class Grammar:
         keys = rng.sample(columns, rng.randint(0, min(2, len(columns))))
         x = rng.choice(outer.numbers)
         items = [*keys, *(self._aggregate(outer) for _ in range(rng.randint(1, 2)))]
-        groups = _From("", (*(k for k in keys if k in outer.numbers), f"sum({x})", "count(*)"), ())
+        groups = From("", (*(k for k in keys if k in outer.numbers), f"sum({x})", "count(*)"), ())
         if self._chance(0.5):
-            items.append(self._value(groups))
+            items.append(self.value(groups))
         named = ", ".join(f"{item} AS c{n}" for n, item in enumerate(items))
         by = f" GROUP BY {', '.join(keys)}" if keys else ""
         having = ""
         if self._chance(0.7):
-            having = f" HAVING {self._condition(groups)}"
+            having = f" HAVING {self.condition(groups)}"
         elif rng.random() < 0.3:
             having = " HAVING count(*) > 1"
         return f"SELECT {named} FROM {outer.text}{where}{by}{having}"
@@ -124,21 +128,21 @@ class Grammar:
     def _chance(self, share: float) -> bool:
         return self.rng.random() < share
 
-    def _aggregate(self, source: _From) -> str:
+    def _aggregate(self, source: From) -> str:
         rng = self.rng
         x, y = rng.choice(source.numbers), rng.choice(source.numbers)
         return rng.choice(_AGGREGATES).format(x=x, y=y)
 
-    def _item(self, outer: _From) -> str:
+    def _item(self, outer: From) -> str:
         drawn = self.rng.random()
         if drawn < 0.6:
             return self.rng.choice((*outer.numbers, *outer.texts))
         if drawn < 0.9:
-            return self._value(outer)
+            return self.value(outer)
         exists = self._existence(outer, is_in=self._chance(0.4))
         return self.rng.choice((f"CASE WHEN {exists} THEN 1 ELSE 0 END", f"({exists})"))
 
-    def _value(self, outer: _From) -> str:
+    def value(self, outer: From) -> str:
         """A number with a scalar subquery."""
         rng, scalar = self.rng, self._scalar(outer)
         x = rng.choice(outer.numbers)
@@ -146,13 +150,14 @@ class Grammar:
                  "CASE WHEN {x} > 3 THEN {s} ELSE {x} END")  # fmt: skip
         return rng.choice(forms).format(s=scalar, x=x)
 
-    def _where(self, outer: _From, share: float) -> str:
+    def _where(self, outer: From, share: float) -> str:
         if not self._chance(share):
             return ""
-        conjuncts = [self._condition(outer) for _ in range(self.rng.choice((1, 1, 2)))]
+        conjuncts = [self.condition(outer) for _ in range(self.rng.choice((1, 1, 2)))]
         return f" WHERE {' AND '.join(conjuncts)}"
 
-    def _condition(self, outer: _From) -> str:
+    def condition(self, outer: From) -> str:
+        """A condition, mostly with a subquery."""
         rng = self.rng
         x, y = rng.choice(outer.numbers), rng.choice(outer.numbers)
         plain = rng.choice((f"{x} > 2", f"{x} IS NOT NULL", f"{x} < 5 AND {y} <> 3"))
@@ -172,11 +177,11 @@ class Grammar:
 
     # --- subqueries ------------------------------------------------------------------------------
 
-    def _inner(self) -> _From:
-        self._number += 1
-        return _From.draw(self.rng, self._number)
+    def _inner(self) -> From:
+        self.number += 1
+        return From.draw(self.rng, self.number)
 
-    def _conditions(self, inner: _From, outer: _From, share: float) -> tuple[str, list[str]]:
+    def _conditions(self, inner: From, outer: From, share: float) -> tuple[str, list[str]]:
         """WHERE of a subquery, and its columns that equalities correlate."""
         rng, found, own = self.rng, list[str](), list[str]()
         columns = [c for c in outer.numbers if "(" not in c]
@@ -199,16 +204,16 @@ class Grammar:
             found.append(f"{rng.choice(inner.numbers)} {rng.choice(_COMPARED)} {rng.randrange(6)}")
         if self.depth > 1 and self._chance(0.2):
             self.depth -= 1
-            found.append(self._condition(inner))
+            found.append(self.condition(inner))
             self.depth += 1
         rng.shuffle(found)
         return (f" WHERE {' AND '.join(found)}" if found else ""), own
 
-    def _scalar(self, outer: _From) -> str:
+    def _scalar(self, outer: From) -> str:
         rng = self.rng
         if plain := [c for c in outer.numbers if "(" not in c and self._chance(0.1)]:
-            self._number += 1
-            alias = f"s{self._number}"
+            self.number += 1
+            alias = f"s{self.number}"
             return (
                 f"(SELECT {alias}.u FROM (SELECT b.k AS h, max(b.w) AS u FROM b GROUP BY b.k) "
                 f"{alias} WHERE {alias}.h = {plain[0]})"
@@ -232,7 +237,7 @@ class Grammar:
             tail += " HAVING count(*) > 1"
         return f"(SELECT {self._aggregate(inner)} FROM {inner.text}{where}{tail})"
 
-    def _existence(self, outer: _From, *, is_in: bool) -> str:
+    def _existence(self, outer: From, *, is_in: bool) -> str:
         """``EXISTS`` or ``IN``."""
         rng, inner = self.rng, self._inner()
         where, _ = self._conditions(inner, outer, 0.2 if is_in else 0.85)

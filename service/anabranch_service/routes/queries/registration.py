@@ -131,7 +131,7 @@ async def prepare(
     resumed = before is not None and before.paused_at is not None
     asked = not resumed and "past" in body.model_fields_set
     for part in reading.parts if asked else ():
-        _check_past(body.past, part.query, part.reading.streams)
+        check_past(body.past, part.query, part.reading.streams)
     parts = [await _part(ctx, run, body, one, n, now) for n, one in enumerate(reading.parts, 1)]
     record = QueryRecord.of(
         body,
@@ -157,9 +157,8 @@ async def _part(
 ) -> Beginning:
     """The query that is the ``number``-th part of the statement of ``run``."""
     query, reading = part.query, part.reading
-    may = any(_no_past(join, reading.streams) is None for join in _branches(query))
     record = QueryRecord(
-        past=past_of(body, query, reading.streams) if may else "none",
+        past=past_of(body, query, reading.streams, part=True),
         id=part.name,
         sequence=await ctx.store.next_sequence(),
         created_at=now,
@@ -437,21 +436,23 @@ def _read(
     check_sink_request(body.sink.to_sink(), settings)
     _check_sink(body.sink, query)
     check_slo(body.slo, query, streams)
-    _check_past(body.past, query, streams)
+    check_past(body.past, query, streams)
     return reading, query, describe(query, streams)
 
 
-def past_of(body: QueryIn, query: JoinQuery, streams: Mapping[str, Stream]) -> Past:
-    """Whether the query emits results over stored tuples: as requested; by default only if its
-    results are changes, whose sum would otherwise lack rows.
+def past_of(
+    body: QueryIn, query: JoinQuery, streams: Mapping[str, Stream], *, part: bool = False
+) -> Past:
+    """Whether the query emits past results: as requested, by default if they are changes, whose
+    sum would otherwise lack rows, or it is a part of a statement, whose results would be wrong.
     """
-    if "past" in body.model_fields_set:
-        return body.past
-    changing = any(streams[r.stream].has_changes for p in query.planned for r in p.relations)
-    changing = changing or (query.outer is not None and query.outer.kept)
     # Branches of a union without stored tuples begin with rows that arrive from then on.
     stored = any(_no_past(join, streams) is None for join in _branches(query))
-    return "stored" if changing and stored else "none"
+    if "past" in body.model_fields_set:
+        return body.past if stored or not part else "none"
+    changing = any(streams[r.stream].has_changes for p in query.planned for r in p.relations)
+    changing = changing or (query.outer is not None and query.outer.kept)
+    return "stored" if (changing or part) and stored else "none"
 
 
 def _branches(query: JoinQuery) -> tuple[JoinQuery, ...]:
@@ -467,8 +468,6 @@ def _no_past(query: JoinQuery, streams: Mapping[str, Stream]) -> str | None:
     for own in (streams[p.relations[0].stream] for p in parts if len(p.members) == 1):
         if not own.is_retained:
             return f"rows of stream {str(own.name)!r} are not stored: nothing joins it"
-        if not (own.has_changes or query.is_asof or query.united):
-            return f"the query only reads stream {str(own.name)!r}, and joins nothing"
     if any(stream.is_table for stream in read):
         return "the query reads a table, and rows of tables are looked up as of each batch"
     latest = sorted(stream.name for stream in read if stream.latest)
@@ -477,7 +476,7 @@ def _no_past(query: JoinQuery, streams: Mapping[str, Stream]) -> str | None:
     return None
 
 
-def _check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> None:
+def check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> None:
     """Refuse results over past tuples if stored tuples do not suffice to compute them."""
     reasons = [] if past == "none" else [_no_past(join, streams) for join in _branches(query)]
     for reason in filter(None, reasons):

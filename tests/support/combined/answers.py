@@ -1,0 +1,61 @@
+"""The rows of a query by its result files, batch after batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from anabranch_contract.queries.views import CHANGE, Change, View
+from tests.support.worlds.view_runs import comparable
+
+
+@dataclass
+class Answer:
+    """Rows of a query with its result files in ``folder``.
+
+    Attributes:
+        view: its view; None: the sum of its changes counts.
+    """
+
+    folder: Path
+    view: View | None
+    _read: set[str] = field(default_factory=set)
+    _rows: dict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=dict)
+    _sum: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+
+    def upto(self, batch: int | None) -> list[tuple[Any, ...]]:
+        """The rows after ``batch``; None: by all files."""
+        for file in self._fresh(batch):
+            self._read.add(file.name)
+            for row in pq.ParquetFile(file).read().to_pylist():
+                self._apply(row)
+        if self.view is not None:
+            return comparable(list(self._rows.values()))
+        assert min(self._sum.values(), default=0) >= 0, "a row is deleted more than inserted"
+        return comparable(list(self._sum.elements()))
+
+    def _fresh(self, batch: int | None) -> Iterable[Path]:
+        """Files not read so far, in order: versions, or a file per batch and task."""
+        found = []
+        for file in self.folder.glob("*.parquet"):
+            first, _, second = file.stem.partition("-")
+            number = int(second) - 1 if first == "version" else int(first)
+            if file.name not in self._read and (batch is None or number <= batch):
+                found.append((number, file))
+        return [file for _, file in sorted(found)]
+
+    def _apply(self, row: dict[str, Any]) -> None:
+        if self.view is None:
+            change = row.pop(CHANGE, Change.INSERT)
+            self._sum[tuple(row.values())] += 1 if change == Change.INSERT else -1
+            return
+        identity = tuple(repr(row[name]) for name in self.view.identity)
+        if row[CHANGE] == Change.DELETE:
+            self._rows.pop(identity, None)
+        else:
+            self._rows[identity] = tuple(row[o.name] for o in self.view.projection)

@@ -1,0 +1,656 @@
+"""Random statements of all kinds, each in the engine's words and in DuckDB's.
+
+A statement is drawn from FROM upwards: relations (streams, registered queries, WITH, subqueries),
+chains of joins, conditions with subqueries, and one clause above them (rows, groups, windows,
+rankings, first rows), or a set operation of such statements. Its features are counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from tests.support.combined.streams import SCHEMAS, Kind
+from tests.support.worlds import subqueries
+from tests.support.worlds.subqueries import From
+
+#: Aggregates with numbers ``x``, ``y`` and a text ``g``: in the engine's words, in DuckDB's if they
+#: differ, and whether the result is a number (n), a text (t) or something else (o).
+_AGGREGATES = (
+    ("count(*)", "", "n"),
+    ("count({x})", "", "n"),
+    ("count({g})", "", "n"),
+    ("sum({x})", "", "n"),
+    ("sum({x} + {y})", "", "n"),
+    ("min({x})", "", "n"),
+    ("max({x})", "", "n"),
+    ("min({g})", "", "t"),
+    ("max({g})", "", "t"),
+    ("avg({x})", "", "o"),
+    ("median({x})", "", "o"),
+    ("var_samp({x})", "", "o"),
+    ("count(DISTINCT {x})", "", "n"),
+    ("count(DISTINCT {g})", "", "n"),
+    ("sum(DISTINCT {x})", "", "n"),
+    ("approx_count_distinct({x})", "count(DISTINCT {x})", "n"),
+    ("count(*) FILTER (WHERE {x} > 2)", "", "n"),
+    ("sum({x}) FILTER (WHERE {y} < 4)", "", "n"),
+    ("max({x}) FILTER (WHERE {g} = 'x')", "", "n"),
+    ("count_if({x} > 2)", "count(*) FILTER (WHERE {x} > 2)", "n"),
+    ("bool_or({x} > 4)", "", "o"),
+    (
+        "max_by({x}, {y})",
+        "(list({x} ORDER BY {y} DESC NULLS LAST, {x} DESC NULLS LAST) FILTER ({y} IS NOT NULL))[1]",
+        "n",
+    ),
+    (
+        "percentile_disc(0.5) WITHIN GROUP (ORDER BY {x})",
+        "CAST(percentile_disc(0.5) WITHIN GROUP (ORDER BY {x}) AS DOUBLE)",
+        "o",
+    ),
+    (
+        "listagg({g}, ',') WITHIN GROUP (ORDER BY {g})",
+        "string_agg({g}, ',' ORDER BY {g})",
+        "o",
+    ),
+)
+_FEATURES_OF_AGGREGATES = (
+    ("DISTINCT", "aggregate DISTINCT"),
+    ("FILTER", "FILTER"),
+    ("min(", "min or max"),
+    ("max(", "min or max"),
+)
+_HAVING = ("count(*) > 1", "sum({x}) > 4", "max({x}) <> 3", "count({x}) < 5", "min({x}) IS NULL")
+_PLAIN = (
+    "{x} > 1", "{x} < 6", "{x} <> {y}", "{x} IS NOT NULL", "({x} > 2 OR {y} < 4)",
+    "{x} IN (1, 2, 3, 5)", "{x} BETWEEN 1 AND 5", "{g} = 'x'", "{g} LIKE 'x%'", "NOT ({x} = 3)",
+    "{x} + {y} < 9", "coalesce({x}, 3) > 2",
+)  # fmt: skip
+_COLUMN = re.compile(r"\b(r\d+)\.(\w+)")
+_EPOCH = "epoch_us({t})"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text in the engine's words and in DuckDB's."""
+
+    spark: str
+    duck: str
+
+    @classmethod
+    def both(cls, text: str) -> Text:
+        """The same in both."""
+        return cls(text, text)
+
+    def format(self, *parts: Text) -> Text:
+        """Both with ``{}`` replaced by ``parts``."""
+        return Text(
+            self.spark.format(*(p.spark for p in parts)), self.duck.format(*(p.duck for p in parts))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Something in FROM.
+
+    Attributes:
+        times: event times of rows that are always there.
+        streams: aliases of streams whose tuples may be the last of a result.
+        versions: aliases of tables, and of streams that keep the latest rows.
+    """
+
+    text: Text
+    numbers: tuple[str, ...]
+    texts: tuple[str, ...] = ()
+    times: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()
+    where: tuple[Text, ...] = ()
+
+    def beside(self, other: Relation, text: Text, *, nullable: bool = False) -> Relation:
+        """Both, joined by ``text``; ``nullable``: the other's rows may be absent."""
+        return replace(
+            self,
+            text=text,
+            numbers=self.numbers + other.numbers,
+            texts=self.texts + other.texts,
+            times=self.times + (() if nullable else other.times),
+            where=self.where + other.where,
+        )
+
+
+def _listed(shown: Sequence[tuple[Text, str, str]]) -> Text:
+    """SELECT list of (expression, name, kind)."""
+    sides = [t.spark for t, _, _ in shown], [t.duck for t, _, _ in shown]
+    names = [name for _, name, _ in shown]
+    return Text(*(", ".join(f"{t} AS {n}" for t, n in zip(s, names, strict=True)) for s in sides))
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement.
+
+    Attributes:
+        columns: (name, kind) of the output; a kind is ``n`` (number), ``t`` (text), ``o`` (other).
+        reads: the streams and queries in FROM and in subqueries.
+        by_arrival: whether results depend on the batches of tuples, in DuckDB's words on the
+            columns ``arr_`` and ``sup_``. ``{since}`` is the first batch of results there.
+        features: number of each.
+    """
+
+    text: Text
+    columns: tuple[tuple[str, str], ...]
+    reads: frozenset[str]
+    by_arrival: bool
+    features: Mapping[str, int]
+
+
+@dataclass
+class Grammar:
+    """Draws statements.
+
+    Attributes:
+        kinds: stream -> its kind.
+        readable: registered query -> its columns.
+    """
+
+    rng: Random
+    kinds: Mapping[str, Kind]
+    readable: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    features: Counter[str] = field(init=False, default_factory=Counter)
+    _reads: set[str] = field(init=False, default_factory=set)
+    _with: dict[str, Sequence[tuple[str, str]]] = field(init=False, default_factory=dict)
+    _number: int = field(init=False, default=0)
+    _by_arrival: bool = field(init=False, default=False)
+    _inner: subqueries.Grammar = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._inner = subqueries.Grammar(self.rng, depth=1)
+
+    def statement(self) -> Statement:
+        """A random statement."""
+        self.features, self._reads, self._with, self._number = Counter(), set(), {}, 0
+        self._by_arrival = False
+        self._inner = subqueries.Grammar(self.rng, depth=1)
+        drawn = self.rng.random()
+        if drawn < 0.1:
+            text, columns = self._by_arrival_statement()
+        elif drawn < 0.2:
+            while True:
+                inner, known = self._select(1, shape=self.rng.random() < 0.5)
+                if any(kind == "n" for _, kind in known):
+                    break
+            self._with = {"u": known}
+            text, columns = self._select(0)
+            text = Text("WITH u AS ({}) {}", "WITH u AS ({}) {}").format(inner, text)
+            self.features["WITH"] += 1
+        elif drawn < 0.36:
+            text, columns = self._set_operation(1)
+        else:
+            text, columns = self._select(1)
+        found = frozenset(self._reads | set(re.findall(r"\b(?:FROM|JOIN) ([abc]) ", text.spark)))
+        return Statement(text, tuple(columns), found, self._by_arrival, dict(self.features))
+
+    # --- helpers ---------------------------------------------------------------------------------
+
+    def _chance(self, share: float) -> bool:
+        return self.rng.random() < share
+
+    def _alias(self) -> str:
+        self._number += 1
+        return f"r{self._number}"
+
+    def _filled(self, pattern: str, source: Relation) -> str:
+        x, y = self.rng.choice(source.numbers), self.rng.choice(source.numbers)
+        return pattern.format(x=x, y=y, g=self.rng.choice(source.texts or (f"'{x[:1]}'",)))
+
+    def _plain(self, source: Relation) -> str:
+        while True:
+            pattern = self.rng.choice(_PLAIN)
+            if source.texts or "{g}" not in pattern:
+                return self._filled(pattern, source)
+
+    # --- FROM ------------------------------------------------------------------------------------
+
+    def _stream(self, name: str) -> Relation:
+        self._reads.add(name)
+        self.features[f"kind {self.kinds[name]}"] += 1
+        alias = self._alias()
+        columns = SCHEMAS[name]
+        numbers = tuple(f"{alias}.{c}" for c in columns if c in ("k", "v", "w"))
+        texts = tuple(f"{alias}.{c}" for c in columns if c in ("g", "t"))
+        times = tuple(f"{alias}.{c}" for c in columns if c == "ts")
+        return Relation(Text.both(f"{name} {alias}"), numbers, texts, times, (alias,))
+
+    def _columns_of(self, text: Text, columns: Sequence[tuple[str, str]], alias: str) -> Relation:
+        of = {kind: tuple(f"{alias}.{c}" for c, k in columns if k == kind) for kind in "nt"}
+        return Relation(text, of["n"], of["t"])
+
+    def _relation(self, depth: int) -> Relation:
+        """A relation with at least one number."""
+        drawn, rng = self.rng.random(), self.rng
+        named = [(n, c) for n, c in self.readable.items() if any(k == "n" for _, k in c)]
+        if self._with and drawn < 0.6:
+            alias, columns = self._alias(), self._with["u"]
+            return self._columns_of(Text.both(f"u {alias}"), columns, alias)
+        if named and drawn < 0.25:
+            name, columns = rng.choice(named)
+            self._reads.add(name)
+            self.features["query by name"] += 1
+            alias = self._alias()
+            return self._columns_of(Text.both(f"{name} {alias}"), columns, alias)
+        if depth and drawn < 0.4:
+            union = self._chance(0.3)
+            text, columns = self._set_operation(0) if union else self._select(0, shape=True)
+            alias = self._alias()
+            self.features["subquery in FROM"] += 1
+            return self._columns_of(Text(f"({{}}) {alias}", f"({{}}) {alias}").format(text),
+                                    columns, alias)  # fmt: skip
+        return self._stream(rng.choice("aaabbbcchhdf"))
+
+    def _on(
+        self, left: Relation, right: Relation, *, residual: float = 0.25, timed: bool = True
+    ) -> str:
+        """A condition with an equality; ``timed``: it may bound event times, by which an outer
+        join would emit final rows at deadlines.
+        """
+        rng = self.rng
+        x, y = rng.choice(left.numbers), rng.choice(right.numbers)
+        pair = [x, y if self._chance(0.9) else f"{y} + 1"]
+        rng.shuffle(pair)
+        condition = " = ".join(pair)
+        if left.texts and right.texts and self._chance(0.1):
+            condition += f" AND {rng.choice(left.texts)} = {rng.choice(right.texts)}"
+        if timed and left.times and right.times and self._chance(0.4):
+            self.features["time bound"] += 1
+            near = f"{left.times[0]} {{}} INTERVAL '20' MINUTE"
+            condition += f" AND {right.times[0]} BETWEEN {near.format('-')} AND {near.format('+')}"
+        if self._chance(residual):
+            u, v = rng.choice(left.numbers), rng.choice(right.numbers)
+            condition += f" AND {rng.choice((f'{v} > 1', f'{v} < {u}', f'{u} < 6'))}"
+        return condition
+
+    def _joined(self, left: Relation, kind: str, right: Relation, on: str) -> Relation:
+        text = Text(f"{{}} {kind} {{}} ON {on}", f"{{}} {kind} {{}} ON {on}")
+        text = text.format(left.text, right.text)
+        if kind.startswith(("SEMI", "ANTI")):
+            return replace(left, text=text)
+        return left.beside(right, text, nullable=kind != "JOIN")
+
+    def _from(self, depth: int) -> Relation:
+        rng, drawn = self.rng, self.rng.random()
+        left = self._relation(depth)
+        if drawn < 0.3:
+            return left
+        if drawn < 0.58:
+            for _ in range(rng.choice((1, 1, 1, 2, 2, 3))):
+                right = self._relation(depth if self._chance(0.3) else 0)
+                left = self._joined(left, "JOIN", right, self._on(left, right))
+                self.features["inner join"] += 1
+            return left
+        if drawn < 0.84:
+            kinds = [rng.choice(("LEFT JOIN", "LEFT JOIN", "SEMI JOIN", "ANTI JOIN", "JOIN"))
+                     for _ in range(rng.choice((1, 1, 2, 2, 3)))]  # fmt: skip
+            if self._chance(0.15):
+                kinds[0] = "RIGHT JOIN"
+            if set(kinds) == {"JOIN"}:
+                kinds[-1] = "LEFT JOIN"
+            for kind in kinds:
+                right = self._relation(depth if self._chance(0.2) else 0)
+                on = self._on(left, right, timed=kind == "JOIN")
+                self.features[kind.lower()] += 1
+                if kind == "RIGHT JOIN":
+                    left = replace(self._joined(left, kind, right, on), times=right.times)
+                else:
+                    left = self._joined(left, kind, right, on)
+            self.features["chain of outer joins"] += len(kinds) > 1
+            return left
+        if drawn < 0.92:
+            if self._chance(0.3):
+                right = self._stream(rng.choice("abc"))
+                left = self._joined(left, "JOIN", right, self._on(left, right))
+            right = self._relation(0)
+            self.features["full join"] += 1
+            made = self._joined(
+                left, "FULL JOIN", right, self._on(left, right, residual=0.1, timed=False)
+            )
+            return replace(made, times=())
+        return self._nearest(left)
+
+    def _nearest(self, left: Relation) -> Relation:
+        """An ASOF join with a stream, of which one more column is read."""
+        rng = self.rng
+        kind = rng.choice(("LEFT ", ""))
+        if left.times and self._chance(0.5):
+            right = self._stream(rng.choice("df"))
+            alias, (key, value) = right.streams[0], right.numbers
+            same, time = f"{key} = {rng.choice(left.numbers)}", left.times[0]
+            self.features["FOR SYSTEM_TIME AS OF"] += 1
+            spark = (
+                f"{{}} {kind}JOIN {right.text.spark.split()[0]} FOR SYSTEM_TIME AS OF {time} "
+                f"{alias} ON {same}"
+            )
+            op, column, order = "<=", f"{alias}.ts", "DESC"
+            below, others = f"{column} {op} {time}", (value,)
+        else:
+            right = self._stream(rng.choice("ab"))
+            alias, key, column = right.streams[0], right.numbers[0], right.numbers[1]
+            same, x = f"{key} = {rng.choice(left.numbers)}", rng.choice(left.numbers)
+            op = rng.choice(("<=", "<", ">=", ">"))
+            below, order = f"{column} {op} {x}", "DESC" if op[0] == "<" else "ASC"
+            self.features["ASOF join"] += 1
+            spark = f"{{}} ASOF {kind}JOIN {right.text.spark} ON {same} AND {below}"
+            others = ()
+        name = right.text.spark.split()[0]
+        nulls = "NULLS LAST" if order == "DESC" else "NULLS FIRST"
+        by = ", ".join(f"{c} {order} {nulls}" for c in (column, *others))
+        lateral = (
+            f"{{}} {kind}JOIN LATERAL (SELECT * FROM {name} {alias} WHERE {same} AND {below} "
+            f"ORDER BY {by} LIMIT 1) {alias} ON true"
+        )
+        text = Text(spark, lateral).format(left.text, Text("", ""))
+        read = replace(right, numbers=(key, *(others or (column,))), texts=(), times=())
+        return left.beside(read, text, nullable=True)
+
+    # --- WHERE -----------------------------------------------------------------------------------
+
+    def _where(self, source: Relation, share: float = 0.45) -> Text:
+        found = list(source.where)
+        if self._chance(share):
+            found.append(Text.both(self._plain(source)))
+        # Of rows of subqueries the batches would matter, too.
+        if not self._by_arrival and self._chance(0.22):
+            before = self._inner.number
+            condition = self._inner.condition(From("", source.numbers, source.texts))
+            if self._inner.number > before:
+                self._subqueries(condition)
+            found.append(Text.both(condition))
+        sides = [f.spark for f in found], [f.duck for f in found]
+        texts = [" AND ".join(f"({c})" for c in some if c) for some in sides]
+        return Text(*(f" WHERE {text}" if text else "" for text in texts))
+
+    def _subqueries(self, text: str) -> None:
+        exists, inside = text.count("EXISTS (SELECT"), text.count(" IN (SELECT")
+        self.features["EXISTS"] += bool(exists)
+        self.features["IN subquery"] += bool(inside)
+        self.features["scalar subquery"] += text.count("(SELECT") > exists + inside
+
+    # --- SELECT ----------------------------------------------------------------------------------
+
+    def _select(self, depth: int, *, shape: bool = False) -> tuple[Text, list[tuple[str, str]]]:
+        """A statement; ``shape``: its columns are a number ``x`` and a text ``g``."""
+        while True:
+            source = self._from(depth)
+            if source.numbers and (source.texts or not shape):
+                break
+        where, drawn = self._where(source), self.rng.random()
+        if shape:
+            if drawn < 0.5:
+                return self._rows(source, where, shape=True)
+            return self._groups(source, where, shape=True) if drawn < 0.85 else self._top(
+                source, where, shape=True
+            )  # fmt: skip
+        if source.times and drawn < 0.6:
+            return self._window(source, where)
+        if drawn < 0.4:
+            return self._rows(source, where)
+        if drawn < 0.75:
+            return self._groups(source, where)
+        return self._ranked(source, where) if drawn < 0.88 else self._top(source, where)
+
+    def _items(self, source: Relation, *, shape: bool = False) -> list[tuple[str, str, str]]:
+        """(expression, name, kind) of columns."""
+        rng = self.rng
+        if shape:
+            x, g = rng.choice(source.numbers), rng.choice(source.texts)
+            return [(x if self._chance(0.8) else f"{x} + 1", "x", "n"), (g, "g", "t")]
+        found = []
+        for number in range(rng.randint(1, 4)):
+            name = f"c{number}"
+            if source.texts and self._chance(0.3):
+                found.append((rng.choice(source.texts), name, "t"))
+            else:
+                forms = ("{x}", "{x}", "{x}", "{x} + {y}", "coalesce({x}, -1)",
+                         "CASE WHEN {x} > 2 THEN {y} ELSE 0 END")  # fmt: skip
+                found.append((self._filled(rng.choice(forms), source), name, "n"))
+        return found
+
+    def _rows(
+        self, source: Relation, where: Text, *, shape: bool = False
+    ) -> tuple[Text, list[tuple[str, str]]]:
+        items = self._items(source, shape=shape)
+        if not shape and not self._by_arrival and self._chance(0.15):
+            value = self._inner.value(From("", source.numbers, source.texts))
+            self._subqueries(value)
+            items.append((value, f"c{len(items)}", "n"))
+        distinct = "DISTINCT " if self._chance(0.15) else ""
+        self.features["DISTINCT"] += bool(distinct)
+        listed = ", ".join(f"{text} AS {name}" for text, name, _ in items)
+        whole = Text.both(f"SELECT {distinct}{listed} FROM {{}}{{}}").format(source.text, where)
+        return whole, [(name, kind) for _, name, kind in items]
+
+    def _aggregate(self, source: Relation) -> tuple[Text, str]:
+        while True:
+            spark, duck, kind = self.rng.choice(_AGGREGATES)
+            if source.texts or "{g}" not in spark:
+                break
+        x, y = self.rng.choice(source.numbers), self.rng.choice(source.numbers)
+        g = self.rng.choice(source.texts or ("",))
+        for word, feature in _FEATURES_OF_AGGREGATES:
+            self.features[feature] += word in spark
+        texts = [pattern.format(x=x, y=y, g=g) for pattern in (spark, duck or spark)]
+        return Text(*texts), kind
+
+    def _groups(
+        self, source: Relation, where: Text, *, shape: bool = False
+    ) -> tuple[Text, list[tuple[str, str]]]:
+        rng = self.rng
+        self.features["aggregates"] += 1
+        if shape:
+            key = rng.choice(source.texts)
+            while True:
+                aggregate, kind = self._aggregate(source)
+                if kind == "n":
+                    break
+            shown = [(aggregate, "x", "n"), (Text.both(key), "g", "t")]
+            keys = [key]
+        else:
+            columns = (*source.numbers, *source.texts)
+            keys = rng.sample(columns, min(len(columns), rng.choice((0, 1, 1, 1, 2, 2))))
+            shown = [(Text.both(k), f"k{n}", "n" if k in source.numbers else "t")
+                     for n, k in enumerate(keys)]  # fmt: skip
+            for number in range(rng.randint(1, 3)):
+                aggregate, kind = self._aggregate(source)
+                shown.append((aggregate, f"v{number}", kind))
+        by, having, duck_having = ", ".join(keys), "", ""
+        if keys and self._chance(0.3):
+            having = duck_having = self._filled(rng.choice(_HAVING), source)
+            self.features["HAVING"] += 1
+        if keys and not shape and self._chance(0.2):
+            form = rng.choice(("ROLLUP", "CUBE", "GROUPING SETS"))
+            self.features[form] += 1
+            sets = [f"({k})" for k in keys] + ["()"] * self._chance(0.5)
+            by = f"{form} ({', '.join(sets) if form == 'GROUPING SETS' else by})"
+            # Without rows there is no total, as in Spark; in DuckDB there is one.
+            duck_having = f"count(*) > 0{f' AND ({having})' if having else ''}"
+        tails = Text(
+            (f" GROUP BY {by}" if by else "") + (f" HAVING {having}" if having else ""),
+            (f" GROUP BY {by}" if by else "") + (f" HAVING {duck_having}" if duck_having else ""),
+        )
+        order = ""
+        if keys and "(" not in by and not shape and self._chance(0.15):
+            self.features["ORDER BY LIMIT"] += 1
+            first = rng.choice([n for _, n, k in shown if k in "nt"])
+            order = f" ORDER BY {first} DESC NULLS LAST, " + ", ".join(
+                f"{key} NULLS FIRST" for key in keys
+            )
+            order += f" LIMIT {rng.randint(1, 4)}"
+        whole = Text.both("SELECT {} FROM {}{}{}{}").format(
+            _listed(shown), source.text, where, tails, Text.both(order)
+        )
+        return whole, [(name, kind) for _, name, kind in shown]
+
+    def _window(self, source: Relation, where: Text) -> tuple[Text, list[tuple[str, str]]]:
+        """Groups of a time window."""
+        rng, time = self.rng, source.times[0]
+        columns = (*source.numbers, *source.texts)
+        keys = rng.sample(columns, rng.choice((0, 1, 1)))
+        shown = [(Text.both(k), f"k{n}", "n" if k in source.numbers else "t")
+                 for n, k in enumerate(keys)]  # fmt: skip
+        for number in range(rng.randint(1, 2)):
+            aggregate, kind = self._aggregate(source)
+            shown.append((aggregate, f"v{number}", kind))
+        form, flink = rng.choice(("TUMBLE", "HOP", "SESSION")), self._chance(0.4)
+        self.features[form] += 1
+        listed = _listed(shown)
+        by = "".join(f", {k}" for k in keys)
+        micros = _EPOCH.format(t=time)
+        if form == "SESSION":
+            window = f"session_window({time}, '5 minutes')"
+            start, end = "session_window.start", "session_window.end"
+            if flink:
+                window = f"SESSION({time}, INTERVAL '5' MINUTE)"
+                start, end = f"SESSION_START({window[8:]}", f"SESSION_END({window[8:]}"
+            duck = self._sessions(source, where, listed.duck, keys, time)
+        else:
+            slide = 10 if form == "TUMBLE" else 5
+            slid = ", '5 minutes'" if form == "HOP" else ""
+            window = f"window({time}, '10 minutes'{slid})"
+            start, end = "window.start", "window.end"
+            if flink:
+                inside = f"{time}, " + "INTERVAL '5' MINUTE, " * (form == "HOP")
+                inside += "INTERVAL '10' MINUTE)"
+                window = f"{form}({inside}"
+                start, end = f"{form}_START({inside}", f"{form}_END({inside}"
+            first = f"({micros} - {micros} % {slide * 60_000_000}"
+            first += " - hop.n * 300000000)" if form == "HOP" else ")"
+            hop = " CROSS JOIN range(2) hop(n)" * (form == "HOP")
+            duck = (
+                f"SELECT {listed.duck}, make_timestamptz({first}) AS w0, "
+                f"make_timestamptz({first} + 600000000) AS w1 FROM {source.text.duck}{hop}"
+                f"{where.duck} GROUP BY {first}{by}"
+            )
+        spark = (
+            f"SELECT {listed.spark}, {start} AS w0, {end} AS w1 FROM {source.text.spark}"
+            f"{where.spark} GROUP BY {window}{by}"
+        )
+        columns_of = [(name, kind) for _, name, kind in shown]
+        return Text(spark, duck), [*columns_of, ("w0", "o"), ("w1", "o")]
+
+    def _sessions(
+        self, source: Relation, where: Text, listed: str, keys: list[str], time: str
+    ) -> str:
+        """Groups of sessions in DuckDB's words."""
+
+        def flat(text: str) -> str:
+            return _COLUMN.sub(r"\1_\2", text)
+
+        gap = 5 * 60_000_000
+        columns = dict.fromkeys((*source.numbers, *source.texts, time))
+        rows = ", ".join(f"{c} AS {flat(c)}" for c in columns)
+        own, moment = ", ".join(map(flat, keys)), _EPOCH.format(t=flat(time))
+        over = f"({f'PARTITION BY {own} ' if own else ''}ORDER BY {flat(time)})"
+        return (
+            f"SELECT {flat(listed)}, make_timestamptz(min({moment})) AS w0, "
+            f"make_timestamptz(max({moment}) + {gap}) AS w1 FROM (SELECT *, sum(fresh) OVER {over} "
+            f"AS nth FROM (SELECT *, CASE WHEN {moment} - lag({moment}) OVER {over} < {gap} "
+            f"THEN 0 ELSE 1 END AS fresh FROM (SELECT {rows} FROM {source.text.duck}{where.duck})))"
+            f" GROUP BY {', '.join([*map(flat, keys), 'nth'])}"
+        )
+
+    def _ranked(self, source: Relation, where: Text) -> tuple[Text, list[tuple[str, str]]]:
+        rng, items = self.rng, self._items(source)
+        self.features["QUALIFY"] += 1
+        function = rng.choice(("row_number", "rank", "dense_rank"))
+        key = rng.choice((*source.numbers, *source.texts))
+        items.append((key, f"c{len(items)}", "n" if key in source.numbers else "t"))
+        # Rows that are equal in all columns of the order are equal.
+        order = ", ".join(
+            f"{text} {rng.choice(('ASC', 'DESC'))} NULLS {rng.choice(('FIRST', 'LAST'))}"
+            for text, _, _ in items
+        )
+        place = f"{function}() OVER (PARTITION BY {key} ORDER BY {order})"
+        listed = ", ".join(f"{text} AS {name}" for text, name, _ in items)
+        columns, most = [(name, kind) for _, name, kind in items], rng.randint(1, 3)
+        if self._chance(0.5):
+            listed, columns = f"{listed}, {place} AS place", [*columns, ("place", "o")]
+            qualify = f"place <= {most}"
+        else:
+            qualify = f"{place} <= {most}"
+        whole = f"SELECT {listed} FROM {{}}{{}} QUALIFY {qualify}"
+        return Text.both(whole).format(source.text, where), columns
+
+    def _top(
+        self, source: Relation, where: Text, *, shape: bool = False
+    ) -> tuple[Text, list[tuple[str, str]]]:
+        rng, items = self.rng, self._items(source, shape=shape)
+        self.features["ORDER BY LIMIT"] += 1
+        names = [name for _, name, _ in items]
+        rng.shuffle(names)
+        order = ", ".join(
+            f"{name} {rng.choice(('ASC', 'DESC'))} NULLS {rng.choice(('FIRST', 'LAST'))}"
+            for name in names
+        )
+        listed = ", ".join(f"{text} AS {name}" for text, name, _ in items)
+        offset = f" OFFSET {rng.randint(1, 2)}" * self._chance(0.2)
+        whole = f"SELECT {listed} FROM {{}}{{}} ORDER BY {order} LIMIT {rng.randint(1, 5)}{offset}"
+        return Text.both(whole).format(source.text, where), [(n, k) for _, n, k in items]
+
+    # --- above -----------------------------------------------------------------------------------
+
+    def _set_operation(self, depth: int) -> tuple[Text, list[tuple[str, str]]]:
+        """A set operation of statements with columns ``x`` and ``g``."""
+        rng = self.rng
+        text = Text.both("")
+        for number in range(rng.choice((2, 2, 2, 3))):
+            operand, columns = self._select(depth if self._chance(0.3) else 0, shape=True)
+            if " LIMIT " in operand.spark:
+                operand = Text.both("({})").format(operand)
+            if not number:
+                text = operand
+                continue
+            operation = rng.choice(("UNION ALL", "UNION ALL", "UNION", "INTERSECT", "EXCEPT",
+                                    "INTERSECT ALL", "EXCEPT ALL"))  # fmt: skip
+            self.features[operation] += 1
+            text = Text.both(f"{{}} {operation} {{}}").format(text, operand)
+        return text, columns
+
+    def _by_arrival_statement(self) -> tuple[Text, list[tuple[str, str]]]:
+        """Look-ups of tables and of the latest rows of a stream; plain joins with the latter."""
+        rng, self._by_arrival = self.rng, True
+        plain = [name for name in "abcdfh" if self.kinds[name] is Kind.INSERTS]
+        source = self._stream(rng.choice(plain))
+        if self._chance(0.3):
+            right = self._stream(rng.choice(plain))
+            streams = source.streams + right.streams
+            source = self._joined(source, "JOIN", right, self._on(source, right))
+            source = replace(source, streams=streams)
+        last = f"greatest({', '.join(f'{alias}.arr_' for alias in source.streams)}, 0)"
+        if self._chance(0.25):
+            right = self._stream("l")
+            alias = right.streams[0]
+            last = f"greatest({last}, {alias}.arr_)"
+            self.features["join with latest"] += 1
+            source = self._joined(source, "JOIN", right, self._on(source, right))
+            source = replace(source, where=(Text("", f"{alias}.sup_ > {last}"),))
+        else:
+            # The latest rows may also be looked up plainly by no query of the pipeline.
+            for _ in range(rng.choice((1, 1, 2))):
+                right = self._stream("p")
+                alias = right.streams[0]
+                kind = rng.choice(("JOIN", "LEFT JOIN", "LEFT JOIN", "SEMI JOIN", "ANTI JOIN"))
+                on = self._on(source, right)
+                self.features[f"look-up {kind.lower()}"] += 1
+                there = f" AND {alias}.arr_ <= {last} AND {last} < {alias}.sup_"
+                text = Text(f"{{}} {kind} {{}} ON {on}", f"{{}} {kind} {{}} ON {on}{there}")
+                text = text.format(source.text, right.text)
+                if kind[0] in "SA":
+                    source = replace(source, text=text)
+                else:
+                    source = source.beside(right, text, nullable=kind[0] == "L")
+        source = replace(source, times=(), where=(*source.where, Text("", f"{last} >= {{since}}")))
+        where = self._where(source, 0.3)
+        return self._groups(source, where) if self._chance(0.3) else self._rows(source, where)

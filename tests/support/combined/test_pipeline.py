@@ -1,0 +1,88 @@
+"""Random queries of all kinds in one pipeline equal DuckDB's after every batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.protocol.keys import Keys
+from tests.support.combined.grammar import Grammar
+from tests.support.combined.pipeline import Combined
+from tests.support.combined.registry import Registry
+from tests.support.combined.streams import draw_streams
+from tests.support.scenarios.seeds import COMBINED_FAILED, COMBINED_FEW, COMBINED_MANY, parts
+from tests.support.surroundings.redis import redis_url
+
+#: Features of accepted statements, with the least number among a hundred seeds.
+FEATURES = (
+    *("kind inserts", "kind changes", "kind upsert", "kind table", "kind latest"),
+    *("inner join", "left join", "right join", "full join", "semi join", "anti join"),
+    *("chain of outer joins", "time bound", "ASOF join", "FOR SYSTEM_TIME AS OF"),
+    *("look-up join", "look-up left join", "look-up semi join", "look-up anti join"),
+    *("join with latest", "EXISTS", "IN subquery", "scalar subquery", "subquery in FROM", "WITH"),
+    *("aggregates", "HAVING", "FILTER", "DISTINCT", "aggregate DISTINCT", "min or max"),
+    *("ROLLUP", "CUBE", "GROUPING SETS", "TUMBLE", "HOP", "SESSION", "QUALIFY", "ORDER BY LIMIT"),
+    *("UNION ALL", "UNION", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL"),
+)
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[str]:
+    """A server of the module's own."""
+    with redis_url() as url:
+        yield url
+
+
+def play(seeds: Iterable[int], folder: Path, redis: str) -> tuple[Counter[str], Counter[str]]:
+    events, features = Counter[str](), Counter[str]()
+    for seed in seeds:
+        run = Combined(folder / str(seed), redis, seed).play()
+        events, features = events + run.events, features + run.features
+    return events, features
+
+
+def test_every_feature_is_in_accepted_statements(tmp_path: Path) -> None:
+    """At least 60 % of statements are accepted; others are refused with a remedy."""
+    accepted, features, drawn = 0, Counter[str](), 300
+    for seed in range(drawn):
+        rng = Random(seed)
+        streams = draw_streams(tmp_path / str(seed), rng)
+        statement = Grammar(rng, {name: s.kind for name, s in streams.items()}).statement()
+        registry = Registry([s.record for s in streams.values()], Keys("test"))
+        try:
+            registry.register("q", statement.text.spark, past=False)
+        except PlannerError as error:
+            if not error.remedy:
+                raise
+            continue
+        accepted += 1
+        features.update(feature for feature, count in statement.features.items() if count)
+    assert accepted >= 0.6 * drawn
+    assert [feature for feature in FEATURES if features[feature] < 2] == [], features
+
+
+def test_answers_are_those_of_duckdb(tmp_path: Path, redis: str) -> None:
+    events, features = play(COMBINED_FEW, tmp_path, redis)
+    assert events["answers with rows"] > 0.5 * events["answers"], events
+    assert events["accepted"] >= 0.6 * (events["accepted"] + events["refused"]), events
+    for event in ("revised batch", "rewires", "restart", "task failed", "dropped", "compared"):
+        assert events[event], event
+    assert features["query by name, rows"], features
+
+
+@pytest.mark.parametrize("seed", COMBINED_FAILED)
+def test_seeds_that_have_failed(tmp_path: Path, redis: str, seed: int) -> None:
+    play([seed], tmp_path, redis)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", parts(COMBINED_MANY, 25), ids=lambda s: f"{s[0]}-{s[-1]}")
+def test_many_answers_are_those_of_duckdb(tmp_path: Path, redis: str, seeds: Sequence[int]) -> None:
+    events, features = play(seeds, tmp_path, redis)
+    assert events["answers with rows"] > 0.5 * events["answers"], events
+    assert features["query by name"], features
