@@ -321,7 +321,7 @@ class Grammar:
         return self._nearest(left)
 
     def _nearest(self, left: Relation) -> Relation:
-        """An ASOF join with a stream, of which one more column is read."""
+        """An ASOF join with a stream, and one more column of it."""
         rng = self.rng
         kind = rng.choice(("LEFT ", ""))
         if left.times and self._chance(0.5):

@@ -143,7 +143,7 @@ class Registry:
 
 
 class JointService(PlainService):
-    """Plans and publishes what is registered."""
+    """Plans and publishes the registered queries."""
 
     def __init__(
         self, registry: Registry, url: str, planner: Planner, script: Script, tasks: int
