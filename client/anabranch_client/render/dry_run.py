@@ -140,7 +140,7 @@ def dry_run_detail(plan: DryRunOut, most: int | None = MAX_LINES) -> RenderableT
 
 
 def shares_table(shares: SharesRecord, most: int | None = MAX_LINES) -> RenderableType:
-    """Cost shares of the queries by every method, dearest first."""
+    """Cost shares of the queries by every method, the most expensive first."""
     methods = ("standalone", "proportional", "shapley", "marginal", "part")
     table = table_of("query", *methods, right=methods)
     table.title = "cost shares"

@@ -369,7 +369,7 @@ class EpochLoop:
                 found = await self._explained(record)
                 if found is not None:
                     await publication.explanation(record, found)
-            except Exception as cause:  # noqa: BLE001 - logged; planning goes on without it
+            except Exception as cause:  # noqa: BLE001 - logged; planning continues without it
                 _LOG.error("no explanation is kept", epoch=record.epoch, error=repr(cause))
 
     async def _explained(self, record: EpochRecord) -> Explanation | None:

@@ -1,8 +1,9 @@
 """Threads, with time limits, for requests that parse statements, plan, or read sources.
 
-Neither the event loop nor the planning of epochs may wait for such work, so it has a few threads of
-its own. A thread can't be interrupted: after a time-out its work goes on, and later requests wait
-for it. So work checks its :class:`Deadline` between steps, and ``registry.sizes`` limits each step.
+Neither the event loop nor the planning of epochs may wait for such work, so it runs in a few
+separate threads. A thread can't be interrupted: after a time-out its work continues, and later
+requests wait for it. So work checks its :class:`Deadline` between steps, and ``registry.sizes``
+limits each step.
 """
 
 from __future__ import annotations

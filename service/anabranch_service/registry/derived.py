@@ -2,8 +2,8 @@
 
 A query with a post-join part is a stream of its own name to its readers: the changes of its rows,
 as the runtime has written them (``docs/semantics.md``, "Queries over queries"). The stream is
-registered together with its first reader and deleted after its last one. Any other query stands in
-its readers' FROM as a subquery.
+registered together with its first reader and deleted after its last one. Any other query becomes a
+subquery in its readers' FROM.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def _without_orphans(
 
 def overtaken(records: Iterable[QueryRecord], now: datetime) -> list[QueryRecord]:
     """Runs to withdraw, since a later run of the same query was planned or withdrawn: they will
-    never begin or be resumed. Parts of the statements of runs that go on no more are among them.
+    never begin or be resumed. This includes parts of statements whose run is no longer wanted.
 
     Runs that have begun and are not paused are omitted: they end with the first epoch without them.
     """

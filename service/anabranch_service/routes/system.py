@@ -78,7 +78,7 @@ async def openapi(request: Request) -> JSONResponse:
 @router.get("/v1/leader")
 @needs(Need.TOKEN)
 async def get_leader(ctx: Ctx, response: Response) -> LeaderOut:
-    """The leading service, its term, and whether it is the one that answers."""
+    """The leading service, its term, and whether it is the answering service."""
     response.headers["Cache-Control"] = "no-store"
     found = await leader_of(ctx.store.redis, ctx.store.keys)
     if found is None:

@@ -6,7 +6,7 @@ it expires by Redis's clock unless renewed, and then any service may take the le
 
 Invariant: the leader writes only by scripts that first compare the token (:func:`fenced`). So a
 service that lost the lead without noticing (stopped, or cut off) writes nothing, even while it
-believes that it leads. After its lease expires, a leader may go on writing until another service
+believes that it leads. After its lease expires, a leader may still write until another service
 takes the lead. So the length of the lease decides how soon another service takes over, never the
 published content (ADR 0032).
 """

@@ -243,8 +243,8 @@ class Publication:
         )
 
     async def forget_epochs(self, keep: int, most: int) -> None:
-        """Remove old epochs and their measurements: all but the newest ``keep``, and so many of
-        these that the rest has at most ``most`` bytes. The latter limit does not affect the newest
+        """Remove old epochs and their measurements: all but the newest ``keep``, and the oldest of
+        these until the rest has at most ``most`` bytes. The latter limit does not affect the newest
         :data:`LEAST_EPOCHS`, the running epoch, and later ones. Bases of remaining patches stay.
         """
         store, keys = self.store, self.store.keys

@@ -50,7 +50,7 @@ class PlanStore(RedisRecords):
     async def update_planning(
         self, change: Callable[[PlanningSettings | None], PlanningSettings]
     ) -> PlanningSettings:
-        """Apply ``change`` to the newest planning settings; None stands for the defaults.
+        """Apply ``change`` to the newest planning settings; None means the defaults.
 
         ``change`` may run several times, and may raise to prevent the update.
         """

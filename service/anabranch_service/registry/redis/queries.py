@@ -25,7 +25,8 @@ IDEMPOTENCY_SECONDS = 24 * 3600
 
 #: Register runs of queries, all or none. KEYS queries, streams, runs, journal, idempotency; ARGV
 #: journal entries kept, answer or "", its lifetime (s), and a JSON list with, per record: run,
-#: text, query, streams, streams to register with it ([name, text] pairs), runs that must go on.
+#: text, query, streams, streams to register with it ([name, text] pairs), runs that must be neither
+#: withdrawn nor paused.
 #: Returns the index of the first failing record, and why.
 _ADD = """
 local records, runs, streams = cjson.decode(ARGV[4]), {}, {}
@@ -102,7 +103,7 @@ class NewRun:
 
     Attributes:
         made: queries that it is the first to read, as streams to register with it.
-        reads: the runs of the queries that it reads, which must go on.
+        reads: the runs of the queries that it reads; none may be withdrawn or paused.
     """
 
     record: QueryRecord
