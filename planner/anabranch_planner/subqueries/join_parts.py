@@ -21,6 +21,7 @@ from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.binding.look_ups import SHOWN
 from anabranch_planner.binding.naming import spark_name
 from anabranch_planner.binding.typecheck import operands
+from anabranch_planner.sql.scope import find_stream
 from anabranch_planner.sql.unresolved import (
     Condition,
     FromEntry,
@@ -35,7 +36,7 @@ from anabranch_planner.sql.unresolved import (
     describe,
     unsupported,
 )
-from anabranch_planner.subqueries.joins import all_of, as_where
+from anabranch_planner.subqueries.joins import all_of, as_where, known
 from anabranch_planner.subqueries.names import FromTables, column_of, columns_in, replaced
 
 Clauses = TypeVar("Clauses", PostJoin, RowRanking)
@@ -59,8 +60,11 @@ class _Parts:
         made = _without_using(query, self.streams)
         while (entry := _unnamed(made)) is not None:
             made = _with_named(made, entry, self.streams)
-        while (number := _cut(made, self.streams)) is not None:
-            made = _with_part(made, number, self.streams)
+        made, number = _look_ups_first(made, self.streams)
+        cut = number or _cut(made, self.streams)
+        while cut is not None:
+            made = _with_part(made, cut, self.streams)
+            cut = _cut(made, self.streams)
         # Last, as names of tables in parentheses are visible outside them.
         sources = tuple(map(self._entry, made.sources))
         outer = tuple(replace(side, source=self._entry(side.source)) for side in made.outer)
@@ -79,24 +83,26 @@ class _Parts:
         return entry if made is inner else replace(entry, of=made)
 
 
-# --- USING of FULL JOINs -------------------------------------------------------------------------
+# --- USING ---------------------------------------------------------------------------------------
 
 
 def _without_using(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
-    """``query`` with ON and coalesce in place of the USING of FULL JOINs, and of later joins by
-    their columns.
-    """
-    first = next((s for s in query.outer if s.kind is JoinKind.FULL and s.source.using), None)
+    """``query`` with ON in place of USING, if a FULL JOIN has it; its columns become a coalesce."""
+    full = (s for s in query.outer if s.kind is JoinKind.FULL and s.source.using)
+    first = next(full, None)
     if first is None:
         return query
-    number = query.outer.index(first)
     with at(first.source.node):
         if any(item.node is None for item in query.items):
             raise unsupported("* over a FULL JOIN with USING", "name the columns")
-        if any(one.source.natural for one in query.outer[number:]):
-            raise unsupported("NATURAL JOIN after a FULL JOIN with USING", "write USING")
+        if any(entry.natural for entry in query.entries):
+            raise unsupported("NATURAL JOIN beside a FULL JOIN with USING", "write USING")
+    return _with_on(query, streams)
+
+
+def _with_on(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
+    """``query`` with ON in place of USING."""
     merged: dict[str, Node] = {}
-    made = list(query.outer)
 
     def meant(part: Node) -> Node:
         """The value of a merged column."""
@@ -105,29 +111,38 @@ def _without_using(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolv
         found = merged.get(part.name.lower())
         return part if found is None else called(found.copy(), part.name)
 
-    for place in range(number, len(made)):
-        side, on = made[place], []
-        if side.on is not None:
-            on.append(replaced(side.on, meant))
-        full = side.kind is JoinKind.FULL
-        names = [name.lower() for name in side.source.using]
-        if full or merged.keys() & set(names):
-            before = FromTables.of(replace(query, outer=query.outer[:place]), streams)
-            plain = replace(side.source, using=())
-            right = FromTables.of(Unresolved((plain,), (), ()), streams)
-            for name in names:
-                with at(side.source.node):
-                    left = merged[name] if name in merged else _first(before, name)
-                    other = _first(right, name)
-                on.append(exp.EQ(this=left.copy(), expression=other))
-                if full:
-                    others = [*_arguments(left), other]
-                    merged[name] = exp.Coalesce(
-                        this=others[0].copy(), expressions=[one.copy() for one in others[1:]]
-                    )
-            side = replace(side, source=plain)
-        made[place] = replace(side, on=all_of(on) if on else None)
-    return _with_expressions(replace(query, outer=tuple(made)), meant)
+    def compared(entry: FromEntry, before: Unresolved, kind: JoinKind) -> Iterator[Node]:
+        """The equalities of USING."""
+        right = FromTables.of(Unresolved((replace(entry, using=()),), (), ()), streams)
+        tables = FromTables.of(before, streams)
+        for name in map(str.lower, entry.using):
+            with at(entry.node):
+                left = merged[name] if name in merged else _first(tables, name)
+                other = _first(right, name)
+            yield exp.EQ(this=left.copy(), expression=other)
+            merged[name] = left
+            if kind is JoinKind.FULL:
+                values = [one.copy() for one in (*_arguments(left), other)]
+                merged[name] = exp.Coalesce(this=values[0], expressions=values[1:])
+
+    conditions = list[Condition]()
+    for place, entry in enumerate(query.sources):
+        for one in query.conditions:
+            if one.scope == place + 1 and not isinstance(one.node.parent, exp.Where):
+                conditions.append(replace(one, node=replaced(one.node, meant)))
+        before = replace(query, sources=query.sources[:place], outer=())
+        found = compared(entry, before, JoinKind.INNER)
+        conditions += [Condition(node, place + 1) for node in found]
+    conditions += [c for c in query.conditions if isinstance(c.node.parent, exp.Where)]
+    sides = list[OuterSide]()
+    for place, side in enumerate(query.outer):
+        on = [] if side.on is None else [replaced(side.on, meant)]
+        on += compared(side.source, replace(query, outer=query.outer[:place]), side.kind)
+        plain = replace(side.source, using=())
+        sides.append(replace(side, source=plain, on=all_of(on) if on else None))
+    sources = tuple(replace(entry, using=()) for entry in query.sources)
+    made = replace(query, sources=sources, outer=tuple(sides), conditions=tuple(conditions))
+    return _with_expressions(made, meant)
 
 
 def _first(tables: FromTables, name: str) -> exp.Column:
@@ -227,6 +242,101 @@ class _Inside:
                 wanted += "_"
             self.names[alias, column] = wanted
         return self.names[alias, column]
+
+
+def _look_ups_first(query: Unresolved, streams: Mapping[str, Stream]) -> tuple[Unresolved, int]:
+    """``query`` with its look-ups of tables before its outer joins with streams, and their number.
+
+    Inner joins of tables become look-ups. Joins that read no columns of each other may change
+    places. 0: only tables, or only streams, are joined, or a look-up reads a stream that is joined
+    later.
+    """
+    sides = [side for side in query.outer if not _is_look_up(side.source, streams)]
+    tables = [entry for entry in query.sources if _is_look_up(entry, streams)]
+    looked = [side for side in query.outer if _is_look_up(side.source, streams)]
+    left = tuple(entry for entry in query.sources if entry not in tables)
+    natural = any(one.natural for one in query.entries)
+    full = any(side.kind is JoinKind.FULL for side in query.outer)
+    if not sides or not (tables or looked) or not left or natural or full:
+        return query, 0
+    if any(one.using for one in query.entries):
+        if any(item.node is None for item in query.items):
+            return query, 0
+        return _look_ups_first(_with_on(query, streams), streams)
+    whole = FromTables.of(_shown(query), streams)
+    names = {_named(entry) for entry in left}
+    conditions, rest = list[Condition](), list[tuple[Node, Condition]]()
+    for one in query.conditions:
+        for part in operands(one.node, exp.And):
+            rest.append((part, one))
+
+    def due(known: set[str]) -> Iterator[tuple[Node, Condition]]:
+        """The conjuncts that read only tables with ``known`` names, taken out of ``rest``."""
+        for pair in [pair for pair in rest if _read(pair[0], whole) <= known]:
+            rest.remove(pair)
+            yield pair
+
+    for part, one in due(names):
+        kept = as_where([part]) if isinstance(one.node.parent, exp.Where) else part
+        conditions.append(replace(one, node=kept, scope=len(left)))
+    first = list[OuterSide]()
+    for entry in tables:
+        names.add(_named(entry))
+        on = [part for part, _ in due(names)]
+        key = next((column for part in on for column in _compared(part, entry, whole)), None)
+        if key is None:
+            return query, 0
+        # An inner join without outer ones would be no part: its rows have no versions.
+        first.append(OuterSide(JoinKind.LEFT, entry, all_of(on)))
+        conditions.append(Condition(as_where([known(key)]), len(left)))
+    for side in looked:
+        names.add(_named(side.source))
+        if side.on is None or not _read(side.on, whole) <= names:
+            return query, 0
+        first.append(side)
+    above = [as_where([part]) for part, _ in rest]
+    conditions += [Condition(node, len(left)) for node in above]
+    items = list[SelectItem]()
+    for item in query.items:
+        plain = item.node is None and item.qualifier is None
+        shown = (e for e in query.entries if _is_shown(e, query)) if plain else ()
+        items += (replace(item, qualifier=_named(e)) for e in shown) if plain else (item,)
+    made = replace(
+        query,
+        sources=left,
+        conditions=tuple(conditions),
+        outer=(*first, *sides),
+        items=tuple(items),
+    )
+    return made, len(first)
+
+
+def _compared(node: Node, entry: FromEntry, tables: FromTables) -> Iterator[exp.Column]:
+    """The column of ``entry`` that ``node``, an equality, compares."""
+    sides = (node.this, node.expression) if isinstance(node, exp.EQ) else ()
+    for side in sides:
+        if isinstance(side, exp.Column) and _read(side, tables) == {_named(entry)}:
+            yield side
+
+
+def _is_look_up(entry: FromEntry, streams: Mapping[str, Stream]) -> bool:
+    """Whether ``entry`` is a table, or joined as of the arrival of the other tuples."""
+    if not isinstance(entry.of, str):
+        return False
+    return entry.at_arrival or find_stream(entry.of, streams).is_table
+
+
+def _named(entry: FromEntry) -> str:
+    return (entry.alias or (entry.of if isinstance(entry.of, str) else "")).lower()
+
+
+def _is_shown(entry: FromEntry, query: Unresolved) -> bool:
+    return all(side.source is not entry or side.kind in SHOWN for side in query.outer)
+
+
+def _read(node: Node, tables: FromTables) -> set[str]:
+    """The aliases in lower case whose columns ``node`` reads; empty names: unknown."""
+    return {column.table.lower() for column in columns_in(tables.qualified(node))}
 
 
 def _cut(query: Unresolved, streams: Mapping[str, Stream]) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,8 @@ import pytest
 
 from anabranch_contract.protocol.progress import Mode
 from anabranch_service.settings import ServiceSettings
-from tests.support.worlds.derived import Derived, run_seed
+from tests.support.worlds.changed_views import COLUMNS
+from tests.support.worlds.derived import OTHERS, Derived, run_seed
 from tests.support.worlds.service import Service, serving
 
 STREAMS = {
@@ -450,3 +452,42 @@ def test_the_rows_of_an_outer_join_are_inserts_to_its_readers(
             world.start()
         world.settle()
         assert world.rows("counted") == [("planes 1", 2), ("planes 2", 1), (None, 3)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT d.g, t.n, b.w FROM d LEFT JOIN t ON t.v = d.v LEFT JOIN b ON b.k = d.v",
+        "SELECT d.g, t.n, b.w FROM d LEFT JOIN b ON b.k = d.v LEFT JOIN t ON t.v = d.v AND t.n > 1",
+        "SELECT d.g, t.n, b.w FROM d JOIN t USING (v) LEFT JOIN b ON b.k = d.v AND b.w > t.n",
+        "SELECT t.v, t.n, d.g, b.k, b.w FROM t JOIN d ON t.v = d.v LEFT JOIN b ON b.k = d.v "
+        "WHERE d.g = 'x' AND n < 3",
+        "SELECT d.v, u.n FROM d JOIN t ON t.v = d.v JOIN t u ON u.n = t.v "
+        "WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.k = d.v)",
+        "SELECT t.n, count(*) AS c, sum(b.w) AS s FROM d JOIN t ON t.v = d.v "
+        "LEFT JOIN b ON b.k = d.v GROUP BY t.n",
+    ],
+)
+def test_outer_joins_with_streams_after_tables(
+    settings: ServiceSettings, tmp_path: Path, sql: str
+) -> None:
+    rng = Random(3)
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        names = {**COLUMNS, "d": OTHERS["d"], "t": OTHERS["t"]}
+        world = Derived(service, tmp_path, rng, names)
+        # DuckDB names columns of one name apart.
+        made = world.query(
+            "q", sql.replace("*", "t.v, t.n, d.g, b.k, b.w") if " * " in sql else sql
+        )
+        assert made["reads"] == ["q.1"]
+        world.write("t", [("insert", (n % 6, n % 4)) for n in range(9)])
+        world.settle()
+        for _ in range(3):
+            world.write("d", [("insert", (rng.choice((None, *range(8))), "x")) for _ in range(6)])
+            rows = [("insert", (rng.randrange(8), rng.randrange(5), 0.5)) for _ in range(5)]
+            gone = list(world.net["b"].elements())[:2]
+            world.write("b", [*rows, *(("delete", row) for row in gone)])
+            world.turn(killed=0.3)
+            world.settle()
+            world.check()
+        assert world.events["rows"] > 5

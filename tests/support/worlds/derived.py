@@ -38,13 +38,15 @@ from tests.support.worlds.kept_tables import lagging
 from tests.support.worlds.service import Service
 from tests.support.worlds.view_runs import comparable
 
-#: A stream without deletes, and one of upserts, beside :data:`COLUMNS`.
+#: A stream without deletes, one of upserts, and a table, beside :data:`COLUMNS`.
 OTHERS = {
     "d": {"v": pa.int32(), "g": pa.string()},
     "e": {"id": pa.int32(), "v": pa.float64(), "g": pa.string()},
+    "t": {"v": pa.int32(), "n": pa.int64()},
 }
 _KINDS: dict[str, dict[str, Any]] = {
     "d": {"kind": "stream"},
+    "t": {"kind": "table"},
     "e": {"kind": "upsert", "key": ["id"], "changes": {"operation": "op"}},
 }
 
@@ -118,7 +120,7 @@ class Derived:
         found = zip(*(values for _, values in rows), strict=True)
         arrays = [pa.array(list(x), k) for x, k in zip(found, columns.values(), strict=True)]
         names = [*columns]
-        if kind != "stream":
+        if kind not in ("stream", "table"):
             arrays.append(pa.array([operation for operation, _ in rows]))
             names.append("op")
         self.put(name, pa.table(arrays, names=names))
