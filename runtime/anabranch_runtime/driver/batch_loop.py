@@ -100,11 +100,14 @@ class BatchLoop:
             self.error = error
 
     def _turn(self) -> int | None:
-        """Run the next batch, and return the number of its tuples; None if no input waits."""
+        """Run the next batch, and return the number of its tuples; None if no input waits. Then
+        groups of results that are due are delivered.
+        """
         with self._busy:
             self.prepare()
             offsets = self.driver.plan()
             if offsets is None:
+                self.driver.publisher.retry()
                 return None
             rows = self.driver.run(self.job, offsets)
             self.committed()

@@ -122,7 +122,7 @@ class Driver:
         writers = local_writers(
             url=control.url, namespace=namespace, state=root, access=settings.access
         )
-        self.publisher = Publisher(results, self.state.next_batch, writers)
+        self.publisher = Publisher(results, writers)
         self.compactor = Compactor(root)
         apart = TablesApart(settings, control.url, namespace, self.publisher.writers)
         self.tables = tables or MaintainedTables(root, apart)
@@ -153,6 +153,7 @@ class Driver:
         self.tables.begin(self.state)
         fresh = self.state.next_batch == 0 and self.state.epoch < 0
         self._identity = identify(self.settings.state, self.control, fresh=fresh)
+        self.publisher.begin(self.state.next_batch, self._identity)
         self.durability.rulesets.restore(self.durability.used)
         self._rate_limiter.open()
         self.reporting.begin(self.state)
@@ -213,6 +214,7 @@ class Driver:
         state = self.tables.entered(state, ruleset)
         self.durability.manifests.commit(state)
         self.state = state
+        self.publisher.committed(state.next_batch, ruleset.queries)
         self.reporting.committed(state, ruleset)
         self.durability.forget(())
         self.report("running")
@@ -338,6 +340,7 @@ class Driver:
         self.durability.manifests.commit(state)
         reach(Point.COMMITTED)
         self.state = state
+        self.publisher.committed(state.next_batch, ruleset.queries)
         self.reporting.cpu.lap("commit")
         self.durability.storage.discard(staged)
         if self.cluster is not None:
@@ -513,7 +516,7 @@ class Driver:
             limiter = self._rate_limiter
             self.rationer.done(tuples, limiter.seconds, probing, limiter.standing.values())
         self.reporting.results(state, located, seconds, sum(r.memory for r in reports))
-        self.publisher.retry()
+        self.publisher.retry(ahead=seconds)
         clear_staging(self.settings.results)
         most = largest_merge(self.settings.memory_limit, len(reports))
         self.compactor.begin(state, ruleset, self.settings.fanout, most)

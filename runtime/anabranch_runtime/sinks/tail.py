@@ -25,6 +25,7 @@ import structlog
 from redis.exceptions import RedisError, ResponseError
 
 from anabranch_contract.protocol.keys import TAIL_SECONDS, Keys, tail_entry
+from anabranch_runtime.sinks.gathered import SUFFIX
 from anabranch_runtime.sinks.parquet import batch_of, version_of
 from anabranch_runtime.sinks.rows import json_rows
 
@@ -47,12 +48,19 @@ _HARMLESS = (RedisError, OSError, pa.ArrowException)
 class Tails:
     """Writer of the live tails of one pipeline's queries."""
 
-    def __init__(self, url: str, keys: Keys, results: Path) -> None:
+    def __init__(
+        self,
+        url: str,
+        keys: Keys,
+        results: Path,
+        undelivered: Callable[[str], Sequence[tuple[int, Path]]] = lambda _: (),
+    ) -> None:
+        """``undelivered``: returns files of results that a query's sink lacks, with batches."""
         self._redis = redis.Redis.from_url(
             url, socket_timeout=PATIENCE, socket_connect_timeout=PATIENCE
         )
         self._keys = keys
-        self._results = results
+        self._results, self._undelivered = results, undelivered
         self._silent_until = 0.0
         #: Guards all calls, as batches and versions of views are appended by different threads.
         self._lock = Lock()
@@ -169,8 +177,9 @@ class Tails:
     ) -> None:
         found: list[tuple[int, int, pa.Table]] = []
         ordinal, left = total, OPEN_ROWS
-        files = (self._results / query).glob("*.parquet")
-        numbered = [(b, f) for f in files if (b := number_of(f)) is not None and b < next_batch]
+        files = [(number_of(f), f) for f in (self._results / query).glob("*.parquet")]
+        files += self._undelivered(query)
+        numbered = [(b, f) for b, f in files if b is not None and b < next_batch]
         for batch, file in sorted(numbered, reverse=True):
             rows = last_rows([file], left)
             ordinal, left = ordinal - rows.num_rows, left - rows.num_rows
@@ -192,18 +201,33 @@ def last_rows(files: Sequence[Path], limit: int) -> pa.Table:
     """Return the last ``limit`` rows of several files of one schema, in order."""
     parts: list[pa.Table] = []
     left = limit
-    for path in reversed(files):
+    for table in (piece for path in reversed(files) for piece in _from_end(path)):
+        parts.append(table.slice(max(table.num_rows - left, 0)))
+        left -= parts[-1].num_rows
         if left <= 0:
             break
-        with pq.ParquetFile(path) as file:
-            for group in reversed(range(file.num_row_groups)):
-                if left <= 0:
-                    break
-                table = file.read_row_group(group, use_threads=False)
-                parts.append(table.slice(max(table.num_rows - left, 0)))
-                left -= parts[-1].num_rows
-            schema = file.schema_arrow
-    return pa.concat_tables(reversed(parts)) if parts else schema.empty_table()
+    return pa.concat_tables(reversed(parts))
+
+
+def _from_end(file: Path) -> Iterator[pa.Table]:
+    """Yield the rows of a gathered file or a result file from its end, by page or row group; one
+    empty table if there are none.
+    """
+    if file.suffix == SUFFIX:
+        with pa.OSFile(str(file)) as source:
+            reader = pa.ipc.open_file(source)
+            pages = reader.num_record_batches
+            for number in reversed(range(pages)):
+                yield pa.Table.from_batches([reader.get_batch(number)])
+            schema = reader.schema
+    else:
+        with pq.ParquetFile(file) as parquet:
+            pages = parquet.num_row_groups
+            for number in reversed(range(pages)):
+                yield parquet.read_row_group(number, use_threads=False)
+            schema = parquet.schema_arrow
+    if not pages:
+        yield schema.empty_table()
 
 
 def _entries(batch: int, ordinal: int, rows: pa.Table) -> Iterator[tuple[str, bytes]]:

@@ -243,6 +243,7 @@ class _Run:
             self._committed(driver.state)
             batch += 1
         driver.tables.drain()
+        driver.publisher.retry(now=True)
         driver.finish()
         self._finish(driver.state)
         return {**self._told(), **driver.state.queries}

@@ -74,7 +74,8 @@ class Reporting:
 
     def __post_init__(self, state: State) -> None:
         settings, control = self.settings, self.control
-        self.tails = Tails(control.url, control.keys, settings.results)
+        undelivered = self.publisher.undelivered
+        self.tails = Tails(control.url, control.keys, settings.results, undelivered)
         self.samples = Samples()
         self.stores = StatePublisher(settings.state, control)
         self.cpu = CpuReporter(control)
