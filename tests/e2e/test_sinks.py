@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,13 +142,13 @@ def test_groups_come_once_though_the_runtime_is_killed(
         for number, point in enumerate(points, 1):
             (faults / point).touch()
             drop(tmp_path, number)
-            held = faults / f"{point}.held"
-            live.wait(f"the runtime at {point}", lambda held=held: held.exists())
+            held, count = faults / f"{point}.held", (number + 1) * ROWS
+            live.wait(f"the runtime at {point}", held.exists)
             look()
             kill(live.pipeline, "runtime")
             held.unlink()
             live.start_runtime()
-            live.wait("the next group", lambda n=number: seen((n + 1) * ROWS))
+            live.wait("the next group", partial(seen, count))
         # No batch comes any more; gathering is no failure.
         assert {client.query(q).sink_problem for q in sinks} == {None}
         everything = expected(len(points) + 1)
@@ -159,6 +160,6 @@ def test_groups_come_once_though_the_runtime_is_killed(
         live.wait("the files by Spark", lambda: files() == everything)
         assert sorted(read) == everything
         with Redis.from_url(live.pipeline.redis_url) as connection:
-            stream = [json.loads(f[b"data"]) for _, f in entries(connection, "out")]
-        assert rows(stream) == everything
+            appended = [json.loads(f[b"data"]) for _, f in entries(connection, "out")]
+        assert rows(appended) == everything
         assert len(list((live.results / "own").iterdir())) <= 2 * (len(points) + 1)

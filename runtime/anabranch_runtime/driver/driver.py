@@ -62,6 +62,7 @@ from anabranch_runtime.rations.catch_up import Shedding
 from anabranch_runtime.rations.rationer import Rationer
 from anabranch_runtime.recovery.durability import Durability
 from anabranch_runtime.recovery.journal import JournalEntry
+from anabranch_runtime.sinks.gathered import StagedRows
 from anabranch_runtime.sinks.late import publish_late
 from anabranch_runtime.sinks.ledger import Ledger
 from anabranch_runtime.sinks.parquet import clear_staging, write_empty
@@ -474,8 +475,8 @@ class Driver:
         ruleset: Ruleset,
         reports: list[TaskReport],
         read: BatchInput | None,
-    ) -> dict[str, tuple[Path, ...]]:
-        """Publish results, late tuples and ledger. Returns query -> result files, by task."""
+    ) -> dict[str, tuple[Path | StagedRows, ...]]:
+        """Publish results, late tuples and ledger. Returns query -> its rows, by task."""
         number, shedding, rations = context.batch, context.shedding, context.shedding.rations
         numbered = list(enumerate(reports))
         staged = [(q, task, Path(file)) for task, r in numbered for q, file in r.files.items()]
@@ -497,7 +498,7 @@ class Driver:
         self,
         ruleset: Ruleset,
         reports: list[TaskReport],
-        located: dict[str, tuple[Path, ...]],
+        located: dict[str, tuple[Path | StagedRows, ...]],
         failures: dict[str, Failure],
         times: Times,
     ) -> None:

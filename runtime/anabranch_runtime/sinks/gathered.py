@@ -1,26 +1,34 @@
 """Gathering of results of queries with a commit interval: many small batches become one group.
 
 Tasks stage the results of such a query as Arrow files: few rows cost a third of the CPU time that
-they would as Parquet, and a quarter to read. A batch's staged files are moved to
-``.gathered/<query>/<batch>-<task>.arrow`` in the results directory before the batch commits, and
-are durable with the commit. A group consists of a query's gathered results of committed batches, as
-one Parquet file. It is formed when the commit interval of its oldest batch has passed, when much
-has been gathered, and when the query has ended. Then it is in the outbox (``outbox``), which
-delivers it under the number of its last batch.
+they would as Parquet, and a quarter to read. Before the batch commits, its staged files are
+appended to the query's log, ``.gathered/<query>.log`` in the results directory, which is durable
+with the commit. So a query has one file however many batches are gathered: it is cheaper to append
+to a file than to make one, and to delete one than many.
 
-A group is formed once: as soon as the outbox has it durably, its batches are never gathered again,
-even if the state is rolled back and they are repeated. So any two deliveries of a group have the
-same rows and the same number.
+A group consists of a query's gathered results of committed batches, as one Parquet file. It is
+formed when the commit interval of its oldest batch has passed, when much has been gathered, and
+when the query has ended. Then it is in the outbox (``outbox``), which delivers it under the number
+of its last batch. A group is formed once: as soon as the outbox has it durably, its batches are
+never gathered again, even if the state is rolled back and they are repeated. So any two deliveries
+of a group have the same rows and the same number.
+
+A log is a sequence of records: a head of :data:`ALIGNED` bytes (kind, batch, task, length of the
+content), and the content, filled up to a multiple of :data:`ALIGNED`. The first record is the sink,
+as JSON; the others are staged files, in order of batches and tasks.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import struct
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -29,13 +37,41 @@ from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.parquet import ResultWriter, RowBuffer
 
-#: Suffix of staged files.
-SUFFIX = ".arrow"
-#: Gathered bytes and files of a query from which on a group is due.
+#: Suffixes of staged files, logs, and files of groups that are being written.
+SUFFIX, _LOG, _GROUP = ".arrow", ".log", ".parquet"
+#: Gathered bytes and staged files of a query from which on a group is due.
 MOST_BYTES, MOST_FILES = 64 << 20, 10_000
 #: Bytes of rows buffered for a row group.
 PAGE = 8 << 20
-_SINK, _GROUP = "sink.json", "group.parquet"
+#: Alignment of records in bytes, also the length of their heads.
+ALIGNED = 64
+_HEAD = struct.Struct("<4sQQQ")
+#: Kinds of records, with the version of the format.
+_SINK, _ROWS = b"snk1", b"row1"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """Rows of one task and batch: an Arrow file within ``path``."""
+
+    path: Path
+    offset: int
+    length: int
+
+    @staticmethod
+    def of(file: Path) -> StagedRows:
+        """The rows of a staged file."""
+        return StagedRows(file, 0, file.stat().st_size)
+
+    def pages(self) -> pa.RecordBatchFileReader:
+        """Return a reader of the pages of rows.
+
+        Raises:
+            OSError, ArrowException: the file can't be read.
+        """
+        with pa.memory_map(str(self.path)) as file:
+            file.seek(self.offset)
+            return pa.ipc.open_file(file.read_buffer(self.length))
 
 
 class StagedWriter(RowBuffer):
@@ -57,34 +93,80 @@ class StagedWriter(RowBuffer):
         self._writer.write_table(rows)
 
 
-def write_group(files: Iterable[Path], target: Path) -> None:
-    """Write the rows of staged files to a Parquet file, page by page."""
-    writer: ResultWriter | None = None
-    for file in files:
-        with pa.OSFile(str(file)) as source:
-            reader = pa.ipc.open_file(source)
-            writer = writer or ResultWriter(target, reader.schema, PAGE)
-            for number in range(reader.num_record_batches):
-                writer.add(reader.get_batch(number))
-    if writer is not None:
-        writer.close()
-
-
 @dataclass(slots=True)
-class _Batches:
+class _Log:
     """Gathered results of one query.
 
     Attributes:
-        files: batch -> its files, in order of tasks.
+        parts: (batch, rows), in order. ``size``: bytes of the log.
         since: time of the oldest batch; minus infinity: it is of an earlier run of the process.
     """
 
-    folder: Path
+    path: Path
     sink: SinkSpec
-    files: dict[int, list[Path]] = field(default_factory=dict)
+    size: int
+    parts: list[tuple[int, StagedRows]] = field(default_factory=list)
     since: float = float("-inf")
-    bytes: int = 0
-    count: int = 0
+
+    @staticmethod
+    def create(path: Path, sink: SinkSpec) -> _Log:
+        """Begin a log; it is not durable yet."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = codec.dumps(sink).encode()
+        with path.open("wb") as file:
+            file.write(_record(_SINK, 0, 0, len(content)) + _filled(content))
+            return _Log(path, sink, file.tell())
+
+    @staticmethod
+    def open(path: Path, grouped: int, next_batch: int) -> _Log | None:
+        """Read a log: batches after ``grouped`` and before ``next_batch``; later ones, which will
+        be repeated, are cut off. None: there are none.
+        """
+        log: _Log | None = None
+        with path.open("rb") as file:
+            for kind, batch, start, length in _records(file):
+                if kind == _SINK:
+                    file.seek(start)
+                    sink = codec.from_json(json.loads(file.read(length)), SinkSpec)
+                    log = _Log(path, sink, 0)
+                elif log is None or batch >= next_batch:
+                    break
+                elif batch > grouped:
+                    log.parts.append((batch, StagedRows(path, start, length)))
+                if log is not None:
+                    log.size = start + _whole(length)
+        if log is None or not log.parts:
+            path.unlink()
+            return None
+        os.truncate(path, log.size)
+        return log
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the gathered rows."""
+        return sum(rows.length for _, rows in self.parts)
+
+    def append(self, batch: int, task: int, staged: Path) -> StagedRows:
+        """Move a staged file to the end of the log."""
+        length = staged.stat().st_size
+        with self.path.open("ab") as log, staged.open("rb") as file:
+            log.write(_record(_ROWS, batch, task, length))
+            shutil.copyfileobj(file, log)
+            log.write(bytes(_whole(length) - length))
+        # Before the batch is synced, deleting is cheap.
+        staged.unlink()
+        rows = StagedRows(self.path, self.size + ALIGNED, length)
+        self.size = rows.offset + _whole(length)
+        self.parts.append((batch, rows))
+        return rows
+
+    def cut(self, batch: int) -> None:
+        """Cut off the results of ``batch`` and later ones."""
+        kept = [(other, rows) for other, rows in self.parts if other < batch]
+        if len(kept) < len(self.parts):
+            self.size = self.parts[len(kept)][1].offset - ALIGNED
+            os.truncate(self.path, self.size)
+            self.parts = kept
 
 
 class Gathered:
@@ -96,7 +178,7 @@ class Gathered:
     """
 
     def __init__(self, directory: Path, next_batch: int, grouped: Mapping[str, int]) -> None:
-        """Open the folder, and delete results of ``next_batch`` and later batches, and of groups.
+        """Open the logs, and delete results of ``next_batch`` and later batches, and of groups.
 
         Args:
             grouped: query -> last batch of its newest group.
@@ -104,63 +186,55 @@ class Gathered:
         self.committed = next_batch
         self.running: Collection[str] | None = None
         self._directory = directory
-        self._batches: dict[str, _Batches] = {}
-        for folder in sorted(directory.glob("*")):
-            (folder / _GROUP).unlink(missing_ok=True)
-            last = grouped.get(folder.name, -1)
-            for file in sorted(folder.glob(f"*{SUFFIX}")):
-                batch = int(file.stem.partition("-")[0])
-                if last < batch < next_batch:
-                    self._batches_of(folder.name, None).files.setdefault(batch, []).append(file)
-                else:
-                    file.unlink()
-            if folder.name not in self._batches:
-                shutil.rmtree(folder)
+        self._logs: dict[str, _Log] = {}
+        for file in sorted(directory.glob(f"*{_GROUP}")):
+            file.unlink()
+        for file in sorted(directory.glob(f"*{_LOG}")):
+            query = file.name.removesuffix(_LOG)
+            log = _Log.open(file, grouped.get(query, -1), next_batch)
+            if log is not None:
+                self._logs[query] = log
 
     def queries(self) -> list[str]:
         """Return the queries with gathered results."""
-        return [query for query, known in self._batches.items() if known.files]
+        return list(self._logs)
 
-    def files(self, query: str) -> list[tuple[int, Path]]:
-        """Return a query's gathered files with their batches, in order."""
-        known = self._batches.get(query)
-        found = {} if known is None else known.files
-        return [(batch, file) for batch in sorted(found) for file in found[batch]]
+    def parts(self, query: str) -> list[tuple[int, StagedRows]]:
+        """Return a query's gathered rows with their batches, in order."""
+        log = self._logs.get(query)
+        return [] if log is None else list(log.parts)
 
     def begin(self, batch: int) -> None:
         """Begin with ``batch``, after which earlier ones are committed; an earlier attempt's
         results are deleted.
         """
         self.committed = batch
-        for known in self._batches.values():
-            for file in known.files.pop(batch, ()):
-                file.unlink()
+        for query in list(self._logs):
+            self._logs[query].cut(batch)
+            self._forget_empty(query)
 
     def add(
         self, batch: int, query: str, sink: SinkSpec, staged: Sequence[tuple[int, Path]]
-    ) -> tuple[Path, ...]:
-        """Move the staged files, (task, file), of a query's results of ``batch`` here; returns
-        their new paths. They are not durable yet.
+    ) -> tuple[StagedRows, ...]:
+        """Move the staged files, (task, file), of a query's results of ``batch`` to its log, which
+        is not durable yet.
         """
-        known = self._batches_of(query, sink)
-        if not known.files:
-            known.since, known.bytes, known.count = time.monotonic(), 0, 0
-        files = known.files[batch] = []
-        for task, file in staged:
-            known.bytes += file.stat().st_size
-            files.append(file.rename(known.folder / f"{batch:010d}-{task:05d}{SUFFIX}"))
-        known.count += len(files)
-        return tuple(files)
+        log = self._logs.get(query)
+        if log is None:
+            log = _Log.create(self._directory / f"{query}{_LOG}", sink)
+            log.since = time.monotonic()
+            self._logs[query] = log
+        return tuple(log.append(batch, task, file) for task, file in staged)
 
     def due(self, now: float) -> list[str]:
         """Return the queries whose next group is due at the time ``now``."""
-        return [query for query, known in self._batches.items() if self._is_due(query, known, now)]
+        return [query for query, log in self._logs.items() if self._is_due(query, log, now)]
 
-    def _is_due(self, query: str, known: _Batches, now: float) -> bool:
-        return bool(known.files) and (
-            now >= known.since + known.sink.commit_interval / 1e6
-            or known.bytes >= MOST_BYTES
-            or known.count >= MOST_FILES
+    def _is_due(self, query: str, log: _Log, now: float) -> bool:
+        return (
+            now >= log.since + log.sink.commit_interval / 1e6
+            or log.bytes >= MOST_BYTES
+            or len(log.parts) >= MOST_FILES
             or (self.running is not None and query not in self.running)
         )
 
@@ -171,35 +245,52 @@ class Gathered:
         Raises:
             OSError, ArrowException: a file can't be read or written.
         """
-        known = self._batches.get(query)
-        batches = [] if known is None else sorted(b for b in known.files if b < self.committed)
-        if known is None or not batches:
+        parts = [(batch, rows) for batch, rows in self.parts(query) if batch < self.committed]
+        if not parts:
             return None
-        draft = known.folder / _GROUP
-        write_group((file for batch in batches for file in known.files[batch]), draft)
-        return Delivery(query, known.sink, batches[-1], (draft,), first=batches[0])
+        (first, rows), last = parts[0], parts[-1][0]
+        draft = self._directory / f"{query}{_GROUP}"
+        writer = ResultWriter(draft, rows.pages().schema, PAGE)
+        for _, rows in parts:
+            pages = rows.pages()
+            for number in range(pages.num_record_batches):
+                writer.add(pages.get_batch(number))
+        writer.close()
+        return Delivery(query, self._logs[query].sink, last, (draft,), first)
 
     def drop(self, query: str, last: int) -> None:
         """Delete a query's results of batches up to ``last``, which a durable group has."""
-        known = self._batches[query]
-        for batch in [batch for batch in known.files if batch <= last]:
-            for file in known.files.pop(batch):
-                file.unlink()
-        known.since, known.bytes, known.count = time.monotonic(), 0, 0
-        if not known.files and self.running is not None and query not in self.running:
-            shutil.rmtree(known.folder)
-            del self._batches[query]
+        log = self._logs[query]
+        log.parts = [(batch, rows) for batch, rows in log.parts if batch > last]
+        log.since = time.monotonic()
+        self._forget_empty(query)
 
-    def _batches_of(self, query: str, sink: SinkSpec | None) -> _Batches:
-        """The results of ``query``, whose sink is recorded with its first ones (None)."""
-        known = self._batches.get(query)
-        if known is None:
-            folder = self._directory / query
-            recorded = folder / _SINK
-            if sink is None:
-                sink = codec.from_json(json.loads(recorded.read_text()), SinkSpec)
-            else:
-                folder.mkdir(parents=True, exist_ok=True)
-                recorded.write_text(codec.dumps(sink))
-            known = self._batches[query] = _Batches(folder, sink)
-        return known
+    def _forget_empty(self, query: str) -> None:
+        if not self._logs[query].parts:
+            self._logs.pop(query).path.unlink()
+
+
+def _record(kind: bytes, batch: int, task: int, length: int) -> bytes:
+    """Return the head of a record."""
+    return _filled(_HEAD.pack(kind, batch, task, length))
+
+
+def _records(file: BinaryIO) -> Iterator[tuple[bytes, int, int, int]]:
+    """Yield the complete records of a log: kind, batch, place and length of the content."""
+    size, start = os.fstat(file.fileno()).st_size, ALIGNED
+    while start <= size:
+        file.seek(start - ALIGNED)
+        kind, batch, _, length = _HEAD.unpack(file.read(_HEAD.size))
+        if kind not in (_SINK, _ROWS) or start + length > size:
+            # The end of a batch that did not commit.
+            return
+        yield kind, batch, start, length
+        start += _whole(length) + ALIGNED
+
+
+def _whole(length: int) -> int:
+    return -(-length // ALIGNED) * ALIGNED
+
+
+def _filled(content: bytes) -> bytes:
+    return content.ljust(_whole(len(content)), b"\0")

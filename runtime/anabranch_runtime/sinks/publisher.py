@@ -21,7 +21,7 @@ from anabranch_runtime.errors import SinkError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks import redis_stream
 from anabranch_runtime.sinks.delivery import Delivery, Write
-from anabranch_runtime.sinks.gathered import Gathered
+from anabranch_runtime.sinks.gathered import Gathered, StagedRows
 from anabranch_runtime.sinks.merged import settle
 from anabranch_runtime.sinks.outbox import Outbox
 from anabranch_runtime.sinks.parquet import ParquetSink
@@ -77,7 +77,7 @@ class Publisher:
         batch: int,
         queries: Iterable[QuerySpec],
         staged: Iterable[tuple[str, int, Path]],
-    ) -> dict[str, tuple[Path, ...]]:
+    ) -> dict[str, tuple[Path | StagedRows, ...]]:
         """Make a batch's staged files, (query, task, file), available before the batch commits, or
         gather them for a group.
 
@@ -85,7 +85,7 @@ class Publisher:
         sink is idempotent (``docs/sinks.md``).
 
         Returns:
-            Query -> files with its rows.
+            Query -> its rows.
 
         Raises:
             SinkError: too many batches wait for a sink.
@@ -101,12 +101,12 @@ class Publisher:
                 own.append((query, task, file))
             else:
                 outside.setdefault(query, []).append(file)
-        found = self._files.publish(batch, own)
+        found: dict[str, tuple[Path | StagedRows, ...]] = {**self._files.publish(batch, own)}
         self._gathered.begin(batch)
         for query, parts in gathered.items():
             if batch <= self._outbox.grouped.get(query, -1):
                 # The state was rolled back: a group has these rows.
-                found[query] = tuple(file for _, file in parts)
+                found[query] = tuple(StagedRows.of(file) for _, file in parts)
                 continue
             self._check_room(query)
             found[query] = self._gathered.add(batch, query, sinks[query], parts)
@@ -152,18 +152,18 @@ class Publisher:
     def problems(self) -> dict[str, str]:
         """Return the error of each query whose results can't be delivered."""
         found = {}
-        ungrouped = {q: len(self._gathered.files(q)) for q in self._failures}
+        ungrouped = {q: len(self._gathered.parts(q)) for q in self._failures}
         for query, count in (ungrouped | self.parked()).items():
             failure = self._failures.get(query)
             reason = failure.message if failure is not None else "not tried yet"
             found[query] = f"{count} batch{'es wait' if count > 1 else ' waits'}: {reason}"
         return found
 
-    def undelivered(self, query: str) -> list[tuple[int, Path]]:
-        """Return the files of a query's results that its sink lacks, with their batches, in order;
-        the newest batch may be uncommitted.
+    def undelivered(self, query: str) -> list[tuple[int, Path | StagedRows]]:
+        """Return a query's results that its sink lacks, with their batches, in order; the newest
+        batch may be uncommitted.
         """
-        return [*self._outbox.files(query), *self._gathered.files(query)]
+        return [*self._outbox.files(query), *self._gathered.parts(query)]
 
     def _group(self, queries: Iterable[str]) -> None:
         """Form the next group of each query, durably, in the outbox."""
@@ -221,7 +221,7 @@ class Publisher:
         for run in sorted(runs, key=number_of):
             if query_of(run) == query_of(query) and number_of(run) < number_of(query):
                 self._group([run])
-                if not self._drain(run) or self._gathered.files(run):
+                if not self._drain(run) or self._gathered.parts(run):
                     return False
         return True
 

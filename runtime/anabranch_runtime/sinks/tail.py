@@ -25,7 +25,7 @@ import structlog
 from redis.exceptions import RedisError, ResponseError
 
 from anabranch_contract.protocol.keys import TAIL_SECONDS, Keys, tail_entry
-from anabranch_runtime.sinks.gathered import SUFFIX
+from anabranch_runtime.sinks.gathered import StagedRows
 from anabranch_runtime.sinks.parquet import batch_of, version_of
 from anabranch_runtime.sinks.rows import json_rows
 
@@ -53,9 +53,9 @@ class Tails:
         url: str,
         keys: Keys,
         results: Path,
-        undelivered: Callable[[str], Sequence[tuple[int, Path]]] = lambda _: (),
+        undelivered: Callable[[str], Sequence[tuple[int, Path | StagedRows]]] = lambda _: (),
     ) -> None:
-        """``undelivered``: returns files of results that a query's sink lacks, with batches."""
+        """``undelivered``: returns the results that a query's sink lacks, with their batches."""
         self._redis = redis.Redis.from_url(
             url, socket_timeout=PATIENCE, socket_connect_timeout=PATIENCE
         )
@@ -72,7 +72,7 @@ class Tails:
     def feed(
         self,
         batch: int,
-        located: Mapping[str, Sequence[Path]],
+        located: Mapping[str, Sequence[Path | StagedRows]],
         totals: Mapping[str, int],
         written: Mapping[str, tuple[int, int]] = NOTHING,
     ) -> None:
@@ -80,7 +80,7 @@ class Tails:
 
         Args:
             batch: number of the batch.
-            located: query -> files with its rows, in order of tasks.
+            located: query -> its rows, in order of tasks.
             totals: query -> number of its results so far, including this batch.
             written: view or outer join -> its last version, and number of its rows so far.
         """
@@ -177,11 +177,12 @@ class Tails:
     ) -> None:
         found: list[tuple[int, int, pa.Table]] = []
         ordinal, left = total, OPEN_ROWS
-        files = [(number_of(f), f) for f in (self._results / query).glob("*.parquet")]
-        files += self._undelivered(query)
-        numbered = [(b, f) for b, f in files if b is not None and b < next_batch]
-        for batch, file in sorted(numbered, reverse=True):
-            rows = last_rows([file], left)
+        files = sorted((self._results / query).glob("*.parquet"))
+        parts: list[tuple[int | None, Path | StagedRows]] = [(number_of(f), f) for f in files]
+        parts += self._undelivered(query)
+        numbered = [(b, part) for b, part in parts if b is not None and b < next_batch]
+        for batch, part in reversed(numbered):
+            rows = last_rows([part], left)
             ordinal, left = ordinal - rows.num_rows, left - rows.num_rows
             found.append((batch, ordinal, rows))
             # Stop at a file that fits only in part, so that the ordinals have no gap.
@@ -197,11 +198,11 @@ class Tails:
             pipe.execute()
 
 
-def last_rows(files: Sequence[Path], limit: int) -> pa.Table:
+def last_rows(located: Sequence[Path | StagedRows], limit: int) -> pa.Table:
     """Return the last ``limit`` rows of several files of one schema, in order."""
     parts: list[pa.Table] = []
     left = limit
-    for table in (piece for path in reversed(files) for piece in _from_end(path)):
+    for table in (piece for part in reversed(located) for piece in _from_end(part)):
         parts.append(table.slice(max(table.num_rows - left, 0)))
         left -= parts[-1].num_rows
         if left <= 0:
@@ -209,24 +210,19 @@ def last_rows(files: Sequence[Path], limit: int) -> pa.Table:
     return pa.concat_tables(reversed(parts))
 
 
-def _from_end(file: Path) -> Iterator[pa.Table]:
-    """Yield the rows of a gathered file or a result file from its end, by page or row group; one
-    empty table if there are none.
-    """
-    if file.suffix == SUFFIX:
-        with pa.OSFile(str(file)) as source:
-            reader = pa.ipc.open_file(source)
-            pages = reader.num_record_batches
-            for number in reversed(range(pages)):
-                yield pa.Table.from_batches([reader.get_batch(number)])
-            schema = reader.schema
+def _from_end(part: Path | StagedRows) -> Iterator[pa.Table]:
+    """Yield rows from the end, by page or row group; one empty table if there are none."""
+    if isinstance(part, StagedRows):
+        pages = part.pages()
+        count, schema = pages.num_record_batches, pages.schema
+        for number in reversed(range(count)):
+            yield pa.Table.from_batches([pages.get_batch(number)])
     else:
-        with pq.ParquetFile(file) as parquet:
-            pages = parquet.num_row_groups
-            for number in reversed(range(pages)):
-                yield parquet.read_row_group(number, use_threads=False)
-            schema = parquet.schema_arrow
-    if not pages:
+        with pq.ParquetFile(part) as file:
+            count, schema = file.num_row_groups, file.schema_arrow
+            for number in reversed(range(count)):
+                yield file.read_row_group(number, use_threads=False)
+    if not count:
         yield schema.empty_table()
 
 

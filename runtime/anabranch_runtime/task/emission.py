@@ -272,12 +272,11 @@ class Emission:
                 staging.mkdir(parents=True, exist_ok=True)
             # No folder per query: making and removing hundreds of them takes longer than a batch.
             written = _written_as(query)
-            kind, suffix = ResultWriter, ".parquet"
-            if query.sink.commit_interval:
-                kind, suffix = StagedWriter, SUFFIX
-            path = staging / f"{written}.{self.task}{suffix}"
+            is_gathered = query.sink.commit_interval > 0
+            path = staging / f"{written}.{self.task}{SUFFIX if is_gathered else '.parquet'}"
             self.report.files[written] = str(path)
-            return kind(path, output_schema(query), self.page)
+            writer = StagedWriter if is_gathered else ResultWriter
+            return writer(path, output_schema(query), self.page)
         if self._rows is None:
             pack = self.pack("rows")
             self._rows = pack, pack.__enter__()

@@ -7,6 +7,7 @@ fault points. Readers look after every step.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -21,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import redis as redis_client
 
 from anabranch_contract.connectors.sinks import LONGEST_INTERVAL, SinkKind, SinkSpec
 from anabranch_contract.plans.ruleset import QuerySpec
@@ -30,13 +32,13 @@ from anabranch_runtime.faults import Point
 from anabranch_runtime.sinks import gathered as gathering
 from anabranch_runtime.sinks import publisher as publishing
 from anabranch_runtime.sinks.delivery import Delivery
-from anabranch_runtime.sinks.gathered import SUFFIX, StagedWriter
+from anabranch_runtime.sinks.gathered import SUFFIX, StagedRows, StagedWriter
 from anabranch_runtime.sinks.parquet import STAGING, ResultWriter
 from anabranch_runtime.sinks.publisher import GATHERED, OUTBOX, Publisher
 from tests.support.cases.states import RS, rules
 from tests.support.scenarios.seeds import mostly_slow
-from tests.support.surroundings.deliveries import sink
-from tests.support.worlds.driven import Killed, driver, expected, job, publish, results
+from tests.support.surroundings.deliveries import entries, sink
+from tests.support.worlds.driven import KEYS, Killed, driver, expected, job, publish, results
 from tests.support.worlds.random_cuts import RandomCuts
 
 SECOND = 1_000_000
@@ -221,6 +223,8 @@ def dying(step: int, look: Callable[[], None]) -> Iterator[None]:
             (Path, "mkdir"),
             (Path, "write_text"),
             (shutil, "rmtree"),
+            (shutil, "copyfileobj"),
+            (os, "truncate"),
             (os, "rmdir"),
         ):
             patch.setattr(owner, name, wrapped(getattr(owner, name)))
@@ -364,8 +368,9 @@ def test_a_group_is_formed_when_much_is_gathered(
 ) -> None:
     steps = Steps(tmp_path)
     steps.batch()
-    ((_, file),) = steps.publisher.undelivered("q")
-    monkeypatch.setattr(gathering, limit, 3 * file.stat().st_size if "BYTES" in limit else 3)
+    ((_, rows),) = steps.publisher.undelivered("q")
+    assert isinstance(rows, StagedRows)
+    monkeypatch.setattr(gathering, limit, 3 * rows.length if "BYTES" in limit else 3)
     for _ in range(6):
         steps.batch()
         steps.publisher.retry()
@@ -379,7 +384,7 @@ def test_a_group_is_formed_when_its_query_has_ended(tmp_path: Path, clock: Clock
     steps.publisher.retry()
     assert steps.files("q") == {"0000000000-00000.parquet": [0]}
     assert steps.files("q~2") == {}
-    assert [f.name for f in (tmp_path / "results" / GATHERED).iterdir()] == ["q~2"]
+    assert [f.name for f in (tmp_path / "results" / GATHERED).iterdir()] == ["q~2.log"]
     steps.publisher.committed(2, [])
     steps.publisher.retry()
     assert steps.files("q~2") == {"0000000001-00000.parquet": [1]}
@@ -462,9 +467,9 @@ def test_a_failing_sink_gets_group_after_group(
 def test_a_damaged_file_holds_up_its_query_only(tmp_path: Path, clock: Clock) -> None:
     steps = Steps(tmp_path)
     steps.batch()
-    ((_, file),) = steps.publisher.undelivered("q")
+    file = tmp_path / "results" / GATHERED / "q.log"
     whole = file.read_bytes()
-    file.write_bytes(whole[:-20])
+    file.write_bytes(whole.replace(b"ARROW1", b"sparrow"[:6]))
     steps.batch("p")
     steps.publisher.retry(now=True)
     assert (steps.files("q"), list(steps.files("p").values())) == ({}, [[1]])
@@ -480,9 +485,9 @@ def test_a_damaged_file_holds_up_its_query_only(tmp_path: Path, clock: Clock) ->
 def test_no_run_overtakes_a_group_that_can_not_be_formed(tmp_path: Path, clock: Clock) -> None:
     steps = Steps(tmp_path, OUTSIDE)
     steps.batch()
-    ((_, file),) = steps.publisher.undelivered("q")
+    file = tmp_path / "results" / GATHERED / "q.log"
     whole = file.read_bytes()
-    file.write_bytes(whole[:-20])
+    file.write_bytes(whole.replace(b"ARROW1", b"sparrow"[:6]))
     steps.batch("q~2")
     steps.publisher.retry(now=True)
     assert steps.ordered.of("q") == []
@@ -573,3 +578,27 @@ def test_random_batches_groups_deaths_and_roll_backs_are_exact(
     url: str, tmp_path: Path, seed: int
 ) -> None:
     lived(RandomCuts(url, tmp_path), seed)
+
+
+def test_live_tails_show_gathered_rows_at_once_and_in_their_order(url: str, tmp_path: Path) -> None:
+    publish(url, 0, sinks={"q": HOUR})
+    one = driver(url, tmp_path, every=100)
+    for batch in range(4):
+        one.run(job(batch))
+        if batch == 1:
+            one.publisher.retry(now=True)
+    connection = redis_client.Redis.from_url(url)
+    connection.zadd(KEYS.listeners, {"q": time.time() + 100})
+    # A reader from the start: two batches in a file, two in the log; then one more.
+    one.tick()
+    one.run(job(4))
+    shown = [
+        (int(ident.split("-")[1]) + number, json.loads(line)["b"])
+        for ident, fields in entries(connection, KEYS.tail("q"))
+        for number, line in enumerate(fields.get(b"rows", b"").split(b"\n"))
+        if line
+    ]
+    assert [ordinal for ordinal, _ in shown] == list(range(25))
+    for batches in range(1, 6):
+        assert sorted(b for _, b in shown[: batches**2]) == expected(batches)
+    assert results(tmp_path) == expected(2)
