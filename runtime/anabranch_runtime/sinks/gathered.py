@@ -2,9 +2,9 @@
 
 Tasks stage the results of such a query as Arrow files: few rows cost a third of the CPU time that
 they would as Parquet, and a quarter to read. Before the batch commits, its staged files are
-appended to the query's log, ``.gathered/<query>.log`` in the results directory, which is durable
-with the commit. So a query has one file however many batches are gathered: it is cheaper to append
-to a file than to make one, and to delete one than many.
+appended to the query's log, ``.gathered/<run>/<query>.log`` in the results directory, durable with
+the commit; ``run`` is the process (:func:`take_over`). So a query has one file however many batches
+are gathered: it is cheaper to append to a file than to make one, and to delete one than many.
 
 A group consists of a query's gathered results of committed batches, as one Parquet file. It is
 formed when the commit interval of its oldest batch has passed, when much has been gathered, and
@@ -25,6 +25,7 @@ import os
 import shutil
 import struct
 import time
+import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,7 +112,6 @@ class _Log:
     @staticmethod
     def create(path: Path, sink: SinkSpec) -> _Log:
         """Begin a log; it is not durable yet."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         content = codec.dumps(sink).encode()
         with path.open("wb") as file:
             file.write(_record(_SINK, 0, 0, len(content)) + _filled(content))
@@ -167,6 +167,18 @@ class _Log:
             self.size = self.parts[len(kept)][1].offset - ALIGNED
             os.truncate(self.path, self.size)
             self.parts = kept
+
+
+def take_over(directory: Path) -> Path:
+    """Return the folder of logs below ``directory`` under a name of this process's own. A process
+    that has lost the pipeline finds it no more, so it can neither add results nor form groups.
+    """
+    mine = directory / uuid.uuid4().hex
+    directory.mkdir(parents=True, exist_ok=True)
+    for folder in directory.iterdir():
+        return folder.rename(mine)
+    mine.mkdir()
+    return mine
 
 
 class Gathered:

@@ -21,7 +21,7 @@ from anabranch_runtime.errors import SinkError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks import redis_stream
 from anabranch_runtime.sinks.delivery import Delivery, Write
-from anabranch_runtime.sinks.gathered import Gathered, StagedRows
+from anabranch_runtime.sinks.gathered import Gathered, StagedRows, take_over
 from anabranch_runtime.sinks.merged import settle
 from anabranch_runtime.sinks.outbox import Outbox
 from anabranch_runtime.sinks.parquet import ParquetSink
@@ -67,10 +67,11 @@ class Publisher:
     def begin(self, next_batch: int, pipeline: str) -> None:
         """Continue after the batches before ``next_batch``; ``pipeline``: id of the pipeline."""
         settle(self.results)
+        logs = take_over(self.results / GATHERED)
         self._outbox = Outbox(self.results / OUTBOX, next_batch, pipeline)
         grouped = self._outbox.grouped
         self._files = ParquetSink(self.results, next_batch, grouped)
-        self._gathered = Gathered(self.results / GATHERED, next_batch, grouped)
+        self._gathered = Gathered(logs, next_batch, grouped)
 
     def publish(
         self,

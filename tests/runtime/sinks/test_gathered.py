@@ -13,7 +13,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -384,7 +384,7 @@ def test_a_group_is_formed_when_its_query_has_ended(tmp_path: Path, clock: Clock
     steps.publisher.retry()
     assert steps.files("q") == {"0000000000-00000.parquet": [0]}
     assert steps.files("q~2") == {}
-    assert [f.name for f in (tmp_path / "results" / GATHERED).iterdir()] == ["q~2.log"]
+    assert [f.name for f in (tmp_path / "results" / GATHERED).glob("*/*")] == ["q~2.log"]
     steps.publisher.committed(2, [])
     steps.publisher.retry()
     assert steps.files("q~2") == {"0000000001-00000.parquet": [1]}
@@ -398,6 +398,39 @@ def test_an_earlier_process_s_results_are_delivered_at_once(tmp_path: Path, cloc
     again = Steps(tmp_path, next_batch=2)
     again.publisher.retry()
     assert again.files() == {"0000000001-00000.parquet": [0, 1]}
+
+
+@pytest.mark.parametrize("moment", ["before", "draft", "place"])
+def test_a_process_that_has_lost_the_pipeline_forms_no_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Another process takes over while the first one is about to form a group."""
+    old = Steps(tmp_path)
+    for _ in range(3):
+        old.batch()
+    taken: list[Steps] = []
+
+    def take_over(*_: object) -> None:
+        if not taken:
+            taken.append(Steps(tmp_path, next_batch=3))
+            taken[0].batch()
+            taken[0].publisher.finish()
+
+    if moment == "before":
+        take_over()
+    else:
+        outbox, name = old.publisher._outbox, moment
+        usual = getattr(type(outbox), name)
+        monkeypatch.setattr(
+            type(outbox), name, lambda own, one: (own is outbox and take_over(), usual(own, one))[1]
+        )
+    with suppress(OSError):
+        old.publisher.retry(now=True)
+    with pytest.raises(FileNotFoundError):
+        old.batch()
+    taken[0].batch()
+    taken[0].publisher.finish()
+    assert sorted(x for rows in taken[0].files().values() for x in rows) == [0, 1, 2, 3, 4]
 
 
 def test_no_group_has_a_batch_that_is_not_committed(tmp_path: Path, clock: Clock) -> None:
@@ -467,7 +500,7 @@ def test_a_failing_sink_gets_group_after_group(
 def test_a_damaged_file_holds_up_its_query_only(tmp_path: Path, clock: Clock) -> None:
     steps = Steps(tmp_path)
     steps.batch()
-    file = tmp_path / "results" / GATHERED / "q.log"
+    (file,) = (tmp_path / "results" / GATHERED).glob("*/q.log")
     whole = file.read_bytes()
     file.write_bytes(whole.replace(b"ARROW1", b"sparrow"[:6]))
     steps.batch("p")
@@ -485,7 +518,7 @@ def test_a_damaged_file_holds_up_its_query_only(tmp_path: Path, clock: Clock) ->
 def test_no_run_overtakes_a_group_that_can_not_be_formed(tmp_path: Path, clock: Clock) -> None:
     steps = Steps(tmp_path, OUTSIDE)
     steps.batch()
-    file = tmp_path / "results" / GATHERED / "q.log"
+    (file,) = (tmp_path / "results" / GATHERED).glob("*/q.log")
     whole = file.read_bytes()
     file.write_bytes(whole.replace(b"ARROW1", b"sparrow"[:6]))
     steps.batch("q~2")
