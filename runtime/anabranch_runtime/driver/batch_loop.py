@@ -100,14 +100,14 @@ class BatchLoop:
             self.error = error
 
     def _turn(self) -> int | None:
-        """Run the next batch, and return the number of its tuples; None if no input waits. Then
-        groups of results that are due are delivered.
+        """Deliver groups of results that are due; run the next batch, and return the number of
+        its tuples; None if no input waits.
         """
         with self._busy:
             self.prepare()
+            self.driver.publisher.retry()
             offsets = self.driver.plan()
             if offsets is None:
-                self.driver.publisher.retry()
                 return None
             rows = self.driver.run(self.job, offsets)
             self.committed()

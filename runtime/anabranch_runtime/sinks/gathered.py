@@ -40,7 +40,7 @@ from anabranch_runtime.sinks.parquet import ResultWriter, RowBuffer
 
 #: Suffixes of staged files, logs, and files of groups that are being written.
 SUFFIX, _LOG, _GROUP = ".arrow", ".log", ".parquet"
-#: Gathered bytes and staged files of a query from which on a group is due.
+#: Bytes of a log, and number of staged files in it, from which on a group is due.
 MOST_BYTES, MOST_FILES = 64 << 20, 10_000
 #: Bytes of rows buffered for a row group.
 PAGE = 8 << 20
@@ -141,11 +141,6 @@ class _Log:
         os.truncate(path, log.size)
         return log
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of the gathered rows."""
-        return sum(rows.length for _, rows in self.parts)
-
     def append(self, batch: int, task: int, staged: Path) -> StagedRows:
         """Move a staged file to the end of the log."""
         length = staged.stat().st_size
@@ -245,7 +240,7 @@ class Gathered:
     def _is_due(self, query: str, log: _Log, now: float) -> bool:
         return (
             now >= log.since + log.sink.commit_interval / 1e6
-            or log.bytes >= MOST_BYTES
+            or log.size >= MOST_BYTES
             or len(log.parts) >= MOST_FILES
             or (self.running is not None and query not in self.running)
         )
