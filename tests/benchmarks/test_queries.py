@@ -12,7 +12,16 @@ from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
 from benchmarks.command import run_benchmark
-from benchmarks.queries import batches, churn, epochs, live, registration, report, workload
+from benchmarks.queries import (
+    batches,
+    churn,
+    epochs,
+    group_commit,
+    live,
+    registration,
+    report,
+    workload,
+)
 from benchmarks.session import BatchLog
 
 
@@ -36,6 +45,16 @@ def test_the_workload_is_the_same_however_long_it_is_and_can_be_planned() -> Non
     }
     for query in many:
         assert len(parse_sql(query.name, query.sql, streams, 60_000_000).members) in (3, 4, 5)
+
+
+def test_sinks_are_measured_with_and_without_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--json", "--queries", "2", "--batches", "4", "--every", "2"]
+    made = group_commit.BENCHMARK, arguments, group_commit.common
+    assert run_benchmark("queries", *made) == 0
+    cases = {case["sink"]: case for case in json.loads(capsys.readouterr().out)["cases"]}
+    assert len({case["results"] for case in cases.values()}) == 1
+    assert cases["files"]["files"] >= 2 * (4 + 8) > cases["files, gathered"]["files"] > 0
+    assert group_commit.tables({"cases": list(cases.values())})
 
 
 def test_registrations_and_epochs_are_measured_and_reported(

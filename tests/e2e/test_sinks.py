@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from redis import Redis
 
 from anabranch_client.rest.tail import TailEvent
+from anabranch_runtime.faults import Point
 from tests.support.surroundings.deliveries import entries
 from tests.support.worlds.processes import kill, live_pipeline
 
@@ -98,3 +101,65 @@ def test_every_sink_has_every_result_once_through_a_kill(tmp_path: Path) -> None
         assert not [event for event in told if event.kind == "gap"]
         parked = list((live.results / ".outbox" / "nobody").glob("*/*.parquet"))
         assert rows(pa.concat_tables(map(pq.read_table, parked)).to_pylist()) == expected(4)
+
+
+def test_groups_come_once_though_the_runtime_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = tmp_path / "faults"
+    for folder in ("a", "b", "faults"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setenv("ANABRANCH_FAULTS", str(faults))
+    sinks: dict[str, dict[str, Any]] = {
+        "own": {},
+        "json": {"format": "json", "path": str(tmp_path / "json")},
+        "redis": {"format": "redis-stream", "options": {"stream": "out"}},
+    }
+    points = (Point.GROUPING, Point.GROUPED, Point.DELIVERED)
+    with live_pipeline(tmp_path / "pipeline") as live:
+        client, read = live.client, Counter[tuple[int, str, str]]()
+        for stream in ("a", "b"):
+            source = {"format": "parquet", "path": str(tmp_path / stream)}
+            client.create_stream(stream, (("k", "bigint"), ("v", "string")), source=source)
+        for name, sink in sinks.items():
+            client.create_query(SQL, name=name, sink=sink | {"commit_interval": "1 s"})
+
+        def look() -> None:
+            """See each result at most once, and none that has gone."""
+            nonlocal read
+            files = sorted((live.results / "own").glob("*.parquet"))
+            found = Counter(rows([row for f in files for row in pq.read_table(f).to_pylist()]))
+            assert max(found.values(), default=1) == 1
+            assert read <= found
+            read = found
+
+        def seen(count: int) -> bool:
+            look()
+            return read.total() == count
+
+        drop(tmp_path, 0)
+        live.wait("the first group", lambda: seen(ROWS))
+        for number, point in enumerate(points, 1):
+            (faults / point).touch()
+            drop(tmp_path, number)
+            held, count = faults / f"{point}.held", (number + 1) * ROWS
+            live.wait(f"the runtime at {point}", held.exists)
+            look()
+            kill(live.pipeline, "runtime")
+            held.unlink()
+            live.start_runtime()
+            live.wait("the next group", partial(seen, count))
+        # No batch comes any more; gathering is no failure.
+        assert {client.query(q).sink_problem for q in sinks} == {None}
+        everything = expected(len(points) + 1)
+
+        def files() -> list[tuple[int, str, str]]:
+            folders = (tmp_path / "json").glob("*/*.json")
+            return rows([json.loads(line) for f in folders for line in f.read_text().splitlines()])
+
+        live.wait("the files by Spark", lambda: files() == everything)
+        assert sorted(read) == everything
+        with Redis.from_url(live.pipeline.redis_url) as connection:
+            appended = [json.loads(f[b"data"]) for _, f in entries(connection, "out")]
+        assert rows(appended) == everything
+        assert len(list((live.results / "own").iterdir())) <= 2 * (len(points) + 1)

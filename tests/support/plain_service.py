@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import redis
 
 from anabranch_contract import codec
+from anabranch_contract.connectors.sinks import LONGEST_INTERVAL, SinkSpec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.patches import difference
 from anabranch_contract.plans.plan import Backfilling, Objective, Optimizer, Plan
@@ -127,6 +128,13 @@ class PlainService:
         self._relaxed: dict[str, dict[str, tuple[Expr, ...]]] = {}
         self._parallelism = int(document.get("parallelism", 1))
         chosen = document.get("optimizer", "clash")
+        #: Some queries gather the results of batches; those with post-join parts can't.
+        drawn = Random(script.seed + 9)
+        self._sinks = {
+            name: SinkSpec(commit_interval=interval)
+            for name in sorted(scenario.queries)
+            if (interval := drawn.choice((0, 1, LONGEST_INTERVAL)))
+        }
         self._optimizers = chosen if isinstance(chosen, dict) else {0: chosen}
 
     def streams_in(self, epoch: int) -> list[Stream]:
@@ -216,7 +224,7 @@ class PlainService:
             self.streams_in(epoch),
             epoch=epoch,
             parallelism=self._parallelism,
-            sinks={},
+            sinks=self._sinks,
             backfills=decide(plan, active, model, setting=self._backfilling(epoch)),
             freshness={
                 str(q.id): {m.alias: own[c] for m in q.members if (c := called(m.alias)) in own}

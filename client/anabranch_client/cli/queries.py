@@ -58,6 +58,10 @@ _Freshness = Annotated[
         help="alias='12 minutes': maximum age of its tuples in results (repeat), or 'none'."
     ),
 ]
+CommitInterval = Annotated[
+    str | None,
+    typer.Option(help="Time for which results are gathered into one file or delivery."),
+]
 _Completeness = Annotated[
     str | None,
     typer.Option(help="Minimum share of its results under overload, up to 1, or 'none'."),
@@ -85,6 +89,7 @@ def query_add(
         list[str] | None, typer.Option(help="name=value, for the sink (repeat).")
     ] = None,
     sink_path: Annotated[str | None, typer.Option(help="Path of the sink's files.")] = None,
+    commit_interval: CommitInterval = None,
     latency_goal: _LatencyGoal = None,
     freshness: _Freshness = None,
     completeness: _Completeness = None,
@@ -101,7 +106,7 @@ def query_add(
     """
     common = given(
         window=read_window(window),
-        sink=sink_document(sink, sink_option, sink_path),
+        sink=sink_document(sink, sink_option, sink_path, commit_interval),
         slo=slo_document(latency_goal, freshness, completeness),
         **terms,
     )
@@ -292,19 +297,24 @@ def slo_document(
 
 
 def sink_document(
-    form: str | None, options: Sequence[str] | None, path: str | None
+    form: str | None,
+    options: Sequence[str] | None,
+    path: str | None,
+    interval: str | None = None,
 ) -> dict[str, Any] | None:
-    """The sink document from ``--sink-format``, ``--sink-option`` and ``--sink-path``.
+    """The sink document from ``--sink-format``, ``--sink-option``, ``--sink-path`` and
+    ``--commit-interval``, which needs no format.
 
     >>> sink_document("csv", ["header=true"], "/data/out")
     {'format': 'csv', 'options': {'header': 'true'}, 'path': '/data/out'}
     """
+    gathered: dict[str, Any] = {} if interval is None else {"commit_interval": interval}
     if form is None:
         if options or path:
             raise UsageError(
                 "options without a sink", field="--sink-format", remedy="say what writes the sink"
             )
-        return None
+        return gathered or None
     given: dict[str, str] = {}
     for text in options or ():
         name, equals, value = text.partition("=")
@@ -315,7 +325,7 @@ def sink_document(
                 remedy="write name=value, each name once",
             )
         given[name] = value
-    document: dict[str, Any] = {"format": form}
+    document: dict[str, Any] = {"format": form, **gathered}
     if given:
         document["options"] = given
     if path is not None:

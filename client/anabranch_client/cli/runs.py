@@ -10,7 +10,7 @@ import typer
 
 from anabranch_client.cli.context import Json, Url, connect, show
 from anabranch_client.cli.options import field_options, given, with_options
-from anabranch_client.cli.queries import Name, sink_document
+from anabranch_client.cli.queries import CommitInterval, Name, sink_document
 from anabranch_client.cli.statements import (
     DryRun,
     File,
@@ -43,6 +43,7 @@ def replace(
         list[str] | None, typer.Option(help="name=value, for the sink (repeat).")
     ] = None,
     sink_path: Annotated[str | None, typer.Option(help="Path of the sink's files.")] = None,
+    commit_interval: CommitInterval = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
@@ -59,7 +60,9 @@ def replace(
     with connect(url) as client, quoting({"sql": statement}, as_json):
         body = body_of(client.query(name))
         body |= {"sql": statement, "query": document}
-        other = sink_document(sink, sink_option, sink_path)
+        other = sink_document(sink, sink_option, sink_path, commit_interval)
+        if other is not None and sink is None:
+            other = {**body.get("sink", {}), **other}
         body |= given(window=read_window(window), sink=other, **terms)
         body = {field: value for field, value in body.items() if value is not None}
         change = client.put_query(name, body, dry_run=True)

@@ -154,11 +154,11 @@ class Calls:
     ) -> RestCall[QueryOut]:
         """Register a query: SQL, or a structured ``query``.
 
-        ``sink``: a format, or a document with ``format``, ``options`` and ``path``. ``slo``:
-        service level objectives (``latency``, ``freshness`` by alias, ``completeness``).
-        ``dialect``: the statement's SQL dialect, by default Spark's. ``title``, ``owner``,
-        ``tags``: texts for lists and search. ``past``: ``stored`` also emits results over stored
-        tuples.
+        ``sink``: a format, or a document with ``format``, ``options``, ``path`` and
+        ``commit_interval``. ``slo``: service level objectives (``latency``, ``freshness`` by
+        alias, ``completeness``). ``dialect``: the statement's SQL dialect, by default Spark's.
+        ``title``, ``owner``, ``tags``: texts for lists and search. ``past``: ``stored`` also emits
+        results over stored tuples.
         """
         writer = {"format": sink} if isinstance(sink, str) else sink
         body = _given(**query_body(sql, query, name, window), sink=writer, **terms)

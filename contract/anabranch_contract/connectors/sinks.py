@@ -22,6 +22,8 @@ BATCH_COLUMN = "anabranch.batchColumn"
 PARTITION_BY = "anabranch.partitionBy"
 #: Option: the column used as the key of Kafka messages.
 KEY = "anabranch.key"
+#: Greatest commit interval in microseconds: an hour.
+LONGEST_INTERVAL = 3_600_000_000
 
 
 class SinkDefinitionError(PlannerError):
@@ -67,12 +69,15 @@ class SinkSpec:
         path: directory of the files, or of a table given by path; None: below the results
             directory.
         mode: always ``append``: results of earlier batches are never overwritten.
+        commit_interval: microseconds for which results of committed batches are gathered into one
+            file or delivery; 0: each batch has its own.
     """
 
     format: str = "parquet"
     options: tuple[tuple[str, str], ...] = ()
     path: str | None = None
     mode: str = "append"
+    commit_interval: int = 0
 
     @property
     def kind(self) -> SinkKind:
@@ -112,6 +117,20 @@ has no option 'colour' (it has none)
             f"a sink can't be written in mode {sink.mode!r}: each batch would undo the one before",
             field="sink.mode",
             remedy="leave it out, or say append",
+        )
+    if not 0 <= sink.commit_interval <= LONGEST_INTERVAL:
+        raise SinkDefinitionError(
+            "bad-sink",
+            "the commit interval is negative, or longer than an hour",
+            field="sink.commit_interval",
+            remedy="give a duration of up to '1 hour'",
+        )
+    if sink.commit_interval and sink.kind is SinkKind.COUNT:
+        raise SinkDefinitionError(
+            "bad-sink",
+            "the sink count writes nothing that could be gathered",
+            field="sink.commit_interval",
+            remedy="leave it out",
         )
     _check_options(sink)
     if sink.kind is SinkKind.REDIS:

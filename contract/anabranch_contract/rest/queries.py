@@ -16,6 +16,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from anabranch_contract.connectors.sinks import SinkSpec
+from anabranch_contract.durations import parse_duration
+from anabranch_contract.errors import PlannerError
 from anabranch_contract.protocol.activations import Failure
 from anabranch_contract.rest.documents import (
     MAX_TEXT,
@@ -63,6 +65,14 @@ Past = Annotated[
 ]
 
 
+def _parsed(text: str) -> str:
+    try:
+        parse_duration(text)
+    except PlannerError as error:
+        raise PydanticCustomError(error.code, f"{error.message}; {error.remedy}") from None
+    return text
+
+
 class SinkRecord(Closed):
     """Destination of results (``docs/sinks.md``)."""
 
@@ -75,11 +85,18 @@ class SinkRecord(Closed):
     options: dict[str, SinkOption] = Field(default_factory=dict, max_length=100)
     path: str | None = Field(default=None, min_length=1, max_length=4096)
     mode: Literal["append"] = "append"
+    commit_interval: Annotated[Duration, AfterValidator(_parsed)] | None = Field(
+        default=None,
+        description="Time for which results of several batches are gathered into one file or "
+        "delivery, up to an hour; default: each batch has its own.",
+        examples=["10 seconds"],
+    )
 
     def to_sink(self) -> SinkSpec:
         """Return the sink as the planner's :class:`SinkSpec`."""
         options = tuple(sorted(self.options.items()))
-        return SinkSpec(self.format, options, self.path, self.mode)
+        interval = 0 if self.commit_interval is None else parse_duration(self.commit_interval)
+        return SinkSpec(self.format, options, self.path, self.mode, interval)
 
 
 class QueryTerms(Document):

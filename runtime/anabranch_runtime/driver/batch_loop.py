@@ -100,9 +100,12 @@ class BatchLoop:
             self.error = error
 
     def _turn(self) -> int | None:
-        """Run the next batch, and return the number of its tuples; None if no input waits."""
+        """Deliver groups of results that are due; run the next batch, and return the number of
+        its tuples; None if no input waits.
+        """
         with self._busy:
             self.prepare()
+            self.driver.publisher.retry()
             offsets = self.driver.plan()
             if offsets is None:
                 return None

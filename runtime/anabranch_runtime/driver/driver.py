@@ -62,6 +62,7 @@ from anabranch_runtime.rations.catch_up import Shedding
 from anabranch_runtime.rations.rationer import Rationer
 from anabranch_runtime.recovery.durability import Durability
 from anabranch_runtime.recovery.journal import JournalEntry
+from anabranch_runtime.sinks.gathered import StagedRows
 from anabranch_runtime.sinks.late import publish_late
 from anabranch_runtime.sinks.ledger import Ledger
 from anabranch_runtime.sinks.parquet import clear_staging, write_empty
@@ -122,7 +123,7 @@ class Driver:
         writers = local_writers(
             url=control.url, namespace=namespace, state=root, access=settings.access
         )
-        self.publisher = Publisher(results, self.state.next_batch, writers)
+        self.publisher = Publisher(results, writers)
         self.compactor = Compactor(root)
         apart = TablesApart(settings, control.url, namespace, self.publisher.writers)
         self.tables = tables or MaintainedTables(root, apart)
@@ -153,6 +154,7 @@ class Driver:
         self.tables.begin(self.state)
         fresh = self.state.next_batch == 0 and self.state.epoch < 0
         self._identity = identify(self.settings.state, self.control, fresh=fresh)
+        self.publisher.begin(self.state.next_batch, self._identity)
         self.durability.rulesets.restore(self.durability.used)
         self._rate_limiter.open()
         self.reporting.begin(self.state)
@@ -213,6 +215,7 @@ class Driver:
         state = self.tables.entered(state, ruleset)
         self.durability.manifests.commit(state)
         self.state = state
+        self.publisher.committed(state.next_batch, ruleset.queries)
         self.reporting.committed(state, ruleset)
         self.durability.forget(())
         self.report("running")
@@ -338,6 +341,7 @@ class Driver:
         self.durability.manifests.commit(state)
         reach(Point.COMMITTED)
         self.state = state
+        self.publisher.committed(state.next_batch, ruleset.queries)
         self.reporting.cpu.lap("commit")
         self.durability.storage.discard(staged)
         if self.cluster is not None:
@@ -471,8 +475,8 @@ class Driver:
         ruleset: Ruleset,
         reports: list[TaskReport],
         read: BatchInput | None,
-    ) -> dict[str, tuple[Path, ...]]:
-        """Publish results, late tuples and ledger. Returns query -> result files, by task."""
+    ) -> dict[str, tuple[Path | StagedRows, ...]]:
+        """Publish results, late tuples and ledger. Returns query -> its rows, by task."""
         number, shedding, rations = context.batch, context.shedding, context.shedding.rations
         numbered = list(enumerate(reports))
         staged = [(q, task, Path(file)) for task, r in numbered for q, file in r.files.items()]
@@ -494,7 +498,7 @@ class Driver:
         self,
         ruleset: Ruleset,
         reports: list[TaskReport],
-        located: dict[str, tuple[Path, ...]],
+        located: dict[str, tuple[Path | StagedRows, ...]],
         failures: dict[str, Failure],
         times: Times,
     ) -> None:
@@ -513,7 +517,7 @@ class Driver:
             limiter = self._rate_limiter
             self.rationer.done(tuples, limiter.seconds, probing, limiter.standing.values())
         self.reporting.results(state, located, seconds, sum(r.memory for r in reports))
-        self.publisher.retry()
+        self.publisher.retry(ahead=seconds)
         clear_staging(self.settings.results)
         most = largest_merge(self.settings.memory_limit, len(reports))
         self.compactor.begin(state, ruleset, self.settings.fanout, most)

@@ -231,6 +231,7 @@ class SparkPipeline:
                 if records:
                     self._stream(session, workers, driver, records, health, heart)
                 else:
+                    driver.publisher.retry()
                     driver.report("idle")
                     time.sleep(WATCH)
             heart.well(LONG)
@@ -306,6 +307,7 @@ class SparkPipeline:
             # A stream that can't be read now may still need its recording later.
             durable(self.settings.state).withdraw(f"{RECORDINGS}/", opened.recordings)
         if not opened.planned:
+            driver.publisher.retry()
             driver.report("idle")
             time.sleep(LOOK)
             return

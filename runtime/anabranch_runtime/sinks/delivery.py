@@ -1,4 +1,4 @@
-"""Deliveries to external sinks: one query's results of one batch, as staged files."""
+"""Deliveries to sinks: one query's results of one batch, or of a group of batches, as files."""
 
 from __future__ import annotations
 
@@ -19,16 +19,20 @@ Write = Callable[["Delivery"], None]
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One query's results of one batch on their way to a sink.
+    """One query's results of one batch, or of a group of batches, on their way to a sink.
 
     Attributes:
-        files: staged Parquet files of one schema, in order of their tasks; never empty.
+        batch: the batch, or the last one of a group; sinks distinguish deliveries by it.
+        files: Parquet files of one schema, in order of their tasks; empty only if the results
+            directory is the sink and has them.
+        first: first batch of a group; None: one batch.
     """
 
     query: str
     sink: SinkSpec
     batch: int
     files: tuple[Path, ...]
+    first: int | None = None
 
     def read(self) -> pa.Table:
         """Return all rows, in an order that may differ when the batch is repeated."""
@@ -38,12 +42,16 @@ class Delivery:
         """Return the schema of the rows."""
         return pq.read_schema(self.files[0])
 
-    def describe(self) -> str:
-        """Return a text from which, with the files, :meth:`from_text` restores the delivery."""
-        return codec.dumps({"query": self.query, "batch": self.batch, "sink": self.sink})
+    def describe(self, pipeline: str) -> str:
+        """Return a text from which, with the files, :meth:`from_text` restores the delivery;
+        ``pipeline``: id of the pipeline, for readers of the text.
+        """
+        fields = {"query": self.query, "batch": self.batch, "sink": self.sink, "first": self.first}
+        return codec.dumps({**fields, "pipeline": pipeline})
 
     @staticmethod
     def from_text(text: str, files: tuple[Path, ...]) -> Delivery:
         """Restore the delivery from the text of :meth:`describe` and its files."""
         doc = json.loads(text)
-        return Delivery(doc["query"], codec.from_json(doc["sink"], SinkSpec), doc["batch"], files)
+        sink = codec.from_json(doc["sink"], SinkSpec)
+        return Delivery(doc["query"], sink, doc["batch"], files, doc["first"])

@@ -4,7 +4,8 @@ Readers see ``<results>/<query>/<batch>-<task>.parquet`` (for views and outer jo
 ``version-<version>.parquet``, written elsewhere). A task writes below ``.staging/<attempt>/``. The
 driver first removes files that an earlier attempt at the same batch has left under final names, and
 then renames the staged ones. So a repeated batch replaces its own results: the sink is idempotent
-by (query, batch).
+by (query, batch). The file of a group of batches (``gathered``) has the number of the last one; it
+is never replaced, as repeated batches up to that one add nothing.
 
 A power failure loses no results: before the driver commits the batch's manifest, it waits until the
 files and their names are on the disk (``durable``).
@@ -14,8 +15,9 @@ from __future__ import annotations
 
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,6 +28,7 @@ from anabranch_contract.queries.views import View, change_columns
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.sinks import outer_rows
+from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.storage.partial import Partial, fetcher
 
 STAGING = ".staging"
@@ -120,13 +123,19 @@ class ResultWriter(RowBuffer):
 class ParquetSink:
     """Publishes result files of all queries by renaming staged files."""
 
-    def __init__(self, results: Path, next_batch: int) -> None:
-        """List published files of ``next_batch`` and later, left by interrupted attempts."""
+    def __init__(
+        self, results: Path, next_batch: int, grouped: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
+        """List published files of ``next_batch`` and later, left by interrupted attempts.
+
+        Args:
+            grouped: query -> last batch of its newest group; its files up to that batch stay.
+        """
         self._results = results
         self._stale: dict[int, list[Path]] = {}
         for file in results.glob("*/*.parquet"):
             batch = batch_of(file)
-            if batch is None or batch < next_batch:
+            if batch is None or batch < next_batch or batch <= grouped.get(file.parent.name, -1):
                 continue
             self._stale.setdefault(batch, []).append(file)
 
@@ -149,8 +158,16 @@ class ParquetSink:
             file.rename(target)
             published.setdefault(query, []).append(target)
         # Remembered, as a second publication of the batch by this process must replace them.
-        self._stale = {batch: [file for files in published.values() for file in files]}
+        self._stale = {other: files for other, files in self._stale.items() if other > batch}
+        self._stale[batch] = [file for files in published.values() for file in files]
         return {query: tuple(files) for query, files in published.items()}
+
+    def place(self, group: Delivery) -> None:
+        """Move a group's file to its final name; none: it is there."""
+        for task, file in enumerate(group.files):
+            target = self._results / group.query / f"{group.batch:010d}-{task:05d}.parquet"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file.rename(target)
 
 
 def batch_of(file: Path) -> int | None:

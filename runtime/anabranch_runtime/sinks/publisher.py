@@ -1,12 +1,16 @@
-"""Publication of a batch's results to the queries' sinks, before the batch commits."""
+"""Publication of results to the queries' sinks: of a batch before it commits, of a group of batches
+after the last one has committed.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pyarrow as pa
 import structlog
 
 from anabranch_contract.connectors.policy import AccessPolicy
@@ -14,18 +18,22 @@ from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.runs import number_of, query_of
 from anabranch_runtime.errors import SinkError
+from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks import redis_stream
 from anabranch_runtime.sinks.delivery import Delivery, Write
+from anabranch_runtime.sinks.gathered import Gathered, StagedRows, take_over
 from anabranch_runtime.sinks.merged import settle
 from anabranch_runtime.sinks.outbox import Outbox
 from anabranch_runtime.sinks.parquet import ParquetSink
 from anabranch_runtime.sources.permitted import masked, permitted_sink
+from anabranch_runtime.storage.documents import sync_filesystem
 from anabranch_runtime.storage.pipeline_lock import identity
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-OUTBOX = ".outbox"
-#: Maximum number of parked batches per failing sink; beyond it the pipeline stops.
+#: Folders below the results directory; the names of queries do not begin with a dot.
+OUTBOX, GATHERED = ".outbox", ".gathered"
+#: Maximum number of parked deliveries per failing sink; beyond it the pipeline stops.
 MOST_WAITING = 1000
 #: Seconds between two attempts to write to a failing sink: at first, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
@@ -50,30 +58,35 @@ class Publisher:
     """
 
     results: Path
-    next_batch: int
     writers: dict[SinkKind, Write] = field(default_factory=dict)
     _files: ParquetSink = field(init=False)
     _outbox: Outbox = field(init=False)
+    _gathered: Gathered = field(init=False)
     _failures: dict[str, SinkFailure] = field(init=False, default_factory=dict)
 
-    def __post_init__(self) -> None:
+    def begin(self, next_batch: int, pipeline: str) -> None:
+        """Continue after the batches before ``next_batch``; ``pipeline``: id of the pipeline."""
         settle(self.results)
-        self._files = ParquetSink(self.results, self.next_batch)
-        self._outbox = Outbox(self.results / OUTBOX, self.next_batch)
+        logs = take_over(self.results / GATHERED)
+        self._outbox = Outbox(self.results / OUTBOX, next_batch, pipeline)
+        grouped = self._outbox.grouped
+        self._files = ParquetSink(self.results, next_batch, grouped)
+        self._gathered = Gathered(logs, next_batch, grouped)
 
     def publish(
         self,
         batch: int,
         queries: Iterable[QuerySpec],
         staged: Iterable[tuple[str, int, Path]],
-    ) -> dict[str, tuple[Path, ...]]:
-        """Make a batch's staged files, (query, task, file), available before the batch commits.
+    ) -> dict[str, tuple[Path | StagedRows, ...]]:
+        """Make a batch's staged files, (query, task, file), available before the batch commits, or
+        gather them for a group.
 
         May be called again for the same batch with the same rows: they are not duplicated, if the
         sink is idempotent (``docs/sinks.md``).
 
         Returns:
-            Query -> files with its rows.
+            Query -> its rows.
 
         Raises:
             SinkError: too many batches wait for a sink.
@@ -81,24 +94,41 @@ class Publisher:
         sinks = {str(query.id): query.sink for query in queries}
         own: list[tuple[str, int, Path]] = []
         outside: dict[str, list[Path]] = {}
+        gathered: dict[str, list[tuple[int, Path]]] = {}
         for query, task, file in sorted(staged):
-            if sinks[query].kind is SinkKind.PARQUET:
+            if sinks[query].commit_interval:
+                gathered.setdefault(query, []).append((task, file))
+            elif sinks[query].kind is SinkKind.PARQUET:
                 own.append((query, task, file))
             else:
                 outside.setdefault(query, []).append(file)
-        found = self._files.publish(batch, own)
+        found: dict[str, tuple[Path | StagedRows, ...]] = {**self._files.publish(batch, own)}
+        self._gathered.begin(batch)
+        for query, parts in gathered.items():
+            if batch <= self._outbox.grouped.get(query, -1):
+                # The state was rolled back: a group has these rows.
+                found[query] = tuple(StagedRows.of(file) for _, file in parts)
+                continue
+            self._check_room(query)
+            found[query] = self._gathered.add(batch, query, sinks[query], parts)
         for query, files in outside.items():
             delivery = Delivery(query, sinks[query], batch, tuple(files))
             found[query] = self._deliver(delivery)
         return found
 
-    def retry(self, *, now: bool = False) -> None:
-        """Deliver parked results to sinks whose pause is over; with ``now`` to all sinks."""
-        waiting = self._outbox.queries()
-        for query in waiting:
-            if now and query in self._failures:
-                self._failures[query] = replace(self._failures[query], retry=0.0)
-        for query in waiting:
+    def committed(self, next_batch: int, queries: Iterable[QuerySpec]) -> None:
+        """Note that the batches before ``next_batch`` are committed, and that ``queries`` go on."""
+        self._gathered.committed = next_batch
+        self._gathered.running = {str(query.id) for query in queries}
+
+    def retry(self, *, now: bool = False, ahead: float = 0.0) -> None:
+        """Deliver groups that are due within ``ahead`` seconds, and parked results to sinks whose
+        pause is over; with ``now`` everything to all sinks.
+        """
+        if now:
+            self._failures = {q: replace(one, retry=0.0) for q, one in self._failures.items()}
+        self._group(self._gathered.due(math.inf if now else time.monotonic() + ahead))
+        for query in self._outbox.queries():
             self._drain(query)
 
     def finish(self) -> None:
@@ -117,53 +147,95 @@ class Publisher:
             )
 
     def parked(self) -> dict[str, int]:
-        """Return the number of batches that wait for each query's sink."""
-        return {query: len(self._outbox.waiting(query)) for query in self._outbox.queries()}
+        """Return the number of batches that wait for each query's sink, beyond commit intervals."""
+        return {query: self._outbox.batches(query) for query in self._outbox.queries()}
 
     def problems(self) -> dict[str, str]:
-        """Return the error of each query's failing sink."""
+        """Return the error of each query whose results can't be delivered."""
         found = {}
-        for query in self._outbox.queries():
-            count = len(self._outbox.waiting(query))
+        ungrouped = {q: len(self._gathered.parts(q)) for q in self._failures}
+        for query, count in (ungrouped | self.parked()).items():
             failure = self._failures.get(query)
             reason = failure.message if failure is not None else "not tried yet"
             found[query] = f"{count} batch{'es wait' if count > 1 else ' waits'}: {reason}"
         return found
 
+    def undelivered(self, query: str) -> list[tuple[int, Path | StagedRows]]:
+        """Return a query's results that its sink lacks, with their batches, in order; the newest
+        batch may be uncommitted.
+        """
+        return [*self._outbox.files(query), *self._gathered.parts(query)]
+
+    def _group(self, queries: Iterable[str]) -> None:
+        """Form the next group of each query, durably, in the outbox."""
+        groups = [one for query in queries if (one := self._grouped(query)) is not None]
+        if not groups:
+            return
+        for one in groups:
+            self._outbox.draft(one)
+        reach(Point.GROUPING)
+        sync_filesystem(self.results)
+        for one in groups:
+            self._outbox.place(one)
+        sync_filesystem(self.results)
+        reach(Point.GROUPED)
+        for one in groups:
+            self._gathered.drop(one.query, one.batch)
+
+    def _grouped(self, query: str) -> Delivery | None:
+        """Write a query's next group; None: it has none, or that has failed."""
+        if not self._outbox.waiting(query) and self._is_pausing(query):
+            return None
+        try:
+            return self._gathered.group(query)
+        except (OSError, pa.ArrowException) as error:
+            self._fail(query, error)
+            return None
+
+    def _is_pausing(self, query: str) -> bool:
+        failure = self._failures.get(query)
+        return failure is not None and time.monotonic() < failure.retry
+
     def _deliver(self, delivery: Delivery) -> tuple[Path, ...]:
         # Delete results parked by an earlier attempt at this batch.
         self._outbox.remove(delivery)
-        if self._drain(delivery.query) and self._write(delivery):
+        query = delivery.query
+        if self._drain_earlier(query) and self._drain(query) and self._write(delivery):
             return delivery.files
-        if len(self._outbox.waiting(delivery.query)) >= MOST_WAITING:
-            raise SinkError(
-                "sink-blocked",
-                f"{MOST_WAITING} batches of results wait for the sink: "
-                f"{self.problems()[delivery.query]}",
-                field=f"queries.{delivery.query}.sink",
-                remedy="make it available and start the pipeline again, or withdraw the query",
-            )
+        self._check_room(query)
         return self._outbox.park(delivery)
 
-    def _drain(self, query: str) -> bool:
-        """Deliver a query's parked results, oldest first; True if none are left.
+    def _check_room(self, query: str) -> None:
+        if self._outbox.waiting(query) >= MOST_WAITING:
+            raise SinkError(
+                "sink-blocked",
+                f"{MOST_WAITING} deliveries of results wait for the sink: {self.problems()[query]}",
+                field=f"queries.{query}.sink",
+                remedy="make it available and start the pipeline again, or withdraw the query",
+            )
 
-        Runs of a query may share a sink, so results of earlier runs are delivered first.
+    def _drain_earlier(self, query: str) -> bool:
+        """Deliver the results of a query's earlier runs, which may share its sink; True if none
+        are left.
         """
-        earlier = [
-            run
-            for run in self._outbox.queries()
-            if query_of(run) == query_of(query) and number_of(run) < number_of(query)
-        ]
-        if not all(self._drain(run) for run in sorted(earlier, key=number_of)):
-            return False
+        runs = {*self._outbox.queries(), *self._gathered.queries()}
+        for run in sorted(runs, key=number_of):
+            if query_of(run) == query_of(query) and number_of(run) < number_of(query):
+                self._group([run])
+                if not self._drain(run) or self._gathered.parts(run):
+                    return False
+        return True
+
+    def _drain(self, query: str) -> bool:
+        """Deliver a query's parked results, oldest first; True if none are left."""
         while self._outbox.waiting(query):
-            failure = self._failures.get(query)
-            if failure is not None and time.monotonic() < failure.retry:
+            if self._is_pausing(query):
                 return False
             delivery = self._outbox.oldest(query)
-            if not self._write(delivery):
+            is_own = delivery.sink.kind is SinkKind.PARQUET
+            if not (is_own or self._drain_earlier(query)) or not self._write(delivery):
                 return False
+            reach(Point.DELIVERED)
             self._outbox.remove(delivery)
         return True
 
@@ -171,29 +243,23 @@ class Publisher:
         """Write a delivery to its sink; returns whether the sink accepted it."""
         sink = delivery.sink
         try:
-            writer = self.writers.get(sink.kind)
+            own = sink.kind is SinkKind.PARQUET
+            writer = self._files.place if own else self.writers.get(sink.kind)
             if writer is None:
                 raise SinkError("no-writer", f"no writer for sinks of format {sink.format}")
             writer(delivery)
         except Exception as error:  # noqa: BLE001 - whatever a connector raises, results wait
-            message = masked(first_line(error))
-            times = 1 + (self._failures[delivery.query].times if self._known(delivery) else 0)
-            retry = time.monotonic() + pause_after(times)
-            self._failures[delivery.query] = SinkFailure(message, times, retry)
-            _LOG.warning(
-                "sink failed",
-                query=delivery.query,
-                batch=delivery.batch,
-                error=message,
-                times=times,
-            )
+            self._fail(delivery.query, error)
             return False
         if self._failures.pop(delivery.query, None) is not None:
             _LOG.info("sink works again", query=delivery.query, batch=delivery.batch)
         return True
 
-    def _known(self, delivery: Delivery) -> bool:
-        return delivery.query in self._failures
+    def _fail(self, query: str, error: Exception) -> None:
+        message, known = masked(first_line(error)), self._failures.get(query)
+        times = 1 if known is None else 1 + known.times
+        self._failures[query] = SinkFailure(message, times, time.monotonic() + pause_after(times))
+        _LOG.warning("sink failed", query=query, error=message, times=times)
 
 
 def local_writers(

@@ -25,6 +25,7 @@ import structlog
 from redis.exceptions import RedisError, ResponseError
 
 from anabranch_contract.protocol.keys import TAIL_SECONDS, Keys, tail_entry
+from anabranch_runtime.sinks.gathered import StagedRows
 from anabranch_runtime.sinks.parquet import batch_of, version_of
 from anabranch_runtime.sinks.rows import json_rows
 
@@ -47,12 +48,19 @@ _HARMLESS = (RedisError, OSError, pa.ArrowException)
 class Tails:
     """Writer of the live tails of one pipeline's queries."""
 
-    def __init__(self, url: str, keys: Keys, results: Path) -> None:
+    def __init__(
+        self,
+        url: str,
+        keys: Keys,
+        results: Path,
+        undelivered: Callable[[str], Sequence[tuple[int, Path | StagedRows]]] = lambda _: (),
+    ) -> None:
+        """``undelivered``: returns the results that a query's sink lacks, with their batches."""
         self._redis = redis.Redis.from_url(
             url, socket_timeout=PATIENCE, socket_connect_timeout=PATIENCE
         )
         self._keys = keys
-        self._results = results
+        self._results, self._undelivered = results, undelivered
         self._silent_until = 0.0
         #: Guards all calls, as batches and versions of views are appended by different threads.
         self._lock = Lock()
@@ -64,7 +72,7 @@ class Tails:
     def feed(
         self,
         batch: int,
-        located: Mapping[str, Sequence[Path]],
+        located: Mapping[str, Sequence[Path | StagedRows]],
         totals: Mapping[str, int],
         written: Mapping[str, tuple[int, int]] = NOTHING,
     ) -> None:
@@ -72,7 +80,7 @@ class Tails:
 
         Args:
             batch: number of the batch.
-            located: query -> files with its rows, in order of tasks.
+            located: query -> its rows, in order of tasks.
             totals: query -> number of its results so far, including this batch.
             written: view or outer join -> its last version, and number of its rows so far.
         """
@@ -169,10 +177,12 @@ class Tails:
     ) -> None:
         found: list[tuple[int, int, pa.Table]] = []
         ordinal, left = total, OPEN_ROWS
-        files = (self._results / query).glob("*.parquet")
-        numbered = [(b, f) for f in files if (b := number_of(f)) is not None and b < next_batch]
-        for batch, file in sorted(numbered, reverse=True):
-            rows = last_rows([file], left)
+        files = sorted((self._results / query).glob("*.parquet"))
+        parts: list[tuple[int | None, Path | StagedRows]] = [(number_of(f), f) for f in files]
+        parts += self._undelivered(query)
+        numbered = [(b, part) for b, part in parts if b is not None and b < next_batch]
+        for batch, part in reversed(numbered):
+            rows = last_rows([part], left)
             ordinal, left = ordinal - rows.num_rows, left - rows.num_rows
             found.append((batch, ordinal, rows))
             # Stop at a file that fits only in part, so that the ordinals have no gap.
@@ -188,22 +198,32 @@ class Tails:
             pipe.execute()
 
 
-def last_rows(files: Sequence[Path], limit: int) -> pa.Table:
+def last_rows(located: Sequence[Path | StagedRows], limit: int) -> pa.Table:
     """Return the last ``limit`` rows of several files of one schema, in order."""
     parts: list[pa.Table] = []
     left = limit
-    for path in reversed(files):
+    for table in (piece for part in reversed(located) for piece in _from_end(part)):
+        parts.append(table.slice(max(table.num_rows - left, 0)))
+        left -= parts[-1].num_rows
         if left <= 0:
             break
-        with pq.ParquetFile(path) as file:
-            for group in reversed(range(file.num_row_groups)):
-                if left <= 0:
-                    break
-                table = file.read_row_group(group, use_threads=False)
-                parts.append(table.slice(max(table.num_rows - left, 0)))
-                left -= parts[-1].num_rows
-            schema = file.schema_arrow
-    return pa.concat_tables(reversed(parts)) if parts else schema.empty_table()
+    return pa.concat_tables(reversed(parts))
+
+
+def _from_end(part: Path | StagedRows) -> Iterator[pa.Table]:
+    """Yield rows from the end, by page or row group; one empty table if there are none."""
+    if isinstance(part, StagedRows):
+        pages = part.pages()
+        count, schema = pages.num_record_batches, pages.schema
+        for number in reversed(range(count)):
+            yield pa.Table.from_batches([pages.get_batch(number)])
+    else:
+        with pq.ParquetFile(part) as file:
+            count, schema = file.num_row_groups, file.schema_arrow
+            for number in reversed(range(count)):
+                yield file.read_row_group(number, use_threads=False)
+    if not count:
+        yield schema.empty_table()
 
 
 def _entries(batch: int, ordinal: int, rows: pa.Table) -> Iterator[tuple[str, bytes]]:

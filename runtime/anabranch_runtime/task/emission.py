@@ -34,6 +34,7 @@ from anabranch_runtime.probe.latest import Latest
 from anabranch_runtime.probe.probe import FEW, check
 from anabranch_runtime.rations.limits import RationLimits
 from anabranch_runtime.rations.shares import Ranks, Wanted, kept_by
+from anabranch_runtime.sinks.gathered import SUFFIX, StagedWriter
 from anabranch_runtime.sinks.joined_rows import JoinedRows, column_name, rows_schema
 from anabranch_runtime.sinks.outer_rows import left_row_columns
 from anabranch_runtime.sinks.parquet import ResultWriter, RowBuffer, output_schema, project
@@ -271,9 +272,11 @@ class Emission:
                 staging.mkdir(parents=True, exist_ok=True)
             # No folder per query: making and removing hundreds of them takes longer than a batch.
             written = _written_as(query)
-            path = staging / f"{written}.{self.task}.parquet"
+            is_gathered = query.sink.commit_interval > 0
+            path = staging / f"{written}.{self.task}{SUFFIX if is_gathered else '.parquet'}"
             self.report.files[written] = str(path)
-            return ResultWriter(path, output_schema(query), self.page)
+            writer = StagedWriter if is_gathered else ResultWriter
+            return writer(path, output_schema(query), self.page)
         if self._rows is None:
             pack = self.pack("rows")
             self._rows = pack, pack.__enter__()

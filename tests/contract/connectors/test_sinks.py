@@ -6,7 +6,13 @@ import pytest
 
 from anabranch_contract import codec
 from anabranch_contract.connectors.check import check_sink_access
-from anabranch_contract.connectors.sinks import SinkKind, SinkSpec, check_sink, target
+from anabranch_contract.connectors.sinks import (
+    LONGEST_INTERVAL,
+    SinkKind,
+    SinkSpec,
+    check_sink,
+    target,
+)
 from anabranch_contract.errors import PlannerError
 from tests.support.surroundings.policy import OPEN
 
@@ -43,6 +49,8 @@ def spec(name: str, path: str | None = None, mode: str = "append", **options: st
         (spec("jdbc", **JDBC, password="${ANABRANCH_SINK_PW}", batchsize="9"), SinkKind.TABLE),
         (spec("delta", "/tables/t", mergeSchema="true"), SinkKind.TABLE),
         (spec("some.other.Format", whatever="x"), SinkKind.TABLE),
+        (SinkSpec(commit_interval=LONGEST_INTERVAL), SinkKind.PARQUET),
+        (SinkSpec("redis-stream", commit_interval=1), SinkKind.REDIS),
     ],
 )
 def test_sinks_that_may_work_travel_unchanged(sink: SinkSpec, kind: SinkKind) -> None:
@@ -55,6 +63,9 @@ def test_sinks_that_may_work_travel_unchanged(sink: SinkSpec, kind: SinkKind) ->
     ("sink", "field"),
     [
         (spec("json", "/x", mode="overwrite"), "sink.mode"),
+        (SinkSpec(commit_interval=LONGEST_INTERVAL + 1), "sink.commit_interval"),
+        (SinkSpec(commit_interval=-1), "sink.commit_interval"),
+        (SinkSpec("count", commit_interval=1), "sink.commit_interval"),
         (spec("json", "/x", colour="red"), "sink.options.colour"),
         (spec("json", "x/y"), "sink.path"),
         (spec("count", stream="x"), "sink.options.stream"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_runtime.driver.batch_loop import LONGEST, BatchLoop, BatchPace
 from anabranch_runtime.sources.batch_input import FEW
 from tests.support.surroundings.redis import redis_url
@@ -37,6 +38,21 @@ def test_it_runs_batches_until_it_is_left(fed: Fed) -> None:
     fed.push([2])
     time.sleep(0.2)
     assert len(fed.results()) == 4
+
+
+def test_groups_of_results_are_delivered_though_no_batch_comes(tmp_path: Path) -> None:
+    with redis_url() as url:
+        fed = Fed(url, tmp_path / "fed", SinkSpec(commit_interval=500_000))
+        loop = BatchLoop(fed.driver, fed._job, lambda: None)
+        loop.start()
+        fed.file("a.parquet", [1, 2, 3])
+        fed.push([1, 2, 3])
+        began = time.monotonic()
+        wait_until("a group", lambda: len(fed.results()) == 3, 20)
+        assert time.monotonic() - began < 10
+        wait_until("the loop", lambda: loop.leave(0.1), 20)
+        assert loop.error is None
+        assert fed.driver.publisher.parked() == {}
 
 
 def test_no_batch_begins_while_it_is_held(fed: Fed) -> None:

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_runtime.faults import Point
+from tests.support.cases.states import RS
 from tests.support.surroundings.fault_points import OF_BAD_INPUT, OF_INGEST, OF_VIEWS
 from tests.support.surroundings.store_kills import TOTAL, log
 from tests.support.worlds.driven import expected, publish, results
@@ -35,7 +37,7 @@ def start(url: str, folder: Path) -> subprocess.Popen[bytes]:
 
 def strike(url: str, folder: Path, points: Sequence[Point], *, lost: bool) -> None:
     """Kill the pipeline once at each of ``points``, and let it go on to its end."""
-    publish(url, 0)
+    publish(url, 0, {"q": RS, "grouped": RS}, {"grouped": SinkSpec(commit_interval=1)})
     faults = folder / "faults"
     faults.mkdir()
     for point in points:
@@ -52,8 +54,10 @@ def strike(url: str, folder: Path, points: Sequence[Point], *, lost: bool) -> No
         if lost:
             shutil.rmtree(folder / "state")
     found = log(url, folder)
-    found.run(found.start())
-    assert results(folder) == expected(TOTAL)
+    last = found.start()
+    found.run(last)
+    last.publisher.finish()
+    assert results(folder) == expected(TOTAL) == results(folder, "grouped")
 
 
 def test_killed_while_the_store_is_ahead_of_the_machine(url: str, tmp_path: Path) -> None:

@@ -82,6 +82,21 @@ def test_a_later_attempt_replaces_all_that_an_earlier_one_left(
     }
 
 
+def test_two_batches_that_are_repeated_replace_what_both_left(tmp_path: Path) -> None:
+    sink = ParquetSink(tmp_path, 0)
+    for batch in (7, 8):
+        sink.publish(batch, [stage(tmp_path, "one", "q", task, task) for task in (0, 1)])
+
+    again = ParquetSink(tmp_path, 7)
+    for batch in (7, 8):
+        again.publish(batch, [stage(tmp_path, "two", "q", 0, 0, 1)])
+
+    assert seen(tmp_path) == {
+        "q/0000000007-00000.parquet": [0, 1],
+        "q/0000000008-00000.parquet": [0, 1],
+    }
+
+
 def test_versions_of_views_are_no_files_of_batches(tmp_path: Path) -> None:
     sink = ParquetSink(tmp_path, 0)
     for number in (6, 7):

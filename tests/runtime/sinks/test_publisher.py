@@ -64,7 +64,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def publisher(folder: Path, notebook: Notebook, next_batch: int = 0) -> Publisher:
-    return Publisher(folder / "results", next_batch, {SinkKind.TABLE: notebook.write})
+    made = Publisher(folder / "results", {SinkKind.TABLE: notebook.write})
+    made.begin(next_batch, "pipeline")
+    return made
 
 
 def query(name: str, to: SinkSpec) -> QuerySpec:
@@ -188,7 +190,8 @@ def test_too_much_that_waits_stops_the_pipeline(
 
 
 def test_a_format_that_nobody_writes_waits(tmp_path: Path) -> None:
-    to = Publisher(tmp_path / "results", 0)
+    to = Publisher(tmp_path / "results")
+    to.begin(0, "pipeline")
     publish(to, tmp_path, 0, "q")
     assert "no writer for sinks of format notebook" in to.problems()["q"]
 

@@ -19,6 +19,7 @@ KAFKA = {
     "options": OPTIONS,
     "path": None,
     "mode": "append",
+    "commit_interval": "500 ms",
 }
 
 
@@ -31,7 +32,7 @@ def test_a_sink_reaches_the_runtime_by_the_ruleset(shop: Service) -> None:
     text = str(shop.redis.get(shop.keys.ruleset(0)))
     found = {q.id: q.sink for q in rulesets.loads(text).queries}
     assert found == {
-        "k": SinkSpec("kafka", tuple(sorted(OPTIONS.items()))),
+        "k": SinkSpec("kafka", tuple(sorted(OPTIONS.items())), commit_interval=500_000),
         "c": SinkSpec("count"),
         "p": SinkSpec(),
     }
@@ -44,6 +45,9 @@ def test_a_sink_reaches_the_runtime_by_the_ruleset(shop: Service) -> None:
         ({"format": "json", "path": "relative"}, "sink.path"),
         ({"format": "json", "mode": "overwrite"}, "sink.mode"),
         ({"format": "kafka"}, "sink.options.kafka.bootstrap.servers"),
+        ({"commit_interval": "soon"}, "sink.commit_interval"),
+        ({"commit_interval": "2 hours"}, "sink.commit_interval"),
+        ({"format": "count", "commit_interval": "1 s"}, "sink.commit_interval"),
         (
             {"format": "csv", "options": {"anabranch.partitionBy": "country"}},
             "sink.options.anabranch.partitionBy",
@@ -77,13 +81,15 @@ def test_the_command_line_describes_a_sink(shop: Service) -> None:
     url = str(shop.http.base_url)
     add = ["query", "add", PAIR, "--name", "c", "--url", url, "--json"]
     sink = ["--sink-format", "csv", "--sink-option", "sep=;", "--sink-option", "header=true"]
-    made = CliRunner().invoke(app, [*add, *sink, "--sink-path", "/data/c"])
+    path = ["--sink-path", "/data/c", "--commit-interval", "10 s"]
+    made = CliRunner().invoke(app, [*add, *sink, *path])
     assert made.exit_code == 0, made.output
     assert shop.get("/v1/queries/c")["sink"] == {
         "format": "csv",
         "options": {"sep": ";", "header": "true"},
         "path": "/data/c",
         "mode": "append",
+        "commit_interval": "10 s",
     }
     for wrong in (
         ["--sink-option", "a=b"],
@@ -92,3 +98,40 @@ def test_the_command_line_describes_a_sink(shop: Service) -> None:
     ):
         refused = CliRunner().invoke(app, [*add, *wrong])
         assert refused.exit_code == 2, refused.output
+
+
+def test_a_commit_interval_needs_no_format_and_changes_no_other_term(shop: Service) -> None:
+    url = str(shop.http.base_url)
+    for name, sink in (("own", None), ("files", {"format": "json", "path": "/data/f"})):
+        shop.post("/v1/queries", {"id": name, "sql": PAIR} | ({"sink": sink} if sink else {}))
+        before = shop.get(f"/v1/queries/{name}")["sink"]
+        replaced = ["query", "replace", name, PAIR, "--commit-interval", "1 min", "--yes"]
+        made = CliRunner().invoke(app, [*replaced, "--url", url])
+        assert made.exit_code == 0, made.output
+        assert shop.get(f"/v1/queries/{name}")["sink"] == before | {"commit_interval": "1 min"}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT o.customer_id, count(*) AS n FROM orders o GROUP BY o.customer_id",
+        "SELECT o.order_id, c.city FROM orders o LEFT JOIN customers c "
+        "ON o.customer_id = c.customer_id",
+    ],
+)
+def test_versions_are_not_gathered(shop: Service, sql: str) -> None:
+    sink = {"commit_interval": "1 s"}
+    problem = shop.post("/v1/queries", {"sql": sql, "sink": sink}, 422)
+    assert problem["errors"][0]["field"] == "sink.commit_interval"
+    assert problem["remedy"]
+
+
+def test_a_run_with_another_interval_has_the_columns_of_its_sink(shop: Service) -> None:
+    table = {"format": "kafka", "options": OPTIONS}
+    shop.post("/v1/queries", {"id": "k", "sql": PAIR, "sink": table})
+    changed = {
+        "sql": PAIR.replace("c.city", "c.customer_id"),
+        "sink": table | {"commit_interval": "1 s"},
+    }
+    problem = shop.call("PUT", "/v1/queries/k", 409, changed)
+    assert problem["code"] == "sink-columns-differ"

@@ -10,5 +10,7 @@ OF_STORE = frozenset((Point.UPLOADED, Point.COMMITTING))
 OF_BAD_INPUT = frozenset((Point.LEFT_OUT,))
 #: Points that only a pipeline with views passes.
 OF_VIEWS = frozenset((Point.VIEWED, Point.KEEPING))
+#: Points that only a pipeline with groups of results passes, or with a failing sink.
+OF_GROUPS = frozenset((Point.GROUPING, Point.GROUPED, Point.DELIVERED))
 #: Points that only a pipeline with Spark's own sources (ingest queries) passes.
 OF_INGEST = frozenset((Point.LANDING, Point.LANDED, Point.FORGETTING))

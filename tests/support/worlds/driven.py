@@ -4,13 +4,17 @@ tuple ``a = 0`` to R and one to S, with ``b`` as S's value, so that every R join
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import redis as redis_client
 
+from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Boundary, Mode
@@ -29,9 +33,19 @@ from tests.support.surroundings.policy import OPEN
 KEYS = Keys("test")
 
 
-def publish(url: str, epoch: int, queries: dict[str, str] | None = None) -> None:
-    """Publish a ruleset as the service does; by default one with the query ``q`` over R and S."""
-    document = rulesets.dumps(rules(epoch, queries or {"q": RS}))
+def publish(
+    url: str,
+    epoch: int,
+    queries: dict[str, str] | None = None,
+    sinks: Mapping[str, SinkSpec] = MappingProxyType({}),
+) -> None:
+    """Publish a ruleset as the service does; by default one with the query ``q`` over R and S.
+
+    ``sinks``: by query; others have the default.
+    """
+    made = rules(epoch, queries or {"q": RS})
+    specs = tuple(replace(q, sink=sinks.get(q.id, q.sink)) for q in made.queries)
+    document = rulesets.dumps(replace(made, queries=specs))
     connection = redis_client.Redis.from_url(url)
     connection.set(KEYS.ruleset(epoch), document)
     connection.zadd(KEYS.published, {str(epoch): epoch})

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import redis
 
+from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.intake import RECORDED, UnreadPiece
 from anabranch_contract.protocol.keys import Keys
@@ -56,7 +58,8 @@ class Killed(BaseException):
 class Fed:
     """The pipeline, and an account of what it has been given and of what it says it left out."""
 
-    def __init__(self, url: str, home: Path, **options: str) -> None:
+    def __init__(self, url: str, home: Path, sink: SinkSpec | None = None, **options: str) -> None:
+        """``sink``: of all queries."""
         self.url, self.home = url, home
         self.server = redis.Redis.from_url(url)
         self.options: dict[str, dict[str, str]] = {"R": {}, "S": {}}
@@ -77,7 +80,9 @@ class Fed:
         #: Called when a batch has been planned, before it runs.
         self.between: Callable[[], None] = lambda: None
         (home / "R").mkdir(parents=True)
-        document = rulesets.dumps(rules(0, QUERIES, streams=STREAMS))
+        made = rules(0, QUERIES, streams=STREAMS)
+        specs = tuple(replace(query, sink=sink or query.sink) for query in made.queries)
+        document = rulesets.dumps(replace(made, queries=specs))
         self.server.set(KEYS.ruleset(0), document)
         self.server.zadd(KEYS.published, {"0": 0})
         self.start()

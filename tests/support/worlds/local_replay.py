@@ -236,6 +236,7 @@ class _Run:
             self._committed(driver.state)
             batch += 1
         driver.tables.drain()
+        driver.publisher.retry(now=True)
         driver.finish()
         self._finish(driver.state)
         return {**self._told(), **driver.state.queries}
@@ -324,6 +325,8 @@ class _Run:
         kept = read_text(self.settings.state / "rulesets" / name, KIND)
         self.replay.events["by a patch"] += is_patch(kept)
         self.watch.committed(state, surviving(ruleset, state))
+        logs = list(self.settings.results.glob(".gathered/*/*.log"))
+        self.replay.events["results gathered"] += bool(logs)
         stream_of = {r.id: str(r.stream) for r in ruleset.relations}
         for query in ruleset.queries:
             for alias, label, relation in query.members:

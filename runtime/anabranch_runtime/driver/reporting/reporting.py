@@ -39,6 +39,7 @@ from anabranch_runtime.measure.statistics import Samples
 from anabranch_runtime.rations.rationer import Rationer
 from anabranch_runtime.recovery.durability import Durability
 from anabranch_runtime.sinks.completeness import CompletenessFiles
+from anabranch_runtime.sinks.gathered import StagedRows
 from anabranch_runtime.sinks.publisher import Publisher
 from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.state.derived import Derived
@@ -74,7 +75,8 @@ class Reporting:
 
     def __post_init__(self, state: State) -> None:
         settings, control = self.settings, self.control
-        self.tails = Tails(control.url, control.keys, settings.results)
+        undelivered = self.publisher.undelivered
+        self.tails = Tails(control.url, control.keys, settings.results, undelivered)
         self.samples = Samples()
         self.stores = StatePublisher(settings.state, control)
         self.cpu = CpuReporter(control)
@@ -226,7 +228,11 @@ class Reporting:
         self.interims.committed(state, ruleset)
 
     def results(
-        self, state: State, located: dict[str, tuple[Path, ...]], seconds: float, memory: int
+        self,
+        state: State,
+        located: dict[str, tuple[Path | StagedRows, ...]],
+        seconds: float,
+        memory: int,
     ) -> None:
         """Pass on a batch's result files; ``memory``: private bytes of all its tasks together."""
         resources = self._resources

@@ -110,11 +110,12 @@ function showLabels() {
 }
 
 function showSink() {
-  const { format, options } = query.sink;
+  const { format, options, commit_interval: interval } = query.sink;
   facts(at("sink"), [
     ["format", format],
     ["place", make("span", {}, ...breakable(query.results_at ?? "none: results are only counted"))],
     ...Object.entries(options).map(([key, value]) => [key, value]),
+    ...(interval ? [["commit interval", interval]] : []),
     ["holds", `${query.results.toLocaleString("en")} ${query.normalised.view ? "rows" : "results"}`],
     [
       "state",

@@ -498,6 +498,13 @@ def _check_sink(sink: SinkRecord, query: JoinQuery) -> None:
             field="sink.format",
             remedy="leave it out",
         )
+    if post_join and sink.to_sink().commit_interval:
+        raise InvalidInput(
+            "bad-sink",
+            "versions of views and outer joins come beside the batches and are not gathered",
+            field="sink.commit_interval",
+            remedy="leave it out",
+        )
     columns = [(o.name, o.expr.type) for o in query.shown]
     if query.view is not None:
         columns = list(change_columns(query.view))
@@ -536,6 +543,10 @@ def target_of(sink: SinkRecord) -> str | None:
     return target(spec)
 
 
+def _place(sink: SinkRecord) -> SinkRecord:
+    return sink.model_copy(update={"commit_interval": None})
+
+
 def _check_shared_sink(record: QueryRecord, before: QueryRecord) -> None:
     """Refuse a run whose output does not fit the sink of its query's previous run.
 
@@ -549,7 +560,7 @@ def _check_shared_sink(record: QueryRecord, before: QueryRecord) -> None:
     if (
         apart
         or target_of(record.sink) != target_of(before.sink)
-        or (target_of(record.sink) is None and record.sink != before.sink)
+        or (target_of(record.sink) is None and _place(record.sink) != _place(before.sink))
     ):
         return
     ours, theirs = record.normalised, before.normalised
