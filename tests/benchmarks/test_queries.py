@@ -49,7 +49,7 @@ def test_the_workload_is_the_same_however_long_it_is_and_can_be_planned() -> Non
 
 def test_sinks_are_measured_with_and_without_groups(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--json", "--queries", "2", "--batches", "4", "--every", "2"]
-    made = group_commit.BENCHMARK, arguments, group_commit.common
+    made = group_commit.BENCHMARK, arguments, registration.common
     assert run_benchmark("queries", *made) == 0
     cases = {case["sink"]: case for case in json.loads(capsys.readouterr().out)["cases"]}
     assert len({case["results"] for case in cases.values()}) == 1

@@ -34,6 +34,7 @@ from anabranch_runtime.sinks import gathered as gathering
 from anabranch_runtime.sinks import publisher as publishing
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.gathered import SUFFIX, StagedRows, StagedWriter
+from anabranch_runtime.sinks.outbox import Outbox
 from anabranch_runtime.sinks.parquet import STAGING, ResultWriter
 from anabranch_runtime.sinks.publisher import GATHERED, OUTBOX, Publisher
 from tests.support.cases.states import RS, rules
@@ -411,7 +412,7 @@ def test_a_process_that_has_lost_the_pipeline_forms_no_group(
         old.batch()
     taken: list[Steps] = []
 
-    def take_over(*_: object) -> None:
+    def take_over() -> None:
         if not taken:
             taken.append(Steps(tmp_path, next_batch=3))
             taken[0].batch()
@@ -420,11 +421,15 @@ def test_a_process_that_has_lost_the_pipeline_forms_no_group(
     if moment == "before":
         take_over()
     else:
-        outbox, name = old.publisher._outbox, moment
-        usual = getattr(type(outbox), name)
-        monkeypatch.setattr(
-            type(outbox), name, lambda own, one: (own is outbox and take_over(), usual(own, one))[1]
-        )
+        outbox = old.publisher._outbox
+        usual = getattr(Outbox, moment)
+
+        def later(own: Outbox, one: Delivery) -> Any:
+            if own is outbox:
+                take_over()
+            return usual(own, one)
+
+        monkeypatch.setattr(Outbox, moment, later)
     with suppress(OSError):
         old.publisher.retry(now=True)
     with pytest.raises(FileNotFoundError):

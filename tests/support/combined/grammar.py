@@ -637,16 +637,18 @@ class Grammar:
             source = self._joined(source, "JOIN", right, self._on(source, right))
             source = replace(source, where=(Text("", f"{alias}.sup_ > {last}"),))
         else:
-            # The latest rows may also be looked up plainly by no query of the pipeline.
             for _ in range(rng.choice((1, 1, 2))):
-                right = self._stream("p")
-                alias = right.streams[0]
+                right = self._stream(rng.choice("ppl"))
+                alias, looked_up = right.streams[0], right.text.spark
+                if looked_up.startswith("l "):
+                    looked_up = f"l FOR SYSTEM_TIME AS OF PROCTIME() {alias}"
+                    self.features["latest as of arrival"] += 1
                 kind = rng.choice(("JOIN", "LEFT JOIN", "LEFT JOIN", "SEMI JOIN", "ANTI JOIN"))
                 on = self._on(source, right)
                 self.features[f"look-up {kind.lower()}"] += 1
                 there = f" AND {alias}.arr_ <= {last} AND {last} < {alias}.sup_"
                 text = Text(f"{{}} {kind} {{}} ON {on}", f"{{}} {kind} {{}} ON {on}{there}")
-                text = text.format(source.text, right.text)
+                text = text.format(source.text, Text(looked_up, right.text.duck))
                 if kind[0] in "SA":
                     source = replace(source, text=text)
                 else:

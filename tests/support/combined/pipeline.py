@@ -49,7 +49,7 @@ from anabranch_runtime.task.context import BatchContext
 from anabranch_service.errors import InvalidInput
 from tests.support.combined.answers import Answer
 from tests.support.combined.grammar import Grammar, Statement
-from tests.support.combined.registry import JointService, Registry
+from tests.support.combined.registry import JointService, Registry, WideError
 from tests.support.combined.streams import draw_streams
 from tests.support.oracles.invariants import Watch
 from tests.support.plain_service import last_snapshot, odd_plans, plan_normally
@@ -62,6 +62,8 @@ from tests.support.worlds.view_runs import comparable
 #: Longest script of faults; a run has fewer batches.
 _BATCHES = 60
 _QUIET = 2
+#: Codes of refusals that may be right.
+_DOCUMENTED = ("unsupported-sql", "no-equi-join")
 
 
 class CrashError(BaseException):
@@ -304,13 +306,16 @@ class Combined:
         past = not early and not drawn.by_arrival
         try:
             self._every.register(name, drawn.text.spark, past=past)
+        except WideError:
+            self.events["too wide"] += 1
+            return
         except InvalidInput as error:
             if error.code != "past-not-stored":
                 raise
             self.events["not stored"] += 1
             return
         except PlannerError as error:
-            if not error.remedy or error.code != "unsupported-sql":
+            if not error.remedy or error.code not in _DOCUMENTED:
                 raise
             self.refusals[f"{error.code}: {error.message}"] += 1
             self.events["refused"] += 1

@@ -24,7 +24,13 @@ from tests.support.plain_service import PlainService, Planner
 from tests.support.scenarios.file import Scenario
 from tests.support.scenarios.script import Script
 
+#: Most aliases of a join: others may have millions of results of a hundred rows.
+_WIDEST = 5
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class WideError(Exception):
+    """A join of too many aliases for a test."""
 
 
 class Registry:
@@ -71,10 +77,14 @@ class Registry:
         Raises:
             PlannerError: the statement is refused.
             InvalidInput: stored tuples do not suffice.
+            WideError: some join has too many aliases.
         """
         body, queries = QueryIn(id=name, sql=sql), self.queries
         reading = with_queries(read_statement(sql), self.usable, queries, name)
         query = reading.statement.normalise(name, reading.streams)
+        forms = (query, *(part.query for part in reading.parts))
+        if any(len(join.members) > _WIDEST for form in forms for join in form.planned):
+            raise WideError
         meaning = describe(query, reading.streams)
         chosen = past_of(body, query, reading.streams)
         if past:

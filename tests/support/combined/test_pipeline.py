@@ -13,7 +13,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.protocol.keys import Keys
 from tests.support.combined.grammar import Grammar
 from tests.support.combined.pipeline import Combined
-from tests.support.combined.registry import Registry
+from tests.support.combined.registry import Registry, WideError
 from tests.support.combined.streams import draw_streams
 from tests.support.scenarios.seeds import COMBINED_FAILED, COMBINED_FEW, COMBINED_MANY, parts
 from tests.support.surroundings.redis import redis_url
@@ -24,7 +24,15 @@ FEATURES = (
     *("inner join", "left join", "right join", "full join", "semi join", "anti join"),
     *("chain of outer joins", "time bound", "ASOF join", "FOR SYSTEM_TIME AS OF"),
     *("look-up join", "look-up left join", "look-up semi join", "look-up anti join"),
-    *("join with latest", "EXISTS", "IN subquery", "scalar subquery", "subquery in FROM", "WITH"),
+    *(
+        "latest as of arrival",
+        "join with latest",
+        "EXISTS",
+        "IN subquery",
+        "scalar subquery",
+        "subquery in FROM",
+        "WITH",
+    ),
     *("aggregates", "HAVING", "FILTER", "DISTINCT", "aggregate DISTINCT", "min or max"),
     *("ROLLUP", "CUBE", "GROUPING SETS", "TUMBLE", "HOP", "SESSION", "QUALIFY", "ORDER BY LIMIT"),
     *("UNION ALL", "UNION", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL"),
@@ -56,6 +64,8 @@ def test_every_feature_is_in_accepted_statements(tmp_path: Path) -> None:
         registry = Registry([s.record for s in streams.values()], Keys("test"))
         try:
             registry.register("q", statement.text.spark, past=False)
+        except WideError:
+            continue
         except PlannerError as error:
             if not error.remedy:
                 raise
