@@ -43,6 +43,10 @@ from anabranch_planner.sql.unresolved import (
 _FUNCTIONS = {f.value: f for f in RankFunction}
 #: Key of the metadata of a function of neighbours, without its OVER.
 _NEIGHBOUR = "neighbour"
+_OTHERS = (
+    "write lag(), lead() or a ranking; join with a query of GROUP BY for values of groups; or use "
+    "it where the results are read"
+)
 _EXAMPLE = "QUALIFY row_number() OVER (PARTITION BY k ORDER BY x DESC) <= 3"
 _MIRRORED: dict[type[Node], type[Node]] = {
     exp.GT: exp.LT,
@@ -70,7 +74,11 @@ def with_ranking(query: Unresolved) -> Unresolved:
         return query
     nodes = (item.node for item in query.items if item.node is not None)
     known = {*_FUNCTIONS, *NEIGHBOURS}
-    windows = [part for node in nodes for part in windows_in(node) if function_over(part) in known]
+    windows = [part for node in nodes for part in windows_in(node)]
+    for window in windows:
+        if (name := function_over(window)) not in known:
+            with at(window):
+                raise unsupported(f"{name}() OVER (...)", _OTHERS)
     return _with_windows(query, windows) if windows else _with_subquery(query)
 
 

@@ -251,6 +251,8 @@ def _look_ups_first(query: Unresolved, streams: Mapping[str, Stream]) -> tuple[U
     places. 0: only tables, or only streams, are joined, or a look-up reads a stream that is joined
     later.
     """
+    if not query.outer:
+        return query, 0
     sides = [side for side in query.outer if not _is_look_up(side.source, streams)]
     tables = [entry for entry in query.sources if _is_look_up(entry, streams)]
     looked = [side for side in query.outer if _is_look_up(side.source, streams)]

@@ -48,7 +48,7 @@ def refusal(sql: str, window: int | dict[str, int] | None = None) -> QueryError:
         ("SELECT R.k FROM R NATURAL LEFT JOIN S", "a NATURAL LEFT JOIN"),
         ("SELECT collect_list(k) AS n FROM R", "collect_list()"),
         ("SELECT mode(k) AS n FROM R", "mode()"),
-        ("SELECT row_number() OVER (ORDER BY k) AS n FROM R", "a window function"),
+        ("SELECT sum(k) OVER (ORDER BY k) AS n FROM R", "sum() OVER"),
         ("SELECT k FROM db.R", "qualified name"),
         ("SELECT * EXCEPT (k) FROM R", "* with EXCEPT"),
         ("SELECT k FROM range(10)", "in FROM"),
