@@ -179,10 +179,7 @@ class Grammar:
         if drawn < 0.1:
             text, columns = self._by_arrival_statement()
         elif drawn < 0.2:
-            while True:
-                inner, known = self._select(1, shape=self.rng.random() < 0.5)
-                if any(kind == "n" for _, kind in known):
-                    break
+            inner, known = self._select(1, shape=True)
             self._with = {"u": known}
             text, columns = self._select(0)
             text = Text("WITH u AS ({}) {}", "WITH u AS ({}) {}").format(inner, text)
@@ -383,9 +380,11 @@ class Grammar:
     def _select(self, depth: int, *, shape: bool = False) -> tuple[Text, list[tuple[str, str]]]:
         """A statement; ``shape``: its columns are a number ``x`` and a text ``g``."""
         while True:
+            known = Counter(self.features), set(self._reads)
             source = self._from(depth)
             if source.numbers and (source.texts or not shape):
                 break
+            self.features, self._reads = known
         where, drawn = self._where(source), self.rng.random()
         if shape:
             if drawn < 0.5:
