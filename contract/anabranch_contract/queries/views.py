@@ -29,6 +29,8 @@ RANK = "anabranch_rank"
 #: Place (INT, from 1) of a row in its partition, by the ranking function; a view's expressions read
 #: it as a column. Rows with equal sort keys may share it, unlike :data:`RANK`.
 PLACE = "anabranch_place"
+#: Prefix of the names of neighbours.
+NEIGHBOUR = "anabranch_neighbour"
 #: Number (BIGINT, from 1) of a row among the equal rows of its group.
 COPY = "anabranch_copy"
 #: Grouping column of GROUPING SETS: bit ``i`` from the right is set if the ``i``-th key from the

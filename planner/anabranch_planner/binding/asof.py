@@ -136,9 +136,9 @@ class AsOfChain:
             tuple(map(over, self.within)),
         )
         partner = str(next(iter(self.right.streams.values())).name)
-        computed = self.shown_scope.computed
+        known = self.shown_scope.computed
         left, right = (
-            tuple((n, computed.get(e, e) if isinstance(e, Column) else e) for e, n in own.items())
+            tuple((n, known.get(e, e) if isinstance(e, Column) else e) for e, n in own.items())
             for own in sides
         )
         look_up = LookUp(self.side.kind, partner, _types(right), nearest=nearest)

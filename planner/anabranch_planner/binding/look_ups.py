@@ -313,8 +313,8 @@ def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
         number |= dict.fromkeys(own, len(steps))
         if side.kind in SHOWN:
             full, inner = side.kind is JoinKind.FULL, side.kind is JoinKind.INNER
-            before = scope.nullable() if full else scope
-            scope = before.joined(right if inner else right.nullable(), names)
+            left_side = scope.nullable() if full else scope
+            scope = left_side.joined(right if inner else right.nullable(), names)
     return Chain(query, left, tuple(steps), scope, not all(map(is_look_up, rights)))
 
 

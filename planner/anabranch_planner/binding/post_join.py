@@ -30,6 +30,8 @@ from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import (
     GROUPING_ID,
+    NEIGHBOUR,
+    PLACE,
     WINDOW_END,
     WINDOW_START,
     Neighbour,
@@ -229,15 +231,17 @@ class _Splitter:
             tree = _replaced(tree, lambda part: beside(part) if is_neighbour(part) else part)
             with at(tree):
                 found = typed(tree, self._below())
-            if all(c.alias for c in columns(found)):
+            computed = {PLACE, *(one.name for one in neighbours)}
+            above = {c for c in columns(found) if not c.alias and c.name in computed}
+            if not above:
                 return column(found)
-            return substitute(found, lambda c: column(c) if c.alias else c)
+            return substitute(found, lambda c: c if c in above else column(c))
 
         neighbours = list[Neighbour]()
 
         def beside(call: Node) -> Node:
             with at(call):
-                made = neighbour_of(call, f"n{len(neighbours) + 1}", over)
+                made = neighbour_of(call, f"{NEIGHBOUR}{len(neighbours) + 1}", over)
             neighbours.append(made)
             return self._slot(Column("", made.name, made.type), call)
 
