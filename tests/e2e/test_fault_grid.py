@@ -74,3 +74,13 @@ def test_the_grid(component: Component, tmp_path: Path) -> None:
 
     assert not verdict.problems, str(verdict)
     assert len({c.pid for c in cells}) == (1 if component is Component.REDIS else len(cells))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("component", Component)
+def test_the_grid_with_streams_of_changes(component: Component, tmp_path: Path) -> None:
+    cells = cells_of(component)
+    verdict = play_cells(cells, tmp_path / "grid", revise=1, changed=True)
+
+    assert not verdict.problems, str(verdict)

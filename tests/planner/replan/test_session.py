@@ -304,7 +304,7 @@ def test_out_of_time_the_running_plan_stays_where_changing_it_is_charged(
 @pytest.mark.parametrize(
     ("field", "value"), [("parallelism", 3), ("mir", False), ("max_flows", 7), ("substreams", 2)]
 )
-def test_an_option_that_changes_plans_ends_incremental_planning(field: str, value: object) -> None:
+def test_an_option_that_changes_plans_ends_incremental_planning(field: str, value: Any) -> None:
     changed = replace(Options(), **{field: value})
     assert session._settings(changed) != session._settings(Options())
 

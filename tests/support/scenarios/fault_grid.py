@@ -45,6 +45,7 @@ from anabranch_runtime.faults import Point
 from anabranch_runtime.state.manifest import Manifests
 from tests.support.oracles.ledger import made_good, read_rations
 from tests.support.oracles.oracle import Withheld
+from tests.support.scenarios import changed_streams
 from tests.support.surroundings.fault_points import (
     OF_BAD_INPUT,
     OF_GROUPS,
@@ -276,6 +277,7 @@ def play_cells(
     revise: int | None = None,
     rationed: bool = False,
     standby: bool = False,
+    changed: bool = False,
 ) -> Verdict:
     """Replay a scenario that is long enough for ``cells``, and check its results.
 
@@ -285,11 +287,13 @@ def play_cells(
         rationed: batches withhold tuples by the service's schedule, and make that good, in turns
             from cell to cell. In a replay the service measures where it revises.
         standby: a standby takes over from a runtime that is killed.
+        changed: beside it run the streams and queries of :mod:`.changed_streams`, which are checked
+            as well.
     """
     faults = folder / "faults"
     faults.mkdir(parents=True)
     # Views follow batches with some delay.
-    each = 20 if views else 12 if rationed else 4
+    each = 20 if views or changed else 12 if rationed else 4
     batches = 8 + each * len(cells)
     path = write_scenario(folder / "scenario", batches, drifting=revise is not None)
     document = yaml.safe_load(path.read_text())
@@ -299,7 +303,13 @@ def play_cells(
         document |= {"epochs": {"every": 6}, "revisions": {"every": revise, "gain": 0}}
     played = path.with_name("PLAYED.yaml")
     played.write_text(yaml.safe_dump(document, sort_keys=False))
-    scenario = load_scenario(played)
+    whole = played
+    if changed:
+        changed_streams.add(document, path.parent, batches)
+        whole = path.with_name("CHANGED.yaml")
+        whole.write_text(yaml.safe_dump(document, sort_keys=False))
+        played.write_text(yaml.safe_dump(changed_streams.without(document), sort_keys=False))
+    scenario = load_scenario(whole)
     server = StoppableRedis()
     before = os.environ.get("ANABRANCH_FAULTS")
     os.environ["ANABRANCH_FAULTS"] = str(faults)
@@ -328,7 +338,11 @@ def play_cells(
     missing = [f"{c.component}@{c.point}" for c in cells[len(striker.done) :]]
     assert not missing, f"the replay was over before {missing}"
     withheld = _withheld(folder / "out") if rationed else ()
-    verdict = check(played if revise is not None else path, folder / "out", withheld=withheld)
+    verdict = check(
+        played if revise is not None or changed else path, folder / "out", withheld=withheld
+    )
+    if changed:
+        changed_streams.check(whole, folder / "out" / "results")
     for cell in cells:
         cell.exact = not verdict.problems
     return verdict
