@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from anabranch_service.settings import ServiceSettings
-from tests.support.scenarios.seeds import SUBQUERIES_FEW, SUBQUERIES_MANY, parts
+from tests.support.scenarios.seeds import SUBQUERIES_FEW
 from tests.support.worlds.service import serving
 from tests.support.worlds.subqueries import run_seed
 
@@ -22,12 +21,3 @@ def run(settings: ServiceSettings, folder: Path, seed: int) -> None:
 @pytest.mark.parametrize("seed", SUBQUERIES_FEW)
 def test_random_subqueries(settings: ServiceSettings, tmp_path: Path, seed: int) -> None:
     run(settings, tmp_path, seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seeds", parts(SUBQUERIES_MANY, 25), ids=lambda s: f"{s[0]}-{s[-1]}")
-def test_many_random_subqueries(
-    settings: ServiceSettings, tmp_path: Path, seeds: Sequence[int]
-) -> None:
-    for seed in seeds:
-        run(settings, tmp_path, seed)
