@@ -116,7 +116,6 @@ def test_the_protocol_does_without_pydantic() -> None:
 BOTH = {
     ("PastResults", "PastOut"): "its status is an open choice",
     ("Rationing", "RationingOut"): "rations are without bound",
-    ("SourceRecord", "SinkRecord"): "a stream's source is not a query's sink",
     ("SourceStatus", "SourceStatusOut"): "its time is a text, its state an open choice",
     ("StreamRecord", "StreamIn"): "durations are texts in a request, with defaults",
     ("StreamSample", "SampleOut"): "values are summarised in the answer",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from tests.support.scenarios.seeds import (
     CHAINS_FEW,
     CHAINS_MANY,
     SUBQUERIES_FEW,
-    SUBQUERIES_MANY,
     parts,
 )
 from tests.support.worlds.join_chains import ChainGrammar
@@ -29,15 +27,6 @@ def run(settings: ServiceSettings, folder: Path, seed: int) -> None:
 @pytest.mark.parametrize("seed", SUBQUERIES_FEW)
 def test_random_subqueries(settings: ServiceSettings, tmp_path: Path, seed: int) -> None:
     run(settings, tmp_path, seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seeds", parts(SUBQUERIES_MANY, 25), ids=lambda s: f"{s[0]}-{s[-1]}")
-def test_many_random_subqueries(
-    settings: ServiceSettings, tmp_path: Path, seeds: Sequence[int]
-) -> None:
-    for seed in seeds:
-        run(settings, tmp_path, seed)
 
 
 def run_chains(settings: ServiceSettings, folder: Path, seed: int) -> None:

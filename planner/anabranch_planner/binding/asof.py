@@ -118,11 +118,9 @@ class AsOfChain:
         read = [c for e in (*(e for _, e in shown), *where, *self.within) for c in columns(e)]
         sides = []
         for place, own in enumerate((self.left, self.right)):
-            computed = [
-                *(c for c in read if c.alias in own.streams),
-                *(k[place] for k in self.keys),
-            ]
-            listed = dict.fromkeys([*computed, self.times[place]])
+            own_columns = (c for c in read if c.alias in own.streams)
+            keys = (k[place] for k in self.keys)
+            listed = dict.fromkeys([*own_columns, *keys, self.times[place]])
             sides.append({e: f"{'lr'[place]}{n}" for n, e in enumerate(listed, 1)})
         names = {**sides[0], **sides[1]}
 

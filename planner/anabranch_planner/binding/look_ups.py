@@ -312,9 +312,9 @@ def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
         steps.append(_Step(side, own, str(partner), condition, parent))
         number |= dict.fromkeys(own, len(steps))
         if side.kind in SHOWN:
-            full, inner = side.kind is JoinKind.FULL, side.kind is JoinKind.INNER
-            left_side = scope.nullable() if full else scope
-            scope = left_side.joined(right if inner else right.nullable(), names)
+            scope = scope.nullable() if side.kind is JoinKind.FULL else scope
+            other = right if side.kind is JoinKind.INNER else right.nullable()
+            scope = scope.joined(other, names)
     return Chain(query, left, tuple(steps), scope, not all(map(is_look_up, rights)))
 
 

@@ -1,19 +1,14 @@
-"""Views over changes, kept outer joins and set operations equal DuckDB over the net input after
-every batch.
-"""
+"""Views over changes and kept outer joins equal DuckDB over the net input after every batch."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from tests.support.scenarios.seeds import (
-    BRANCHES_FEW,
-    BRANCHES_MANY,
     CHANGED_VIEWS_FEW,
     CHANGED_VIEWS_MANY,
     KEPT_OUTER_FEW,
@@ -22,7 +17,6 @@ from tests.support.scenarios.seeds import (
     parts,
 )
 from tests.support.worlds.changed_views import ChangedViewReplay
-from tests.support.worlds.set_operations import flat_statement
 
 
 def play(
@@ -32,13 +26,12 @@ def play(
     *,
     hosts: bool = False,
     outer: bool = False,
-    draw: Callable[[Random], str] | None = None,
 ) -> Counter[str]:
     events: Counter[str] = Counter()
     for seed in seeds:
         home = folder / str(seed)
         home.mkdir(parents=True)
-        events += ChangedViewReplay(home, redis, seed, hosts, outer, draw).play()
+        events += ChangedViewReplay(home, redis, seed, hosts, outer).play()
     return events
 
 
@@ -77,22 +70,3 @@ def test_many_outer_joins_follow_changes(seeds: Sequence[int], redis: str, tmp_p
     events += play(seeds[:5], tmp_path / "hosts", redis, hosts=True, outer=True)
     assert events["late view"], events
     assert events["without past"], events
-
-
-def test_set_operations_follow_changes(redis: str, tmp_path: Path) -> None:
-    events = play(BRANCHES_FEW, tmp_path, redis, draw=flat_statement)
-    assert events["rows"], events
-
-
-def test_set_operations_follow_changes_on_hosts(redis: str, tmp_path: Path) -> None:
-    assert play(BRANCHES_FEW[:1], tmp_path, redis, hosts=True, draw=flat_statement)["rows"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seeds", parts(BRANCHES_MANY, 20), ids=lambda s: f"{s[0]}-{s[-1]}")
-def test_many_set_operations_follow_changes(
-    seeds: Sequence[int], redis: str, tmp_path: Path
-) -> None:
-    events = play(seeds, tmp_path / "one", redis, draw=flat_statement)
-    events += play(seeds[:5], tmp_path / "hosts", redis, hosts=True, draw=flat_statement)
-    assert events["late view"], events

@@ -11,7 +11,7 @@ import pytest
 
 from anabranch_contract.protocol.progress import Mode
 from anabranch_service.settings import ServiceSettings
-from tests.support.scenarios.seeds import SET_OPERATIONS_FEW, SET_OPERATIONS_MANY
+from tests.support.scenarios.seeds import SET_OPERATIONS_FEW
 from tests.support.worlds.derived import Derived
 from tests.support.worlds.service import Service, serving
 from tests.support.worlds.set_operations import run_seed
@@ -265,10 +265,3 @@ def test_random_set_operations(settings: ServiceSettings, tmp_path: Path, seed: 
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         seen = run_seed(service, tmp_path, seed)
         assert min(seen["rows"], seen["batches"], seen["branches"]) > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", SET_OPERATIONS_MANY)
-def test_many_set_operations(settings: ServiceSettings, tmp_path: Path, seed: int) -> None:
-    with serving(replace(settings, mode=Mode.LIVE)) as service:
-        run_seed(service, tmp_path, seed)

@@ -318,7 +318,7 @@ class Grammar:
         return self._nearest(left)
 
     def _nearest(self, left: Relation) -> Relation:
-        """An ASOF join with a stream, and one more column of it."""
+        """An ASOF join with a stream; the statement reads one more column of it."""
         rng = self.rng
         kind = rng.choice(("LEFT ", ""))
         if left.times and self._chance(0.5):
@@ -331,7 +331,8 @@ class Grammar:
                 f"{alias} ON {same}"
             )
             op, column, order = "<=", f"{alias}.ts", "DESC"
-            below, others = f"{column} {op} {time}", (value,)
+            below = f"{column} {op} {time}"
+            others = [value]
         else:
             right = self._stream(rng.choice("ab"))
             alias, key, column = right.streams[0], right.numbers[0], right.numbers[1]
@@ -340,7 +341,7 @@ class Grammar:
             below, order = f"{column} {op} {x}", "DESC" if op[0] == "<" else "ASC"
             self.features["ASOF join"] += 1
             spark = f"{{}} ASOF {kind}JOIN {right.text.spark} ON {same} AND {below}"
-            others = ()
+            others = []
         name = right.text.spark.split()[0]
         nulls = "NULLS LAST" if order == "DESC" else "NULLS FIRST"
         by = ", ".join(f"{c} {order} {nulls}" for c in (column, *others))

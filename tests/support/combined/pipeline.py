@@ -427,8 +427,8 @@ class Combined:
     def play(self) -> Combined:
         """Run, and compare."""
         with ExitStack() as patches:
-            # The input of a batch must not depend on the time: folders are listed whenever a batch
-            # is planned, and all files found are a load.
+            # The input of a batch must not depend on the time: folders are listed for each batch,
+            # and all files found together are a load.
             for module, name, value in (
                 (files, "LISTING", 0.0),
                 (files, "WRITING", float("inf")),

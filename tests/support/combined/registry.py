@@ -90,10 +90,10 @@ class Registry:
         chosen = past_of(body, query, reading.streams)
         if past:
             check_past("stored", query, reading.streams)
-            for part in reading.parts:
-                check_past("stored", part.query, part.reading.streams)
+            for one in reading.parts:
+                check_past("stored", one.query, one.reading.streams)
             chosen = "stored"
-        made = [(part.name, part.reading, part.query, part.meaning) for part in reading.parts]
+        made = [(one.name, one.reading, one.query, one.meaning) for one in reading.parts]
         records, streams = list[QueryRecord](), dict[str, StreamRecord]()
         for number, (part, own, form, shown) in enumerate(
             [*made, (name, reading, query, meaning)], 1

@@ -24,7 +24,7 @@ from tests.support.worlds.changed_views import COLUMNS
 MINUTE = 60_000_000
 BEGIN = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 _TIME = pa.timestamp("us", "UTC")
-#: Stream -> columns; the first three are as in ``subqueries.Grammar``.
+#: Stream -> columns; ``subqueries.Grammar`` reads the first three streams.
 SCHEMAS: dict[str, dict[str, pa.DataType]] = {
     **COLUMNS,
     "h": {"k": pa.int32(), "v": pa.int64(), "g": pa.string(), "ts": _TIME},

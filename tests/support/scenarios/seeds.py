@@ -143,15 +143,9 @@ UPSERTS_MANY = tuple(range(10_700, 10_850))
 # 129: two aliases of one stream with past results of different batches.
 KEPT_OUTER_FEW = (*range(6), 129)
 KEPT_OUTER_MANY = tuple(range(100, 500))
-#: Set operations through the service, by default and in ``make test-full``; without parts of their
-#: own, in random runs.
+#: Set operations, and statements with subqueries in expressions, through the service.
 SET_OPERATIONS_FEW = (0, 1, 2)
-SET_OPERATIONS_MANY = tuple(range(10, 110))
-BRANCHES_FEW = (1, 2, 4)
-BRANCHES_MANY = tuple(range(100, 400))
-#: Statements with subqueries in expressions, by default and in ``make test-full``.
 SUBQUERIES_FEW = (0, 1)
-SUBQUERIES_MANY = tuple(range(100, 200))
 #: Chains of outer joins in whole runs, by default and in ``make test-full``.
 CHAINS_FEW = (1, 2)
 CHAINS_MANY = tuple(range(100, 200))

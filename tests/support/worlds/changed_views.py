@@ -8,9 +8,8 @@ over the net input; for an outer join without a view, the sum of its changes.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -170,7 +169,6 @@ class ChangedViewReplay:
     Attributes:
         hosts: whether tasks are on several hosts.
         outer: whether the statements have outer joins; some streams then only insert.
-        draw: draws a statement in place of :func:`draw_statement`; some streams then only insert.
     """
 
     folder: Path
@@ -178,7 +176,6 @@ class ChangedViewReplay:
     seed: int
     hosts: bool = False
     outer: bool = False
-    draw: Callable[[Random], str] | None = None
     #: Streams without deletes.
     plain: frozenset[str] = field(init=False, default=frozenset())
     #: Stream -> its key, if rows replace others by it.
@@ -198,18 +195,17 @@ class ChangedViewReplay:
             AssertionError: a table is not what it should be.
         """
         rng = Random(self.seed)
-        drawn = self.draw or partial(draw_statement, outer=self.outer)
-        self.statements = {f"q{n}": drawn(rng) for n in range(rng.randint(1, 4))}
-        if self.outer or self.draw:
+        count = rng.randint(1, 4)
+        self.statements = {f"q{n}": draw_statement(rng, outer=self.outer) for n in range(count)}
+        if self.outer:
             share = rng.choice((0.3, 0.3, 1.0))
             self.plain = frozenset(name for name in COLUMNS if rng.random() < share)
             if "c" not in self.plain and rng.random() < 0.4:
                 self.keyed = {"c": "v"}
         # Without the past, deletes may be of rows that are not visible.
-        some = len(self.plain) == len(COLUMNS) and self.draw is None
+        some = len(self.plain) == len(COLUMNS)
         # Past rows of an ASOF join are stored only by retention.
         stored = not some and any("ASOF" in sql for sql in self.statements.values())
-        stored = stored or self.draw is not None
         self.retained = frozenset(
             name for name in COLUMNS if rng.random() < 0.5 or stored or name not in self.plain
         )

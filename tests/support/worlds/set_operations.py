@@ -1,6 +1,4 @@
-"""Random set operations: in whole runs over streams of every kind (:mod:`.derived`), and without
-parts of their own for :mod:`.changed_views`.
-"""
+"""Random set operations in whole runs over streams of every kind (:mod:`.derived`)."""
 
 from __future__ import annotations
 
@@ -29,8 +27,6 @@ _CONSTANT = (
     "SELECT 3 AS x, c.t AS g FROM c",
     "SELECT CAST(NULL AS INT) AS x, c.t AS g FROM c",
 )
-#: Columns of NULLs without a type, which they have from other operands of UNION ALL.
-_UNTYPED = ("SELECT b.w AS x, NULL AS g FROM b", "SELECT NULL AS x, c.t AS g FROM c")
 #: Operands that are queries of their own.
 _NESTED = (
     "SELECT DISTINCT a.v AS x, a.g FROM a",
@@ -80,14 +76,11 @@ _JOINED = (
 )
 
 
-def set_operation(
-    rng: Random, operands: tuple[str, ...], readable: list[str], *, every: bool = False
-) -> str:
+def set_operation(rng: Random, operands: tuple[str, ...], readable: list[str]) -> str:
     """A random set operation of two to four operands, some in parentheses.
 
     Args:
         readable: names of queries to read.
-        every: whether it is UNION ALL only.
     """
     count = rng.choice((2, 2, 3, 4))
     text = ""
@@ -95,30 +88,12 @@ def set_operation(
         if readable and rng.random() < 0.3:
             operand = f"SELECT y.x, y.g FROM {rng.choice(readable)} y"
         elif count < 4 and rng.random() < 0.15:
-            operand = f"({set_operation(rng, operands, readable, every=every)})"
+            operand = f"({set_operation(rng, operands, readable)})"
         else:
-            some = operands if number else [o for o in operands if o not in _UNTYPED]
-            operand = rng.choice(some)
-        operation = "UNION ALL" if every else rng.choice(_OPERATIONS)
+            operand = rng.choice(operands)
+        operation = rng.choice(_OPERATIONS)
         text += f" {operation} {operand}" if number else operand
     return text
-
-
-def flat_statement(rng: Random) -> str:
-    """A random statement with a set operation over streams ``a``, ``b``, ``c``, without parts."""
-    above = rng.choice((*_ABOVE[:3], *_ABOVE))
-    operands: tuple[str, ...] = (*_PLAIN, *_CONSTANT, *_UNTYPED)
-    if above == "{u}":
-        operations = rng.choice((("UNION ALL",), ("UNION", "INTERSECT", "EXCEPT"), ("EXCEPT ALL",),
-                                 ("INTERSECT ALL",)))  # fmt: skip
-        count = 2 if operations == ("INTERSECT ALL",) else rng.choice((2, 2, 3, 4))
-        texts = [rng.choice(operands if n else _PLAIN) for n in range(count)]
-        return texts[0] + "".join(f" {rng.choice(operations)} {text}" for text in texts[1:])
-    joined = rng.random() < 0.3
-    above = rng.choice(_JOINED) if joined else above
-    operands = _PLAIN if joined else operands
-    u = set_operation(rng, operands, [], every=True)
-    return above.format(u=u, v=rng.choice(_PLAIN))
 
 
 def run_seed(service: Service, folder: Path, seed: int) -> Counter[str]:

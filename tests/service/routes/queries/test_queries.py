@@ -22,7 +22,13 @@ def test_a_query_is_told_back_in_the_words_of_its_author(shop: Service) -> None:
     answer = response.json()
     assert answer["status"] == "pending"
     assert answer["priority"] == 3
-    assert answer["sink"] == {"format": "parquet", "options": {}, "path": None, "mode": "append"}
+    assert answer["sink"] == {
+        "format": "parquet",
+        "options": {},
+        "path": None,
+        "mode": "append",
+        "commit_interval": None,
+    }
     info = answer["normalised"]
     assert [(a["alias"], a["stream"], len(a["filter"])) for a in info["aliases"]] == [
         ("o", "orders", 1),
