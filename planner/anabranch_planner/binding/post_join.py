@@ -188,7 +188,7 @@ class _Splitter:
             window=self._window,
             having=having,
             order=order,
-            limit=self._limit(order),
+            limit=self._limit(),
             offset=self._offset(),
             sets=self._sets,
             copies=copies,
@@ -258,7 +258,7 @@ class _Splitter:
         projection = _outputs((name, over(tree)) for name, tree in trees)
         if ranking is None:
             order = tuple(sort_keys(clauses.order, aliases=True))
-            limit, partition = self._limit(order), dict[str, DataType]()
+            limit, partition = self._limit(), dict[str, DataType]()
         else:
             limit, aliases = ranking.limit, ranking.aliases
             keys = [over(self._resolved(n, aliases=aliases)) for n in ranking.partition]
@@ -346,7 +346,7 @@ class _Splitter:
                 found = self._over_groups(tree)
             yield SortKey(found, bool(entry.args.get("desc")), _nulls_first(entry))
 
-    def _limit(self, order: Sequence[SortKey]) -> int | None:
+    def _limit(self) -> int | None:
         clauses = self._clauses
         if clauses.limit is None:
             if clauses.offset is not None:
@@ -354,10 +354,6 @@ class _Splitter:
                     raise unsupported("OFFSET without LIMIT", "give a LIMIT")
             return None
         with at(clauses.limit):
-            if not order:
-                raise unsupported(
-                    "LIMIT without ORDER BY", "say with ORDER BY which rows are wanted"
-                )
             return _count(clauses.limit, "LIMIT")
 
     def _offset(self) -> int:

@@ -45,6 +45,10 @@ _UNSORTED = (
     "ORDER BY has no effect: results are written as they arise; sort them where they are read, or "
     "add a LIMIT for the first rows",
 )
+_ANY = (
+    "LIMIT without ORDER BY keeps the first rows by their columns; say with ORDER BY which rows "
+    "are wanted",
+)
 
 
 def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
@@ -88,6 +92,7 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
         branches=[list(_listed(part)) for part in parts if query.united],
         notes=(
             *_UNSORTED[: query.unsorted],
+            *_ANY[: query.view is not None and _keeps_any(query.view)],
             *(note for part in parts for note in _lived(part, streams)),
             *_latest(query, streams),
             *_changing(query, streams),
@@ -100,6 +105,10 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
             *_notes(tuple(alias for part in parts for alias in _listed(part)), unbounded),
         ),
     )
+
+
+def _keeps_any(view: View) -> bool:
+    return view.limit is not None and not view.order
 
 
 def _parts(query: JoinQuery) -> tuple[JoinQuery, ...]:

@@ -155,8 +155,6 @@ def test_the_plan_with_binary_joins_has_a_union() -> None:
         ("SELECT k FROM R ORDER BY k UNION ALL SELECT k FROM S", "unsupported-sql", (1, 26),
          "ORDER BY in an operand of a set operation"),
         ("SELECT k FROM R LIMIT 3 INTERSECT SELECT k FROM S", "unsupported-sql", (1, 23), "LIMIT"),
-        ("SELECT k FROM R UNION ALL SELECT k FROM S LIMIT 3", "unsupported-sql", (1, 49),
-         "LIMIT without ORDER BY"),
         ("SELECT k FROM R UNION ALL SELECT k FROM S ORDER BY 2 LIMIT 3", "bad-ordinal", (1, 52),
          "2 is not a position"),
         ("SELECT k FROM R UNION ALL SELECT x AS z FROM S ORDER BY z LIMIT 3", "unknown-column",

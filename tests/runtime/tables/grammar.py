@@ -356,21 +356,28 @@ def _order(
         return (), None, 0, ""
     output, text = random.choice(exact)
     key, words = _sort(output.expr, text, random)
-    ties = "".join(f", {sql_of[c]} ASC NULLS FIRST" for c in group)
+    ties = [f"{sql_of[c]} ASC NULLS FIRST" for c in group]
     if random.random() < 0.3:
-        return (key,), None, 0, f" ORDER BY {words}{ties}"
+        return (key,), None, 0, f" ORDER BY {', '.join([words, *ties])}"
     limit, offset = random.randrange(1, 6), random.choice((0, 0, 1, 3))
-    return (key,), limit, offset, f" ORDER BY {words}{ties} LIMIT {limit} OFFSET {offset}"
+    limited = f" LIMIT {limit} OFFSET {offset}"
+    if random.random() < 0.15:
+        # Without ORDER BY, the first groups by their keys.
+        return (), limit, offset, f" ORDER BY {', '.join(ties)}{limited}"
+    return (key,), limit, offset, f" ORDER BY {', '.join([words, *ties])}{limited}"
 
 
 def _ranked(random: Random) -> Case:
     columns = random.sample(tuple(TYPES), random.randrange(1, 5))
     order = [_sort(_column(n), n, random) for n in random.sample(columns, min(2, len(columns)))]
+    unordered = random.random() < 0.1
+    if unordered:
+        order = []
     extra = random.sample(tuple(TYPES), random.choice((0, 1, 2)))
-    partition = random.sample(tuple(KEYS), random.choice((0, 0, 1, 2)))
+    partition = random.sample(tuple(KEYS), 0 if unordered else random.choice((0, 0, 1, 2)))
     ranking = RankFunction.ROW_NUMBER
     outputs = [Output(f"o{n}", _column(name)) for n, name in enumerate(columns)]
-    if partition or random.random() < 0.2:
+    if not unordered and (partition or random.random() < 0.2):
         ranking = random.choice(tuple(RankFunction))
     if random.random() < 0.5:
         outputs.append(Output("place", Column("", PLACE, BIGINT)))
@@ -392,21 +399,21 @@ def _ranked(random: Random) -> Case:
     more = [one.column for one in neighbours]
     read = dict.fromkeys([*columns, *partition, *more])
     # Ties: columns of the view, then of the partition, which are equal, then of neighbours.
-    words = ", ".join(w for _, w in order)
+    words = "".join(f"{w}, " for _, w in order)
     ties = ", ".join(f"{n} ASC NULLS FIRST" for n in (*columns, *more))
     over = f"PARTITION BY {', '.join(partition)} " if partition else ""
-    own = words if ranking is not RankFunction.ROW_NUMBER else f"{words}, {ties}"
+    own = words.removesuffix(", ") if ranking is not RankFunction.ROW_NUMBER else words + ties
     names = {o.name: o.expr.name for o in (*outputs, *view.hidden)}  # type: ignore[union-attr]
     listed = ", ".join(f"{'place' if n == PLACE else n} AS {o}" for o, n in names.items())
     beside = "".join(
         f"{'lag' if one.distance >= 0 else 'lead'}({one.column}, {abs(one.distance)}"
         f"{'' if one.default is None else f', {one.column}'}) "
-        f"OVER ({over}ORDER BY {words}, {ties}) AS {one.name}, "
+        f"OVER ({over}ORDER BY {words}{ties}) AS {one.name}, "
         for one in neighbours
     )
     sql = (
         f"SELECT {listed}, nth - {offset} AS anabranch_rank FROM (SELECT *, {beside}"
-        f"row_number() OVER ({over}ORDER BY {words}, {ties}) AS nth, "
+        f"row_number() OVER ({over}ORDER BY {words}{ties}) AS nth, "
         f"{ranking}() OVER ({over}ORDER BY {own}) AS place FROM net) "
         f"WHERE nth > {offset}"
     )
