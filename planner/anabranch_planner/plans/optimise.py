@@ -26,7 +26,7 @@ from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import Reused, gap, make_plan
-from anabranch_planner.search.building.builder import build_problem
+from anabranch_planner.search.building.builder import Builder
 from anabranch_planner.search.demands import Limits, Switching, demand
 from anabranch_planner.search.dppick import pick_orders
 from anabranch_planner.search.general import solve_as_printed
@@ -166,9 +166,15 @@ def check(queries: Sequence[JoinQuery], request: PlanRequest) -> Sequence[JoinQu
 
 def build(queries: Sequence[JoinQuery], request: PlanRequest) -> PlanProblem:
     """Build the planning problem: the graph of partial results of all queries."""
-    options = request.options
-    with options.deadline.phase("build"):
-        return build_problem(queries, cost_model(queries, request), mir=options.keeps_mirs)
+    with request.options.deadline.phase("build"):
+        builder = builder_of(queries, request)
+        builder.add(queries)
+        return builder.problem()
+
+
+def builder_of(queries: Sequence[JoinQuery], request: PlanRequest) -> Builder:
+    """An empty graph of partial results for ``queries``, built with the options."""
+    return Builder(cost_model(queries, request), mir=request.options.keeps_mirs)
 
 
 def cost_model(

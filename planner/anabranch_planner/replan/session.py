@@ -37,6 +37,7 @@ from anabranch_planner.plans.optimise import (
     Options,
     PlanRequest,
     assemble,
+    builder_of,
     charge,
     cost_model,
     require_plannable,
@@ -194,7 +195,7 @@ class Session:
         require_plannable(queries)
         request = PlanRequest(tuple(queries), statistics, options)
         with options.deadline.phase("build"):
-            builder = Builder(cost_model(queries, request), mir=options.keeps_mirs)
+            builder = builder_of(queries, request)
             builder.add(queries)
             problem = builder.problem()
         outcomes = solve(charge(problem, request), request)
