@@ -149,7 +149,7 @@ def _first(tables: FromTables, name: str) -> exp.Column:
     """The column ``name`` of the only table that has it, or of the first that USING has merged."""
     found = [alias for alias, names in tables.columns.items() if name in names]
     if not found or not found[0] or (len(found) > 1 and name not in tables.merged):
-        raise unsupported(f"USING ({name}) in this FULL JOIN", "write ON a.k = b.k")
+        raise unsupported(f"USING ({name}) here", "write ON a.k = b.k")
     return column_of(found[0], name)
 
 
@@ -183,7 +183,7 @@ class _Inside:
         """
         tables = FromTables.of(inner, streams)
         if tables.natural or any(entry.natural for entry in query.entries):
-            raise unsupported("NATURAL JOIN in a chain with such a join", "write USING or ON")
+            raise unsupported("NATURAL JOIN beside this outer join", "write USING or ON")
         if "" in tables.columns:
             raise unsupported("a subquery without alias here", "give it an alias with AS")
         taken = {alias.lower() for alias in FromTables.of(_shown(query), streams).columns}
@@ -221,7 +221,7 @@ class _Inside:
             yield item
             return
         if not wanted and self.tables.merged:
-            raise unsupported("* over USING in a chain with such a join", "name the columns")
+            raise unsupported("* over columns of USING beside this outer join", "name the columns")
         for alias, names in self.tables.columns.items():
             if not wanted or wanted == alias.lower():
                 yield from (SelectItem(column_of(alias, name), name) for name in names)
@@ -482,7 +482,9 @@ def _with_named(query: Unresolved, entry: FromEntry, streams: Mapping[str, Strea
     with at(entry.node):
         inside = _Inside.of(joins, query, streams)
         if any(item.node is None and item.qualifier is None for item in query.items):
-            raise unsupported("* over a join in parentheses here", "name the columns")
+            raise unsupported(
+                "* over a join in parentheses beside an outer join", "name the columns"
+            )
         for name in chain.from_iterable(one.using for one in query.entries):
             inside.over(exp.column(name), inside.tables)
     whole, sides = FromTables.of(query, streams), list(query.outer)
