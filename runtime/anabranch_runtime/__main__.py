@@ -94,6 +94,14 @@ def main(arguments: list[str] | None = None) -> int:
         "memory-mapped state are not counted (default: no limit)",
     )
     parser.add_argument(
+        "--table-memory",
+        type=_bytes,
+        default=environ.get("ANABRANCH_TABLE_MEMORY") or None,
+        metavar="BYTES",
+        help="limit of the memory of one query's groups, rankings or rows of outer joins, such as "
+        "4GB; a query beyond it waits, others go on (default: a quarter of the machine's memory)",
+    )
+    parser.add_argument(
         "--object-store",
         default=environ.get("ANABRANCH_OBJECT_STORE") or None,
         metavar="URI",
@@ -171,7 +179,7 @@ def main(arguments: list[str] | None = None) -> int:
     from anabranch_runtime.control import Control
     from anabranch_runtime.driver.exit_cause import report_cause
     from anabranch_runtime.driver.pipeline import SparkPipeline
-    from anabranch_runtime.driver.settings import ClusterSettings, DriverSettings
+    from anabranch_runtime.driver.settings import ClusterSettings, DriverSettings, MemoryLimits
 
     settings = DriverSettings(
         state=Path(options.state).absolute(),
@@ -184,7 +192,7 @@ def main(arguments: list[str] | None = None) -> int:
         verify=options.verify,
         target_latency=options.target_latency if options.target_latency > 0 else None,
         stuck_after=options.stuck_after,
-        memory_limit=options.memory_limit,
+        memory=MemoryLimits(options.memory_limit, options.table_memory),
         object_store=options.object_store,
         cache_size=options.cache_size,
         cluster=ClusterSettings(options.cache_directory, options.meeting_port),

@@ -128,7 +128,7 @@ class Driver:
         apart = TablesApart(settings, control.url, namespace, self.publisher.writers)
         self.tables = tables or MaintainedTables(root, apart)
         self._ledger = Ledger(results)
-        limit = settings.memory_limit
+        limit = settings.memory.workers
         target = settings.target_latency if live else None
         self._rate_limiter = RateLimiter(control, target, frugal=live and limit is not None)
         self._revisions = Revisions(control, self.durability.rulesets)
@@ -438,7 +438,7 @@ class Driver:
             bounds=bounds(state, self.reporting.samples),
             # Backfills wait during overload, and for catch-ups, whose results readers wait for.
             backfill=None if late else backfill.next_slice(state, ruleset),
-            memory_limit=self.settings.memory_limit,
+            memory_limit=self.settings.memory.workers,
             objects=storage.uri,
         )
 
@@ -519,7 +519,7 @@ class Driver:
         self.reporting.results(state, located, seconds, sum(r.memory for r in reports))
         self.publisher.retry(ahead=seconds)
         clear_staging(self.settings.results)
-        most = largest_merge(self.settings.memory_limit, len(reports))
+        most = largest_merge(self.settings.memory.workers, len(reports))
         self.compactor.begin(state, ruleset, self.settings.fanout, most)
         self.reporting.merge_bytes = self.compactor.due_bytes
         self.durability.storage.trim(self.durability.manifests.named)

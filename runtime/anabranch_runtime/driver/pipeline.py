@@ -204,7 +204,7 @@ class SparkPipeline:
         local, workers = is_local(self.master), self.workers or self._workers(session)
         # On a cluster only the tasks know how many of them share a host.
         check_limit(
-            self.settings.memory_limit, session.sparkContext.defaultParallelism if local else 1
+            self.settings.memory.workers, session.sparkContext.defaultParallelism if local else 1
         )
         # Workers start while sources are opened; the first batch waits for the rest. On a cluster
         # executors may still come.

@@ -28,6 +28,20 @@ class ClusterSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryLimits:
+    """Limits of memory in bytes.
+
+    Attributes:
+        workers: private memory that the workers of a host may take together; None: any number. See
+            ``task.memory``.
+        table: memory of the maintained table of one query; None: a quarter of the machine's memory.
+    """
+
+    workers: int | None = None
+    table: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DriverSettings:
     """Settings of a pipeline.
 
@@ -49,8 +63,7 @@ class DriverSettings:
         target_latency: seconds that a batch should take from its planning to its commit. Sources
             that the runtime reads itself limit their rows to it; None: all available rows. Ignored
             in step mode, where batches don't depend on speed.
-        memory_limit: bytes of private memory that the workers of a host may take together; None:
-            any number. See ``task.memory``.
+        memory: limits of memory.
         object_store: address of the object store with the durable state (``storage.object_store``);
             the state directory is then its cache. None: the state is in the directory only.
         cache_size: bytes of packs that the state directory keeps after a commit; None: all. See
@@ -74,7 +87,7 @@ class DriverSettings:
     fanout: int = FANOUT
     throttle: Throttle = field(default_factory=Throttle)
     target_latency: float | None = 1.0
-    memory_limit: int | None = None
+    memory: MemoryLimits = field(default_factory=MemoryLimits)
     object_store: str | None = None
     cache_size: int | None = None
     cluster: ClusterSettings = field(default_factory=ClusterSettings)

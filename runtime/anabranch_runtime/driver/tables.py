@@ -381,6 +381,7 @@ def serve(calls: Connection, settings: DriverSettings, url: str, namespace: str)
     keeper = Keeper(
         settings.state, settings.results, writers, control.report_view, tails.feed_version
     )
+    keeper.most = settings.memory.table or physical_memory() // 4
     warm()
     try:
         _serve(calls, keeper, waiting)
@@ -413,6 +414,11 @@ def _serve(calls: Connection, keeper: Keeper, waiting: list[tuple[Any, ...]]) ->
             keeper.publish_all()
             calls.send(("drained", None))
             draining = False
+
+
+def physical_memory() -> int:
+    """Return the bytes of the machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def picklable(error: Exception) -> Exception:

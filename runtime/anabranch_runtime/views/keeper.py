@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.protocol.activations import ViewRows
 from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_runtime.cpu import CpuUses, metered, take_metered
-from anabranch_runtime.errors import SinkError
+from anabranch_runtime.errors import SinkError, StateError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks.delivery import Delivery, Write
 from anabranch_runtime.sinks.joined_rows import JoinedBatch
@@ -44,6 +45,7 @@ SECONDS, RATIO, BYTES, ROUNDS = 2.0, 10.0, 1 << 25, 1024
 STALE, SHARE, RARELY = 0.5, 0.2, 5.0
 #: Folder in the results directory for files that are about to be delivered.
 STAGING = ".views"
+_TOO_LARGE = "table-too-large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ class Keeper:
         writers: writers of external sinks.
         publish: called with a view's present rows, for the REST API.
         follow: called with the rows that a version has written, for clients that follow the query.
+        most: bytes that one table may take in memory; None: any number.
         delivered: query -> output counts of its table, also from an earlier run.
         next: the next round, by batch number.
     """
@@ -157,6 +160,7 @@ class Keeper:
     writers: Mapping[SinkKind, Write]
     publish: Callable[[str, ViewRows], None]
     follow: Callable[[str, int, pa.Table, int], None] = field(default=lambda *_: None)
+    most: int | None = field(init=False, default=None)
     delivered: dict[str, TableCounts] = field(init=False, default_factory=dict)
     next: int = field(init=False, default=0)
     _views: dict[str, KeptView] = field(init=False, default_factory=dict)
@@ -299,10 +303,27 @@ class Keeper:
         try:
             with metered(CpuGroup.VIEW, name):
                 rows = view.include(one, joined)
+            self._check_size(view)
         except Exception as error:  # noqa: BLE001 - whatever fails, the others go on
             self._fail(name, one.batch, error)
+            if isinstance(error, StateError) and error.code == _TOO_LARGE:
+                # The table of the last checkpoint takes less memory, if it can be read now.
+                with suppress(Exception):
+                    self._read([name])
             return False
         return self._deliver(name, one.batch + 1, rows)
+
+    def _check_size(self, view: KeptView) -> None:
+        """Raise an error if a table takes more memory than it may."""
+        if self.most is None or view.bytes <= self.most:
+            return
+        raise StateError(
+            "table-too-large",
+            f"its groups and rows take {view.bytes >> 20} MiB, more than {self.most >> 20} MiB",
+            field=f"queries.{view.name}",
+            remedy="group by fewer columns, by time windows or streams with a bound, or start the "
+            "runtime with more --table-memory",
+        )
 
     def _deliver(self, name: str, version: int, rows: pa.Table | None) -> bool:
         """Write a version's rows to the sink; returns whether result files were written."""

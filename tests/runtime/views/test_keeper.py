@@ -242,6 +242,27 @@ def test_a_sum_that_overflows_is_reported_and_the_view_waits(start: Callable[...
     assert run.table() == [(1, 1)]
 
 
+def test_a_table_that_grows_beyond_its_memory_waits_and_goes_on_with_more(
+    start: Callable[..., ViewRun],
+) -> None:
+    run = start("SELECT k, n, count(*) AS c FROM t GROUP BY k, n")
+    run.feed(rows((1, 1, 0)))
+    run.check()
+    peer = run.tables.peer
+    assert isinstance(peer, Lagging)
+    keeper = peer.keeper
+    keeper.most = keeper._views["v"].bytes + (1 << 16)
+    run.feed(rows(*((n, n, 0) for n in range(20_000))))
+    with pytest.raises(SinkError, match="more than 0 MiB"):
+        run.tables.drain()
+    assert "take" in run.tables.problems()["v"]
+    assert keeper._views["v"].bytes < keeper.most
+    run.feed(rows((2, 5, 0)))
+    keeper.most = None
+    run.check()
+    assert len(run.table()) == 20_001
+
+
 def test_a_division_by_nothing_is_reported_though_having_rules_other_rows_out(
     start: Callable[..., ViewRun],
 ) -> None:

@@ -23,6 +23,7 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.driver.settings import MemoryLimits
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index import kernels
 from anabranch_runtime.sources.blocks import Block
@@ -50,7 +51,7 @@ def main(url: str, folder: str, what: str, limit: int | None = None) -> None:
     connection.set(KEYS.ruleset(0), json.dumps(document))
     connection.zadd(KEYS.published, {"0": 0})
     one = driver(url, Path(folder))
-    one.settings = replace(one.settings, memory_limit=limit)
+    one.settings = replace(one.settings, memory=MemoryLimits(limit))
     tuples, size = WORLDS[what]
     reports: list[TaskReport] = []
 

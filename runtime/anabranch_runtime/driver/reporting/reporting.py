@@ -91,7 +91,7 @@ class Reporting:
         early = EARLY if settings.mode is Mode.LIVE else late
         self.interims = InterimReporter(control, state, self._names, seconds, early)
         self._telemetry = Telemetry()
-        self._resources = Resources(memory_limit=settings.memory_limit)
+        self._resources = Resources(memory_limit=settings.memory.workers)
         #: Reports of batches since the last report of the progress; its ruleset, its failed queries
         #: and its time.
         self._batches: list[BatchReport] = []
