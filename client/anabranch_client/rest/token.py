@@ -45,7 +45,9 @@ def read_token(file: Path) -> str:
 
 
 def headers(token: str | None) -> dict[str, str]:
-    """The ``Authorization`` header with ``token``; None: with the environment's token, if any."""
+    """The ``Authorization`` header with ``token``, or, if None, with the environment's token, if
+    any.
+    """
     found = given_token() if token is None else token
     return {"Authorization": f"Bearer {found}"} if found else {}
 

@@ -115,7 +115,8 @@ def parse_type(text: str) -> DataType:
 
 
 def key_type(types: Iterable[DataType]) -> str | None:
-    """Return the type in which the members of a key class are compared; None: not comparable.
+    """Return the type in which the members of a key class are compared; None if they are not
+    comparable.
 
     Equality within a class must be exact and transitive. So integers and decimals are compared as
     ``bigint`` or ``decimal(38,s)`` (``s`` the greatest scale), floats as ``double``. Equality of

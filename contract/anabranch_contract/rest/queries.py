@@ -119,7 +119,9 @@ class QueryTerms(Document):
 
 
 class QueryOptions(TypedDict, total=False):
-    """Keyword arguments for optional fields of :class:`QueryIn`; None: the service's default."""
+    """Keyword arguments for optional fields of :class:`QueryIn`; if one is None, the service's
+    default holds.
+    """
 
     dialect: str | None
     ttl: str | None

@@ -186,7 +186,9 @@ class StreamIn(Closed, StreamProperties, StreamTerms):
 
 
 class StreamOptions(PropertyOptions, total=False):
-    """Keyword arguments for optional fields of :class:`StreamIn`; None: the service's default."""
+    """Keyword arguments for optional fields of :class:`StreamIn`; if one is None, the service's
+    default holds.
+    """
 
     event_time: str | None
     lateness: str | None

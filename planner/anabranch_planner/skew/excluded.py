@@ -109,7 +109,7 @@ def set_aside(
 
 
 def _key(query: JoinQuery) -> KeyClass | None:
-    """The key class with one attribute of each alias; None: no such class, or too many aliases."""
+    """The key class with one attribute per alias; None if there is none, or too many aliases."""
     if not 2 < len(query.labels) <= MOST_LABELS:
         return None
     labels = sorted(query.labels)
@@ -122,8 +122,8 @@ def _best(
     starts: Starts,
     before: dict[Label, tuple[int, ...]],
 ) -> Leaving | None:
-    """The best values to exclude for ``query``, whose aliases the key class ``whole`` joins; None:
-    no exclusion pays."""
+    """The best values to exclude for ``query``, whose aliases the key class ``whole`` joins; None
+    if no exclusion pays."""
     hashes = starts.model.values.frequent(starts.columns(query, whole.members[0]))
     if not len(hashes):
         return None
@@ -162,7 +162,7 @@ def _gain(
     least: float,
 ) -> Costs | None:
     """Saving per key value from keeping its rows in ``mir``; last: all values not in ``hashes``.
-    None: the total is at most ``least`` even without maintenance costs.
+    None if the total is at most ``least`` even without maintenance costs.
     """
     outside = [goal for label, goal in goals.items() if label not in mir.members]
     through: Costs = np.sum([goal.plain - goal.least(mir) for goal in outside], axis=0)
@@ -214,7 +214,7 @@ def _told_apart(
     model: CostModel,
     query: JoinQuery,
 ) -> Substreams | None:
-    """``function`` with substreams for excluded values; None: it splits by another attribute."""
+    """``function`` with substreams for excluded values; None if it splits by another one."""
     left = set(leaving.hashes)
     whole: list[set[int]] = []
     if function is not None:

@@ -342,7 +342,7 @@ def _read(node: Node, tables: FromTables) -> set[str]:
 
 
 def _cut(query: Unresolved, streams: Mapping[str, Stream]) -> int | None:
-    """The number of outer joins that are to be a part; None: the chain is one table."""
+    """The number of outer joins that are to be a part; None if the chain is one table."""
     if len(query.outer) < 2:
         return None
     for number, side in enumerate(query.outer):
@@ -457,7 +457,7 @@ def _with_part(query: Unresolved, number: int, streams: Mapping[str, Stream]) ->
 
 
 def _unnamed(query: Unresolved) -> FromEntry | None:
-    """An entry of FROM, joins in parentheses, that needs an alias; None: there is none."""
+    """Joins in parentheses, an entry of FROM, that need an alias; None if no entry does."""
     for entry in query.sources:
         joins = _joins_of(entry)
         if joins is not None and joins.outer:
@@ -470,7 +470,7 @@ def _unnamed(query: Unresolved) -> FromEntry | None:
 
 
 def _joins_of(entry: FromEntry) -> Unresolved | None:
-    """The joins in parentheses without alias that ``entry`` is; None: another entry."""
+    """The joins in parentheses without alias that ``entry`` is; None for any other entry."""
     joins = None if isinstance(entry.of, str) or entry.alias is not None else entry.of
     return None if joins is None or joins.items else joins
 

@@ -145,7 +145,7 @@ def columns_in(node: Node) -> Iterator[exp.Column]:
 
 
 def anchor_of(query: Unresolved, streams: Mapping[str, Stream]) -> exp.Column | None:
-    """Any column of the first table of FROM; None: it has no name."""
+    """Any column of the first table of FROM; None if that table has no name."""
     entry = query.sources[0]
     if isinstance(entry.of, Unresolved):
         if entry.alias is None:

@@ -111,7 +111,8 @@ def evaluate(expr: Expr, fetch: Fetch, length: int) -> pa.Array:
 
 
 def filter_mask(conjuncts: Sequence[Expr], fetch: Fetch, length: int) -> Bools | None:
-    """Return the mask of rows where every conjunct is true (not false, not NULL); None: all rows.
+    """Return the mask of rows where every conjunct is true (not false, not NULL); None means all
+    rows.
 
     Raises:
         ExpressionError: as :func:`evaluate`, on rows that no other conjunct excludes.

@@ -55,7 +55,7 @@ class Completeness:
 
 @dataclass(slots=True)
 class CompletenessFiles:
-    """The completeness files of one pipeline."""
+    """The files in which one pipeline records each query's completeness (:class:`Completeness`)."""
 
     results: Path
     _written: dict[str, Completeness] = field(default_factory=dict)

@@ -120,7 +120,7 @@ class _Log:
     @staticmethod
     def open(path: Path, grouped: int, next_batch: int) -> _Log | None:
         """Read a log: batches after ``grouped`` and before ``next_batch``; later ones, which will
-        be repeated, are cut off. None: there are none.
+        be repeated, are cut off. None if there are none.
         """
         log: _Log | None = None
         with path.open("rb") as file:
@@ -246,7 +246,7 @@ class Gathered:
         )
 
     def group(self, query: str) -> Delivery | None:
-        """Write a query's results of committed batches as one file, not durable yet; None: it has
+        """Write a query's results of committed batches as one file, not durable yet; None if it has
         none.
 
         Raises:

@@ -183,7 +183,7 @@ class Publisher:
             self._gathered.drop(one.query, one.batch)
 
     def _grouped(self, query: str) -> Delivery | None:
-        """Write a query's next group; None: it has none, or that has failed."""
+        """Write a query's next group; None if there is none, or writing failed lately."""
         if not self._outbox.waiting(query) and self._is_pausing(query):
             return None
         try:

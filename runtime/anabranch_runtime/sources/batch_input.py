@@ -239,7 +239,9 @@ class BatchInput:
         return weigh(pieces, price), loads
 
     def _price(self, pieces: list[Piece]) -> dict[str, float]:
-        """Return seconds of probing per row, by stream, for the batch's ``pieces``."""
+        """Return the seconds that probing takes per row, by stream. Streams without known seconds
+        get the mean over ``pieces`` and the pieces that are fixed to tasks.
+        """
         return prices([*pieces, *(p for share in self._fixed for p in share)], self._costs)
 
     def _number(self) -> None:

@@ -59,8 +59,8 @@ def _by_operation(
 def cancelled(
     rows: pa.RecordBatch, columns: Sequence[str], batch: Ints, ranks: Ints, cells: Sequence[int]
 ) -> Bools | None:
-    """Return the mask of tuples and later deletes that cancel; None: no such pair. If all rows
-    cancel, one group of equal tuples is kept, as no segment is empty.
+    """Return the mask of tuples and later deletes that cancel; None if there is no such pair. If
+    all rows cancel, one group of equal tuples is kept, as no segment is empty.
 
     Args:
         columns: the columns in which a tuple and its delete are equal, bit by bit.

@@ -159,7 +159,7 @@ class InterimReporter:
         return [ended]
 
     def _begin(self, last: _Commit | None = None) -> None:
-        """Begin a period at the commit ``last``; None: the newest one."""
+        """Begin a period at the commit ``last``; if it is None, at the newest commit."""
         last = last or self._commits[-1]
         self._commits.clear()
         period = begin(last.state, last.now)

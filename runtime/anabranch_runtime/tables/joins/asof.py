@@ -147,7 +147,9 @@ class AsOfJoin:
         return _Timed(slots, side.words(rows), weights)
 
     def _concerned(self, right: _Timed) -> _Timed:
-        """Return the left rows whose nearest right row may change, with their net numbers."""
+        """Return the left rows whose nearest right row may change, each with its net weight
+        (inserts minus deletes).
+        """
         kept = np.flatnonzero(right.slots >= 0)
         slots, times = right.slots[kept], right.words[kept, 0]
         # Left rows beyond the next row of the round concern that row only.
