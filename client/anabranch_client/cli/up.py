@@ -322,9 +322,7 @@ def _in_background(spec: PipelineSpec, timeout: float) -> None:
 
 
 def _read(pipe: int, timeout: float) -> dict[str, list[str]] | None:
-    """Read a document from ``pipe``; empty if the pipe was closed without one, None after a
-    time-out.
-    """
+    """Read a document from ``pipe``; empty if it was closed without one, None after a time-out."""
     deadline = time.monotonic() + timeout
     text = b""
     while not text.endswith(b"\n"):

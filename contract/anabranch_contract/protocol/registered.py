@@ -51,9 +51,7 @@ class StreamProperties(Document):
 
 
 class PropertyOptions(TypedDict, total=False):
-    """Keyword arguments for the fields of :class:`StreamProperties`; a field that is None has its
-    default.
-    """
+    """Keyword arguments for fields of :class:`StreamProperties`; None stands for the default."""
 
     description: str | None
     keep_late: bool | None

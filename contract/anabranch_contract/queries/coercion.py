@@ -98,8 +98,7 @@ def common_type(left: DataType, right: DataType) -> DataType | None:
 
 
 def arithmetic_type(op: str, left: DataType, right: DataType) -> DataType | None:
-    """Return the result type of ``add, sub, mul, div, mod`` of two numbers; None if they are no
-    numbers.
+    """Return the result type of ``add, sub, mul, div, mod`` of two numbers; None for other types.
 
     The quotient of integers is a double. Decimals follow the SQL rules for precision and scale; a
     result of more than 38 digits loses fraction digits, down to six.

@@ -70,9 +70,7 @@ def scalable(view: View) -> Mapping[str, ViewAggregate]:
 
 
 def partial_marks(view: View) -> tuple[PartialMark, ...]:
-    """Return notes on inexactness if joined rows are missing: first those on the view's set of
-    rows, then one for each column that can't be estimated.
-    """
+    """Return notes on the view's set of rows, then one per column that can't be estimated."""
     found = []
     if not view.grouped:
         found.append(PartialMark("", "limit", f"the first {_OF}"))

@@ -119,9 +119,7 @@ class QueryTerms(Document):
 
 
 class QueryOptions(TypedDict, total=False):
-    """Keyword arguments for optional fields of :class:`QueryIn`; if one is None, the service's
-    default holds.
-    """
+    """Keyword arguments for optional fields of :class:`QueryIn`; None stands for the default."""
 
     dialect: str | None
     ttl: str | None

@@ -186,9 +186,7 @@ class StreamIn(Closed, StreamProperties, StreamTerms):
 
 
 class StreamOptions(PropertyOptions, total=False):
-    """Keyword arguments for optional fields of :class:`StreamIn`; if one is None, the service's
-    default holds.
-    """
+    """Keyword arguments for optional fields of :class:`StreamIn`; None stands for the default."""
 
     event_time: str | None
     lateness: str | None

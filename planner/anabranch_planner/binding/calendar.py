@@ -60,8 +60,7 @@ def moved(op: str, node: Node, scope: Scope, typed: Callable[[Node, Scope], Expr
 
 
 def months_of(node: Node) -> int | None:
-    """The number of months of a constant interval of years and months; None if it is no such
-    interval.
+    """The number of months of a constant interval of years and months; None for anything else.
 
     Raises:
         QueryError: ``bad-interval``: months are mixed with shorter units, or a number is not whole.

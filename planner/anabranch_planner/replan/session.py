@@ -257,9 +257,7 @@ def _settings(options: Options) -> Options:
 def _change(
     last: _LastPlan, queries: Sequence[JoinQuery], figures: Settled, options: Options
 ) -> _QueryChange | None:
-    """Changes of queries and statistics since the last plan; None if they are unknown, so that all
-    is replanned.
-    """
+    """Changes of queries and statistics since the last plan; None (replan all) if unknown."""
     same = figures.statistics is last.statistics
     if not same and (figures.moved is None or figures.before is not last.statistics):
         return None

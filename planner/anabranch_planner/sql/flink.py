@@ -135,9 +135,7 @@ def _grouped(node: exp.Anonymous) -> Node | None:
 
 
 def _call(kind: str, arguments: Sequence[Node], node: exp.Anonymous) -> exp.Anonymous:
-    """A call of ``window`` or ``session_window`` for ``arguments`` (a time column and durations) of
-    Flink's window function ``kind``.
-    """
+    """``window()`` or ``session_window()`` with the arguments of Flink's window ``kind``."""
     if kind == "CUMULATE":
         raise unsupported(f"{node.this}()", "windows do not grow here: write TUMBLE() or HOP()")
     least, most = {"TUMBLE": (2, 3), "HOP": (3, 4), "SESSION": (2, 2)}[kind]

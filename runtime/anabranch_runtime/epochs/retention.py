@@ -56,9 +56,7 @@ class _Need:
     always: bool = False
 
     def at(self, marks: Mapping[str, int]) -> int | None:
-        """Return the event time below which no row is needed; None if that is unknown, or no row is
-        needed.
-        """
+        """Return the event time below which no row is needed; None if unknown or infinite."""
         if self.always or any(stream not in marks for stream in self.behind):
             return None
         return min((marks[stream] - bound for stream, bound in self.behind.items()), default=None)

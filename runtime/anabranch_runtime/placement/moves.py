@@ -84,7 +84,7 @@ def _demand(hosts: Hosts, stored: Sequence[float]) -> Demand:
 
 
 def locality(state: State) -> float | None:
-    """Return the share of arriving bytes whose partition is on the arrival's host; None if unknown."""
+    """Return the share of arriving bytes whose home is the host of arrival; None if unknown."""
     placement = state.hosts.placement
     if placement is None:
         return None

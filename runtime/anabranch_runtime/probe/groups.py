@@ -105,8 +105,7 @@ class SegmentGroup:
         return found
 
     def having(self, found: Ints, rows: int) -> tuple[Tables, Ints]:
-        """The segments' rows, as Arrow tables to gather ``rows`` rows from, and the segments'
-        indexes.
+        """Arrow tables of segments to gather ``rows`` rows from, and the segments' indexes.
 
         If ``rows`` is small, only segments with a match (``found[i] > 0``) are taken: locating a
         column in all segments would take longer than gathering from it.

@@ -419,8 +419,7 @@ def _written_off(known: Activation, part: float, blind: int) -> Activation:
 
 
 def paid(done: CatchUp | None, failed: Collection[str]) -> PaidBatches | None:
-    """Return the goals and batches whose owed results ``done`` has completed; None if there is no
-    such goal.
+    """Return the goals and batches whose owed results ``done`` has completed; None if none is.
 
     Args:
         failed: failed queries, which are excluded.

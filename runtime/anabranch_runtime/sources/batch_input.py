@@ -239,9 +239,7 @@ class BatchInput:
         return weigh(pieces, price), loads
 
     def _price(self, pieces: list[Piece]) -> dict[str, float]:
-        """Return the seconds that probing takes per row, by stream. Streams without known seconds
-        get the mean over ``pieces`` and the pieces that are fixed to tasks.
-        """
+        """Return stream -> seconds of probing per row, from all ``pieces`` and the fixed ones."""
         return prices([*pieces, *(p for share in self._fixed for p in share)], self._costs)
 
     def _number(self) -> None:

@@ -158,7 +158,7 @@ class TupleLayout:
 
     Attributes:
         width: number of words.
-        texts: mark of each word, as in ``kernels``.
+        texts: 1 or -1 for each word that numbers a text, ascending or descending; else 0.
     """
 
     __slots__ = ("_starts", "fields", "pool", "texts", "width")

@@ -54,9 +54,7 @@ class TotalsRecord(Closed):
 
 
 class StepChangeRecord(Closed):
-    """A step of a plan; ``tuples`` sent and cost per unit of time, each None if it can't be
-    estimated now.
-    """
+    """A step of a plan; ``tuples`` sent and cost per unit of time, or None (no estimate now)."""
 
     label: str
     tuples: float | None

@@ -147,12 +147,10 @@ class AsOfJoin:
         return _Timed(slots, side.words(rows), weights)
 
     def _concerned(self, right: _Timed) -> _Timed:
-        """Return the left rows whose nearest right row may change, each with its net weight
-        (inserts minus deletes).
-        """
+        """Return left rows whose nearest right row may change, with their net weights."""
         kept = np.flatnonzero(right.slots >= 0)
         slots, times = right.slots[kept], right.words[kept, 0]
-        # Left rows beyond the next row of the round concern that row only.
+        # Left rows beyond the next new right row are nearer to that one.
         order = np.lexsort((times, slots))
         slots, times = slots[order], times[order]
         first = np.ones(len(order), np.bool_)

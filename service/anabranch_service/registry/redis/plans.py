@@ -170,9 +170,7 @@ class PlanStore(RedisRecords):
         return None if text is None else renumbered(text, epoch)
 
     async def _patched(self, name: int | RulesetId, text: str) -> str | None:
-        """Apply the patch ``text``, published as ``name``, to its base; None if that is not
-        possible.
-        """
+        """Apply the patch ``text``, published as ``name``, to its base; None if that fails."""
         try:
             patch = patches.loads(text)
             base = unpacked(await reply_text(self.redis.get(self.keys.ruleset(patch.base))))

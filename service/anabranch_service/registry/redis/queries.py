@@ -157,7 +157,7 @@ class QueryStore(RedisRecords):
         return self._newest[1]
 
     async def query(self, name: str) -> QueryRecord | None:
-        """The newest run of the query ``name``, or the run of that name; None if there is neither."""
+        """The newest run of the query ``name``, or the run of that name; None without one."""
         if SEPARATOR in name:
             run = run_name(query_of(name), number_of(name))
         else:
