@@ -8,12 +8,13 @@ query,
     gain(v) = sum over the aliases r outside M of (least(r, v) - least with M(r, v))
               - stored(M, v) - sum over the members s of M of upkeep(s, v)
 
-by the cheapest orders of ``v`` (:mod:`~anabranch_planner.skew.start_orders`) in seconds. The values
-without positive gain are excluded if that saves more than keeping all values, or no value, by more
-than the fixed cost of the additional substreams. Then the tuples of all aliases are split
-accordingly, and in the program no tuple with an excluded value probes an intermediate result by
-that key, or maintains ``M`` (:mod:`~anabranch_planner.cost.aside`). Per query only the most
-advantageous ``M`` is chosen.
+in seconds: ``least`` is the cost of the cheapest probe order for tuples of ``r`` with the value
+(:mod:`~anabranch_planner.skew.start_orders`), ``stored`` that of inserts into ``M``, ``upkeep``
+that of the probes that maintain ``M``. The values without positive gain are excluded if this is
+cheaper, by more than the fixed cost of additional substreams, than keeping all values or none. Then
+the tuples of all aliases are split by value, and in the integer program no tuple with an excluded
+value probes an intermediate result by that key, or maintains ``M``
+(:mod:`~anabranch_planner.cost.aside`). Per query only the most advantageous ``M`` is chosen.
 
 Limits: the first :data:`MOST_QUERIES` queries with three to :data:`MOST_LABELS` aliases and a key
 class over all of them. A result shared with another query is considered only if all aliases of that

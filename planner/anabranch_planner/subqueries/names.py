@@ -108,7 +108,7 @@ def _columns(entry: FromEntry, streams: Mapping[str, Stream]) -> Iterator[str]:
 
 
 def _is_bracket(query: Unresolved) -> bool:
-    """Whether it is parentheses around joins."""
+    """Whether ``query`` stands for joins in parentheses."""
     return not (query.items or query.branches)
 
 

@@ -72,7 +72,7 @@ class CompletenessFiles:
         """Write the changed files as of ``batch``, if an update is due or ``at_once``.
 
         Args:
-            left_rows: outer join -> counts of its left rows; outer joins without are skipped.
+            left_rows: outer join -> counts of its left rows; joins without counts are skipped.
         """
         now = time.monotonic()
         if not at_once and now - self._looked < INTERVAL:

@@ -181,7 +181,7 @@ class Gathered:
 
     Attributes:
         committed: batches before this one are committed.
-        running: the queries that go on; None: unknown.
+        running: the queries that have not ended; None: unknown.
     """
 
     def __init__(self, directory: Path, next_batch: int, grouped: Mapping[str, int]) -> None:
@@ -212,8 +212,8 @@ class Gathered:
         return [] if log is None else list(log.parts)
 
     def begin(self, batch: int) -> None:
-        """Begin with ``batch``, after which earlier ones are committed; an earlier attempt's
-        results are deleted.
+        """Begin ``batch``: all batches before it are committed, and results of an earlier attempt
+        at it are deleted.
         """
         self.committed = batch
         for query in list(self._logs):
@@ -266,7 +266,7 @@ class Gathered:
         return Delivery(query, self._logs[query].sink, last, (draft,), first)
 
     def drop(self, query: str, last: int) -> None:
-        """Delete a query's results of batches up to ``last``, which a durable group has."""
+        """Delete a query's results of batches up to ``last``, as a durable group contains them."""
         log = self._logs[query]
         log.parts = [(batch, rows) for batch, rows in log.parts if batch > last]
         log.since = time.monotonic()

@@ -117,7 +117,7 @@ class Publisher:
         return found
 
     def committed(self, next_batch: int, queries: Iterable[QuerySpec]) -> None:
-        """Note that the batches before ``next_batch`` are committed, and that ``queries`` go on."""
+        """Note that the batches before ``next_batch`` are committed, and ``queries`` still run."""
         self._gathered.committed = next_batch
         self._gathered.running = {str(query.id) for query in queries}
 

@@ -2,7 +2,7 @@
 
 All input of a retained stream has to be stored. So in live mode its source waits until the running
 epoch has the stream's present definition. The driver passes the registration and retention of its
-epoch's streams as texts (``InputControl.retained``), and the source compares them with those of its
+epoch's streams as texts (``InputControl.retained``), and the source compares these texts with its
 own records. A replay does not wait, because its first epoch is planned before the first batch.
 """
 

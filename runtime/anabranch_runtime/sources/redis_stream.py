@@ -202,7 +202,7 @@ class RedisFeed:
         return False
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
-        """Move the offset on by ``rows`` rows, shared by the Redis Streams by their unread rows."""
+        """Move the offset on by ``rows`` rows, divided among keys in proportion to unread rows."""
         settled = {key: self._settled(key, offset) for key in self.keys}
         for key, at in (end or {}).items():
             settled[key] = _not_beyond(*settled[key], StreamPosition(*at))

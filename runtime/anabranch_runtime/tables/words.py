@@ -129,7 +129,7 @@ def text_column(offsets: Ints, data: U8, valid: Bools | None, target: pa.DataTyp
 
 @dataclass(frozen=True, slots=True)
 class TupleField:
-    """A value of a tuple.
+    """Type and encoding of one value of a tuple.
 
     Attributes:
         nullable: whether the value has a word for NULL; ``nulls_first``: whether NULL sorts first.

@@ -178,7 +178,7 @@ def merge_segments(
 def _superseded(
     layout: Layout, spec: StoreSpec, readers: Sequence[SegmentReader], since: Mapping[str, int]
 ) -> Bools | None:
-    """Mask of rows with a member that a later tuple of these segments supersedes; None without any.
+    """Mask of rows with a member that a later tuple of these segments supersedes; None if none is.
 
     Rows superseded by tuples of other segments are found when those are merged too.
     """

@@ -65,7 +65,7 @@ def cancelled(
     Args:
         columns: the columns in which a tuple and its delete are equal, bit by bit.
         batch: batches of arrival. ``ranks``: order of arrival.
-        cells: first batches of ranges; no pair spans two.
+        cells: first batches of ranges of batches; no pair spans two ranges.
     """
     weight = fixed(rows.column(TUPLE_WEIGHT), np.int8).astype(np.int64)
     if not (weight < 0).any() or not (weight > 0).any():

@@ -141,8 +141,8 @@ class InterimReporter:
         self._begin()
 
     def _cut(self, lasted: int) -> list[Interim]:
-        """End the period before the newest ``lasted`` batches, if it began earlier. Returns its
-        measurements.
+        """End the period before the newest ``lasted`` batches, if it began earlier, and
+        return its measurements.
         """
         end = self._commits[-1].state.next_batch - lasted
         commits = list(self._commits)
