@@ -262,7 +262,7 @@ class Pipeline:
         """Request the runtime to exit, and wait until it has.
 
         Raises:
-            ProcessError: it exited with an error, or did not exit.
+            ProcessError: the runtime exited with an error, or did not exit.
         """
         child = self._runtime()
         self.channel.stop()

@@ -9,11 +9,11 @@ query,
               - stored(M, v) - sum over the members s of M of upkeep(s, v)
 
 in seconds: ``least`` is the cost of the cheapest probe order for tuples of ``r`` with the value
-(:mod:`~anabranch_planner.skew.start_orders`), ``stored`` that of inserts into ``M``, ``upkeep``
-that of the probes that maintain ``M``. The values without positive gain are excluded if this is
-cheaper, by more than the fixed cost of additional substreams, than keeping all values or none. Then
-the tuples of all aliases are split by value, and in the integer program no tuple with an excluded
-value probes an intermediate result by that key, or maintains ``M``
+(:mod:`~anabranch_planner.skew.start_orders`), ``stored`` the cost of inserts into ``M``, and
+``upkeep`` the cost of the probes that maintain ``M``. The values without positive gain are excluded
+if this is cheaper than keeping all values, and than keeping none, by more than the fixed cost of
+further substreams. The tuples of all aliases are then split, and in the program no tuple with an
+excluded value probes an intermediate result by that key, or maintains ``M``
 (:mod:`~anabranch_planner.cost.aside`). Per query only the most advantageous ``M`` is chosen.
 
 Limits: the first :data:`MOST_QUERIES` queries with three to :data:`MOST_LABELS` aliases and a key

@@ -3,8 +3,8 @@
 ``x IN (SELECT y ...)`` is a semi join with ``x = y`` as a further condition: where the comparison
 is unknown, WHERE keeps no row either. ``x NOT IN (...)`` keeps no row once a ``y`` is NULL, and one
 with NULL in ``x`` only if there is no ``y``. Unless conditions exclude NULL, a correlated one is an
-anti join with ``x = y OR y IS NULL OR x IS NULL``; another one is an anti join beside a part with
-one row, which says whether there is a ``y``, and one that is NULL.
+anti join with ``x = y OR y IS NULL OR x IS NULL``; an uncorrelated one is an anti join beside a
+part with one row, which says whether there is any ``y``, and whether any is NULL.
 """
 
 from __future__ import annotations

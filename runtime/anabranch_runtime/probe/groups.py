@@ -59,7 +59,7 @@ class SegmentGroup:
 
     @property
     def whole(self) -> tuple[Bools, int]:
-        """Mask of segments with no row outside the interval or of this batch; their row count."""
+        """Mask of segments with rows of the interval's earlier batches only; their row count."""
         if self._whole is None:
             mask = ~(self.clipped | self.current)
             self._whole = mask, int(self.rows[mask].sum())
