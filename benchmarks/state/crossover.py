@@ -2,10 +2,10 @@
 
 ``python -m benchmarks.state.crossover [--json]``
 
-Operators, backend, tuples and the choice of the tree are the same as in ``budgets``; its budgets
-begin where ``budgets`` ends. Without a limit the two take turns with several batch sizes, which
-change how often a result of two inputs is looked up again; ratios are of CPU seconds within a
-round. Nothing is read from disk then, so intermediate results would save time there if anywhere.
+Operators, backend, tuples and the choice of the tree are the same as in ``budgets``; the budgets
+here are larger. Without a memory limit both operators run in turn with several batch sizes, as
+these change how often an intermediate result is looked up again; ratios are of CPU seconds of
+consecutive runs. Then nothing is read from disk, where intermediate results would save time.
 """
 
 from __future__ import annotations

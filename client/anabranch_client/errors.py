@@ -93,7 +93,7 @@ class ApiError(ClientError):
 
     @property
     def position(self) -> tuple[int, int] | None:
-        """Line and column in the text of ``field``, from 1; None: no position."""
+        """Line and column in the text of ``field``, from 1; None without a position."""
         first = (self.problem.get("errors") or [{}])[0]
         line, column = first.get("line"), first.get("column")
         return (line, column) if isinstance(line, int) and isinstance(column, int) else None

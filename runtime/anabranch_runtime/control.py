@@ -105,7 +105,7 @@ class Control:
         return sorted(records, key=lambda r: r.name)
 
     def newest_epoch(self, epoch: int) -> int | None:
-        """Return the newest epoch, up to ``epoch``, whose ruleset is published; None: none."""
+        """Return the newest epoch, up to ``epoch``, whose ruleset is published, or None."""
         found = self._redis.zrevrangebyscore(self.keys.published, epoch, 0, start=0, num=1)
         return int(cast("bytes", found[0])) if found else None
 
@@ -157,12 +157,12 @@ class Control:
             return text
 
     def ration_schedule(self) -> RationSchedule | None:
-        """The newest schedule for load shedding, by budget; None: missing or unreadable."""
+        """The newest schedule for load shedding, by budget; None if missing or unreadable."""
         text = cast("bytes | None", self._redis.get(self.keys.rations))
         return None if text is None else _schedule(text)
 
     def revision(self) -> RevisionAnswer | None:
-        """The service's newest answer to interim measurements; None: missing or unreadable."""
+        """The service's newest answer to interim measurements; None if missing or unreadable."""
         text = cast("bytes | None", self._redis.get(self.keys.revision))
         try:
             return None if text is None else RevisionAnswer.loads(text)
@@ -193,7 +193,7 @@ class Control:
             time.sleep(POLL)
 
     def last_boundary(self) -> Boundary | None:
-        """The last reported end of an epoch; None: none."""
+        """The last reported end of an epoch; None before the first."""
         text = self._redis.lindex(self.keys.boundaries, -1)
         return Boundary.loads(text) if text is not None else None
 
@@ -292,7 +292,7 @@ class Control:
         return None if value is None else int(value)
 
     def set_limit(self, rows: int | None) -> None:
-        """Record the limit for the next start; None: no limit."""
+        """Record the maximum number of rows per batch for the next start (None: no limit)."""
         if rows is None:
             self._redis.delete(self.keys.limit)
         else:
@@ -353,14 +353,14 @@ class Control:
 
 
 def gate(url: str, namespace: str) -> int | None:
-    """Return the number of batches that may start, as set by the client; None: no limit."""
+    """Return the number of batches that may start, as set by the client; None if unlimited."""
     value = connection(url).get(Keys(namespace).gate)
     return None if value is None else int(value)
 
 
 @lru_cache(maxsize=2)
 def _schedule(text: bytes) -> RationSchedule | None:
-    """Parse a schedule (cached); None: malformed."""
+    """Parse a schedule (cached); None if it is malformed."""
     try:
         return RationSchedule.loads(text)
     except Malformed:
@@ -421,7 +421,7 @@ def _patched(url: str, keys: Keys, name: RulesetId, patch: Patch) -> str | None:
 
 
 def _text(url: str, key: str) -> str | None:
-    """Return the unpacked text under a key of Redis; None: missing or damaged."""
+    """Return the unpacked text under a key of Redis; None if it is missing or damaged."""
     kept = cast("bytes | None", connection(url).get(key))
     try:
         return None if kept is None else unpack(kept.decode())

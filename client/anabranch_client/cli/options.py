@@ -27,7 +27,7 @@ def field_options(
         kind: Any = next((one for one in (bool, int, float) if one in kinds), str)
         text = " ".join(filter(None, (choices(kinds), field.description))).replace("`", "'")
         given = [flags[name]] if flags and name in flags else []
-        option = typer.Option(*given, help=f"{text.rstrip('.')} (repeat)." if several else text)
+        option = typer.Option(*given, help=f"{text.rstrip('.')} (repeatable)." if several else text)
         yield option_of(name, list[str] if several else kind, option)
 
 

@@ -207,23 +207,23 @@ def plan_dry_run(
     name: Annotated[str | None, typer.Option("--name", help="Name of the new query.")] = None,
     add: Annotated[
         list[str] | None,
-        typer.Option("--add", help="A further query: SQL, name=SQL or name=@file (repeat)."),
+        typer.Option("--add", help="A further query: SQL, name=SQL or name=@file (repeatable)."),
     ] = None,
     drop: Annotated[
-        list[str] | None, typer.Option("--drop", help="Plan without this query (repeat).")
+        list[str] | None, typer.Option("--drop", help="Plan without this query (repeatable).")
     ] = None,
     assume: Annotated[
         list[str] | None,
         typer.Option(
             "--assume",
-            help="R=tuples, R.a=distinct values, or 'R.a = S.b: selectivity' (repeat).",
+            help="R=tuples, R.a=distinct values, or 'R.a = S.b: selectivity' (repeatable).",
         ),
     ] = None,
     width: Annotated[
-        list[str] | None, typer.Option("--width", help="R=bytes per tuple (repeat).")
+        list[str] | None, typer.Option("--width", help="R=bytes per tuple (repeatable).")
     ] = None,
     ttl: Annotated[
-        list[str] | None, typer.Option(help="stream=duration, or stream=none (repeat).")
+        list[str] | None, typer.Option(help="stream=duration, or stream=none (repeatable).")
     ] = None,
     summary: Annotated[
         bool, typer.Option("--summary", help="Leave out the plan, and cut long lists.")

@@ -55,7 +55,7 @@ _LatencyGoal = Annotated[
 _Freshness = Annotated[
     list[str] | None,
     typer.Option(
-        help="alias='12 minutes': maximum age of its tuples in results (repeat), or 'none'."
+        help="alias='12 minutes': maximum age of its tuples in results (repeatable), or 'none'."
     ),
 ]
 CommitInterval = Annotated[
@@ -86,7 +86,7 @@ def query_add(
         ),
     ] = None,
     sink_option: Annotated[
-        list[str] | None, typer.Option(help="name=value, for the sink (repeat).")
+        list[str] | None, typer.Option(help="name=value, for the sink (repeatable).")
     ] = None,
     sink_path: Annotated[str | None, typer.Option(help="Path of the sink's files.")] = None,
     commit_interval: CommitInterval = None,

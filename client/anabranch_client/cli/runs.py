@@ -40,7 +40,7 @@ def replace(
     window: Windows = None,
     sink: Annotated[str | None, typer.Option("--sink-format", help="Another sink.")] = None,
     sink_option: Annotated[
-        list[str] | None, typer.Option(help="name=value, for the sink (repeat).")
+        list[str] | None, typer.Option(help="name=value, for the sink (repeatable).")
     ] = None,
     sink_path: Annotated[str | None, typer.Option(help="Path of the sink's files.")] = None,
     commit_interval: CommitInterval = None,

@@ -54,7 +54,7 @@ POLICIES = ("on_bad_file", "on_changed_file")
 def stream_add(
     name: Name,
     column: Annotated[
-        list[str] | None, typer.Option("--column", help="name:type, in order (repeat).")
+        list[str] | None, typer.Option("--column", help="name:type, in order (repeatable).")
     ] = None,
     path: Annotated[
         Path | None,
@@ -66,7 +66,7 @@ def stream_add(
         typer.Option(help="redis-stream, files, or a streaming format of Spark's."),
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option("--option", help="name=value, for the source (repeat).")
+        list[str] | None, typer.Option("--option", help="name=value, for the source (repeatable).")
     ] = None,
     test: Annotated[
         bool,
@@ -239,7 +239,7 @@ def stream_sample(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> 
 def stream_push(
     name: Name,
     file: Annotated[
-        str, typer.Argument(help="A Parquet file, or JSON lines; - reads them from standard input.")
+        str, typer.Argument(help="A Parquet or JSON lines file; -: JSON lines from standard input.")
     ] = "-",
     url: Url = DEFAULT_URL,
     as_json: Json = False,

@@ -89,7 +89,7 @@ def up(
     ] = "auto",
     allow_hostname: Annotated[
         list[str] | None,
-        typer.Option(help="A further name that the service answers to (repeat)."),
+        typer.Option(help="A further name that the service answers to (repeatable)."),
     ] = None,
     standby: Annotated[
         bool,
@@ -322,7 +322,7 @@ def _in_background(spec: PipelineSpec, timeout: float) -> None:
 
 
 def _read(pipe: int, timeout: float) -> dict[str, list[str]] | None:
-    """Read a document from ``pipe``; empty if the pipe was closed without one; None: time-out."""
+    """Read a document from ``pipe``; empty if it was closed without one, None after a time-out."""
     deadline = time.monotonic() + timeout
     text = b""
     while not text.endswith(b"\n"):

@@ -50,7 +50,7 @@ def described(process: psutil.Process) -> str:
 
 
 def owner(lock: Path) -> psutil.Process | None:
-    """The process that has locked a file, from the kernel; None: unknown."""
+    """The process that has locked a file, from the kernel; None if unknown."""
     try:
         inode = str(lock.stat().st_ino)
         lines = [line.split() for line in _LOCKS.read_text().splitlines()]

@@ -20,7 +20,7 @@ _CLIENT = "client"
 
 
 def installed(*names: str) -> dict[str, str | None]:
-    """The versions of packages, and of ``Python``; None: not installed."""
+    """The versions of packages, and of ``Python``; None if not installed."""
     return {
         name: platform.python_version() if name == "Python" else _version(name) for name in names
     }

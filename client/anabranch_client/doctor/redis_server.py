@@ -23,7 +23,7 @@ _SECONDS = 5.0
 
 
 def check_redis(url: str | None) -> Finding:
-    """Check that the server at ``url`` answers; None: that the embedded server starts."""
+    """Check that the server at ``url`` answers; if None, that the embedded server starts."""
     return _embedded() if url is None else _given(url)
 
 

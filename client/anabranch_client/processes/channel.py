@@ -43,7 +43,7 @@ class Channel:
             return False
 
     def progress(self) -> Progress | None:
-        """The last progress written by a runtime, alive or not; None: no progress was written."""
+        """The last progress written by a runtime, alive or not; None if none was written."""
         with self._reaching():
             text = self._redis.get(self.keys.runtime)
         return None if text is None else Progress.loads(str(text))
@@ -60,7 +60,7 @@ class Channel:
         return {str(q): Activation.loads(str(text)) for q, text in found.items()}
 
     def open_gate(self, batches: int | None) -> None:
-        """Allow the first ``batches`` batches to start, in total; None: no limit."""
+        """Allow the first ``batches`` batches to start, in total (None: no limit)."""
         with self._reaching():
             if batches is None:
                 self._redis.delete(self.keys.gate)

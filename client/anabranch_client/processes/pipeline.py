@@ -181,7 +181,7 @@ def answers(url: str, seconds: float = 5.0) -> bool:
 
 
 def _status(url: str, seconds: float) -> int | None:
-    """Status of an answer to GET; None: no answer."""
+    """Status of an answer to GET; None if there is no answer."""
     verify = has_certificate(url)
     try:
         return httpx.get(url, timeout=seconds, trust_env=False, verify=verify).status_code
@@ -230,7 +230,7 @@ class Pipeline:
             child.check()
 
     def progress(self) -> Progress | None:
-        """Progress of the runtime's last started run; None: not written yet.
+        """Progress of the runtime's last started run; None if not written yet.
 
         Redis may still hold the progress of an earlier run, possibly a failed one.
         """
@@ -262,7 +262,7 @@ class Pipeline:
         """Request the runtime to exit, and wait until it has.
 
         Raises:
-            ProcessError: it exited with an error, or did not exit.
+            ProcessError: the runtime exited with an error, or did not exit.
         """
         child = self._runtime()
         self.channel.stop()

@@ -76,7 +76,7 @@ def named_number(text: str, option: str) -> tuple[str, float]:
 
 
 def retentions(texts: Iterable[str]) -> dict[str, dict[str, Any] | None]:
-    """Parse the values of ``--ttl``: stream -> retention; None: no retention.
+    """Parse the values of ``--ttl``: stream -> retention, or None (no retention).
 
     >>> retentions(["orders=7 days", "items=none"])
     {'orders': {'ttl': '7 days'}, 'items': None}
@@ -110,7 +110,7 @@ def _float(text: str, value: str, option: str) -> float:
 def dry_run_detail(plan: DryRunOut, most: int | None = MAX_LINES) -> RenderableType:
     """The result of a dry run: cost, cost by query, changes, reasons, and the plan itself.
 
-    Tables have at most ``most`` lines; None: no limit.
+    Tables have at most ``most`` lines (None: no limit).
     """
     facts: dict[str, object] = {
         "optimizer": plan.optimizer,

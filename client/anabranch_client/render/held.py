@@ -21,7 +21,7 @@ NEXT = {
 def held_plan_detail(plan: HeldPlanOut, most: int | None = MAX_LINES) -> RenderableType:
     """The held plan: its times, the waiting queries, and its changes from the running plan.
 
-    Tables have at most ``most`` lines; None: no limit.
+    Tables have at most ``most`` lines (None: no limit).
     """
     change = plan.change
     facts: dict[str, object] = {

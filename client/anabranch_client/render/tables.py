@@ -633,7 +633,7 @@ def saving_text(saving: SavingOut) -> str:
 
 
 def last_batch(expired: int | None) -> int | None:
-    """Return the last batch of an activation, the one before ``expired``; None: still active."""
+    """Return the last batch of an activation, the one before ``expired``; None while active."""
     return None if expired is None else expired - 1
 
 

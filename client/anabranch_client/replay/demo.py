@@ -111,7 +111,7 @@ def _active(query: dict[str, Any]) -> Active | None:
 
 
 def demo_summary(result: DemoResult, home: Path, most: int | None = SHOWN) -> RenderableType:
-    """The demo's summary, with at most ``most`` sentences about sharing; None: no limit."""
+    """The demo's summary, with at most ``most`` sentences about sharing (None: no limit)."""
     report, epoch = result.report, result.epoch
     figures = ("results", "oracle", "from batch", "to batch", "sees from")
     table = table_of("query", "results", "oracle", "match", *figures[2:], right=figures)

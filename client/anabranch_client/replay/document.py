@@ -21,7 +21,7 @@ class YamlFile:
     root: yaml.Node | None
 
     def line(self, place: Sequence[str | int]) -> int | None:
-        """Line of the innermost part of the path ``place`` that the file contains; None: no part.
+        """Line of the innermost part of the path ``place`` that the file contains; None if none.
 
         Parts that exist only in the parsed format are skipped, such as the batch of a retention
         that the file gives without batches.

@@ -115,7 +115,7 @@ def _seen(activation: Activation) -> dict[str, Any]:
 
 
 def _past(activation: Activation | None) -> dict[str, Any] | None:
-    """Progress of a query's results over tuples stored before it began; None: not requested."""
+    """Progress of a query's results over tuples stored before it began; None if not requested."""
     past = None if activation is None else activation.past
     return None if past is None else {"status": past.status.value, "results": past.results}
 

@@ -66,7 +66,7 @@ class RecordedStream:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioQuery:
-    """A query, with the batches before which it is registered and, optionally, deleted."""
+    """A query, the batch before which it is registered, and the one before which it is deleted."""
 
     name: str
     sql: str
@@ -106,7 +106,7 @@ class Scenario:
         return max((s.batches for s in self.streams), default=0)
 
     def begins(self, query: ScenarioQuery) -> int | None:
-        """First batch in which a query is active; None: the input ends before."""
+        """First batch in which a query is active; None if the input ends before."""
         after = query.register_at // self.every + 1
         first = after * self.every if query.register_at else 0
         return first if first < self.batches else None

@@ -75,7 +75,8 @@ class Calls:
         **options: Unpack[StreamOptions],
     ) -> RestCall[StreamOut]:
         """Register a stream with (name, type) columns. ``ttl``: a window on every alias over it.
-        ``latest``: columns of a key; only the latest tuple per key joins. None: option omitted.
+        ``latest``: columns of a key; only the latest tuple per key joins. None leaves an option
+        out.
         """
         body = _stream_body(name, columns, source, ttl, latest, options)
         return RestCall("POST", "/v1/streams", StreamOut.read, body)
@@ -345,10 +346,10 @@ class Calls:
     ) -> RestCall[DryRunOut]:
         """Plan with the queries ``add`` added and the queries ``drop`` dropped; stores nothing.
 
-        ``assumed`` has fields of ``DryRunIn``; None: omitted. ``statistics``, ``distinct``,
-        ``selectivity`` and ``widths`` replace measurements. ``retention`` (stream ->
-        ``{"ttl": "7 days"}`` or None) replaces the streams' own. ``deadline`` is in seconds;
-        ``detail`` is ``full`` or ``summary``.
+        ``assumed`` has fields of ``DryRunIn``, omitted if None. ``statistics``, ``distinct``,
+        ``selectivity`` and ``widths`` replace measurements. ``retention`` (stream -> ``{"ttl": "7
+        days"}`` or None) replaces the streams' own. ``deadline`` is in seconds; ``detail`` is
+        ``full`` or ``summary``.
         """
         body = _given(add=list(add), drop=list(drop), **assumed)
         return RestCall("POST", "/v1/plans:dry-run", DryRunOut.read, body)
@@ -459,8 +460,8 @@ class Calls:
 class Client(Calls, Blocking):
     """Client of one service; thread-safe; close it, or use it in a ``with`` statement.
 
-    ``token`` is sent with every request. None: the token in ``ANABRANCH_TOKEN`` or in the file
-    that ``ANABRANCH_TOKEN_FILE`` names, if any. Empty: no token.
+    ``token`` is sent with every request. If it is None, the token in ``ANABRANCH_TOKEN`` or in the
+    file that ``ANABRANCH_TOKEN_FILE`` names is sent, if any. Empty: no token.
     """
 
     def __init__(

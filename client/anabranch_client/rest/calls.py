@@ -148,7 +148,7 @@ class Page(Protocol[T_co]):
 
     @property
     def next_cursor(self) -> str | None:
-        """Cursor of the next page; None: this is the last page."""
+        """Cursor of the next page; None on the last page."""
 
 
 class pages(Generic[P, T]):

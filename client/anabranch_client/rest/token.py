@@ -45,7 +45,7 @@ def read_token(file: Path) -> str:
 
 
 def headers(token: str | None) -> dict[str, str]:
-    """The ``Authorization`` header with ``token``; None: with the environment's token, if any."""
+    """The ``Authorization`` header with ``token``, by default the environment's, if any."""
     found = given_token() if token is None else token
     return {"Authorization": f"Bearer {found}"} if found else {}
 

@@ -198,7 +198,7 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class AllReady:
-    """All members are up, for the first time."""
+    """All processes but the standby are up, for the first time since the supervisor's start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,7 +248,7 @@ class Supervisor:
         """Let the runtime finish its batch and exit; the other members can be killed at any time.
 
         Raises:
-            ProcessError: it exited with an error, or did not exit.
+            ProcessError: the runtime exited with an error, or did not exit.
         """
         standby = self._children.pop(Member.STANDBY, None)
         if standby is not None:

@@ -83,7 +83,7 @@ class CsvDialect:
         return f"{escape}([{quote}{escape}])|{doubled}", r"\1\2"
 
     def text(self, content: str, mark: int, *, textual: bool) -> str | None:
-        """Return the value of a field as text; None: the field is NULL.
+        """Return the value of a field as text; None if the field is NULL.
 
         Args:
             content: the field without its quotes.
@@ -229,7 +229,7 @@ def room(data: bytes, separator: int) -> tuple[int, int]:
 
 def other_than_utf8(head: bytes) -> str | None:
     """Return the name of the type of a file that is not text in UTF-8, by its first bytes ``head``;
-    None: it may be UTF-8. A file with a quarter of zero bytes counts as no text.
+    None if it may be UTF-8. A file with a quarter of zero bytes counts as no text.
 
     >>> other_than_utf8("id,s".encode("utf-16-le")), other_than_utf8(b"id,s")
     ('UTF-16, or no text', None)

@@ -153,7 +153,7 @@ def own_files(format: str, path: str | None, options: Mapping[str, str]) -> File
 
 def sparks_option(format: str, path: str, options: Mapping[str, str]) -> str | None:
     """Return the first option (or ``path``) of a ``csv`` or ``json`` source that only Spark can
-    handle; None: the runtime reads the source itself.
+    handle; None if the runtime reads the source itself.
 
     >>> sparks_option("csv", "/data", {"header": "true", "dateFormat": "dd.MM.yyyy"})
     'option dateFormat'

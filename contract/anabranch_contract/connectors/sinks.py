@@ -279,8 +279,8 @@ def _check_columns(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
 
 
 def target(sink: SinkSpec) -> str | None:
-    """Return the path or Redis Stream that only this sink's query may write to; None: the sink may
-    be shared.
+    """Return the path or Redis Stream that only this sink's query may write to; None if the sink
+    may be shared.
     """
     if sink.kind is SinkKind.FILES and sink.path is not None:
         return sink.path.rstrip("/")

@@ -91,7 +91,7 @@ def kept_values(kept: KeptValues) -> ValueSet:
 
 
 def covers(kept: KeptValues | None, wanted: KeptValues | None) -> bool:
-    """Whether a store that keeps ``kept`` also keeps ``wanted``; None: all values."""
+    """Whether a store that keeps ``kept`` also keeps ``wanted`` (None: all values)."""
     if kept is None or wanted is None:
         return kept is None
     same = (kept.attribute, kept.type) == (wanted.attribute, wanted.type)

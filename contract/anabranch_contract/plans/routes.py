@@ -81,5 +81,5 @@ class Routes:
         return self.ranks[stream], stream
 
     def has_event_time(self, label: Label) -> bool:
-        """Whether tuples of ``label`` have an event time or table order (``Stream.is_ordered``)."""
+        """Whether tuples of ``label`` have an event time or an order of versions, as in a table."""
         return self.streams[self.stream(label)].is_ordered

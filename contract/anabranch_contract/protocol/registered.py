@@ -51,7 +51,7 @@ class StreamProperties(Document):
 
 
 class PropertyOptions(TypedDict, total=False):
-    """Keyword arguments for the fields of :class:`StreamProperties`; None: the default."""
+    """Keyword arguments for fields of :class:`StreamProperties`; None stands for the default."""
 
     description: str | None
     keep_late: bool | None
@@ -59,7 +59,7 @@ class PropertyOptions(TypedDict, total=False):
 
 
 class StreamRecord(Closed, StreamProperties):
-    """A registered stream; ``lateness`` in microseconds, None: unbounded.
+    """A registered stream; ``lateness`` is in microseconds (None: unbounded).
 
     Attributes:
         idle_timeout: microseconds without tuples after which the watermark follows the other
@@ -124,8 +124,8 @@ class StreamRecord(Closed, StreamProperties):
 
     @property
     def envelope(self) -> tuple[str, bool] | None:
-        """Operation column of rows in envelopes, and whether rows replace others by key; None: rows
-        have their columns as fields.
+        """Operation column of rows in envelopes, and whether rows replace others by key; None if
+        rows have their columns as fields.
         """
         form = self.changes
         if form is None or form.envelope is None or form.operation is None:

@@ -50,7 +50,7 @@ class RevisionAnswer(Message):
     upcoming: tuple[UpcomingRevision, ...] = ()
 
     def of_epoch(self, epoch: int) -> UpcomingRevision | None:
-        """Return the newest revision of the ruleset of ``epoch``; None: it has no revision."""
+        """Return the newest revision of the ruleset of ``epoch``; None if it has no revision."""
         if epoch == self.epoch and self.revision:
             return UpcomingRevision(epoch, self.revision, self.digest)
         return next((one for one in self.upcoming if one.epoch == epoch), None)

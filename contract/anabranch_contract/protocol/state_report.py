@@ -115,7 +115,7 @@ class StoreReport(Body):
 @dataclass(frozen=True, slots=True)
 class SegmentReport(Body):
     """One segment. ``batches``: first and last batch in which a member of its rows arrived last;
-    ``event_time``: least and greatest event time of any member, in microseconds; None: none.
+    ``event_time``: least and greatest event time of any member, in microseconds, or None.
     """
 
     partition: int

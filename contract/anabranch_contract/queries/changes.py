@@ -70,8 +70,8 @@ class ChangeFormat:
     null_deletes: bool = False
 
     def weight(self, operation: str) -> int | None:
-        """Return the weight of a row with this ``operation``; None: unknown. A tombstone has the
-        weight 0, because it is not the tuple that it deletes.
+        """Return the weight of a row with this ``operation``; None if that is unknown. A tombstone
+        has the weight 0, because it is not the tuple that it deletes.
         """
         deletes, inserts = (frozenset(map(str.lower, t)) for t in (self.deletes, self.inserts))
         known = (TOMBSTONES, UPSERTS) if self.key else (DELETES, INSERTS)

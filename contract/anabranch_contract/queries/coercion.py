@@ -71,7 +71,7 @@ def integer_digits(type_: DataType) -> int:
 
 
 def common_type(left: DataType, right: DataType) -> DataType | None:
-    """Return the common type of two values (comparison, CASE, coalesce); None: a cast is needed.
+    """Return the common type of two values (comparison, CASE, coalesce); None if a cast is needed.
 
     The common type of exact numbers holds all their values: two decimals that would need more than
     38 digits have no common type.
@@ -98,7 +98,7 @@ def common_type(left: DataType, right: DataType) -> DataType | None:
 
 
 def arithmetic_type(op: str, left: DataType, right: DataType) -> DataType | None:
-    """Return the result type of ``add, sub, mul, div, mod`` of two numbers; None: no numbers.
+    """Return the result type of ``add, sub, mul, div, mod`` of two numbers; None for other types.
 
     The quotient of integers is a double. Decimals follow the SQL rules for precision and scale; a
     result of more than 38 digits loses fraction digits, down to six.

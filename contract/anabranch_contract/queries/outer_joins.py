@@ -169,7 +169,7 @@ class OuterJoin:
 
     @property
     def nearest(self) -> Nearest | None:
-        """The rule of an ASOF join; None: another join."""
+        """The rule of an ASOF join; None for any other join."""
         return self.look_ups[0].nearest if self.look_ups else None
 
     @property

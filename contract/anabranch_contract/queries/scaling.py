@@ -1,4 +1,4 @@
-"""Columns of a view that can be estimated if joined rows are missing, and marks for the others.
+"""Columns of a view that can be estimated if joined rows are missing, and notes on the others.
 
 Load shedding withholds joined rows (``semantics.md``, "Views over a part"). Counts, sums and
 averages of all rows can be estimated from the kept rows; other columns cover only the kept rows.
@@ -41,7 +41,7 @@ _DISTINCT = {
 
 
 class PartialMark(Row, frozen=True):
-    """A column of a view, or its set of rows, that is inexact because joined rows are missing.
+    """Note that a view's column, or its set of rows, is inexact because joined rows are missing.
 
     Attributes:
         column: the view's column; empty: the set of rows.
@@ -70,7 +70,7 @@ def scalable(view: View) -> Mapping[str, ViewAggregate]:
 
 
 def partial_marks(view: View) -> tuple[PartialMark, ...]:
-    """Return marks for the view's set of rows, then for its columns that can't be estimated."""
+    """Return notes on the view's set of rows, then one per column that can't be estimated."""
     found = []
     if not view.grouped:
         found.append(PartialMark("", "limit", f"the first {_OF}"))

@@ -44,7 +44,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def reader_of(kind: DataType) -> Callable[[str], Any]:
     """Return the function that parses text as ``kind``. It returns numbers and booleans, dates in
-    days and timestamps in microseconds since 1970, bytes; None: the text is not such a value.
+    days and timestamps in microseconds since 1970, bytes; None if the text is not such a value.
 
     The function raises ValueError for text that only Spark can parse, and OverflowError for a
     decimal with too many digits.

@@ -115,7 +115,7 @@ def parse_type(text: str) -> DataType:
 
 
 def key_type(types: Iterable[DataType]) -> str | None:
-    """Return the type in which the members of a key class are compared; None: not comparable.
+    """Return the type in which a key class's attributes are compared; None if not comparable.
 
     Equality within a class must be exact and transitive. So integers and decimals are compared as
     ``bigint`` or ``decimal(38,s)`` (``s`` the greatest scale), floats as ``double``. Equality of

@@ -119,7 +119,7 @@ class QueryTerms(Document):
 
 
 class QueryOptions(TypedDict, total=False):
-    """Keyword arguments for optional fields of :class:`QueryIn`; None: the service's default."""
+    """Keyword arguments for optional fields of :class:`QueryIn`; None stands for the default."""
 
     dialect: str | None
     ttl: str | None

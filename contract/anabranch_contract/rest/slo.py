@@ -32,7 +32,7 @@ class Slo(Closed):
     )
 
     def changed(self, change: Slo | None) -> Slo:
-        """Return the objectives with the fields set in ``change``; None: no objectives."""
+        """Return the objectives with the fields set in ``change``; if it is None, no objectives."""
         given = Slo() if change is None else change
         keys = Slo.model_fields if change is None else given.model_fields_set
         return self.model_copy(update={key: getattr(given, key) for key in keys})

@@ -186,7 +186,7 @@ class StreamIn(Closed, StreamProperties, StreamTerms):
 
 
 class StreamOptions(PropertyOptions, total=False):
-    """Keyword arguments for optional fields of :class:`StreamIn`; None: the service's default."""
+    """Keyword arguments for optional fields of :class:`StreamIn`; None stands for the default."""
 
     event_time: str | None
     lateness: str | None

@@ -283,7 +283,7 @@ def _is_now(node: Node) -> bool:
 
 
 def asof_of(query: Unresolved, left: Scope, right: Scope) -> AsOfChain | None:
-    """The ASOF join of ``query``; None: it has none.
+    """The ASOF join of ``query``; None if it has none.
 
     Args:
         left, right: the scopes (visible names) of the two sides of the first outer join.
@@ -453,7 +453,7 @@ def _uncast(expr: Expr) -> Expr:
 
 def _direction(expr: Expr, time: Expr, left: Scope) -> int | None:
     """1: ``expr`` rises with the right row's ``time``, -1: it falls, 0: it does not depend on right
-    rows; None: unknown.
+    rows; None if unknown.
     """
     if aliases(expr) <= frozenset(left.streams):
         return 0

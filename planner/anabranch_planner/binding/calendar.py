@@ -40,7 +40,7 @@ def moved(op: str, node: Node, scope: Scope, typed: Callable[[Node, Scope], Expr
         typed: the function that typechecks the operands.
 
     Returns:
-        None: neither side is an interval of months, and no date is moved.
+        None if neither side is an interval of months, so that no date is moved.
 
     Raises:
         QueryError: ``bad-interval``: a column is moved by months; ``bad-literal``: out of range.
@@ -60,7 +60,7 @@ def moved(op: str, node: Node, scope: Scope, typed: Callable[[Node, Scope], Expr
 
 
 def months_of(node: Node) -> int | None:
-    """The number of months of a constant interval of years and months; None: not such an interval.
+    """The number of months of a constant interval of years and months; None for anything else.
 
     Raises:
         QueryError: ``bad-interval``: months are mixed with shorter units, or a number is not whole.

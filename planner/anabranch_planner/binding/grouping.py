@@ -132,7 +132,7 @@ def _is_nested(node: Node) -> bool:
 
 def bits(sets: Sequence[Sequence[int]], places: Sequence[int | None], keys: int) -> dict[int, int]:
     """``grouping_id`` of all ``keys`` keys -> ``grouping_id`` of only the keys at ``places``, for
-    each grouping set. Place None: a key that is in all sets.
+    each grouping set. A key whose place is None is in all sets.
     """
 
     def value(one: Sequence[int], chosen: Sequence[int | None]) -> int:

@@ -165,7 +165,7 @@ def interval(text: str, unit: str | None) -> Literal:
 
 
 def cast_literal(literal: Literal, target: DataType) -> Literal | None:
-    """``CAST(literal AS target)`` as a literal; None: Spark's value is uncertain, or it fails."""
+    """``CAST(literal AS target)`` as a literal; None if Spark fails or its value is uncertain."""
     value, source = literal.value, literal.type
     if value is None or source == target:
         return Literal(value, target)

@@ -143,5 +143,5 @@ def _case(node: exp.Case) -> str | None:
 
 
 def _number(text: str) -> str | None:
-    """An exact numeric literal in plain notation; None: a double, printed as Java does."""
+    """An exact numeric literal in plain notation; None for a double (printed as by Java)."""
     return None if "e" in text.lower() else f"{Decimal(text):f}"

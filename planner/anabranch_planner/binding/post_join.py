@@ -91,7 +91,7 @@ class Split:
 
 def split(query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]) -> Split | None:
     """Split ``query``, whose sources have the columns of ``scope``, into join and post-join part.
-    None: it has no post-join part, or only an ORDER BY, which is ignored without LIMIT.
+    None if it has no post-join part, or only an ORDER BY, which is ignored without LIMIT.
 
     Args:
         inner: binds a scalar subquery to its join.

@@ -299,7 +299,7 @@ def _ranking(window: Node, limit: int | None, windows: Iterable[Node]) -> RowRan
 
 
 def _limit(condition: Node, ranked: Callable[[Node], Node | None]) -> tuple[Node, int] | None:
-    """The ranking function in ``condition``, and its greatest permitted place; None: no limit."""
+    """The ranking in ``condition``, and the greatest permitted place, None if unlimited."""
     node = bare(condition)
     if isinstance(node, exp.Between):
         window, low, high = ranked(bare(node.this)), _number(node.args["low"]), None

@@ -40,7 +40,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """An alias in a query; ``rate``: tuples per unit of time after its filter; None: unknown."""
+    """An alias in a query; ``rate``: tuples per unit of time after its filter; None if unknown."""
 
     stream: str
     rate: float | None

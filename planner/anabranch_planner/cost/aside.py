@@ -65,7 +65,7 @@ class SetAside:
         return not (inside and ValueSet(hashes).has(own))
 
     def left_out(self, mir: Mir) -> LeftOut | None:
-        """A key class of ``mir``, and its values that the store may exclude; None: no values."""
+        """A key class of ``mir``, and its values that the store may exclude; None if none."""
         if not self._functions or mir.is_base or self._users is None:
             return None
         if mir.id not in self._known:

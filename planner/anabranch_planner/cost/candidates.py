@@ -24,7 +24,7 @@ def adjacency(query: JoinQuery) -> dict[Label, Labels]:
 
 
 def connected_sets(query: JoinQuery, limit: int | None = None) -> tuple[Labels, ...] | None:
-    """Every set of aliases connected by joins, with the whole query; None: more than ``limit``.
+    """Every set of aliases connected by joins, with the whole query; None if over ``limit`` sets.
 
     Sets grow by one neighbour at a time: a connected set of size k + 1 always contains a
     connected set of size k. Sorted by size, then by aliases. A chain of n aliases has

@@ -63,7 +63,7 @@ class Figures:
 
     @property
     def period(self) -> float | None:
-        """Length of the forecast period relative to the measured history; None: no forecast."""
+        """Length of the forecast period, relative to the history; None without a forecast."""
         return None if self._ahead is None else self._ahead.length
 
     def arriving(self, relation: RelationId) -> float:
@@ -91,7 +91,7 @@ class Figures:
         return size if self._ahead is None else size + self.arriving(relation)
 
     def span(self, relation: RelationId) -> float | None:
-        """Event time that the measured tuples span, in microseconds; None: unknown, or 0."""
+        """Event time that the measured tuples span, in microseconds; None if it is unknown or 0."""
         known = self._statistics.span(relation)
         if known is None:
             self.assumed.add(f"windows on {relation} reach over all of its history")

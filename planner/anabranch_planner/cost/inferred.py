@@ -25,8 +25,8 @@ class Inference:
         self._known: dict[SubJoinStep, SubJoinStep | None] = {}
 
     def smaller(self, step: SubJoinStep) -> SubJoinStep | None:
-        """``step`` with only the aliases that its join keys use; None: all are used, or the rest is
-        not connected."""
+        """``step`` with only the aliases that its join keys use; None if all are used, or these
+        are not connected."""
         if step not in self._known:
             self._known[step] = self._find(step)
         return self._known[step]

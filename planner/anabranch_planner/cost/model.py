@@ -329,7 +329,7 @@ class CostModel:
 
     def _lifetime(self, mir: Mir) -> float | None:
         """Number of batches until a row of ``mir`` expires: the maximum over its members that do,
-        since a segment expires by any of them. None: no member expires, or spans are unknown.
+        since a segment expires by any of them. None if no member expires, or spans are unknown.
         """
         if self._bounds is None:
             return None
@@ -379,7 +379,7 @@ class CostModel:
         return {} if self._bounds is None else self._bounds.of(mir)
 
     def span(self, relation: RelationId) -> float | None:
-        """Event time that a unit's tuples span, in microseconds; None: any window covers them."""
+        """Event time that a unit's tuples span, in microseconds; None if any window covers them."""
         return self._figures.span(relation)
 
     def _product(self, mir: Mir) -> float:
@@ -436,7 +436,7 @@ class CostModel:
         return found
 
     def _parts(self, mir: Mir) -> dict[Label, float] | None:
-        """Fraction of result rows that each alias completes; None: 1/n each (full history)."""
+        """Fraction of result rows that each alias completes; None means 1/n each (full history)."""
         if self._bounds is None:
             return None
         if mir.id not in self._shares:

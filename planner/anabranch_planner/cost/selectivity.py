@@ -242,7 +242,7 @@ class Selectivities:
         return total / weight if weight else estimate
 
     def _of_all(self, sample: JoinSample, head: Mir, mir: Mir) -> JoinSample | None:
-        """``sample`` of some substreams, scaled up to all tuples; None: they match nothing."""
+        """``sample`` of some substreams, scaled up to all tuples; None if they match nothing."""
         part = sample.part
         if not part.substreams:
             return sample

@@ -92,7 +92,7 @@ class LoosestBounds:
     def reach(self, mir: Mir) -> tuple[int | None, ...]:
         """Per member of ``mir``: microseconds for which other relations' tuples may join its rows.
 
-        None: for ever. Empty bounds give 0 where no query joins ``mir`` further.
+        None means for ever. Empty bounds give 0 where no query joins ``mir`` further.
         """
         if not self._bounded:
             return (None,) * len(mir.members)

@@ -117,7 +117,7 @@ class ValueShares:
         return found
 
     def shares_of(self, column: Column, hashes: Hashes, *, arriving: bool) -> tuple[Shares, float]:
-        """Frequencies of ``hashes`` and, last, of all other values; the number of others."""
+        """Frequencies of ``hashes`` and, last, of all other values; number of other values."""
         key = column, arriving, hashes.tobytes()
         found = self._known.get(key)
         if found is None:

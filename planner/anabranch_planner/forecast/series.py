@@ -157,7 +157,7 @@ class Series:
 
 
 def _fault(time: float, value: float, weight: float) -> AppendOutcome | None:
-    """Reason for rejecting an invalid measurement; None: it is valid."""
+    """Reason for rejecting an invalid measurement; None if it is valid."""
     # Written so that NaN is rejected: comparisons with it are false.
     if not (abs(time) <= LARGEST and abs(value) <= LARGEST and abs(weight) <= LARGEST):
         return AppendOutcome.NOT_FINITE

@@ -77,7 +77,7 @@ def _implied(strong: Expr, weak: Expr) -> bool:
 
 
 def _values(condition: Expr) -> tuple[Column, str, list[Any]] | None:
-    """A comparison or IN as (column, operator, literals); None: another form of condition."""
+    """A comparison or IN as (column, operator, literals); None for another form of condition."""
     if not isinstance(condition, Call) or condition.op not in _COMPARISONS | {"in"}:
         return None
     column, *literals = condition.args

@@ -123,7 +123,7 @@ def _check_tables(bound: Bound) -> None:
 
 def _with_deadline(bound: Bound, given: Registration) -> JoinQuery | None:
     """An outer, semi or anti join with a deadline as two inner joins, for its matched pairs and its
-    left rows. None: there is no deadline, or more than one such join.
+    left rows. None if there is no deadline, or more than one such join.
 
     Both have the columns that the post-join clauses read.
     """
@@ -221,7 +221,7 @@ def _joined(
     _require_connected(names, classes, bound)
 
     def inner(node: Node) -> JoinQuery:
-        """The canonical form of a scalar subquery over the statement's joined rows."""
+        """The canonical form of a scalar subquery that aggregates the statement's joined rows."""
         if SUBQUERY not in node.meta:
             with at(node):
                 raise unsupported("a subquery in GROUP BY", "compute it in FROM (SELECT ...)")

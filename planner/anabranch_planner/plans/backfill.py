@@ -335,7 +335,7 @@ class _Costs:
 
 
 def _retention(queries: Sequence[JoinQuery]) -> dict[RelationId, int | None]:
-    """Relation -> microseconds for which its tuples are kept; None: for ever."""
+    """Relation -> microseconds for which its tuples are kept, or None (for ever)."""
     found: dict[RelationId, int | None] = {}
     for query in queries:
         for i, member in enumerate(query.members):

@@ -244,7 +244,7 @@ class _Loads:
         return [] if mir is None else joined_columns(mir, spec.partition[0])
 
     def _mir(self, spec: StoreSpec) -> Mir | None:
-        """The sub-join whose rows a store has; None: no query contains it."""
+        """The sub-join whose rows a store has; None if no query contains it."""
         if len(spec.members) == 1:
             return base_mir(spec.relations[0])
         query = self.subs.containing(frozenset(spec.members), spec.mir)

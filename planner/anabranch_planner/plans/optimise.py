@@ -139,7 +139,7 @@ def plan_apart(problem: PlanProblem, request: PlanRequest) -> StandalonePlans:
 
 def apart_of(plan: Plan, options: Options) -> StandalonePlans | None:
     """Standalone plans derived from a joint ``plan`` of a single query without substreams, limits
-    and charges, which equals the standalone plan. None: ``plan`` is not of this form.
+    and charges, which equals the standalone plan. None if ``plan`` is not of this form.
     """
     tight = options.optimizer is Optimizer.CLASH and options.formulation is Formulation.TIGHT
     if len(plan.queries) != 1 or not tight or plan.substreams or _demanding(options):

@@ -95,7 +95,7 @@ class Revised:
 
 
 def revise(request: RevisionRequest) -> Revised | None:
-    """The best plan found over the stores of the running ruleset; None: nothing is cheaper.
+    """The best plan found over the stores of the running ruleset; None if nothing is cheaper.
 
     The search starts from the running plan, so the result is never worse, whatever the deadline.
 
@@ -124,7 +124,7 @@ def revise(request: RevisionRequest) -> Revised | None:
 
 def restore(request: RevisionRequest, earlier: Ruleset) -> Revised | None:
     """The revision that returns to the probe orders of ``earlier``, an earlier ruleset of the same
-    queries, even if they cost more; None: a store that they probe no longer exists.
+    queries, even if they cost more; None if a store that they probe no longer exists.
     """
     running, before = request.running, request.running.plan
     there = {store.id for store in running.ruleset.stores}

@@ -258,7 +258,7 @@ def _settings(options: Options) -> Options:
 def _change(
     last: _LastPlan, queries: Sequence[JoinQuery], figures: Settled, options: Options
 ) -> _QueryChange | None:
-    """Changes of queries and statistics since the last plan; None: unknown, so replan all."""
+    """Changes of queries and statistics since the last plan; None (replan all) if unknown."""
     same = figures.statistics is last.statistics
     if not same and (figures.moved is None or figures.before is not last.statistics):
         return None
@@ -298,7 +298,7 @@ def _follow(
     With a full plan of these queries, its bound is used, and only new queries are planned.
 
     Returns:
-        The plan. None: a remaining store may be partitioned by an attribute that no query uses.
+        The plan; None if a remaining store may be partitioned by an attribute that no query uses.
     """
     again = change.names if anew is None else change.new
     deadline, builder = options.deadline, last.builder

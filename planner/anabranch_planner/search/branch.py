@@ -264,7 +264,7 @@ def _take(search: Search, bound: float) -> None:
 
 
 def read(problem: PlanProblem, made: Variables, values: list[float]) -> Routing | None:
-    """The plan that an integral solution of the program describes; None: it describes none.
+    """The plan that an integral solution of the program describes; None if it describes none.
 
     The flow on edges used by a single goal may be split between paths of equal cost, so every
     goal takes its cheapest path among the edges with positive value.

@@ -20,8 +20,8 @@ Place = tuple["Sub", "Label | None"]
 
 
 class FillingNeed(NamedTuple):
-    """Requirement on a store: a copy by one of the attributes in the mask ``known``, or a broadcast
-    by one of ``steps``.
+    """Requirement on a store: it has a copy by one of the attributes in the mask ``known``, or one
+    of ``steps`` is broadcast to it.
     """
 
     known: int
@@ -57,7 +57,8 @@ def needs(problem: PlanProblem, broadcast: Collection[EdgeId]) -> dict[Sub, Upke
 def fillings(
     problem: PlanProblem, goal: Goal, upkeep: dict[Sub, Upkeep], broadcast: Collection[EdgeId]
 ) -> dict[Place, list[tuple[EdgeId, FillingNeed]]]:
-    """Store (and alias) -> the edges of a goal that may probe it, each with its requirement.
+    """Store (and alias) -> the edges of a goal that probe it, or probe an intermediate result which
+    is maintained by probes of it, each with the requirement on the store if the edge is chosen.
 
     Args:
         upkeep: the requirements of the intermediate results that the goal may probe.

@@ -162,7 +162,7 @@ def _around(
 
 
 def _left(problem: PlanProblem, kept: Collection[Sub]) -> int | None:
-    """Number of intermediate results that may be kept besides ``kept``; None: no limit."""
+    """Number of intermediate results that may be kept besides ``kept``; None if unlimited."""
     if problem.most_mirs is None:
         return None
     return max(problem.most_mirs - len(problem.mirs.keys() & set(kept) - problem.paid_mirs), 0)

@@ -8,12 +8,13 @@ query,
     gain(v) = sum over the aliases r outside M of (least(r, v) - least with M(r, v))
               - stored(M, v) - sum over the members s of M of upkeep(s, v)
 
-by the cheapest orders of ``v`` (:mod:`~anabranch_planner.skew.start_orders`) in seconds. The values
-without positive gain are excluded if that saves more than keeping all values, or no value, by more
-than the fixed cost of the additional substreams. Then the tuples of all aliases are split
-accordingly, and in the program no tuple with an excluded value probes an intermediate result by
-that key, or maintains ``M`` (:mod:`~anabranch_planner.cost.aside`). Per query only the most
-advantageous ``M`` is chosen.
+in seconds: ``least`` is the cost of the cheapest probe order for tuples of ``r`` with the value
+(:mod:`~anabranch_planner.skew.start_orders`), ``stored`` the cost of inserts into ``M``, and
+``upkeep`` the cost of the probes that maintain ``M``. The values without positive gain are excluded
+if this is cheaper than keeping all values, and than keeping none, by more than the fixed cost of
+further substreams. The tuples of all aliases are then split, and in the program no tuple with an
+excluded value probes an intermediate result by that key, or maintains ``M``
+(:mod:`~anabranch_planner.cost.aside`). Per query only the most advantageous ``M`` is chosen.
 
 Limits: the first :data:`MOST_QUERIES` queries with three to :data:`MOST_LABELS` aliases and a key
 class over all of them. A result shared with another query is considered only if all aliases of that
@@ -109,7 +110,7 @@ def set_aside(
 
 
 def _key(query: JoinQuery) -> KeyClass | None:
-    """The key class with one attribute of each alias; None: no such class, or too many aliases."""
+    """The key class with one attribute per alias; None if there is none, or too many aliases."""
     if not 2 < len(query.labels) <= MOST_LABELS:
         return None
     labels = sorted(query.labels)
@@ -122,8 +123,8 @@ def _best(
     starts: Starts,
     before: dict[Label, tuple[int, ...]],
 ) -> Leaving | None:
-    """The best values to exclude for ``query``, whose aliases the key class ``whole`` joins; None:
-    no exclusion pays."""
+    """The best values to exclude for ``query``, whose aliases the key class ``whole`` joins; None
+    if no exclusion pays."""
     hashes = starts.model.values.frequent(starts.columns(query, whole.members[0]))
     if not len(hashes):
         return None
@@ -162,7 +163,7 @@ def _gain(
     least: float,
 ) -> Costs | None:
     """Saving per key value from keeping its rows in ``mir``; last: all values not in ``hashes``.
-    None: the total is at most ``least`` even without maintenance costs.
+    None if the total is at most ``least`` even without maintenance costs.
     """
     outside = [goal for label, goal in goals.items() if label not in mir.members]
     through: Costs = np.sum([goal.plain - goal.least(mir) for goal in outside], axis=0)
@@ -214,7 +215,7 @@ def _told_apart(
     model: CostModel,
     query: JoinQuery,
 ) -> Substreams | None:
-    """``function`` with substreams for excluded values; None: it splits by another attribute."""
+    """``function`` with substreams for excluded values; None if it splits by another one."""
     left = set(leaving.hashes)
     whole: list[set[int]] = []
     if function is not None:

@@ -138,7 +138,7 @@ def _divided(
     most: int,
     earlier: Substreams | None,
 ) -> SubstreamChoice | None:
-    """The best split of an alias's tuples by the attribute ``key``; None: no split saves enough.
+    """The best split of an alias's tuples by the attribute ``key``; None if no split saves enough.
 
     Args:
         earlier: the split in use, if it is by this attribute.

@@ -29,7 +29,7 @@ def check_source(
     """Reject a source that can't be read into a stream of ``columns``.
 
     Returns:
-        Instructions for reading it with Spark; None: the runtime reads it without Spark.
+        Instructions for reading it with Spark; None if the runtime reads it without Spark.
 
     Raises:
         PlannerError: an option is unknown or has an invalid value, or the path is missing; for

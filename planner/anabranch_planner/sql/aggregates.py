@@ -120,7 +120,7 @@ class AggregateCall:
 
 
 def call_of(node: Node) -> AggregateCall | None:
-    """``node`` as an aggregate call with its clauses; None: it is another expression.
+    """``node`` as an aggregate call with its clauses; None for any other expression.
 
     Raises:
         QueryError: ``unsupported-sql``: the function, or one of its clauses, is not supported.

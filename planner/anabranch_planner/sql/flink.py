@@ -118,8 +118,9 @@ def spelled_as_spark(statement: Node) -> None:
 
 
 def _grouped(node: exp.Anonymous) -> Node | None:
-    """Spark's spelling of TUMBLE() etc. in GROUP BY, or of TUMBLE_START() etc.; None: another
-    function."""
+    """Spark's spelling of TUMBLE() etc. in GROUP BY, or of TUMBLE_START() etc.; None for another
+    function.
+    """
     name = str(node.this).upper()
     kind, _, suffix = name.partition("_")
     if kind not in _KINDS or (suffix and f"_{suffix}" not in (*_EDGES, *_OTHERS)):
@@ -134,7 +135,7 @@ def _grouped(node: exp.Anonymous) -> Node | None:
 
 
 def _call(kind: str, arguments: Sequence[Node], node: exp.Anonymous) -> exp.Anonymous:
-    """``window`` or ``session_window`` for a time and the durations of Flink's ``kind``."""
+    """``window()`` or ``session_window()`` with the arguments of Flink's window ``kind``."""
     if kind == "CUMULATE":
         raise unsupported(f"{node.this}()", "windows do not grow here: write TUMBLE() or HOP()")
     least, most = {"TUMBLE": (2, 3), "HOP": (3, 4), "SESSION": (2, 2)}[kind]

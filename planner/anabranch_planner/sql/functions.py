@@ -24,7 +24,7 @@ _SUBSTRING_END = 2**31 - 1
 @dataclass(frozen=True, slots=True)
 class ScalarFunction:
     """A scalar function: operation; accepted types per argument (the last repeats); least and
-    greatest number of arguments; result type, None: derived from the arguments.
+    greatest number of arguments; result type, or None if it is derived from the arguments.
     """
 
     op: str

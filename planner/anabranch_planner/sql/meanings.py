@@ -32,7 +32,7 @@ class Like:
     """The meaning of LIKE.
 
     Attributes:
-        escape: whether a backslash escapes without an ESCAPE clause; None: it varies.
+        escape: whether a backslash escapes without an ESCAPE clause; None: by server settings.
         classes: whether ``[a-z]`` is a class of characters.
         ignores_case: whether the case of ASCII letters is ignored.
     """

@@ -45,7 +45,7 @@ _CLOSE = 0.75
 def misspelt(tokens: Sequence[Token], place: tuple[int, int]) -> str | None:
     """Remedy for a syntax error at ``place``: the keyword that a word near it misspells.
 
-    None: no word near it resembles a keyword.
+    None if no word near it resembles a keyword.
     """
     near = next((i for i, token in enumerate(tokens) if place_of(token) >= place), len(tokens))
     for index in (near - 1, near, near + 1):

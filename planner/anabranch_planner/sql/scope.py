@@ -27,7 +27,7 @@ _LISTED = 20
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most similar to ``name``, in its own spelling; None: no similar name."""
+    """The known name most similar to ``name``, in its own spelling; None if no name is similar."""
     lowered = {k.lower(): k for k in sorted(set(known), key=lambda name: (name.lower(), name))}
     close = difflib.get_close_matches(name.lower(), list(lowered), n=1)
     return lowered[close[0]] if close else None
@@ -241,7 +241,7 @@ class Scope:
         return found[0]
 
     def _called(self, stream: str) -> str | None:
-        """Alias of the only table that is the stream ``stream``; None: not exactly one."""
+        """Alias of the only table that is the stream ``stream``; None if not exactly one is."""
         lowered = stream.lower()
         found = [a for a, s in self.streams.items() if str(s.name).lower() == lowered]
         return found[0] if len(found) == 1 and found[0] in self.tables else None

@@ -277,8 +277,8 @@ def what_is_wrong(cause: SqlglotError) -> tuple[str, tuple[int, int] | None]:
 
 
 def unclosed_at(sql: str) -> tuple[int, int] | None:
-    """Line and column of an unclosed quote or comment in ``sql``. None: there is none, or there are
-    so many quotes that the search would take too long.
+    """Line and column of an unclosed quote or comment in ``sql``. None if there is none, or there
+    are so many quotes that the search would take too long.
 
     >>> unclosed_at("SELECT 'a'\\nFROM 'b")
     (2, 6)
@@ -416,7 +416,7 @@ def _subqueries(
 
 
 def _post_join_clause(select: exp.Select) -> tuple[str, Node | None] | None:
-    """Name and node of a subquery's first post-join clause or aggregate; None: it has none."""
+    """Name and node of a subquery's first post-join clause or aggregate; None if it has none."""
     for name, what in _POST_JOIN.items():
         part = select.args.get(name)
         # Without LIMIT the order of a subquery has no effect.
@@ -432,7 +432,7 @@ def _post_join_clause(select: exp.Select) -> tuple[str, Node | None] | None:
 
 
 def _outer_join(select: exp.Select) -> tuple[str, Node | None] | None:
-    """Name and node of a subquery's first outer, semi, anti or ASOF join; None: it has none."""
+    """Name and node of a subquery's first outer, semi, anti or ASOF join; None if it has none."""
     joins = select.args.get("joins") or ()
     found = next((j for j in joins if is_right(j) or kind_of(j) not in _INNER or as_of(j)), None)
     if found is None:
@@ -525,7 +525,7 @@ def _outer_side(join: exp.Join, other: Node, ctes: Mapping[str, Unresolved]) -> 
 
 
 def _post_join(select: exp.Select) -> PostJoin | None:
-    """The post-join clauses of a statement; None: it has neither such clauses nor aggregates."""
+    """The post-join clauses of a statement; None without clauses and aggregates."""
     parts = select.args
     aggregated = any(holds_aggregate(item) for item in select.expressions)
     if not aggregated and not any(parts.get(name) for name in _POST_JOIN):

@@ -122,7 +122,7 @@ def _conditions(query: Unresolved, joins: Joins) -> list[Node]:
 
 
 def _renamed(node: Node, names: Mapping[str, str]) -> Node | frozenset[Node]:
-    """A conjunct with other aliases; of an equality the set of its sides."""
+    """A conjunct with other aliases, for comparison; for an equality, the set of its sides."""
 
     def found(part: Node) -> Node:
         if not isinstance(part, exp.Column):

@@ -3,8 +3,8 @@
 ``x IN (SELECT y ...)`` is a semi join with ``x = y`` as a further condition: where the comparison
 is unknown, WHERE keeps no row either. ``x NOT IN (...)`` keeps no row once a ``y`` is NULL, and one
 with NULL in ``x`` only if there is no ``y``. Unless conditions exclude NULL, a correlated one is an
-anti join with ``x = y OR y IS NULL OR x IS NULL``; another one is an anti join beside a part with
-one row, which says whether there is a ``y``, and one that is NULL.
+anti join with ``x = y OR y IS NULL OR x IS NULL``; an uncorrelated one is an anti join beside a
+part with one row, which says whether there is any ``y``, and whether any is NULL.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def _conjunct(value: Node, *, negated: bool) -> Node:
 
 
 def _compared(joins: Joins, holder: Node, inner: Inner) -> tuple[list[Node], list[Node]]:
-    """The expressions before IN, over the query's columns, and the SELECT list; of EXISTS none."""
+    """The expressions before IN, over the outer query, and the SELECT list; empty for EXISTS."""
     if not isinstance(holder, exp.In):
         return [], []
     tested = holder.this.expressions if isinstance(holder.this, exp.Tuple) else [holder.this]
@@ -216,7 +216,7 @@ def _unless_null(
 
 
 def _unless_unequal(one: Node, other: Node) -> Node:
-    """Whether two values are not known to be unequal."""
+    """The condition that two values are not known to be unequal."""
     equal = exp.EQ(this=one.copy(), expression=other.copy())
     either = exp.Or(this=equal, expression=_is_null(one))
     return exp.Paren(this=exp.Or(this=either, expression=_is_null(other)))
@@ -237,7 +237,7 @@ def _is_single(inner: Inner) -> bool:
 def _of_single(
     joins: Joins, inner: Inner, tested: list[Node], shown: list[Node], whole: Node
 ) -> Node:
-    """``x IN (SELECT max(y) ...)`` is ``x = (SELECT max(y) ...)``; EXISTS is its HAVING."""
+    """``x IN (SELECT max(y) ...)`` as ``x = (SELECT max(y) ...)``; EXISTS as the HAVING clause."""
     clauses = inner.query.post_join or PostJoin()
     having = clauses.having
     if is_limited(clauses) or (tested and having is not None) or len(tested) > 1:

@@ -47,7 +47,7 @@ class GroupedEntry:
     Attributes:
         query: FROM and conditions; its other clauses are ignored.
         tables: its tables. ``keys``: qualified expressions over them; none: one group.
-        refer: outer column, or None if it is none -> the expression in its place.
+        refer: column -> the expression in its place, or None if it is no outer column.
         having: condition of groups over the query's own tables.
         values: the aggregates that are read so far, by the names of their columns.
     """

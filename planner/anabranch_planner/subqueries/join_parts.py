@@ -191,7 +191,7 @@ class _Inside:
         return cls(tables, next(n for i in numbers if (n := f"joined{i or ''}") not in taken))
 
     def has(self, column: exp.Column, tables: FromTables) -> bool:
-        """Whether ``column`` is of the joins; ``tables``: all that it may be of."""
+        """Whether ``column`` is of a table of the joins; ``tables``: all tables in scope."""
         return self._key(column, tables) is not None
 
     def over(self, node: Node, tables: FromTables) -> Node:
@@ -215,7 +215,7 @@ class _Inside:
         return tuple(found)
 
     def starred(self, item: SelectItem) -> Iterator[SelectItem]:
-        """The columns of the joins that ``item``, a star, shows; a star of other tables itself."""
+        """The columns of the joins that the star ``item`` shows; another table's star itself."""
         wanted = (item.qualifier or "").lower()
         if wanted and not any(alias.lower() == wanted for alias in self.tables.columns):
             yield item
@@ -337,12 +337,12 @@ def _is_shown(entry: FromEntry, query: Unresolved) -> bool:
 
 
 def _read(node: Node, tables: FromTables) -> set[str]:
-    """The aliases in lower case whose columns ``node`` reads; empty names: unknown."""
+    """The aliases in lower case whose columns ``node`` reads; "" for columns without alias."""
     return {column.table.lower() for column in columns_in(tables.qualified(node))}
 
 
 def _cut(query: Unresolved, streams: Mapping[str, Stream]) -> int | None:
-    """The number of outer joins that are to be a part; None: the chain is one table."""
+    """The number of outer joins that are to be a part; None if the chain is one table."""
     if len(query.outer) < 2:
         return None
     for number, side in enumerate(query.outer):
@@ -354,8 +354,8 @@ def _cut(query: Unresolved, streams: Mapping[str, Stream]) -> int | None:
 
 
 def _depends_on_one(query: Unresolved, number: int, streams: Mapping[str, Stream]) -> bool:
-    """Whether a join compares with left rows only; or with right sides that depend on each other,
-    by an equality with the last of them.
+    """Whether the condition of outer join ``number`` reads left rows only, or also right sides of
+    earlier joins, one of which depends on the others and is compared by an equality.
     """
     side = query.outer[number]
     if side.on is None or side.asof is not None or side.source.natural:
@@ -403,7 +403,7 @@ def _tables_at(query: Unresolved, number: int, streams: Mapping[str, Stream]) ->
 
 
 def _shown(query: Unresolved) -> Unresolved:
-    """``query`` with all its right sides visible."""
+    """``query`` with LEFT JOINs in place of its outer joins, so that all columns are visible."""
     outer = tuple(replace(side, kind=JoinKind.LEFT) for side in query.outer)
     return replace(query, outer=outer)
 
@@ -457,7 +457,7 @@ def _with_part(query: Unresolved, number: int, streams: Mapping[str, Stream]) ->
 
 
 def _unnamed(query: Unresolved) -> FromEntry | None:
-    """An entry of FROM, joins in parentheses, that needs an alias; None: there is none."""
+    """Joins in parentheses, an entry of FROM, that need an alias; None if no entry does."""
     for entry in query.sources:
         joins = _joins_of(entry)
         if joins is not None and joins.outer:
@@ -470,7 +470,7 @@ def _unnamed(query: Unresolved) -> FromEntry | None:
 
 
 def _joins_of(entry: FromEntry) -> Unresolved | None:
-    """The joins in parentheses without alias that ``entry`` is; None: another entry."""
+    """The joins in parentheses without alias that ``entry`` is; None for any other entry."""
     joins = None if isinstance(entry.of, str) or entry.alias is not None else entry.of
     return None if joins is None or joins.items else joins
 

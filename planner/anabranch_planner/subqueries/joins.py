@@ -112,7 +112,7 @@ class Joins:
         anchor: any column of the query.
         sources, sides: entries of FROM. ``conditions``: conditions of added inner joins.
         groups: the groups below, if the query is the part of a statement above its groups.
-        values: scalar subqueries (with the strictness of their joins) so far, and their values.
+        values: (scalar subquery, correlation, strictness), and the expression in its place.
     """
 
     query: Unresolved
@@ -321,7 +321,7 @@ def known(node: Node) -> Node:
 
 
 def count_of(node: Node) -> int:
-    """The number that ``node`` is; -1: another expression."""
+    """The value of ``node`` if it is an integer literal; -1 for any other expression."""
     text = str(node.this) if isinstance(node, exp.Literal) else ""
     return int(text) if text.isdecimal() else -1
 

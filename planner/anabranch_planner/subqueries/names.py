@@ -108,7 +108,7 @@ def _columns(entry: FromEntry, streams: Mapping[str, Stream]) -> Iterator[str]:
 
 
 def _is_bracket(query: Unresolved) -> bool:
-    """Whether it is parentheses around joins."""
+    """Whether ``query`` stands for joins in parentheses."""
     return not (query.items or query.branches)
 
 
@@ -145,7 +145,7 @@ def columns_in(node: Node) -> Iterator[exp.Column]:
 
 
 def anchor_of(query: Unresolved, streams: Mapping[str, Stream]) -> exp.Column | None:
-    """Any column of the first table of FROM; None: it has no name."""
+    """Any column of the first table of FROM; None if that table has no name."""
     entry = query.sources[0]
     if isinstance(entry.of, Unresolved):
         if entry.alias is None:

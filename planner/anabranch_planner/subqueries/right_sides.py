@@ -136,7 +136,7 @@ def _groups(joins: Joins, inner: Inner, shown: list[Node]) -> RightSide:
 
 
 def _limited(joins: Joins, inner: Inner, shown: list[Node]) -> RightSide:
-    """A subquery with LIMIT or the like, which is no correlated one, as a subquery in FROM."""
+    """An uncorrelated subquery with LIMIT or the like, as a subquery in FROM."""
     alias = joins.alias()
     if inner.correlated or not shown:
         raise unsupported(

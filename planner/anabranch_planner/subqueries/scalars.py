@@ -213,7 +213,7 @@ def _key(joins: Joins, entry: FromEntry) -> set[Node]:
 
 
 def _groups_shown(query: Unresolved, joins: Joins) -> Iterator[str]:
-    """The columns of a subquery that show all keys of its groups; none: another subquery."""
+    """The columns of a subquery that show all keys of its groups; empty for any other subquery."""
     tables, shown = FromTables.of(query, joins.streams), dict[Node, str]()
     try:
         groups = groups_of(query, tables)

@@ -126,7 +126,7 @@ def finish(
         failures: query -> its failure; its results are already removed from ``reports``.
         seconds: duration of the batch. ``now``: its end (seconds since 1970).
         throttle: limits of a batch's part of a backfill or a catch-up.
-        owed: whether a catch-up delivers its withheld results.
+        owed: whether a later catch-up computes the results that the batch has withheld.
         open_loads: see :func:`fold`.
     """
     ruleset = batch.ruleset

@@ -31,7 +31,8 @@ class BatchPace:
 
     def pause(self, rows: int, seconds: float) -> float:
         """Return the seconds to wait after a batch of ``rows`` that took ``seconds``: three times
-        the fixed cost after an empty batch, none from twice the fixed cost on, or after many rows.
+        the fixed cost after an empty batch, less if it took longer, 0 from twice the fixed cost on
+        and after many rows.
         """
         if rows > FEW:
             return 0.0

@@ -47,7 +47,7 @@ class Cluster:
 
     def office_of(self, work: Compaction) -> str | None:
         """Address for merges of the host that has the segments of ``work``, by the placement of
-        partitions (``exchange.fleet``); None: no host is known.
+        partitions (``exchange.fleet``); None if no host is known.
         """
         offices, part = self.offices, work.merge.segments[0]
         if not offices:

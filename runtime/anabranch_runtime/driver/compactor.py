@@ -108,7 +108,7 @@ class Compactor:
         return replace(state, stores=stores, measured=measured)
 
     def settled(self, state: State) -> None:
-        """Forget the merges seen by :meth:`settle`, now committed; delete unnamed files."""
+        """Forget the merges seen by :meth:`settle`, now committed; delete their unused files."""
         named = {s.path for store in state.stores.values() for s in store.segments}
         written = (o.path for _, o in self._done[: self._seen] if not isinstance(o, StateError))
         durable(self.root).discard(path for path in written if path not in named)

@@ -98,7 +98,7 @@ Step: TypeAlias = "tuple[Cycle, list[Instruction]]"
 
 
 def step(cycle: Cycle, state: State, event: Event, settings: DriverSettings, now: float) -> Step:
-    """The next cycle, and the instructions to perform before it is valid.
+    """The cycle after an event, and the instructions to perform before that cycle is valid.
 
     Args:
         state: the committed state.

@@ -32,7 +32,7 @@ def redis_away(error: RedisError, control: Control) -> PipelineError:
 
 
 def explained(error: BaseException) -> StructuredError:
-    """``error`` as a structured error; one without a code gets ``internal``."""
+    """``error`` as a structured error; an error without code gets the code ``internal``."""
     if isinstance(error, StructuredError):
         return error
     return PipelineError(

@@ -163,5 +163,5 @@ def _stores(state: State, fresh: Sequence[Segment]) -> dict[str, StoreState]:
 
 
 def fullness(reports: Sequence[TaskReport]) -> float:
-    """Greatest fraction of its memory share that a task took; 0 without a memory limit."""
+    """Greatest fraction that a task took of its share of the memory limit; 0 without a limit."""
     return max((r.memory / r.memory_share for r in reports if r.memory_share), default=0.0)

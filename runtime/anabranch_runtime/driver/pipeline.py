@@ -291,7 +291,7 @@ class SparkPipeline:
         health: SourceHealth,
         heart: Heart,
     ) -> None:
-        """Run batches over ``records`` until a stop is requested or they change."""
+        """Run batches over ``records`` until a stop is requested or the streams change."""
         heart.well(LONG)
         health.ingest.forget_others()
         tasks = parallelism(session)

@@ -47,7 +47,7 @@ OF_SPARK = (SinkKind.FILES, SinkKind.TABLE)
 
 
 class Peer(Protocol):
-    """The side that includes rounds: another process, or this one (tests)."""
+    """Adds rounds (batches' joined rows) to the tables: another process, or this one (tests)."""
 
     def load(self, tables: TablesState, next_batch: int) -> None:
         """Begin with the tables of the state before ``next_batch``."""
@@ -137,7 +137,7 @@ class MaintainedTables:
         )
 
     def problems(self) -> dict[str, str]:
-        """Return, by query, why its table is not up to date."""
+        """Return query -> reason for which its table is not up to date."""
         self._look()
         return dict(self._status.problems)
 
@@ -214,7 +214,7 @@ class Here:
         self.keeper.load(tables, next_batch)
 
     def hear(self, news: News) -> None:
-        """As :class:`Peer`; a round at once."""
+        """As :class:`Peer`; adds the round at once."""
         self.keeper.hear(news)
         while not self.keeper.idle:
             self.keeper.work()

@@ -170,7 +170,7 @@ def _begun(
     throttle: Throttle,
     generations: Generations,
 ) -> StoreState | None:
-    """Return the store with a new backfill, or complete without rows; None: no batch is missing."""
+    """Return the store with a new backfill, or complete and empty; None if no batch is missing."""
     store = state.stores[rule.store]
     found = gaps(state, rule.store, relations, generations)
     if not found:

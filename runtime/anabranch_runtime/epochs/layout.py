@@ -63,7 +63,7 @@ class StoreLayout:
 
     @property
     def dealt_rows(self) -> DealtRows | None:
-        """Partitions of rows with hot key values; None: no rows are spread."""
+        """Partitions of rows with hot key values; None if no rows are spread."""
         return dealt_rows(self.dealt, self.partitions) if self.dealt else None
 
     def column(self, member: Label, name: str) -> str:

@@ -56,7 +56,7 @@ class _Need:
     always: bool = False
 
     def at(self, marks: Mapping[str, int]) -> int | None:
-        """Return the event time below which no row is needed; None: unknown, or none is needed."""
+        """Return the event time below which no row is needed; None if unknown or infinite."""
         if self.always or any(stream not in marks for stream in self.behind):
             return None
         return min((marks[stream] - bound for stream, bound in self.behind.items()), default=None)
@@ -146,7 +146,7 @@ def expire(state: State, ruleset: Ruleset) -> State:
 
 def needed_from(state: State, ruleset: Ruleset) -> Callable[[StoreState], Limits] | None:
     """Return a function from a store to the event times, per member, below which no query needs its
-    rows; None: all rows of all stores are needed.
+    rows; None if all rows of all stores are needed.
     """
     marks, past = clocks(state), frozenset(state.debt.past)
     if not marks:

@@ -32,7 +32,7 @@ def own_version() -> str:
 
 
 def complaint(error: Exception, host: str, cache: Path) -> dict[str, Any] | None:
-    """Encode a task's error with its host and cache directory; None: not a structured error."""
+    """Encode a task's error with its host and cache directory; None for unstructured errors."""
     found = error if isinstance(error, AnabranchRuntimeError) else _of_disk(error, cache)
     if found is None:
         return None

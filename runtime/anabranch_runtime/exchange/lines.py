@@ -199,7 +199,7 @@ class TaskLine:
     _kept: list[str] | None = None
 
     def next_order(self) -> Any:
-        """Wait for the next order, and return its content; None: the task is to end."""
+        """Wait for the next order, and return its content; None if the task is to end."""
         while True:
             try:
                 found = self._receive()

@@ -38,7 +38,7 @@ class GatherRounds:
     _open: dict[int, dict[int, TaskMessage]] = field(default_factory=dict)
 
     def add(self, task: int, message: TaskMessage) -> list[bytes]:
-        """Add a task's message of a round; returns the encoded reply to each task once all have
+        """Add a task's message of an all-gather round; returns each task's encoded reply once all
         sent theirs, else an empty list.
         """
         calls = self._open.setdefault(message.round, {})

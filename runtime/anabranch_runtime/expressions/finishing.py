@@ -134,7 +134,7 @@ def finished(
 def _kept(
     view: View, fetch: Fetch, length: int, present: NDArray[np.bool_] | None
 ) -> NDArray[np.bool_] | None:
-    """Return the mask of present groups for which HAVING is true; None: all groups."""
+    """Return the mask of present groups for which HAVING is true; None means all groups."""
     if present is None or present.all():
         return None if view.having is None else filter_mask([view.having], fetch, length)
     kept = present.copy()

@@ -84,7 +84,7 @@ def _demand(hosts: Hosts, stored: Sequence[float]) -> Demand:
 
 
 def locality(state: State) -> float | None:
-    """Return the share of arriving bytes with partitions on the host of arrival; None: unknown."""
+    """Return the share of arriving bytes whose home is the host of arrival; None if unknown."""
     placement = state.hosts.placement
     if placement is None:
         return None
@@ -101,7 +101,7 @@ def locality(state: State) -> float | None:
 
 
 def coming(state: State) -> Placement | None:
-    """Return the expected placement of the next epoch; None: the present placement.
+    """Return the expected placement of the next epoch; None means the present placement.
 
     With it hosts can prefetch packs of their next partitions.
     """

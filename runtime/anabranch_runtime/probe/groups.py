@@ -59,7 +59,7 @@ class SegmentGroup:
 
     @property
     def whole(self) -> tuple[Bools, int]:
-        """Mask of segments with no row outside the interval or of this batch; their row count."""
+        """Mask of segments with rows of the interval's earlier batches only; their row count."""
         if self._whole is None:
             mask = ~(self.clipped | self.current)
             self._whole = mask, int(self.rows[mask].sum())
@@ -105,7 +105,7 @@ class SegmentGroup:
         return found
 
     def having(self, found: Ints, rows: int) -> tuple[Tables, Ints]:
-        """Tables to gather ``rows`` rows from, and the indexes of their segments.
+        """Arrow tables of segments to gather ``rows`` rows from, and the segments' indexes.
 
         If ``rows`` is small, only segments with a match (``found[i] > 0``) are taken: locating a
         column in all segments would take longer than gathering from it.

@@ -54,7 +54,7 @@ class PresenceTest:
         return found
 
     def _present(self, partial: Partial, asked: Presence) -> NDArray[np.bool_] | None:
-        """Mask of tuples whose key is stored; None: can't be decided, so all are kept."""
+        """Mask of tuples whose key is stored; None if undecided, so that all are kept."""
         tiles = self._tiles(asked)
         if tiles is None:
             return None

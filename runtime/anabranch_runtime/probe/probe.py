@@ -488,7 +488,7 @@ class Lookup:
         weaker: Sequence[Expr],
     ) -> NDArray[np.bool_] | None:
         """Mask of pairs that pass the checks after the match of hashes: values of inexact keys, a
-        filter that the store lacks, batches of an MIR's rows. None: all pairs.
+        filter that the store lacks, batches of an MIR's rows. None means all pairs.
         """
         if len(positions) == 0:
             return None

@@ -249,7 +249,7 @@ def _narrowed(owed: OwedBatches, goals: tuple[OwedGoal, ...]) -> OwedBatches:
 
 
 def next_catch_up(state: State) -> CatchUp | None:
-    """Return the owed results that the next batch computes; None: nothing is owed."""
+    """Return the owed results that the next batch computes; None if nothing is owed."""
     debt = state.debt
     if not debt.batches or debt.batches[0].starts is None:
         return None
@@ -419,7 +419,7 @@ def _written_off(known: Activation, part: float, blind: int) -> Activation:
 
 
 def paid(done: CatchUp | None, failed: Collection[str]) -> PaidBatches | None:
-    """Return the goals and batches whose owed results ``done`` has completed; None: no goal.
+    """Return the goals and batches whose owed results ``done`` has completed; None if none is.
 
     Args:
         failed: failed queries, which are excluded.

@@ -37,7 +37,7 @@ def oldest_starts(ruleset: Ruleset, now: int | None) -> Mapping[Edge, int]:
 def fresh_until(
     query: QuerySpec, streams: Mapping[RelationId, StreamName], reached: Mapping[str, int]
 ) -> int | None:
-    """Return the last time at which a result of ``query`` may be fresh; None: unlimited.
+    """Return the last time at which a result of ``query`` may be fresh; None if unlimited.
 
     Args:
         streams: relation -> stream. ``reached``: stream -> greatest event time of a member of the

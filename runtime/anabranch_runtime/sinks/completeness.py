@@ -55,7 +55,7 @@ class Completeness:
 
 @dataclass(slots=True)
 class CompletenessFiles:
-    """The completeness files of one pipeline."""
+    """The files in which one pipeline records each query's completeness (:class:`Completeness`)."""
 
     results: Path
     _written: dict[str, Completeness] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class CompletenessFiles:
         """Write the changed files as of ``batch``, if an update is due or ``at_once``.
 
         Args:
-            left_rows: outer join -> counts of its left rows; outer joins without are skipped.
+            left_rows: outer join -> counts of its left rows; joins without counts are skipped.
         """
         now = time.monotonic()
         if not at_once and now - self._looked < INTERVAL:

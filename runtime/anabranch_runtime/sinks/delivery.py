@@ -25,7 +25,7 @@ class Delivery:
         batch: the batch, or the last one of a group; sinks distinguish deliveries by it.
         files: Parquet files of one schema, in order of their tasks; empty only if the results
             directory is the sink and has them.
-        first: first batch of a group; None: one batch.
+        first: first batch of a group; None for the results of one batch.
     """
 
     query: str

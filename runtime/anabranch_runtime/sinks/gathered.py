@@ -120,7 +120,7 @@ class _Log:
     @staticmethod
     def open(path: Path, grouped: int, next_batch: int) -> _Log | None:
         """Read a log: batches after ``grouped`` and before ``next_batch``; later ones, which will
-        be repeated, are cut off. None: there are none.
+        be repeated, are cut off. None if there are none.
         """
         log: _Log | None = None
         with path.open("rb") as file:
@@ -181,7 +181,7 @@ class Gathered:
 
     Attributes:
         committed: batches before this one are committed.
-        running: the queries that go on; None: unknown.
+        running: the queries that have not ended; None: unknown.
     """
 
     def __init__(self, directory: Path, next_batch: int, grouped: Mapping[str, int]) -> None:
@@ -212,8 +212,8 @@ class Gathered:
         return [] if log is None else list(log.parts)
 
     def begin(self, batch: int) -> None:
-        """Begin with ``batch``, after which earlier ones are committed; an earlier attempt's
-        results are deleted.
+        """Begin ``batch``: all batches before it are committed, and results of an earlier attempt
+        at it are deleted.
         """
         self.committed = batch
         for query in list(self._logs):
@@ -246,7 +246,7 @@ class Gathered:
         )
 
     def group(self, query: str) -> Delivery | None:
-        """Write a query's results of committed batches as one file, not durable yet; None: it has
+        """Write a query's results of committed batches as one file, not durable yet; None if it has
         none.
 
         Raises:
@@ -266,7 +266,7 @@ class Gathered:
         return Delivery(query, self._logs[query].sink, last, (draft,), first)
 
     def drop(self, query: str, last: int) -> None:
-        """Delete a query's results of batches up to ``last``, which a durable group has."""
+        """Delete a query's results of batches up to ``last``, as a durable group contains them."""
         log = self._logs[query]
         log.parts = [(batch, rows) for batch, rows in log.parts if batch > last]
         log.since = time.monotonic()

@@ -73,7 +73,7 @@ class JoinedBatch:
         return reader in self._read_by
 
     def rows(self, reader: str, query: QuerySpec) -> pa.Table | None:
-        """Return the rows of ``reader``, a query or a part of its outer join; None: none.
+        """Return the rows of ``reader``, a query or a part of its outer join; None if it has none.
 
         Columns have the names of the projection; further ones (``sampling``) come last.
 

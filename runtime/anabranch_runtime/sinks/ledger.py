@@ -95,11 +95,11 @@ class NewEntries:
     _seen: set[str] = field(init=False, default_factory=set)
 
     def rationed(self) -> list[RationedBatches]:
-        """Return new entries of withheld results, oldest first."""
+        """Return the entries for results withheld since the last call, oldest first."""
         return self._new(self.results / LEDGER, RationedBatches)
 
     def paid(self) -> list[PaidBatches]:
-        """Return new entries of completed catch-ups, in order of completion."""
+        """Return the entries for catch-ups completed since the last call, in that order."""
         return self._new(self.results / LEDGER / PAID, PaidBatches)
 
     def _new(self, folder: Path, kind: type[_T]) -> list[_T]:

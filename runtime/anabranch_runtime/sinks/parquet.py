@@ -163,7 +163,7 @@ class ParquetSink:
         return {query: tuple(files) for query, files in published.items()}
 
     def place(self, group: Delivery) -> None:
-        """Move a group's file to its final name; none: it is there."""
+        """Move a group's file to its final name. A group without file was moved before."""
         for task, file in enumerate(group.files):
             target = self._results / group.query / f"{group.batch:010d}-{task:05d}.parquet"
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -117,7 +117,7 @@ class Publisher:
         return found
 
     def committed(self, next_batch: int, queries: Iterable[QuerySpec]) -> None:
-        """Note that the batches before ``next_batch`` are committed, and that ``queries`` go on."""
+        """Note that the batches before ``next_batch`` are committed, and ``queries`` still run."""
         self._gathered.committed = next_batch
         self._gathered.running = {str(query.id) for query in queries}
 
@@ -183,7 +183,7 @@ class Publisher:
             self._gathered.drop(one.query, one.batch)
 
     def _grouped(self, query: str) -> Delivery | None:
-        """Write a query's next group; None: it has none, or that has failed."""
+        """Write a query's next group; None if there is none, or writing failed lately."""
         if not self._outbox.waiting(query) and self._is_pausing(query):
             return None
         try:

@@ -239,7 +239,7 @@ class BatchInput:
         return weigh(pieces, price), loads
 
     def _price(self, pieces: list[Piece]) -> dict[str, float]:
-        """Return seconds of probing per row, by stream, for the batch's ``pieces``."""
+        """Return stream -> seconds of probing per row, from all ``pieces`` and the fixed ones."""
         return prices([*pieces, *(p for share in self._fixed for p in share)], self._costs)
 
     def _number(self) -> None:

@@ -41,7 +41,7 @@ def read_pieces(
     path.
 
     ``failed`` is called with unreadable pieces of feeds, some of whose tuples may have been yielded
-    before; None: the first such piece raises.
+    before; if ``failed`` is None, the first such piece raises its error.
 
     Raises:
         SourceError: a recording does not exist (any more).

@@ -154,7 +154,7 @@ class Feed(Protocol):
         """
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Return the greatest offset, at most ``end``, that precedes all of ``pieces``."""
+        """Return the greatest offset, at most ``end``, before all ``pieces`` of the input."""
 
 
 def feed_id(record: StreamRecord, made_of: object) -> str:

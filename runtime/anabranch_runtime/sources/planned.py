@@ -32,7 +32,7 @@ class InputControl:
         held: feed with temporarily unreadable input -> number of attempts to read it, and the
             offset up to which the feed has been read.
         owed: number of the next batch while withheld results are to be computed; else None.
-        retained: retained stream of the running epoch -> mark of its definition (``awaited``).
+        retained: retained stream of the running epoch -> its definition (``awaited``).
         streams: stream -> progress of its input, set by the sources.
         planned: Unix time at which the last batch with rows of feeds was planned; 0: never.
     """

@@ -43,7 +43,7 @@ class RateLimiter:
 
     @property
     def limit(self) -> int | None:
-        """Maximum number of rows of the next batch; None: no limit."""
+        """Maximum number of rows of the next batch; None if there is no limit."""
         return self._pressure.limit if self._holds else None
 
     @property

@@ -94,7 +94,7 @@ def settle(
 ) -> StreamPosition:
     """Return the position from which to continue, after lost entries if ``on_loss`` is to skip.
 
-    ``position`` None: the key was never read, so reading starts at its first present entry.
+    If ``position`` is None, the key was never read, and reading starts at its first present entry.
 
     Raises:
         SourceError: entries were removed unread, or another Redis Stream has replaced the one read.
@@ -202,7 +202,7 @@ class RedisFeed:
         return False
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
-        """Advance by ``rows`` rows in total, each key in proportion to its unread rows."""
+        """Move the offset on by ``rows`` rows, divided among keys in proportion to unread rows."""
         settled = {key: self._settled(key, offset) for key in self.keys}
         for key, at in (end or {}).items():
             settled[key] = _not_beyond(*settled[key], StreamPosition(*at))

@@ -60,11 +60,11 @@ class Placement:
     owners: tuple[tuple[int, tuple[int, ...]], ...]
 
     def of(self, partitions: int) -> tuple[int, ...] | None:
-        """Host index per partition of stores with ``partitions`` partitions; None: not placed."""
+        """Host index per partition of stores with ``partitions`` partitions; None if not placed."""
         return next((owners for count, owners in self.owners if count == partitions), None)
 
     def host_of(self, partitions: int, partition: int) -> str | None:
-        """Host of a partition of stores with ``partitions`` partitions; None: not placed."""
+        """Host of a partition of stores with ``partitions`` partitions; None if not placed."""
         known = self.of(partitions)
         return None if known is None else self.hosts[known[partition]]
 

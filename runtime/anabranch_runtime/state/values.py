@@ -69,7 +69,7 @@ class KeyValues:
 
     Attributes:
         tuples: number of the relation's tuples since counting began. ``recent``: with decay.
-        missed, missed_recent: upper bounds of the counts of any other value.
+        missed, missed_recent: upper bounds of the counts of each value not in ``hashes``.
         hashes: hashes of the values, packed (``measures.pack``), in the order in which they were
             found. ``texts``: the values in readable form.
         figures: packed doubles: a row per count (:data:`COUNT` and so on), a column per value.

@@ -70,7 +70,7 @@ class Durable:
 
     @property
     def uri(self) -> str | None:
-        """Address of the object store; None: the directory is the only storage."""
+        """Address of the object store; None if the directory is the only storage."""
         return None
 
     def held(self, *, standby: bool = False) -> AbstractContextManager[None]:

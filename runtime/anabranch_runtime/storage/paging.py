@@ -68,7 +68,7 @@ def fits(size: int, proc: Path = _PROC, groups: Path = _GROUPS) -> bool:
 
 
 def _on_host(proc: Path) -> int | None:
-    """Return the host's bytes available for pages of files; None: unknown."""
+    """Return the host's bytes available for pages of files; None if unknown."""
     found = _table(proc / "meminfo").get("MemAvailable:")
     return None if found is None else found * 1024
 

@@ -146,7 +146,7 @@ class GroupedTable:
         return self._keep(self._updated(slots, self._state[slots]), version)
 
     def _repeated(self, rows: Inputs, weights: Ints) -> tuple[Inputs, Ints, Ints]:
-        """Return the rows, each once per group, with weights and the words of the group keys."""
+        """Return the rows, each once per window and grouping set, with weights and group keys."""
         view = self.view
         starts = None
         if view.window is not None:
@@ -438,8 +438,8 @@ def _numbers(column: pa.Array, shown: Bools) -> Ints:
 
 
 def _copies(many: Ints, few: Ints) -> tuple[Ints, Ints]:
-    """Return the rows of groups with ``many[i]`` rows after the first ``few[i]``: positions of the
-    groups, and row numbers within them, from 1.
+    """Return the rows ``few[i] + 1`` to ``many[i]`` of each group ``i``: positions of the groups,
+    and row numbers within them, from 1.
     """
     more = np.maximum(many - few, 0)
     groups = np.repeat(np.arange(len(more)), more)

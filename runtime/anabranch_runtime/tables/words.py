@@ -129,7 +129,7 @@ def text_column(offsets: Ints, data: U8, valid: Bools | None, target: pa.DataTyp
 
 @dataclass(frozen=True, slots=True)
 class TupleField:
-    """A value of a tuple.
+    """Type and encoding of one value of a tuple.
 
     Attributes:
         nullable: whether the value has a word for NULL; ``nulls_first``: whether NULL sorts first.
@@ -158,7 +158,7 @@ class TupleLayout:
 
     Attributes:
         width: number of words.
-        texts: mark of each word, as in ``kernels``.
+        texts: 1 or -1 for each word that numbers a text, ascending or descending; else 0.
     """
 
     __slots__ = ("_starts", "fields", "pool", "texts", "width")
@@ -232,7 +232,9 @@ class TupleLayout:
 
 
 def column_of(field: TupleField, words: Ints, valid: Bools | None, pool: Texts) -> pa.Array:
-    """Return the column with the value words ``words`` (without those for NULL)."""
+    """Return the column of values that the 64-bit ``words`` encode (a row per value, without the
+    word for NULL); ``valid``: mask of values that are not NULL.
+    """
     target = arrow_type(field.kind)
     low = np.ascontiguousarray(words[:, -1])
     kind = field.kind.kind

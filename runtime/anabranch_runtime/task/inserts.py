@@ -248,7 +248,7 @@ class Inserts:
         add_time(self.report.measured.cpu, CpuGroup.INSERT, spec.id, began)
 
     def _own(self, spec: StoreSpec) -> NDArray[np.bool_] | None:
-        """Mask of this host's partitions of a store; None: all."""
+        """Mask of this host's partitions of a store; None if this is the only host."""
         return None if self.traffic is None else self.traffic.fleet.own(spec.partitions)
 
     @contextmanager

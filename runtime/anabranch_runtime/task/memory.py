@@ -71,7 +71,7 @@ def budget(limit: int | None, tasks: int) -> Budget:
 
 def largest_merge(limit: int | None, tasks: int) -> int | None:
     """Maximum bytes of a merged segment: a third of a task's share of ``limit`` bytes, as a merge
-    copies rows twice and sorts indexes; None: no limit.
+    copies rows twice and sorts indexes; None if ``limit`` is None.
     """
     return None if limit is None else _share(limit, tasks) // 3
 

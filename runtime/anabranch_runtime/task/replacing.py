@@ -170,7 +170,7 @@ class Replacing:
     def _best(
         self, tuples: Partial, label: Label, rule: LatestRule, target: Target
     ) -> tuple[I32, RowSet] | None:
-        """Positions of ``tuples`` with a predecessor on this host, and these; None: no tuple."""
+        """Positions of ``tuples`` with a predecessor on this host, and these; None without any."""
         most = self.prober.most if tuples.length > 1 else ANY
         found: list[tuple[I32, RowSet]] = []
         try:

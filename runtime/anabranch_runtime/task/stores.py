@@ -178,7 +178,7 @@ def merge_segments(
 def _superseded(
     layout: Layout, spec: StoreSpec, readers: Sequence[SegmentReader], since: Mapping[str, int]
 ) -> Bools | None:
-    """Mask of rows with a member that a later tuple of these segments supersedes; None: no row.
+    """Mask of rows with a member that a later tuple of these segments supersedes; None if none is.
 
     Rows superseded by tuples of other segments are found when those are merged too.
     """
@@ -208,7 +208,7 @@ def _annihilated(
     layout: Layout, spec: StoreSpec, readers: Sequence[SegmentReader], boundaries: Boundaries
 ) -> Bools | None:
     """Mask of rows to drop: tuples and deletes that cancel, and tombstones with later rows of their
-    key; None: no row.
+    key; None if there is no such row.
     """
     stream = layout.streams[layout.relations[spec.relations[0]].stream]
     cells = boundaries.get(stream.name)
@@ -337,8 +337,10 @@ def _partitions(
     *,
     past: bool,
 ) -> list[tuple[int, NDArray[np.int64] | None]]:
-    """(partition, positions of its rows) for every partition of ``own`` with rows; None: all rows.
-    Without ``own`` and a partition attribute, rows are cut into runs of equal length.
+    """Divide ``rows`` into partitions: (partition, positions of its rows, or None for all rows).
+
+    Only partitions with rows and in the mask ``own`` (None: all) are returned. If there is neither
+    ``own`` nor a partition attribute, the rows are cut into runs of equal length.
     """
     length = rows.num_rows
     if spec.partitions == 1 or length == 0:

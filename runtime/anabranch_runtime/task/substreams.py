@@ -1,4 +1,4 @@
-"""Division of starting tuples into substreams: the first probe of a tree may be for some of them.
+"""Division of starting tuples into substreams, as a probe tree's first probe may be for some only.
 
 The starting tuples of a label are divided once per chunk, by the hash of one key attribute
 (``Ruleset.substreams``). Later probes do not depend on substreams.

@@ -59,13 +59,13 @@ def _by_operation(
 def cancelled(
     rows: pa.RecordBatch, columns: Sequence[str], batch: Ints, ranks: Ints, cells: Sequence[int]
 ) -> Bools | None:
-    """Return the mask of tuples and later deletes that cancel; None: no such pair. If all rows
-    cancel, one group of equal tuples is kept, as no segment is empty.
+    """Return the mask of tuples and later deletes that cancel; None if there is no such pair. If
+    all rows cancel, one group of equal tuples is kept, as no segment is empty.
 
     Args:
         columns: the columns in which a tuple and its delete are equal, bit by bit.
         batch: batches of arrival. ``ranks``: order of arrival.
-        cells: first batches of ranges; no pair spans two.
+        cells: first batches of ranges of batches; no pair spans two ranges.
     """
     weight = fixed(rows.column(TUPLE_WEIGHT), np.int8).astype(np.int64)
     if not (weight < 0).any() or not (weight > 0).any():

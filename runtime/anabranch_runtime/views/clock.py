@@ -67,8 +67,8 @@ def _clock(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int 
 
 
 def timed_by(query: QuerySpec, ruleset: Ruleset) -> tuple[int, StreamName] | None:
-    """Return the alias (its index) and stream whose event time is the view's window column; None:
-    no windows, or windows over another column.
+    """Return the alias (its index) and stream whose event time is the view's window column; None
+    without windows, or for windows over another column.
     """
     window = None if query.view is None else query.view.window
     if window is None:

@@ -64,8 +64,8 @@ def schema_of_estimates(view: View) -> pa.Schema:
 
 
 def after(before: pa.Table | None, query: QuerySpec, view: View, rows: pa.Table) -> Any:
-    """Add the corrections of a sampled batch's joined ``rows`` to the table ``before``; None: too
-    many groups, now or in an earlier batch.
+    """Add the corrections of a sampled batch's joined ``rows`` to the table ``before``; None if
+    there are too many groups, now or in an earlier batch.
     """
     if before is None:
         return None

@@ -118,7 +118,7 @@ class KeptView:
         return sum(part.bytes for part in parts if part is not None)
 
     def first(self) -> pa.Table | None:
-        """Return the changes of version 0, the table before any input; None: no row."""
+        """Return the changes of version 0, the table before any input; None if it is empty."""
         if self._table is None:
             return None
         changes = self._table.first_changes(0)

@@ -34,7 +34,7 @@ _REFUSED = frozenset({401, 403, 421})
 
 
 def kind_of(method: str, need: Need | None, status: int) -> AuditKind | None:
-    """Kind of a request's audit entry; None: not recorded.
+    """Kind of a request's audit entry; None if the request is not recorded.
 
     >>> kind_of("DELETE", Need.EDIT, 204), kind_of("GET", Need.READ, 200)
     (<AuditKind.CHANGE: 'change'>, None)

@@ -30,7 +30,7 @@ PATIENCE, PAUSE = 30.0, 0.5
 
 
 def read_file(path: Path, now: datetime) -> TokenRecord | None:
-    """Read the administrator's token from the file ``path``; None: there is no such file.
+    """Read the administrator's token from the file ``path``; None if there is no such file.
 
     Raises:
         SettingsError: the file does not hold a token, or can't be read.

@@ -57,7 +57,7 @@ class Dataset:
 
 
 def due(status: Status, sent: EventType | None) -> EventType | None:
-    """The next event for a query's status, given the last event ``sent``; None: none is due.
+    """The next event for a query's status, given the last event ``sent``; None if none is due.
 
     >>> due(Status.ACTIVE, None), due(Status.EXPIRING, EventType.START)
     (<EventType.START: 'START'>, None)

@@ -209,7 +209,7 @@ def _plan_jointly(
 
 
 def _ahead(statistics: Statistics, relations: Sequence[RelationId]) -> AheadRecord | None:
-    """Forecast arrivals of the next epoch for ``relations``; None: no forecast."""
+    """Forecast arrivals of the next epoch for ``relations``; None without a forecast."""
     coming = statistics.ahead
     if coming is None:
         return None

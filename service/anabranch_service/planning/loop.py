@@ -373,7 +373,7 @@ class EpochLoop:
                 _LOG.error("no explanation is kept", epoch=record.epoch, error=repr(cause))
 
     async def _explained(self, record: EpochRecord) -> Explanation | None:
-        """Explain the epoch of ``record``; None: a later epoch has been planned meanwhile."""
+        """Explain the epoch of ``record``; None if a later epoch has been planned."""
         before, found = record.same_as, None
         if before is not None:
             found = await self.store.explanation(before)
@@ -383,7 +383,7 @@ class EpochLoop:
         return found.model_copy(update={"diff": None, "diff_reason": record.diff_reason})
 
     def _explanation(self, epoch: int) -> Explanation | None:
-        """Explain ``epoch`` in the explaining process; None: a later epoch has been planned."""
+        """Explain ``epoch`` in the explaining process; None if a later one has been planned."""
         try:
             plan = self.process.hand_over(epoch)
             return None if plan is None else self.explainer.explain(plan)

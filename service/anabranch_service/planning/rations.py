@@ -53,7 +53,7 @@ def ration_schedule(
     options: PlanningSettings,
     slos: Mapping[str, Slo] | None = None,
 ) -> RationSchedule | None:
-    """The best rations for every CPU budget, from measurements; None: no step was measured, or no
+    """The best rations for every CPU budget, from measurements; None if no step was measured, or no
     probe can be rationed.
 
     Args:

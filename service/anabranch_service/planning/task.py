@@ -112,7 +112,7 @@ class PlanTask:
 
     @property
     def decisions(self) -> Decisions | None:
-        """Decisions of the running epoch's plan; None: no running epoch, or unreadable."""
+        """Decisions of the running epoch's plan; None without one, or if unreadable."""
         return None if self.running is None else self.running.decisions
 
     def estimated(self) -> PlanTask:

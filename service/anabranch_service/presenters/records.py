@@ -229,7 +229,7 @@ _OF_RUN = ("activated_batch", "expired_batch", "complete_from", "complete")
 
 
 def results_at(record: QueryRecord, progress: Progress | None) -> str | None:
-    """Place of a run's results, without secrets; None: results are only counted."""
+    """Place of a run's results, without secrets; None if results are only counted."""
     sink = masked(record.sink).to_sink()
     if sink.kind is SinkKind.COUNT:
         return None
@@ -258,7 +258,7 @@ def _rationed(
     progress: Progress | None,
     known: tuple[Floor, bool] | None,
 ) -> RationedOut | None:
-    """Effects of load shedding on a query, and its required completeness; None: neither exists."""
+    """Effects of load shedding on a query, and its required completeness; None without either."""
     alias = {a.label: a.alias for a in record.normalised.aliases}
     rations = [] if progress is None else progress.rationing.rations
     shares = {alias[r.start]: r.share for r in rations if r.query == record.id and r.start in alias}

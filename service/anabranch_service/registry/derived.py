@@ -55,7 +55,7 @@ class Queries:
 
     def find(self, name: str) -> QueryRecord | None:
         """The newest run of the live query called ``name``, in this spelling or else in any case;
-        None: there is none.
+        None if there is none.
 
         Raises:
             QueryError: the name may mean several queries.

@@ -37,7 +37,7 @@ class Mirror(Generic[_T]):
         order: Callable[[_T], int] | None = None,
     ) -> None:
         """``kind``: the journal's name for the hash. ``read``: name and text -> record (None:
-        unreadable). ``order``: sort key of a record; None: unsorted.
+        unreadable). ``order``: sort key of a record, or None (unsorted).
         """
         self._redis, self._journal, self._key, self._kind = redis, journal, key, kind
         self._read, self._order = read, order

@@ -47,7 +47,7 @@ async def get_health(ctx: Ctx, response: Response) -> HealthOut:
 
 
 async def watch(ctx: Context) -> None:
-    """Observe the components periodically, to record the beginning of each state."""
+    """Observe the components periodically, to record when each of them enters a state."""
     while True:
         try:
             await look(ctx)
@@ -57,7 +57,7 @@ async def watch(ctx: Context) -> None:
 
 
 async def look(ctx: Context) -> list[Component]:
-    """The state of every component and its beginning."""
+    """The state of every component, and the time when it entered this state."""
     try:
         found = await _components(ctx)
     except RedisError as cause:

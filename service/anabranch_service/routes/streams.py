@@ -383,7 +383,7 @@ def read_stream(body: StreamIn, settings: ServiceSettings) -> StreamRecord:
 
 
 def _changes(body: StreamIn) -> ChangeFormat | None:
-    """The form of the rows of a stream of changes or upserts; None: another kind of stream."""
+    """The form of the rows of a stream of changes or upserts; None for any other stream."""
     given, kind = body.changes, StreamKind(body.kind)
     keyed, name = kind is StreamKind.UPSERT, f"stream {body.name!r}"
     if kind not in (StreamKind.CHANGES, StreamKind.UPSERT):
@@ -552,7 +552,7 @@ def _kept(body: StreamIn) -> dict[str, Any]:
 
 
 def _retain(text: str) -> int | None:
-    """Parse a stream's ``retain`` into microseconds; None: for ever."""
+    """Parse a stream's ``retain`` into microseconds; None means for ever."""
     given = text.strip().lower()
     if given in RETAIN:
         return RETAIN[given]

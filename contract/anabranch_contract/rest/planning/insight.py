@@ -54,7 +54,7 @@ class TotalsRecord(Closed):
 
 
 class StepChangeRecord(Closed):
-    """A step of a plan; ``tuples`` sent and cost per unit of time. None: can't be estimated now."""
+    """A step of a plan; ``tuples`` sent and cost per unit of time, or None (no estimate now)."""
 
     label: str
     tuples: float | None

@@ -23,8 +23,9 @@ class GainRecord(Closed):
 
     Attributes:
         before, after: cost per arriving tuple (tuples sent and matches found; CPU seconds under the
-            objective ``seconds``) in the periods before and after the change, of any epochs.
-        gain: the share of the cost that was saved; negative: the new orders cost more.
+            objective ``seconds``) in the periods before and after the change of probe orders, which
+            may belong to different epochs.
+        gain: the share of the cost that was saved; negative: the changed orders cost more.
         periods: number of periods with the new orders.
         grown: relative growth of the stores meanwhile, which adds matches per tuple.
         lost: whether the new orders cost more than noise and growth explain; if so, they are not

@@ -89,7 +89,7 @@ class CannotEstimateError(Exception):
 
 
 def share(sample: StreamSample, conjuncts: Iterable[Expr]) -> float | None:
-    """The fraction of the stream's tuples that satisfy all ``conjuncts``; None: unknown.
+    """The fraction of the stream's tuples that satisfy all ``conjuncts``; None if unknown.
 
     The estimate is (matches + 0.5) / (sampled tuples + 1), because no match in the sample does not
     mean no match in the stream.

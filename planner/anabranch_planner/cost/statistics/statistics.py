@@ -94,11 +94,11 @@ class Statistics:
     estimated: Mapping[RelationId, float] = field(default_factory=dict)
 
     def cardinality(self, relation: RelationId) -> float | None:
-        """Number of tuples of ``relation`` per unit of time; None: unknown."""
+        """Number of tuples of ``relation`` per unit of time; None if unknown."""
         return self.cardinalities.get(relation)
 
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        """Number of distinct values of the (sorted) attribute combination; None: unknown."""
+        """Number of distinct values of the (sorted) attribute combination; None if unknown."""
         known = self.distincts.get((relation, ",".join(attributes)))
         return self.every_distinct.get(relation) if known is None else known
 
@@ -107,7 +107,7 @@ class Statistics:
         return self.values.get((relation, attribute))
 
     def selectivity(self, predicate: Equality) -> float | None:
-        """Number of matches of one predicate / size of the cross product; None: unknown."""
+        """Number of matches of one predicate / size of the cross product; None if unknown."""
         return self.selectivities.get(predicate)
 
     def span(self, relation: RelationId) -> float | None:

@@ -219,8 +219,8 @@ def _widths(
 def _forecast(
     now: PeriodForecast | None, was: PeriodForecast | None, near: _Near
 ) -> tuple[PeriodForecast | None, set[RelationId] | None]:
-    """Forecast for the next plan, and the relations in which it differs from the last plan's; None:
-    in all, because the period's length has changed."""
+    """Forecast for the next plan, and the relations in which it differs from the last plan's, or
+    None if it differs in all, because the period's length has changed."""
     if now is None or was is None:
         return now, set() if was is now else None
     longer = now.length / was.length

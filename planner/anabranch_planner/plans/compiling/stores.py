@@ -110,7 +110,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class PartTables:
-    """The queries, sub-joins and relations of a part of a plan, by id."""
+    """The queries, sub-joins and relations of a :class:`PlanPart`, by id."""
 
     plan: Plan
     queries: Mapping[QueryId, JoinQuery]

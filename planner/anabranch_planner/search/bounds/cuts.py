@@ -74,7 +74,7 @@ def _cut(
     some: dict[Sub, Goal],
     parts: dict[Sub, float],
 ) -> tuple[list[Sub], list[int]] | None:
-    """The stores and the edges on the two sides of a violated cut; None: no violation."""
+    """The stores and the edges on the two sides of a violated cut; None if none is violated."""
     graph = problem.graph
     root = next(iter(some.values())).root
     edges = dict.fromkeys(e for goal in some.values() for e in goal.edges)

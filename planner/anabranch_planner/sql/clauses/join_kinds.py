@@ -15,7 +15,7 @@ def is_right(join: exp.Join) -> bool:
 
 
 def kind_of(join: exp.Join) -> JoinKind | None:
-    """The kind of a supported join; None: another join."""
+    """The kind of a supported join; None for any other join."""
     side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
     if "ASOF" in (kind, method):
         return {"": JoinKind.INNER, "LEFT": JoinKind.LEFT}.get(side)
@@ -31,7 +31,7 @@ def kind_of(join: exp.Join) -> JoinKind | None:
 
 
 def as_of(join: exp.Join) -> AsOf | None:
-    """The ASOF or FOR SYSTEM_TIME AS OF clause of ``join``; None: it has neither."""
+    """The ASOF or FOR SYSTEM_TIME AS OF clause of ``join``; None if it has neither."""
     version = join.this.args.get("version")
     if version is not None:
         return AsOf(time=version.expression)

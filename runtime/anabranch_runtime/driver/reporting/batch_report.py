@@ -27,7 +27,7 @@ class Times(NamedTuple):
     committed: float = 0.0
 
     def phases(self, reports: Sequence[TaskReport]) -> dict[str, float]:
-        """Phase -> seconds. A task phase has its slowest task's; ``spark`` is the job's rest."""
+        """Phase -> seconds; for a task phase, of the slowest task; ``spark``: the job's rest."""
         job, tasks = self.done - self.entered, task_phases(reports)
         spark = max(job - sum(tasks.values()), 0.0)
         commit = self.committed - self.done

@@ -141,8 +141,8 @@ class InterimReporter:
         self._begin()
 
     def _cut(self, lasted: int) -> list[Interim]:
-        """End the period before the newest ``lasted`` batches, if it began earlier. Returns its
-        measurements.
+        """End the period before the newest ``lasted`` batches, if it began earlier, and
+        return its measurements.
         """
         end = self._commits[-1].state.next_batch - lasted
         commits = list(self._commits)
@@ -159,7 +159,7 @@ class InterimReporter:
         return [ended]
 
     def _begin(self, last: _Commit | None = None) -> None:
-        """Begin a period at the commit ``last``; None: the newest one."""
+        """Begin a period at the commit ``last``; if it is None, at the newest commit."""
         last = last or self._commits[-1]
         self._commits.clear()
         period = begin(last.state, last.now)

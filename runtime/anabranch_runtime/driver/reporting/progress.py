@@ -1,4 +1,4 @@
-"""Progress of the input and output of views, in the form reported to the control plane."""
+"""Progress of the input, and of the output of views, as reported to the control plane."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ class CsvLayout:
 def csv_layout(
     head: bytes, dialect: CsvDialect, columns: Columns, *, final: bool
 ) -> CsvLayout | None:
-    """Return the layout of a file that begins with ``head``; None: ``head`` is too short.
+    """Return the layout of a file that begins with ``head``; None if ``head`` is too short.
 
     Raises:
         ValueError: the header is malformed, or names a column twice.

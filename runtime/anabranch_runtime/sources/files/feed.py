@@ -193,7 +193,7 @@ class FileFeed:
         return min((p.before for p in pieces), default=end)
 
     def _end(self, number: int) -> int | None:
-        """Return the length of a file that is read to its end; None: unknown."""
+        """Return the length of a file that is read to its end; None if unknown."""
         log = self._loaded()
         if number in log.left_out:
             return None

@@ -72,7 +72,7 @@ class TextFile:
             return list(self._records(file, start, targets))
 
     def rows(self, columns: Columns, first: int, last: int | None) -> Iterator[Decoded]:
-        """Yield the rows between two positions; ``last`` None: to the end.
+        """Yield the rows between two positions; if ``last`` is None, to the end.
 
         Raises:
             ValueError: as :meth:`density`.

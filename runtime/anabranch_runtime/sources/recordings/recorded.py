@@ -23,7 +23,7 @@ class Recorded:
     Args:
         tasks: number of tasks that read the recordings.
         control: values exchanged with the driver.
-        waiting: retained stream -> mark of its registered definition (``awaited``).
+        waiting: retained stream -> its registered definition (``awaited``).
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Results of an ASOF join (:class:`.Nearest`) from left rows and right rows.
 
-The rows of each side are kept in the order of their times, by key. A right row that comes or goes
-concerns the left rows between its time and that of the next right row, so the cost of a round
+The rows of each side are kept in the order of their times, by key. A new or deleted right row can
+only change results of left rows between its time and the next right row's, so the cost of a batch
 follows from its rows and the results that they change.
 """
 
@@ -147,10 +147,10 @@ class AsOfJoin:
         return _Timed(slots, side.words(rows), weights)
 
     def _concerned(self, right: _Timed) -> _Timed:
-        """Return the left rows whose nearest right row may change, with their net numbers."""
+        """Return left rows whose nearest right row may change, with their net weights."""
         kept = np.flatnonzero(right.slots >= 0)
         slots, times = right.slots[kept], right.words[kept, 0]
-        # Left rows beyond the next row of the round concern that row only.
+        # Left rows beyond the next new right row are nearer to that one.
         order = np.lexsort((times, slots))
         slots, times = slots[order], times[order]
         first = np.ones(len(order), np.bool_)
@@ -192,7 +192,7 @@ class AsOfJoin:
     def _combined(
         self, left: Ints, right: Ints, times: Ints
     ) -> tuple[Callable[[Column], pa.Array], Ints]:
-        """Return a reader of the columns of joined rows, and the change of each one's number."""
+        """Return a reader of the columns of joined rows, and the change of each row's number."""
         there, right = right[:, 0] > 0, right[:, 1:]
 
         def read(column: Column) -> pa.Array:
@@ -216,7 +216,7 @@ class AsOfJoin:
     # --- snapshots -------------------------------------------------------------------------------
 
     def dump(self) -> list[pa.RecordBatch]:
-        """Return the state for a snapshot: left rows and right rows with their net numbers."""
+        """Return the state for a snapshot: left rows and right rows with their net weights."""
         slots = np.append(self._keys.all() + 1, _UNMATCHED)
         found = []
         for side in (self._left, self._right):

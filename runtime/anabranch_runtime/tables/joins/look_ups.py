@@ -198,7 +198,7 @@ class LookUps:
         self._most_texts = _FEW_TEXTS
 
     def apply(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Add weighted rows of each table, and return the results (changes of a kept join).
+        """Add weighted rows of each table, and return the results (changes, if ``kept``).
 
         Args:
             tables: left rows, then the pairs of each look-up, with the columns of

@@ -26,7 +26,7 @@ class Combinations(NamedTuple):
 
 
 def results_of(outer: OuterJoin, read: Callable[[Column], pa.Array], times: Ints) -> pa.Table:
-    """Return the output rows of combinations; of a kept join, with kinds of change or weights.
+    """Return the output rows of combinations; of a join without deadline, with kinds or weights.
 
     Args:
         read: column of left or right rows -> its values, by combination.

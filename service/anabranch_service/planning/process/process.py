@@ -112,7 +112,7 @@ class PlannerProcess:
             rests: as in :class:`TimedTask`.
 
         Returns:
-            The epoch in stored form; None: ``running`` is required, since the process did not
+            The epoch in stored form; None if ``running`` is required, since the process did not
             plan epoch ``after`` itself.
 
         Raises:
@@ -123,8 +123,8 @@ class PlannerProcess:
         return cast("Sealed | None", self._answer(TimedTask(task, now, after, order, rests)))
 
     def hand_over(self, epoch: int) -> bytes | None:
-        """The plan of ``epoch``, pickled for :meth:`explain`; None: the process has planned a later
-        epoch meanwhile.
+        """The plan of ``epoch``, pickled for :meth:`explain`; None if the process has planned a
+        later epoch meanwhile.
 
         Raises:
             PlannerError: ``planner-stopped``.

@@ -59,8 +59,8 @@ class OrderChange:
 def newest_change(
     interims: Sequence[Interim], orders: Mapping[RulesetId, Orders], *, timed: bool = False
 ) -> OrderChange | None:
-    """The change to the probe orders of the newest period; None: no change, or not measured long
-    enough.
+    """The change to the probe orders of the newest period; None if there is no change, or its
+    effect was not measured long enough.
 
     Periods with several orders, rationed periods, and periods before the newest drift do not
     count. The period that ended with the drift alone suffices to measure the old orders. Orders
@@ -97,7 +97,7 @@ def newest_change(
 
 
 def _orders(interim: Interim, orders: Mapping[RulesetId, Orders]) -> Orders | None:
-    """The probe orders of all batches of a period; None: several orders, or unknown."""
+    """The probe orders of all batches of a period; None if they differ or are unknown."""
     found = {orders.get(name) for name in interim.rulesets}
     return found.pop() if len(found) == 1 else None
 

@@ -186,7 +186,7 @@ class Reviser:
     async def _question(
         self, interim: Interim, name: RulesetId, newest: int, publication: Publication
     ) -> RevisionInput | None:
-        """Read the input of a decision; None: revisions are off, or some input is missing."""
+        """Read the input of a decision; None if revisions are off or input is missing."""
         store, epoch = self._store, name.epoch
         upcoming = epoch > interim.ruleset_epoch
         options = await store.planning() or default_planning(self._settings)
@@ -306,7 +306,7 @@ class Reviser:
         await publication.rations(found)
 
     async def _remember(self, name: RulesetId, record: EpochRecord) -> _Memory | None:
-        """Cached input of decisions on ruleset ``name``; None: it or one of its queries is gone."""
+        """Cached input of decisions on ruleset ``name``; None if it or a query of it is gone."""
         known = self._memories.get(name)
         # The digest is compared too, as epoch numbers are reused after a loss of Redis's data.
         if known is None or known.digest != record.ruleset_digest:

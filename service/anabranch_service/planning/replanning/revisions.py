@@ -149,7 +149,7 @@ def _error(records: Sequence[KeptRevision]) -> float:
 
 
 def _restored(asked: RevisionInput, earlier: Ruleset, reason: RevisionReason) -> Decision | None:
-    """A revision that restores the probe orders of ``earlier``; None: their stores are gone."""
+    """A revision that restores the probe orders of ``earlier``; None if their stores are gone."""
     started = time.perf_counter()
     found = restore(_request(asked), earlier)
     if found is None or (found.footprint == asked.running.footprint and not asked.upcoming):

@@ -31,7 +31,7 @@ class HistoryPoint(Closed):
 
 
 def point(before: Progress, now: Progress, at: int, seconds: float) -> HistoryPoint | None:
-    """Point between two progress reports; None: the runtime has restarted in between."""
+    """Point between two progress reports; None if the runtime restarted in between."""
     done, last = now.telemetry, before.telemetry
     if before.run != now.run or done.batches < last.batches:
         return None

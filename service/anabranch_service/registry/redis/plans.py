@@ -43,7 +43,7 @@ class PlanStore(RedisRecords):
     _rations: tuple[str | None, RationSchedule | None] = None, None
 
     async def planning(self) -> PlanningSettings | None:
-        """Planning settings changed over REST; None: never changed."""
+        """Planning settings changed over REST; None if they were never changed."""
         text = await reply_text(self.redis.get(self._own("settings")))
         return strict(PlanningSettings, "settings", text)
 
@@ -78,7 +78,7 @@ class PlanStore(RedisRecords):
         )
 
     async def held_plan(self) -> tuple[EpochRecord, str] | None:
-        """Epoch record and ruleset of the held plan; None: no plan is held, or it is unreadable."""
+        """Epoch record and ruleset of the held plan; None if there is none or it is unreadable."""
         names = ["record", "ruleset"]
         texts = await reply(self.redis.hmget(self.keys.approval, names), list[str | None])
         found, ruleset = lenient(EpochRecord, "held plan", texts[0]), texts[1]
@@ -159,8 +159,8 @@ class PlanStore(RedisRecords):
             return dict(zip(epochs, map(int, await pipe.execute()), strict=True))
 
     async def ruleset(self, name: int | RulesetId) -> str | None:
-        """JSON text of an epoch's ruleset or of a revision; None: it is missing, or a patch whose
-        base is missing.
+        """JSON text of an epoch's ruleset or of a revision; None if it is missing, or is a patch
+        whose base is missing.
         """
         text = unpacked(await reply_text(self.redis.get(self.keys.ruleset(name))))
         if text is not None and patches.is_patch(text):
@@ -170,7 +170,7 @@ class PlanStore(RedisRecords):
         return None if text is None else renumbered(text, epoch)
 
     async def _patched(self, name: int | RulesetId, text: str) -> str | None:
-        """Apply the patch ``text``, published as ``name``, to its base; None: not possible."""
+        """Apply the patch ``text``, published as ``name``, to its base; None if that fails."""
         try:
             patch = patches.loads(text)
             base = unpacked(await reply_text(self.redis.get(self.keys.ruleset(patch.base))))
@@ -193,7 +193,7 @@ class PlanStore(RedisRecords):
         return {int(number): int(base) for number, base in found.items()}
 
     async def answer(self) -> RevisionAnswer | None:
-        """The newest decision on a revision, with or without one; None: no decision yet."""
+        """The newest decision on a revision, with or without one; None if there is none yet."""
         return await reply_record(RevisionAnswer, "revision", self.redis.get(self.keys.revision))
 
     async def revisions(self, epoch: int) -> list[KeptRevision]:
@@ -211,7 +211,7 @@ class PlanStore(RedisRecords):
         return self._own("revisions", str(epoch))
 
     async def rations(self) -> RationSchedule | None:
-        """The schedule of rations; None: missing or unreadable."""
+        """The schedule of rations; None if missing or unreadable."""
         text = await reply_text(self.redis.get(self.keys.rations))
         # Cached, since parsing takes long with thousands of queries, and answers need it often.
         if text != self._rations[0]:

@@ -157,7 +157,7 @@ class QueryStore(RedisRecords):
         return self._newest[1]
 
     async def query(self, name: str) -> QueryRecord | None:
-        """The newest run of the query ``name``, or the run with that name; None: neither exists."""
+        """The newest run of the query ``name``, or the run of that name; None without one."""
         if SEPARATOR in name:
             run = run_name(query_of(name), number_of(name))
         else:
@@ -165,8 +165,8 @@ class QueryStore(RedisRecords):
         return await self.run(run)
 
     async def last_run(self, query: str) -> str | None:
-        """Name of the newest run of a query whose record was removed; None: the query never ran, or
-        only its first run exists.
+        """Name of the newest run of a query whose record was removed; None if the query never ran,
+        or only its first run exists.
         """
         return await self._hget(self.runs_key, query)
 

@@ -130,7 +130,7 @@ class ReportStore(RedisRecords):
         return await reply_record(Heartbeat, "heartbeat", self.redis.get(self.keys.heartbeat))
 
     async def standby(self) -> Heartbeat | None:
-        """The heartbeat of a runtime that waits for the end of another one; None: none waits."""
+        """The heartbeat of a runtime that waits for the end of another one; None if none waits."""
         return await reply_record(Heartbeat, "standby", self.redis.get(self.keys.standby))
 
     async def state(self) -> StateReport | None:

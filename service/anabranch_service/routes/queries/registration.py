@@ -309,7 +309,7 @@ async def change_and_end_earlier(
     ctx: Context, query: str, change: Change, now: datetime, choose: Choice, beside: Beside
 ) -> QueryRecord | None:
     """Apply ``change`` to the run that ``choose`` picks, withdraw earlier runs, and the runs
-    ``beside``, all in one transaction. Returns the changed record; None: no such query.
+    ``beside``, all in one transaction. Returns the changed record; None if there is no such query.
     """
     changed: QueryRecord | None = None
 
@@ -375,7 +375,7 @@ def body_of(record: QueryRecord) -> QueryIn:
 
 
 def expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datetime | None:
-    """Time of a query's expiry: ``ttl`` from now, or ``expires_at``; None: never."""
+    """Time of a query's expiry: ``ttl`` from now, or ``expires_at``; None if it never expires."""
     if ttl is not None and expires_at is not None:
         raise InvalidInput(
             "ambiguous-expiry",
@@ -460,7 +460,7 @@ def _branches(query: JoinQuery) -> tuple[JoinQuery, ...]:
 
 
 def _no_past(query: JoinQuery, streams: Mapping[str, Stream]) -> str | None:
-    """Why stored tuples do not suffice to compute past results; None: they do."""
+    """Why stored tuples do not suffice to compute past results; None if they do."""
     if query.outer is not None and not query.outer.kept:
         return "the query decides which rows have no partner when these rows arrive"
     read = [streams[r.stream] for r in query.relations]

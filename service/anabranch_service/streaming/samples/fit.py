@@ -53,7 +53,7 @@ class Field:
     dialect: CsvDialect
 
     def text(self, kind: DataType) -> str | None:
-        """The field's text, to be converted to type ``kind``; None: NULL."""
+        """The field's text, to be converted to type ``kind``; None for NULL."""
         textual = kind.kind in (TypeKind.STRING, TypeKind.BINARY)
         return self.dialect.text(self.content, self.mark, textual=textual)
 
@@ -124,7 +124,7 @@ def fit(
 
 
 def _converted(value: Any, kind: DataType, form: Form) -> Any:
-    """``value`` converted to a Python value of type ``kind``; None: NULL, or it does not fit."""
+    """``value`` as a Python value of type ``kind``; None for NULL, or if it does not fit."""
     if value is None:
         return None
     try:

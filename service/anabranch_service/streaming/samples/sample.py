@@ -57,7 +57,7 @@ def object_of(line: bytes) -> Mapping[str, Any] | str:
 
 
 def scalars(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    """The rows of an Arrow batch by column, with values as Arrow scalars; None: NULL."""
+    """The rows of an Arrow batch by column, with values as Arrow scalars; None for NULL."""
     there = [c for c in columns if c in batch.schema.names]
     arrays = [batch.column(c) for c in there]
     for row in range(batch.num_rows):
