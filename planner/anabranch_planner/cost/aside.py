@@ -59,9 +59,7 @@ class SetAside:
             return True
         key_class, hashes = left
         own = values_of(function, [substream])
-        inside = function.type == key_class.type and AttrRef(start, function.attribute) in (
-            key_class.members
-        )
+        inside = function.type == key_class.type and _is_split_by(function, key_class)
         return not (inside and ValueSet(hashes).has(own))
 
     def left_out(self, mir: Mir) -> LeftOut | None:
@@ -82,7 +80,7 @@ class SetAside:
             (whole,) = (c for c in query.classes if set(inside.members) <= set(c.members))
             for label in set(query.labels) - set(mir.members):
                 function = self._functions.get(label)
-                if function is None or AttrRef(label, function.attribute) not in whole.members:
+                if function is None or not _is_split_by(function, whole):
                     return frozenset()
                 own = values_of(function, function.aside)
                 if function.type != whole.type or not own.listed:
@@ -102,3 +100,11 @@ class SetAside:
         weights = values.weights(columns, hashes)
         total = float(weights.sum())
         return float(weights[:-1][np.isin(hashes, own)].sum()) / total if total > 0 else 0.0
+
+
+def _is_split_by(function: Substreams, key_class: KeyClass) -> bool:
+    """Whether a relation is split by its only attribute in ``key_class``. Several are equal by a
+    filter, and rules do not show that their values are the same.
+    """
+    own = [ref.attribute for ref in key_class.members if ref.label == function.start]
+    return own == [function.attribute]

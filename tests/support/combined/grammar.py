@@ -181,7 +181,12 @@ class Grammar:
         elif drawn < 0.2:
             inner, known = self._select(1, shape=True)
             self._with = {"u": known}
-            text, columns = self._select(0)
+            features, reads = self.features, self._reads
+            while True:
+                self.features, self._reads = Counter(features), set(reads)
+                text, columns = self._select(0)
+                if re.search(r"\bu r\d", text.spark):
+                    break
             text = Text("WITH u AS ({}) {}", "WITH u AS ({}) {}").format(inner, text)
             self.features["WITH"] += 1
         elif drawn < 0.36:

@@ -468,6 +468,5 @@ class Combined:
             self.settle()
             self.check()
         self.driver.tables.close()
-        self.events["plan refused"] += self.service.refused
         if self._watch is not None:
             self._watch.ended(self.driver.state)

@@ -8,7 +8,6 @@ from typing import Any
 
 from redis import Redis
 
-from anabranch_contract.errors import RulesetError
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.registered import StreamRecord
@@ -21,7 +20,7 @@ from anabranch_service.registry.describe import describe
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.statements import read_statement, usable_streams
 from anabranch_service.routes.queries.registration import check_past, past_of
-from tests.support.plain_service import PlainService, Planner, plan_normally
+from tests.support.plain_service import PlainService, Planner
 from tests.support.scenarios.file import Scenario
 from tests.support.scenarios.script import Script
 
@@ -154,16 +153,12 @@ class Registry:
 
 
 class JointService(PlainService):
-    """Plans and publishes the registered queries.
-
-    Attributes:
-        refused: number of random plans that could not be compiled.
-    """
+    """Plans and publishes the registered queries."""
 
     def __init__(
         self, registry: Registry, url: str, planner: Planner, script: Script, tasks: int
     ) -> None:
-        self.registry, self.refused = registry, 0
+        self.registry = registry
         document = {"parallelism": tasks}
         scenario = Scenario({}, {}, 1)
         super().__init__(scenario, document, url, planner, script, script.backfilling)
@@ -186,10 +181,4 @@ class JointService(PlainService):
     def publish(self, epoch: int) -> None:
         """Plan and publish ``epoch``."""
         self._past = frozenset(one.id for one in self.registry.wanted if one.emits_past)
-        try:
-            super().publish(epoch)
-        except RulesetError:
-            # The service, too, makes another plan in place of one that can't be compiled.
-            self.refused, drawn, self._planner = self.refused + 1, self._planner, plan_normally
-            super().publish(epoch)
-            self._planner = drawn
+        super().publish(epoch)
