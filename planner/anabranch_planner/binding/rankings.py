@@ -13,11 +13,10 @@ from dataclasses import replace
 from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.coercion import common_type
-from anabranch_contract.queries.expressions import Column, Expr
-from anabranch_contract.queries.views import PLACE, Neighbour, RankFunction
+from anabranch_contract.queries.views import PLACE, RankFunction
 from anabranch_planner.binding.naming import bare
-from anabranch_planner.binding.typecheck import coerce, operands
+from anabranch_planner.binding.neighbours import as_neighbour, whole_number
+from anabranch_planner.binding.typecheck import operands
 from anabranch_planner.sql.aggregates import (
     NEIGHBOURS,
     function_over,
@@ -41,13 +40,11 @@ from anabranch_planner.sql.unresolved import (
 )
 
 _FUNCTIONS = {f.value: f for f in RankFunction}
-#: Key of the metadata of a function of neighbours, without its OVER.
-_NEIGHBOUR = "neighbour"
 _OTHERS = (
     "write lag(), lead() or a ranking; join with a query of GROUP BY for values of groups; or use "
     "it where the results are read"
 )
-_EXAMPLE = "QUALIFY row_number() OVER (PARTITION BY k ORDER BY x DESC) <= 3"
+_EXAMPLE = "QUALIFY rowwhole_number() OVER (PARTITION BY k ORDER BY x DESC) <= 3"
 _MIRRORED: dict[type[Node], type[Node]] = {
     exp.GT: exp.LT,
     exp.GTE: exp.LTE,
@@ -87,11 +84,6 @@ def place(node: Node) -> Node:
     return called(exp.Placeholder(this=PLACE), describe(node))
 
 
-def is_neighbour(node: Node) -> bool:
-    """Whether ``node`` is ``lag`` or ``lead``, whose partition and order are the ranking's."""
-    return _NEIGHBOUR in node.meta
-
-
 def _is_ranking(node: Node | None) -> bool:
     return function_over(node) in _FUNCTIONS
 
@@ -129,9 +121,7 @@ def _with_windows(query: Unresolved, windows: Sequence[Node]) -> Unresolved:
         if _is_ranking(part):
             return place(part)
         if function_over(part) in NEIGHBOURS:
-            made = called(part.this.copy(), describe(part))
-            made.meta[_NEIGHBOUR] = True
-            return made
+            return as_neighbour(part)
         return part
 
     items = tuple(
@@ -140,51 +130,6 @@ def _with_windows(query: Unresolved, windows: Sequence[Node]) -> Unresolved:
     )
     ranking = RowRanking(function, *wanted, None)
     return replace(query, items=items, windows=(), post_join=replace(clauses, ranking=ranking))
-
-
-def neighbour_of(call: Node, name: str, over: Callable[[Node], Expr]) -> Neighbour:
-    """The neighbour ``name`` that ``lag`` or ``lead`` reads.
-
-    Args:
-        over: an argument as an expression over the joined rows' columns.
-
-    Raises:
-        QueryError: ``bad-arguments``; ``unsupported-sql``: a function inside the other.
-    """
-    function, arguments = str(call.this).lower(), call.expressions
-    if not 1 <= len(arguments) <= 3:
-        raise QueryError(
-            "bad-arguments",
-            f"{function}() takes one to three arguments, not {len(arguments)}",
-            remedy=f"write {function}(x), {function}(x, 2) or {function}(x, 2, 0)",
-        )
-    distance = 1 if len(arguments) == 1 else _number(arguments[1])
-    if distance is None:
-        raise QueryError(
-            "bad-arguments",
-            f"the second argument of {function}() is {describe(arguments[1])}",
-            remedy="write the number of rows",
-        )
-    value = over(arguments[0])
-    if not isinstance(value, Column) or value.name == PLACE:
-        raise unsupported(
-            f"{function}() of a function over the same rows", "register one query for each"
-        )
-    default = None
-    if len(arguments) == 3:
-        found = over(arguments[2])
-        kind = common_type(value.type, found.type)
-        if kind != value.type:
-            raise QueryError(
-                "type-mismatch",
-                f"the default of {function}() is of type {found.type}, and its argument of type "
-                f"{value.type}",
-                remedy="cast one of them",
-            )
-        default = coerce(found, value.type)
-    return Neighbour(
-        name, value.name, value.type, distance if function == "lag" else -distance, default
-    )
 
 
 # --- DISTINCT ON ---------------------------------------------------------------------------------
@@ -302,27 +247,21 @@ def _limit(condition: Node, ranked: Callable[[Node], Node | None]) -> tuple[Node
     """The ranking in ``condition``, and the greatest permitted place, None if unlimited."""
     node = bare(condition)
     if isinstance(node, exp.Between):
-        window, low, high = ranked(bare(node.this)), _number(node.args["low"]), None
-        high = _number(node.args["high"])
+        window, low, high = ranked(bare(node.this)), whole_number(node.args["low"]), None
+        high = whole_number(node.args["high"])
         return None if window is None or low != 1 or high is None else (window, high)
     if type(node) not in _MIRRORED:
         return None
     kind: type[Node] = type(node)
-    window, limit = ranked(bare(node.this)), _number(node.expression)
+    window, limit = ranked(bare(node.this)), whole_number(node.expression)
     if window is None:
-        window, limit = ranked(bare(node.expression)), _number(node.this)
+        window, limit = ranked(bare(node.expression)), whole_number(node.this)
         kind = _MIRRORED[kind]
     if window is None or limit is None:
         return None
     if kind is exp.LTE or (kind is exp.EQ and limit == 1):
         return window, limit
     return (window, max(limit - 1, 0)) if kind is exp.LT else None
-
-
-def _number(node: Node) -> int | None:
-    inside = bare(node)
-    text = str(inside.this) if isinstance(inside, exp.Literal) and not inside.is_string else ""
-    return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 def _refuse_beside(

@@ -225,6 +225,8 @@ class Joins:
         early = first is None or all(
             first.has(c) or c.table == entry.alias for c in columns_in(condition)
         )
+        # A FULL JOIN has right rows that the condition, above it, excludes.
+        early = early and all(side.kind is not JoinKind.FULL for side in self.query.outer)
         if inner and early:
             self.sources.append(entry)
             self.conditions.append(Condition(condition, len(self.sources)))

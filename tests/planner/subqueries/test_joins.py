@@ -1,12 +1,14 @@
-"""Refusals of subqueries name place and remedy."""
+"""Joins with subqueries of expressions, and refusals that name place and remedy."""
 
 from __future__ import annotations
+
+from random import Random
 
 import pytest
 
 from anabranch_contract.errors import QueryError
 from anabranch_planner.passes import parse_sql
-from tests.support.worlds.rewritten import STREAMS
+from tests.support.worlds.rewritten import STREAMS, compare
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,17 @@ def test_refusals_name_place_and_remedy(sql: str, words: str, column: int) -> No
     assert found.value.code == "unsupported-sql"
     assert found.value.position == (1, column)
     assert found.value.remedy
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "a.k IN (SELECT c.v FROM c GROUP BY c.v)",
+        "a.v < (SELECT max(c.v) FROM c)",
+        "a.v < (SELECT max(c.v) FROM c WHERE c.v = a.k)",
+        "a.k NOT IN (SELECT c.v FROM c)",
+    ],
+)
+def test_conditions_are_above_a_full_join(condition: str) -> None:
+    sql = f"SELECT a.k, b.w FROM a FULL JOIN b ON b.k = a.k WHERE {condition}"
+    assert sum(compare(sql, Random(seed)) for seed in range(4))

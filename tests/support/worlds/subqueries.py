@@ -22,6 +22,7 @@ _OUTER = {
     "a JOIN b ON b.k = a.k": (("a.k", "a.v", "b.w"), ("a.g",)),
     "a JOIN c ON c.v = a.v JOIN b ON b.k = a.k": (("a.k", "c.v", "b.w"), ("a.g", "c.t")),
     "a LEFT JOIN b ON b.k = a.k": (("a.k", "a.v", "b.w"), ("a.g",)),
+    "a FULL JOIN b ON b.k = a.k": (("a.k", "a.v", "b.w"), ("a.g",)),
     "(SELECT a.k, a.v + 1 AS u, a.g AS h FROM a WHERE a.v > 1) s": (("s.k", "s.u"), ("s.h",)),
     "(SELECT b.k, count(*) AS n, max(b.w) AS m FROM b GROUP BY b.k) s": (
         ("s.k", "s.n", "s.m"),
