@@ -40,7 +40,7 @@ class SourceError(AnabranchRuntimeError):
 
 
 class EntriesLost(SourceError):
-    """Entries of a Redis Stream that were deleted before they were read; the others could be read.
+    """Entries of a Redis Stream that were deleted before they were read; the rest could be read.
 
     Attributes:
         count: number of lost entries.

@@ -50,7 +50,7 @@ CHANGED = ("ttl", "expires_at", "priority", "title", "owner", "tags")
 FLAGS = {"tags": "--tag"}
 _LatencyGoal = Annotated[
     str | None,
-    typer.Option(help="Latency goal of its results, such as '2 seconds', or 'none'."),
+    typer.Option(help="Latency goal of the results, such as '2 seconds', or 'none'."),
 ]
 _Freshness = Annotated[
     list[str] | None,
@@ -64,7 +64,7 @@ CommitInterval = Annotated[
 ]
 _Completeness = Annotated[
     str | None,
-    typer.Option(help="Minimum share of its results under overload, up to 1, or 'none'."),
+    typer.Option(help="Minimum share of the results under overload, up to 1, or 'none'."),
 ]
 
 
@@ -167,14 +167,14 @@ def query_list(
         typer.Option(help="A text in the id, title, owner, a tag or the statement."),
     ] = None,
     stream: Annotated[
-        list[str] | None, typer.Option(help="Only queries that read it (repeat: all).")
+        list[str] | None, typer.Option(help="Only queries that read this stream (repeatable: all).")
     ] = None,
     status: Annotated[
-        list[str] | None, typer.Option(help="Only queries in this state (repeat: any).")
+        list[str] | None, typer.Option(help="Only queries in this state (repeatable: any).")
     ] = None,
     owner: Annotated[str | None, typer.Option(help="Only queries of this owner.")] = None,
     tag: Annotated[
-        list[str] | None, typer.Option(help="Only queries with this tag (repeat: all).")
+        list[str] | None, typer.Option(help="Only queries with this tag (repeatable: all).")
     ] = None,
     limit: Annotated[
         int | None,

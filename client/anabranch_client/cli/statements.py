@@ -23,7 +23,7 @@ Structured = Annotated[
 ]
 Windows = Annotated[
     list[str] | None,
-    typer.Option("--window", help="Window of all aliases, or alias=duration (repeatable)."),
+    typer.Option("--window", help="Window for all aliases, or alias=duration (repeatable)."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes without making them.")]
 Dialect = Annotated[

@@ -276,7 +276,7 @@ class RevisionsEntry(Closed):
     gain: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
-#: Word for a limit on intermediate results -> the limit; None: no limit.
+#: Word for a limit on intermediate results -> the limit, or None (no limit).
 _MOST = {"never": 0, "any": None}
 
 

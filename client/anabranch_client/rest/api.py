@@ -75,8 +75,7 @@ class Calls:
         **options: Unpack[StreamOptions],
     ) -> RestCall[StreamOut]:
         """Register a stream with (name, type) columns. ``ttl``: a window on every alias over it.
-        ``latest``: columns of a key; only the latest tuple per key joins. None leaves an option
-        out.
+        ``latest``: columns of a key; only the latest tuple per key joins. None: no such option.
         """
         body = _stream_body(name, columns, source, ttl, latest, options)
         return RestCall("POST", "/v1/streams", StreamOut.read, body)

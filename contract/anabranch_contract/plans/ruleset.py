@@ -186,8 +186,8 @@ class HotValue(Row, frozen=True):
 
 
 def home_partition(value: int, partitions: int) -> int:
-    """Return the partition of the hash ``value``, unless it is hot; for one hash the same as the
-    runtime's ``index.keys.partition_of``.
+    """Return the home partition of the hash ``value``, as the runtime's ``index.keys.partition_of``
+    does for arrays of hashes; rows of a hot value may be in other partitions.
 
     >>> [home_partition(value, 4) for value in (0, 5, 1 << 40)]
     [0, 1, 0]

@@ -43,8 +43,8 @@ from anabranch_contract.queries.views import (
 from anabranch_planner.binding.aggregation import Aggregation
 from anabranch_planner.binding.grouping import Grouping, bits, chosen_by_set, grouping_of
 from anabranch_planner.binding.naming import bare, spark_name
-from anabranch_planner.binding.neighbours import is_neighbour, neighbour_of
 from anabranch_planner.binding.outputs import require_new, require_writable
+from anabranch_planner.binding.rankings import is_neighbour, neighbour_of
 from anabranch_planner.binding.typecheck import coerce, typed
 from anabranch_planner.binding.windows import SESSION, WINDOW, is_window, window_of
 from anabranch_planner.sql.aggregates import call_of, holds_aggregate

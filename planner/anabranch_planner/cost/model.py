@@ -127,7 +127,7 @@ class CostModel:
 
     def _charge(self, objective: Objective) -> None:
         self.objective = objective
-        #: Seconds per operation; None: costs are counts of tuples.
+        #: Seconds per operation; None if costs are counts of tuples.
         self.constants: CostConstants | None = None
         if objective is Objective.SECONDS:
             self.constants = self._statistics.constants or CostConstants()

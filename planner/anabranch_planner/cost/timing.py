@@ -206,7 +206,7 @@ def _overlap(pieces: Sequence[tuple[float, float]]) -> float:
 
 
 def _windows(reaches: Sequence[float]) -> float:
-    """The same integral if all gaps are 0; ``reaches`` ascend."""
+    """The integral of :func:`_overlap` if all gaps are 0; ``reaches`` ascend."""
     total, low, product, left = 0.0, 0.0, 1.0, len(reaches)
     for reach in reaches:
         total += product * (reach ** (left + 1) - low ** (left + 1)) / (left + 1)

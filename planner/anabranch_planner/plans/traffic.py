@@ -25,7 +25,7 @@ from anabranch_planner.cost.exchange import ARRIVAL, ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import PlanError, SubJoins
 
-#: A tuple's host: that of its partition by this attribute; True: the only host; None: any.
+#: A tuple's host: the host of its partition by this attribute, the only host (True), or any (None).
 _Place = AttrRef | bool | None
 
 

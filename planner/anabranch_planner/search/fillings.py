@@ -57,9 +57,8 @@ def needs(problem: PlanProblem, broadcast: Collection[EdgeId]) -> dict[Sub, Upke
 def fillings(
     problem: PlanProblem, goal: Goal, upkeep: dict[Sub, Upkeep], broadcast: Collection[EdgeId]
 ) -> dict[Place, list[tuple[EdgeId, FillingNeed]]]:
-    """Store (and alias) -> the edges of a goal that probe it, or probe an intermediate result which
-    is maintained by probes of it, each with the requirement on the store if the edge is chosen.
-
+    """Store (and alias) -> a goal's edges by which it is probed, directly or by the maintenance of
+    a probed intermediate result; each with the requirement on the store if the edge is chosen.
     Args:
         upkeep: the requirements of the intermediate results that the goal may probe.
     """

@@ -119,8 +119,7 @@ def spelled_as_spark(statement: Node) -> None:
 
 def _grouped(node: exp.Anonymous) -> Node | None:
     """Spark's spelling of TUMBLE() etc. in GROUP BY, or of TUMBLE_START() etc.; None for another
-    function.
-    """
+    function."""
     name = str(node.this).upper()
     kind, _, suffix = name.partition("_")
     if kind not in _KINDS or (suffix and f"_{suffix}" not in (*_EDGES, *_OTHERS)):

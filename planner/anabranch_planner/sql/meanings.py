@@ -32,7 +32,7 @@ class Like:
     """The meaning of LIKE.
 
     Attributes:
-        escape: whether a backslash escapes without an ESCAPE clause; None: by server settings.
+        escape: whether a backslash escapes without an ESCAPE clause; None: not known.
         classes: whether ``[a-z]`` is a class of characters.
         ignores_case: whether the case of ASCII letters is ignored.
     """
@@ -49,13 +49,13 @@ class Aggregates:
     Attributes:
         mean: whether ``avg`` of numbers is a double for any type.
         sample: whether ``variance`` and ``stddev`` are of a sample, as in Spark.
-        by_skips_nulls: whether ``max_by(x, y)`` leaves rows out in which ``x`` is NULL; None: it
-            varies.
+        by_skips_nulls: whether ``max_by(x, y)`` leaves rows out in which ``x`` is NULL; None: not
+            known.
         continuous: types of values whose continuous percentiles are doubles, as in Spark.
         quantile_is_discrete: whether ``quantile(x, p)`` is always one of the values.
         approximate_of_type: whether an approximate percentile has the type of the values.
         lists: whether a list of texts has no maximum length, and is NULL if there are no texts.
-        list_separator: default separator of a list; None: there is none, or it varies.
+        list_separator: default separator of a list; None: no default, or not known.
         distinct_on: whether ``DISTINCT ON`` keeps the first rows by ORDER BY.
         pairs: whether correlations and covariances of numbers are of doubles, as in Spark.
     """
@@ -79,7 +79,7 @@ class Meanings:
     Attributes:
         truncates: whether ``CAST(1.5 AS INT)`` drops the fraction, as in Spark.
         strict_text: whether casting a non-numeric text to a number fails, as in Spark.
-        decimal: precision and scale of a bare ``DECIMAL``; None: they vary.
+        decimal: precision and scale of a bare ``DECIMAL``; None: no fixed ones, or not known.
         decimal_rounds: whether a cast to a decimal rounds halves away from zero, as in Spark.
         types: type names with another meaning than in Spark; None: no equivalent type.
         dates_as_text: whether a date cast to a text is ``2024-01-31``.

@@ -354,8 +354,8 @@ def _cut(query: Unresolved, streams: Mapping[str, Stream]) -> int | None:
 
 
 def _depends_on_one(query: Unresolved, number: int, streams: Mapping[str, Stream]) -> bool:
-    """Whether the condition of outer join ``number`` reads left rows only, or right sides of
-    earlier joins that depend on each other, with an equality with the last of them.
+    """Whether the condition of outer join ``number`` reads left rows only, or also right sides of
+    earlier joins, if one right side depends on the others and is compared by an equality.
     """
     side = query.outer[number]
     if side.on is None or side.asof is not None or side.source.natural:

@@ -36,7 +36,7 @@ from anabranch_planner.subqueries.names import (
     replaced,
 )
 
-#: Outer column -> the expression in its place; None: it is no outer column.
+#: Column -> the expression in its place, or None if it is no outer column.
 Referring: TypeAlias = Callable[[exp.Column], Node | None]
 #: Subquery, and the tables of the queries around it from the inside out -> without subqueries.
 Rewriting: TypeAlias = Callable[[Unresolved, tuple[FromTables, ...]], Unresolved]

@@ -31,8 +31,7 @@ class BatchPace:
 
     def pause(self, rows: int, seconds: float) -> float:
         """Return the seconds to wait after a batch of ``rows`` that took ``seconds``: three times
-        the fixed cost after an empty batch, less if it took longer, 0 from twice the fixed cost on
-        and after many rows.
+        the fixed cost after an empty batch, 0 if it took twice that cost or had many rows.
         """
         if rows > FEW:
             return 0.0

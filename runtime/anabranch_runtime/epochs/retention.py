@@ -21,7 +21,7 @@ from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.storage.segment import Segment
 
-#: Per member of a store, an event time or duration in microseconds; None: no limit.
+#: Per member of a store, an event time or duration in microseconds, or None (no limit).
 Limits: TypeAlias = "tuple[int | None, ...]"
 
 

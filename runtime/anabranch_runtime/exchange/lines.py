@@ -212,7 +212,7 @@ class TaskLine:
                 return found.content
 
     def __call__(self, message: str, group: str = "") -> list[str]:
-        """Send a message, and once all tasks have sent theirs return these in task order; messages
+        """Send a message; once all tasks have sent one, return all messages in task order; messages
         of tasks of other groups are empty.
 
         Raises:

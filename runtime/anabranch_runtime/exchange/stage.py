@@ -56,7 +56,7 @@ class GatherRounds:
 
 
 class Stage:
-    """One stage: a Spark job whose tasks connect to the driver, and a line to each of them.
+    """One stage: a Spark job whose tasks connect to the driver, and a line to each task.
 
     Attributes:
         id: name of the stage. ``tasks``: number of tasks.

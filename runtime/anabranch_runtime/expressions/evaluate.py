@@ -111,7 +111,7 @@ def evaluate(expr: Expr, fetch: Fetch, length: int) -> pa.Array:
 
 
 def filter_mask(conjuncts: Sequence[Expr], fetch: Fetch, length: int) -> Bools | None:
-    """Return the mask of rows where every conjunct is true (not false or NULL); None: all rows.
+    """Return the mask of rows where every conjunct is true (not false or NULL), or None for all.
 
     Raises:
         ExpressionError: as :func:`evaluate`, on rows that no other conjunct excludes.

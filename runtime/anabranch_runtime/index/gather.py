@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from anabranch_runtime.columns.arrays import I32
 from anabranch_runtime.index import kernels, prefetch
 
-#: Per row, the index of its table; None: all rows are of the first table.
+#: Per row, the index of its table; None if all rows are of the first table.
 Which = NDArray[np.integer[Any]] | None
 
 

@@ -76,7 +76,7 @@ class NumberedTables:
         self.places[:, new] = found.reshape(len(new), len(self._names), -1).transpose(1, 0, 2)
 
     def _line(self, table: Table, kind: str) -> bytes:
-        """Column locations of ``table``; a segment caches its own."""
+        """Column locations of ``table``, cached in it if it is a segment."""
         kept = table.lines if isinstance(table, SegmentReader) else {}
         key = self._called.get(kind, self._unread)
         if key not in kept:

@@ -340,7 +340,7 @@ class Rounds:
         return Front(edges[fit], front.which, front.rows)
 
     def _match(self, front: Front) -> tuple[int, Front, Ints]:
-        """Number of finished edges; a front of their results, without edges; end of each in it."""
+        """Number of finished edges; a front of their results, and the end of each one in it."""
         targets, known, batch = self._targets, self._program, self.prober.batch
         began = time.process_time()
         done, positions, tables, rows, ends = match_round(

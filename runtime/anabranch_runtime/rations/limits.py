@@ -25,7 +25,7 @@ from anabranch_runtime.index.ranks import limit
 #: Maximum number of batches with load shedding recorded in a manifest (``sinks.ledger`` has all).
 KEPT = 8
 #: Filter of tuples by rank (hash of a key): exclusive upper bounds per ranking; a tuple passes if
-#: it satisfies one. None: every tuple passes.
+#: it satisfies one. If it is None, every tuple passes.
 Limits: TypeAlias = "frozenset[tuple[Ranking, int]] | None"
 
 

@@ -88,7 +88,7 @@ class Feeds:
         self._versions = {version_of(i)[0]: feed.record for i, feed in self._feeds.items()}
         self._awaited = awaited_marks(records) if live else {}
         self._errors: dict[str, tuple[float, str]] = {}
-        #: Held feed -> number of its trials, and time of the next; None: not known yet.
+        #: Held feed -> number of its trials, and time of the next; None before :meth:`plan`.
         self._due: dict[str, tuple[int, float]] | None = None
 
     @property

@@ -22,7 +22,7 @@ from anabranch_runtime.errors import AnabranchRuntimeError
 
 #: A conversion of arrays; raises one of ``FAILURES`` if a value can't be converted.
 Convert = Callable[[pa.Array], pa.Array]
-#: Rows that fit the declaration, and invalid rows (:func:`invalid_rows`); None: no invalid rows.
+#: Rows that fit the declaration, and invalid rows (:func:`invalid_rows`) or None (no such rows).
 Decoded = tuple[pa.RecordBatch, pa.RecordBatch | None]
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #: A task's part of a batch: from its context, the line to the driver, and the address of each
 #: task's host to the report.
 Work = Callable[[BatchContext, TaskLine, list[str]], TaskReport]
-#: Number of tasks of a stage, and their preferred locations in Spark; None: any.
+#: Number of tasks of a stage, and their preferred locations in Spark (None: any).
 Places = tuple[int, Sequence[str] | None]
 
 #: Number of batches between two garbage collections of a task.

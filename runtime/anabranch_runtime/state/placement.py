@@ -189,8 +189,8 @@ def _may_move(
 def _may_change(
     at: NDArray[np.int64], weight: Floats, load: Floats, within: tuple[Floats, Floats]
 ) -> Bools:
-    """Shape (partitions, partitions): whether loads stay within their bounds after a swap of the
-    two; False for two on one host.
+    """Shape (partitions, partitions): whether loads stay within their bounds after both partitions
+    are swapped; False for partitions on one host.
     """
     least, most = within
     after = load[at][:, None] - weight[:, None] + weight

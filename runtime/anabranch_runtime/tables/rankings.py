@@ -262,7 +262,7 @@ class RankedTable:
 
 def _beside(partitions: Ints, distance: int) -> tuple[Ints, Bools]:
     """Return the position of the row ``distance`` places before each row (0 if there is none), and
-    whether it is in the same one of ``partitions``.
+    whether both rows are in one partition.
     """
     count = len(partitions)
     places = np.arange(count) - distance

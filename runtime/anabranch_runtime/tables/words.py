@@ -232,9 +232,7 @@ class TupleLayout:
 
 
 def column_of(field: TupleField, words: Ints, valid: Bools | None, pool: Texts) -> pa.Array:
-    """Return the column of values that the 64-bit ``words`` encode (a row per value, without the
-    word for NULL); ``valid``: mask of values that are not NULL.
-    """
+    """Return the column of the values that ``words`` encode, without their words for NULL."""
     target = arrow_type(field.kind)
     low = np.ascontiguousarray(words[:, -1])
     kind = field.kind.kind

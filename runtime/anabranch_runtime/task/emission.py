@@ -368,7 +368,7 @@ class Emission:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _visible(self, query: str, partial: Partial) -> Bools | None:
-        """Mask of results with visible members only (``semantics.md``, promise 4); None: all."""
+        """Mask of results with only visible members (``semantics.md``, promise 4) or None (all)."""
         mask: Bools | None = None
         scope = self.context.scope
         activated = scope.activated[query]
@@ -383,7 +383,7 @@ class Emission:
         return mask
 
     def _of_versions(self, query: QuerySpec, partial: Partial) -> Bools | None:
-        """Mask of results with current versions of tables' rows only; None: all."""
+        """Mask of results with current versions of tables' rows only, or None (all)."""
         mask: Bools | None = None
         versions = self.context.scope.looked_up
         for _, label, _ in query.members if versions else ():
@@ -398,7 +398,7 @@ class Emission:
         return mask
 
     def _fresh(self, query: QuerySpec, partial: Partial) -> Bools | None:
-        """Mask of results with fresh members only (``semantics.md``, "Freshness"); None: all."""
+        """Mask of results with only fresh members (``semantics.md``, "Freshness") or None (all)."""
         mask: Bools | None = None
         now = self.context.shedding.now
         if now is None:

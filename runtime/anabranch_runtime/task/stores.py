@@ -337,10 +337,8 @@ def _partitions(
     *,
     past: bool,
 ) -> list[tuple[int, NDArray[np.int64] | None]]:
-    """Divide ``rows`` into partitions: (partition, positions of its rows, or None for all rows).
-
-    Only partitions with rows and in the mask ``own`` (None: all) are returned. If there is neither
-    ``own`` nor a partition attribute, the rows are cut into runs of equal length.
+    """(partition, positions of its rows; None: all rows) for each partition of ``own`` (None: any)
+    with rows. With neither ``own`` nor a partition attribute, rows are cut into equal runs.
     """
     length = rows.num_rows
     if spec.partitions == 1 or length == 0:

@@ -57,7 +57,7 @@ class KeptView:
     _decided: DecidedRows | None = field(init=False, default=None)
     _look_ups: LookUps | AsOfJoin | None = field(init=False, default=None)
     _undecided: Undecided | None = field(init=False, default=None)
-    #: Corrections of estimates; None: too large.
+    #: Corrections of estimates; None if there are too many groups.
     _corrections: pa.Table | None = field(init=False, default=None)
     _missing: Activation | None = field(init=False, default=None)
 

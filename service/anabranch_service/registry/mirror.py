@@ -41,7 +41,7 @@ class Mirror(Generic[_T]):
         """
         self._redis, self._journal, self._key, self._kind = redis, journal, key, kind
         self._read, self._order = read, order
-        #: Id of the newest change applied to ``_found``; None: nothing has been read.
+        #: Id of the newest change applied to ``_found``; None before the first read.
         self._upto: str | None = None
         self._texts: dict[str, str] = {}
         self._found: dict[str, _T] = {}

@@ -63,7 +63,7 @@ router = guarded_router("/v1/streams", tag="streams")
 DEFAULT_LATENESS = "10 minutes"
 #: Default bounds of event times in the future, for streams with a bounded lateness.
 AHEAD = {"ahead_of_clock": "1 day", "ahead_of_stream": "366 days"}
-#: Keywords of ``retain`` -> microseconds; None: for ever.
+#: Keywords of ``retain`` -> microseconds, or None (for ever).
 RETAIN = {"all": None, "none": 0}
 #: Most invalid rows, or conflicting queries, named in an error.
 REPORTED = 20

@@ -23,8 +23,7 @@ class GainRecord(Closed):
 
     Attributes:
         before, after: cost per arriving tuple (tuples sent and matches found; CPU seconds under the
-            objective ``seconds``) in the periods before and after the change of probe orders, which
-            may belong to different epochs.
+            objective ``seconds``) in the periods before and after the change, across epochs.
         gain: the share of the cost that was saved; negative: the changed orders cost more.
         periods: number of periods with the new orders.
         grown: relative growth of the stores meanwhile, which adds matches per tuple.

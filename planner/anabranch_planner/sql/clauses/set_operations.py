@@ -62,8 +62,8 @@ def set_operation(
 
 
 def as_table(union: Unresolved, node: Node | None) -> Unresolved:
-    """A query that groups the rows of ``union`` by all columns, and emits each group as often as it
-    has rows: the same rows, as a query of its own.
+    """A grouped query with the rows of ``union``: it groups them by all columns, and emits each
+    group as often as the group has rows.
     """
     count = exp.Anonymous(this="count", expressions=[exp.Star()])
     every = PostJoin(group=(), group_all=True, copies=count)
