@@ -253,9 +253,9 @@ def _look_ups_first(query: Unresolved, streams: Mapping[str, Stream]) -> tuple[U
     """
     if not query.outer:
         return query, 0
-    sides = [side for side in query.outer if not _is_look_up(side.source, streams)]
-    tables = [entry for entry in query.sources if _is_look_up(entry, streams)]
-    looked = [side for side in query.outer if _is_look_up(side.source, streams)]
+    looked = [side for side in query.outer if _is_look_up(side, streams)]
+    sides = [side for side in query.outer if side not in looked]
+    tables = [entry for entry in query.sources if _is_table(entry, streams)]
     left = tuple(entry for entry in query.sources if entry not in tables)
     natural = any(one.natural for one in query.entries)
     full = any(side.kind is JoinKind.FULL for side in query.outer)
@@ -321,11 +321,17 @@ def _compared(node: Node, entry: FromEntry, tables: FromTables) -> Iterator[exp.
             yield side
 
 
-def _is_look_up(entry: FromEntry, streams: Mapping[str, Stream]) -> bool:
-    """Whether ``entry`` is a table, or joined as of the arrival of the other tuples."""
-    if not isinstance(entry.of, str):
-        return False
-    return entry.at_arrival or find_stream(entry.of, streams).is_table
+def _is_table(entry: FromEntry, streams: Mapping[str, Stream]) -> bool:
+    return isinstance(entry.of, str) and find_stream(entry.of, streams).is_table
+
+
+def _is_look_up(side: OuterSide, streams: Mapping[str, Stream]) -> bool:
+    """Whether the join is with a table, or as of the arrival of left rows."""
+    entry = side.source
+    if _is_table(entry, streams) or entry.at_arrival:
+        return True
+    latest = isinstance(entry.of, str) and bool(find_stream(entry.of, streams).latest)
+    return side.asof is not None and latest
 
 
 def _named(entry: FromEntry) -> str:
@@ -343,7 +349,7 @@ def _read(node: Node, tables: FromTables) -> set[str]:
 
 def _cut(query: Unresolved, streams: Mapping[str, Stream]) -> int | None:
     """The number of outer joins that are to be a part; None if the chain is one table."""
-    if len(query.outer) < 2:
+    if len(query.outer) < 2 or all(_is_look_up(side, streams) for side in query.outer):
         return None
     for number, side in enumerate(query.outer):
         if side.kind is JoinKind.FULL:

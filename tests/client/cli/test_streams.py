@@ -89,7 +89,7 @@ def test_it_does_not_wait_for_a_source_that_can_not_be_read(url: str, service: S
     service.source("airlines", SourceState.FAILED, "no such folder")
     found = reread(url, "--wait")
     assert found.exit_code == 1
-    assert "failed: no such folder. Queries look up the rows before" in found.stderr
+    assert "failed: no such folder. Queries look up the previous rows" in found.stderr
 
 
 def test_a_stream_is_no_table(url: str, client: Client, service: Service) -> None:

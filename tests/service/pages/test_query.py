@@ -44,7 +44,7 @@ def test_what_a_query_does_and_takes(
         assert "[" not in shown
         expect(page.locator("#paths li.shared").first).to_contain_text("shared with")
         expect(page.locator("#stores tbody tr")).to_have_count(len(plan["stores"]))
-        expect(page.locator("#sink")).to_contain_text("nothing waits for it")
+        expect(page.locator("#sink")).to_contain_text("none wait for it")
         expect(page.locator("#activations tbody tr")).to_have_count(1)
         nothing_is_cut(page)
         page.keyboard.press("Tab")

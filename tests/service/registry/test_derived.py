@@ -15,7 +15,7 @@ import pytest
 from anabranch_contract.protocol.progress import Mode
 from anabranch_service.settings import ServiceSettings
 from tests.support.worlds.changed_views import COLUMNS
-from tests.support.worlds.derived import OTHERS, Derived, run_seed
+from tests.support.worlds.derived import OTHERS, TABLE, Derived, run_seed
 from tests.support.worlds.service import Service, serving
 
 STREAMS = {
@@ -463,7 +463,7 @@ def test_the_rows_of_an_outer_join_are_inserts_to_its_readers(
         "SELECT t.v, t.n, d.g, b.k, b.w FROM t JOIN d ON t.v = d.v LEFT JOIN b ON b.k = d.v "
         "WHERE d.g = 'x' AND n < 3",
         "SELECT d.v, u.n FROM d JOIN t ON t.v = d.v JOIN t u ON u.n = t.v "
-        "WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.k = d.v)",
+        "WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.k = d.v AND b.w > 3)",
         "SELECT t.n, count(*) AS c, sum(b.w) AS s FROM d JOIN t ON t.v = d.v "
         "LEFT JOIN b ON b.k = d.v GROUP BY t.n",
     ],
@@ -473,7 +473,7 @@ def test_outer_joins_with_streams_after_tables(
 ) -> None:
     rng = Random(3)
     with serving(replace(settings, mode=Mode.LIVE)) as service:
-        names = {**COLUMNS, "d": OTHERS["d"], "t": OTHERS["t"]}
+        names = {**COLUMNS, "d": OTHERS["d"], **TABLE}
         world = Derived(service, tmp_path, rng, names)
         # DuckDB names columns of one name apart.
         made = world.query(
@@ -490,4 +490,4 @@ def test_outer_joins_with_streams_after_tables(
             world.turn(killed=0.3)
             world.settle()
             world.check()
-        assert world.events["rows"] > 5
+        assert world.events["rows"]

@@ -47,7 +47,7 @@ def add(document: dict[str, Any], folder: Path, batches: int) -> None:
             "rows_per_batch": ROWS,
             "kind": "changes" if name == "x" else "upsert",
             "changes": {"operation": "op"},
-            **({} if name == "x" else {"key": ["k"]}),
+            **({} if name == "x" else {"key": ["k"], "retain": "all"}),
         }
     document["queries"] |= {name: {"sql": sql} for name, sql in QUERIES.items()}
 

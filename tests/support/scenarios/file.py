@@ -203,8 +203,8 @@ def _stream(folder: Path, doc: Mapping[str, Any]) -> StreamEntry:
 
 
 def _retain(doc: Mapping[str, Any]) -> int | None:
-    """For how long a stream is retained; tables and streams of upserts are for ever."""
-    text = doc.get("retain", "all" if doc.get("kind") in ("table", "upsert") else "none")
+    """For how long a stream is retained; a table is for ever."""
+    text = doc.get("retain", "all" if doc.get("kind") == "table" else "none")
     return {"all": None, "none": 0}[text] if text in ("all", "none") else micros(text)
 
 

@@ -38,12 +38,12 @@ from tests.support.worlds.kept_tables import lagging
 from tests.support.worlds.service import Service
 from tests.support.worlds.view_runs import comparable
 
-#: A stream without deletes, one of upserts, and a table, beside :data:`COLUMNS`.
+#: A stream without deletes, and one of upserts, beside :data:`COLUMNS`.
 OTHERS = {
     "d": {"v": pa.int32(), "g": pa.string()},
     "e": {"id": pa.int32(), "v": pa.float64(), "g": pa.string()},
-    "t": {"v": pa.int32(), "n": pa.int64()},
 }
+TABLE = {"t": {"v": pa.int32(), "n": pa.int64()}}
 _KINDS: dict[str, dict[str, Any]] = {
     "d": {"kind": "stream"},
     "t": {"kind": "table"},
