@@ -41,6 +41,8 @@ class-archive: $(STAMP)
 		|| echo "No archive of Spark's classes (see $(VENV)/class-archive.log): starts take longer"
 
 test test-fast test-benchmarks: JOBS = 2
+# Half of the time tests wait for processes that they have started.
+test: JOBS = 3
 test: setup ## run the tests, but for the slow ones and those of benchmarks/
 	@$(BIN)/python -m pytest $(SPREAD) -m "not slow" --ignore=benchmarks --ignore=tests/benchmarks \
 		$(ARGS) </dev/null

@@ -77,9 +77,9 @@ def test_a_statement_in_another_dialect_is_quoted_as_it_was_written(url: str, sh
 
 
 def test_an_explained_refusal_is_quoted_too(url: str, shop: Client) -> None:
-    sql = "SELECT o.order_id\nFROM orders o LIMIT 3"
+    sql = "SELECT o.order_id\nFROM orders o OFFSET 3"
     result = run("query", "explain", sql, url=url)
     assert result.exit_code == 0
-    assert "  2 | FROM orders o LIMIT 3\n    |                     ^\n" in result.stdout
+    assert "  2 | FROM orders o OFFSET 3\n    |                      ^\n" in result.stdout
     refused = json.loads(run("query", "explain", sql, "--json", url=url).stdout)["refused"]
-    assert (refused["line"], refused["column"]) == (2, 21)
+    assert (refused["line"], refused["column"]) == (2, 22)

@@ -32,7 +32,6 @@ def refusal(sql: str, window: int | dict[str, int] | None = None) -> QueryError:
         (f"SELECT R.k FROM {JOIN} GROUP BY ROLLUP (R.k, R.k)", "a grouping set that occurs twice"),
         (f"SELECT R.k FROM {JOIN} SORT BY R.k", "SORT BY"),
         (f"SELECT R.k FROM {JOIN} CLUSTER BY R.k", "CLUSTER BY"),
-        (f"SELECT R.k FROM {JOIN} LIMIT 5", "LIMIT"),
         (f"SELECT /*+ BROADCAST(R) */ R.k FROM {JOIN}", "a hint"),
         ("SELECT k FROM R LATERAL VIEW explode(k) AS e", "LATERAL VIEW"),
         ("SELECT k FROM R TABLESAMPLE (10 PERCENT)", "TABLESAMPLE"),
