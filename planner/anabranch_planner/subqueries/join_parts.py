@@ -21,6 +21,7 @@ from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.binding.look_ups import SHOWN
 from anabranch_planner.binding.naming import spark_name
 from anabranch_planner.binding.typecheck import operands
+from anabranch_planner.sql.aggregates import NEIGHBOURS, function_over, windows_in
 from anabranch_planner.sql.scope import find_stream
 from anabranch_planner.sql.unresolved import (
     Condition,
@@ -70,7 +71,8 @@ class _Parts:
         outer = tuple(replace(side, source=self._entry(side.source)) for side in made.outer)
         branches = tuple(map(self._entry, made.branches))
         found = replace(made, sources=sources, outer=outer, branches=branches)
-        return made if all(map(operator.is_, found.entries, made.entries)) else found
+        made = made if all(map(operator.is_, found.entries, made.entries)) else found
+        return _inlined(made) if made.nested is not None and made.outer else made
 
     def _entry(self, entry: FromEntry) -> FromEntry:
         inner = entry.of
@@ -81,6 +83,27 @@ class _Parts:
             self._known[id(inner)] = inner, self.everywhere(inner)
         made = self._known[id(inner)][1]
         return entry if made is inner else replace(entry, of=made)
+
+
+def _inlined(query: Unresolved) -> Unresolved:
+    """A subquery with outer joins, but no more so if only inner ones are left: it has no versions
+    that its reader could read, and stands in it.
+    """
+    items = (item.node for item in query.items if item.node is not None)
+    windows = (window for node in items for window in windows_in(node))
+    if query.post_join is not None or any(function_over(w) in NEIGHBOURS for w in windows):
+        return query
+    if any(side.kind is not JoinKind.INNER or side.asof is not None for side in query.outer):
+        return query
+    sources = (*query.sources, *(side.source for side in query.outer))
+    conditions = [
+        replace(one, scope=len(sources)) if isinstance(one.node.parent, exp.Where) else one
+        for one in query.conditions
+    ]
+    for place, side in enumerate(query.outer, len(query.sources) + 1):
+        if side.on is not None:
+            conditions.append(Condition(side.on, place))
+    return replace(query, sources=sources, outer=(), conditions=tuple(conditions), nested=None)
 
 
 # --- USING ---------------------------------------------------------------------------------------

@@ -66,6 +66,20 @@ def test_parts_are_made_where_a_table_cannot_keep_the_joins(joins: str, wanted: 
     assert compare(sql, Random(5))
 
 
+@pytest.mark.parametrize(
+    ("inner", "wanted"),
+    [
+        ("a FULL JOIN b ON b.k = a.k JOIN c ON c.v = a.v", 1),
+        ("a FULL JOIN b ON b.k = a.k WHERE a.v < (SELECT max(c.v) FROM c)", 2),
+        ("a FULL JOIN b ON b.k = a.k LEFT JOIN c ON c.v = a.v", 2),
+    ],
+)
+def test_a_subquery_of_inner_joins_with_parts_is_no_part(inner: str, wanted: int) -> None:
+    sql = f"SELECT s.x, count(*) AS n FROM (SELECT a.v + 1 AS x FROM {inner}) s GROUP BY s.x"
+    assert parts(sql) == wanted
+    assert compare(sql, Random(5))
+
+
 def test_names_of_results_do_not_change() -> None:
     chain = "FROM a FULL JOIN b ON b.k = a.k LEFT JOIN c ON c.v = a.v"
     items = rewritten(f"SELECT a.k, w, a.v + 1, count(*) AS n {chain} GROUP BY a.k, w, a.v").items
