@@ -47,7 +47,7 @@ _OTHERS = (
     "write lag(), lead() or a ranking; join with a query of GROUP BY for values of groups; or use "
     "it where the results are read"
 )
-_EXAMPLE = "QUALIFY rowwhole_number() OVER (PARTITION BY k ORDER BY x DESC) <= 3"
+_EXAMPLE = "QUALIFY row_number() OVER (PARTITION BY k ORDER BY x DESC) <= 3"
 _MIRRORED: dict[type[Node], type[Node]] = {
     exp.GT: exp.LT,
     exp.GTE: exp.LTE,

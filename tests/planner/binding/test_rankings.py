@@ -325,6 +325,15 @@ def test_refusals_of_neighbours(items: str, code: str) -> None:
     assert found.value.position is not None
 
 
+def test_the_statement_of_a_remedy_can_be_registered() -> None:
+    with pytest.raises(QueryError) as found:
+        parse_sql("q", "SELECT k, v FROM a QUALIFY v > 2", CHANGING)
+    example = found.value.remedy.removeprefix("write ").replace("BY x", "BY v")
+    view = parse_sql("q", f"SELECT k, v FROM a {example}", CHANGING).view
+    assert view is not None
+    assert view.limit == 3
+
+
 def test_neighbours_beside_qualify_are_refused() -> None:
     sql = "SELECT lag(v) OVER (ORDER BY v) AS p FROM a QUALIFY row_number() OVER (ORDER BY v) <= 2"
     with pytest.raises(QueryError, match="beside QUALIFY"):
