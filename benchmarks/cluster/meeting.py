@@ -4,8 +4,8 @@
 
 Tasks are threads of one other process. There are two sorts of rounds: all tasks tell all others how
 many messages they have sent (4 bytes), or the four tasks of each host tell each other which
-segments they have written (3,000 bytes). CPU time is that of the driver's process, and that of all
-tasks beside it.
+segments they have written (3,000 bytes). CPU time is given for the driver's process and, apart
+from it, for all tasks.
 """
 
 from __future__ import annotations

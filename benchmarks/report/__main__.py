@@ -48,9 +48,9 @@ Each batch's results are in files and its state is durable before the next begin
 
 *Sustained* throughput is over the batches after the first, from the first commit to the last, all
 other work of the time included. In step mode (replays) the pipeline waits for the planner whenever
-an epoch begins; in live mode planning runs beside it. *Without entering* leaves out the time at the
-beginning of epochs: in step mode mostly this wait. DuckDB answers the same queries with the same
-number of threads in one batch, with all input present: a lower bound of the time. CPU seconds are
+an epoch begins; in live mode it does not. *Without entering* leaves out the time at the beginning
+of epochs: in step mode mostly this wait. DuckDB answers the same queries with the same number of
+threads in one batch, with all input present: a lower bound of the time. CPU seconds are
 summed over all processes and batches; *others'* are the CPU seconds of other processes in the same
 time. Peak memory is the sum over processes; a page mapped by several processes counts for each.
 """

@@ -22,7 +22,7 @@ from anabranch_planner.sql.aggregates import (
     NEIGHBOURS,
     function_over,
     holds_aggregate,
-    windows_in,
+    windows_of,
 )
 from anabranch_planner.sql.arguments import refuse_others
 from anabranch_planner.sql.unresolved import (
@@ -72,9 +72,8 @@ def with_ranking(query: Unresolved) -> Unresolved:
             return _with_qualify(query, clauses, clauses.qualify)
     if clauses is not None and clauses.ranking is not None:
         return query
-    nodes = (item.node for item in query.items if item.node is not None)
     known = {*_FUNCTIONS, *NEIGHBOURS}
-    windows = [part for node in nodes for part in windows_in(node)]
+    windows = windows_of(query.items)
     for window in windows:
         if (name := function_over(window)) not in known:
             with at(window):
@@ -196,7 +195,7 @@ def neighbour_of(call: Node, name: str, over: Callable[[Node], Expr]) -> Neighbo
 
 
 def whole_number(node: Node) -> int | None:
-    """The whole number that a literal is; None: another expression."""
+    """The value of a literal without fraction or sign; None for other expressions."""
     inside = bare(node)
     text = str(inside.this) if isinstance(inside, exp.Literal) and not inside.is_string else ""
     return int(text) if text.isdecimal() and len(text) < 10 else None
@@ -233,8 +232,7 @@ def _with_distinct_on(query: Unresolved, clauses: PostJoin) -> Unresolved:
 def _with_qualify(query: Unresolved, clauses: PostJoin, condition: Node) -> Unresolved:
     with at(condition):
         _refuse_beside(clauses, query.items, "QUALIFY")
-        nodes = (item.node for item in query.items if item.node is not None)
-        for window in (part for node in nodes for part in windows_in(node)):
+        for window in windows_of(query.items):
             if (name := function_over(window)) in NEIGHBOURS:
                 with at(window):
                     raise unsupported(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -11,7 +11,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import DOUBLE, MAX_PRECISION
 from anabranch_contract.queries.types import INTEGRAL, DataType, TypeKind
 from anabranch_contract.queries.views import AggregateFunction
-from anabranch_planner.sql.unresolved import Node, unsupported
+from anabranch_planner.sql.unresolved import Node, SelectItem, unsupported
 
 BIGINT = DataType(TypeKind.BIGINT)
 
@@ -204,6 +204,11 @@ def windows_in(node: Node) -> Iterator[Node]:
     for part in node.walk(prune=lambda part: isinstance(part, exp.Query)):
         if function_over(part):
             yield part
+
+
+def windows_of(items: Iterable[SelectItem]) -> list[Node]:
+    """The functions with OVER in a SELECT list, in order."""
+    return [window for item in items if item.node is not None for window in windows_in(item.node)]
 
 
 def function_over(node: Node | None) -> str:

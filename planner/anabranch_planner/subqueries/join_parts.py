@@ -9,7 +9,7 @@ both in one subquery.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, TypeVar
@@ -18,10 +18,10 @@ from sqlglot import exp
 
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.outer_joins import JoinKind
-from anabranch_planner.binding.look_ups import SHOWN
+from anabranch_planner.binding.look_ups import SHOWN, with_inner
 from anabranch_planner.binding.naming import spark_name
 from anabranch_planner.binding.typecheck import operands
-from anabranch_planner.sql.aggregates import NEIGHBOURS, function_over, windows_in
+from anabranch_planner.sql.aggregates import NEIGHBOURS, function_over, windows_of
 from anabranch_planner.sql.scope import find_stream
 from anabranch_planner.sql.unresolved import (
     Condition,
@@ -38,7 +38,13 @@ from anabranch_planner.sql.unresolved import (
     unsupported,
 )
 from anabranch_planner.subqueries.joins import all_of, as_where, known
-from anabranch_planner.subqueries.names import FromTables, column_of, columns_in, replaced
+from anabranch_planner.subqueries.names import (
+    FromTables,
+    column_of,
+    columns_in,
+    is_bracket,
+    replaced,
+)
 
 Clauses = TypeVar("Clauses", PostJoin, RowRanking)
 
@@ -89,21 +95,12 @@ def _inlined(query: Unresolved) -> Unresolved:
     """A subquery with outer joins, but no more so if only inner ones are left: it has no versions
     that its reader could read, and stands in it.
     """
-    items = (item.node for item in query.items if item.node is not None)
-    windows = (window for node in items for window in windows_in(node))
-    if query.post_join is not None or any(function_over(w) in NEIGHBOURS for w in windows):
+    named = map(function_over, windows_of(query.items))
+    if query.post_join is not None or any(name in NEIGHBOURS for name in named):
         return query
     if any(side.kind is not JoinKind.INNER or side.asof is not None for side in query.outer):
         return query
-    sources = (*query.sources, *(side.source for side in query.outer))
-    conditions = [
-        replace(one, scope=len(sources)) if isinstance(one.node.parent, exp.Where) else one
-        for one in query.conditions
-    ]
-    for place, side in enumerate(query.outer, len(query.sources) + 1):
-        if side.on is not None:
-            conditions.append(Condition(side.on, place))
-    return replace(query, sources=sources, outer=(), conditions=tuple(conditions), nested=None)
+    return replace(with_inner(query, query.outer, ()), nested=None)
 
 
 # --- USING ---------------------------------------------------------------------------------------
@@ -229,6 +226,11 @@ class _Inside:
             return called(column_of(self.alias, self._name(*key), part), describe(part))
 
         return replaced(node, found)
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Have the subquery show the columns of USING, ``names``, that the joins have."""
+        for name in names:
+            self.over(exp.column(name), self.tables)
 
     def select(self) -> tuple[SelectItem, ...]:
         """The SELECT list of the subquery; any column if nothing is read."""
@@ -408,8 +410,7 @@ def _compares(
     wanted = {(side.source.alias or "").lower()}, {other.source.alias.lower()}
     for part in operands(side.on, exp.And):
         if isinstance(part, exp.EQ):
-            both = (columns_in(tables.qualified(one)) for one in (part.this, part.expression))
-            found = [{column.table.lower() for column in columns} for columns in both]
+            found = [_read(one, tables) for one in (part.this, part.expression)]
             if found in (list(wanted), list(reversed(wanted))):
                 return True
     return bool(side.source.using)
@@ -418,11 +419,9 @@ def _compares(
 def _sides_read(query: Unresolved, number: int, streams: Mapping[str, Stream]) -> frozenset[int]:
     """The earlier outer joins whose columns the condition of join ``number`` reads."""
     side = query.outer[number]
-    tables = _tables_at(query, number, streams)
-    places = {(s.source.alias or "").lower(): n for n, s in enumerate(query.outer[:number])}
-    read = () if side.on is None else columns_in(tables.qualified(side.on))
-    found = (places.get(column.table.lower()) for column in read if column.table)
-    return frozenset(place for place in found if place is not None)
+    read = set() if side.on is None else _read(side.on, _tables_at(query, number, streams))
+    earlier = enumerate(query.outer[:number])
+    return frozenset(n for n, s in earlier if s.source.alias and _named(s.source) in read)
 
 
 def _tables_at(query: Unresolved, number: int, streams: Mapping[str, Stream]) -> FromTables:
@@ -458,8 +457,7 @@ def _with_part(query: Unresolved, number: int, streams: Mapping[str, Stream]) ->
     sides = []
     for place, side in enumerate(rest, number):
         tables = _tables_at(query, place, streams)
-        for name in side.source.using:
-            inside.over(exp.column(name), inside.tables)
+        inside.keep(side.source.using)
         on = None if side.on is None else inside.over(side.on, tables)
         sides.append(replace(side, on=on))
     items = list[SelectItem]()
@@ -500,8 +498,9 @@ def _unnamed(query: Unresolved) -> FromEntry | None:
 
 def _joins_of(entry: FromEntry) -> Unresolved | None:
     """The joins in parentheses without alias that ``entry`` is; None for any other entry."""
-    joins = None if isinstance(entry.of, str) or entry.alias is not None else entry.of
-    return None if joins is None or joins.items else joins
+    if isinstance(entry.of, str) or entry.alias is not None:
+        return None
+    return entry.of if is_bracket(entry.of) else None
 
 
 def _with_named(query: Unresolved, entry: FromEntry, streams: Mapping[str, Stream]) -> Unresolved:
@@ -514,8 +513,7 @@ def _with_named(query: Unresolved, entry: FromEntry, streams: Mapping[str, Strea
             raise unsupported(
                 "* over a join in parentheses beside an outer join", "name the columns"
             )
-        for name in chain.from_iterable(one.using for one in query.entries):
-            inside.over(exp.column(name), inside.tables)
+        inside.keep(chain.from_iterable(one.using for one in query.entries))
     whole, sides = FromTables.of(query, streams), list(query.outer)
     for place, side in enumerate(sides):
         tables = _tables_at(query, place, streams)

@@ -43,7 +43,7 @@ class FromTables:
         for entry in (*query.sources, *shown):
             merged |= {name.lower() for name in entry.using}
             natural |= entry.natural
-            if isinstance(entry.of, Unresolved) and entry.alias is None and _is_bracket(entry.of):
+            if isinstance(entry.of, Unresolved) and entry.alias is None and is_bracket(entry.of):
                 inner = cls.of(entry.of, streams)
                 found |= inner.columns
                 merged |= inner.merged
@@ -107,7 +107,7 @@ def _columns(entry: FromEntry, streams: Mapping[str, Stream]) -> Iterator[str]:
                 once |= set(names)
 
 
-def _is_bracket(query: Unresolved) -> bool:
+def is_bracket(query: Unresolved) -> bool:
     """Whether ``query`` stands for joins in parentheses."""
     return not (query.items or query.branches)
 
@@ -149,7 +149,7 @@ def anchor_of(query: Unresolved, streams: Mapping[str, Stream]) -> exp.Column | 
     entry = query.sources[0]
     if isinstance(entry.of, Unresolved):
         if entry.alias is None:
-            return anchor_of(entry.of, streams) if _is_bracket(entry.of) else None
+            return anchor_of(entry.of, streams) if is_bracket(entry.of) else None
         return next((column_of(entry.alias, c) for c in _columns(entry, streams) if c), None)
     stream = find_stream(entry.of, streams)
     operation = None if stream.changes is None else stream.changes.operation

@@ -36,7 +36,7 @@ import pyarrow as pa
 from anabranch_contract import codec
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_runtime.sinks.delivery import Delivery
-from anabranch_runtime.sinks.parquet import ResultWriter, RowBuffer
+from anabranch_runtime.sinks.parquet import FileWriter, ResultWriter
 
 #: Suffixes of staged files, logs, and files of groups that are being written.
 SUFFIX, _LOG, _GROUP = ".arrow", ".log", ".parquet"
@@ -75,23 +75,11 @@ class StagedRows:
             return pa.ipc.open_file(file.read_buffer(self.length))
 
 
-class StagedWriter(RowBuffer):
-    """Writes one task's results of one batch for one query, in an existing folder."""
+class StagedWriter(FileWriter):
+    """Writes results that are to be gathered as an Arrow file."""
 
-    def __init__(self, path: Path, schema: pa.Schema, page: int) -> None:
-        """Open the file; ``page``: maximum bytes of rows buffered."""
-        super().__init__(schema, page)
-        self._file = pa.OSFile(str(path), "wb")
-        self._writer = pa.ipc.new_file(self._file, schema)
-
-    def close(self) -> None:
-        """Write the pending rows and finish the file."""
-        super().close()
-        self._writer.close()
-        self._file.close()
-
-    def _write(self, rows: pa.Table) -> None:
-        self._writer.write_table(rows)
+    def _opened(self, file: pa.OSFile) -> pa.ipc.RecordBatchFileWriter:
+        return pa.ipc.new_file(file, self.schema)
 
 
 @dataclass(slots=True)

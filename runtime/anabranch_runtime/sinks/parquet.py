@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -100,7 +101,7 @@ class RowBuffer(ABC):
     def _write(self, rows: pa.Table) -> None: ...
 
 
-class ResultWriter(RowBuffer):
+class FileWriter(RowBuffer):
     """Writes one task's results of one batch for one query, in an existing folder."""
 
     def __init__(self, path: Path, schema: pa.Schema, page: int) -> None:
@@ -108,7 +109,11 @@ class ResultWriter(RowBuffer):
         super().__init__(schema, page)
         # Opened here rather than by Arrow, whose detection of the file system takes longer.
         self._file = pa.OSFile(str(path), "wb")
-        self._writer = pq.ParquetWriter(self._file, schema, use_dictionary=False)
+        self._writer = self._opened(self._file)
+
+    @abstractmethod
+    def _opened(self, file: pa.OSFile) -> Any:
+        """Return Arrow's writer of the format."""
 
     def close(self) -> None:
         """Write the pending rows and finish the file."""
@@ -118,6 +123,13 @@ class ResultWriter(RowBuffer):
 
     def _write(self, rows: pa.Table) -> None:
         self._writer.write_table(rows)
+
+
+class ResultWriter(FileWriter):
+    """Writes results as Parquet."""
+
+    def _opened(self, file: pa.OSFile) -> pq.ParquetWriter:
+        return pq.ParquetWriter(file, self.schema, use_dictionary=False)
 
 
 class ParquetSink:

@@ -45,7 +45,6 @@ SECONDS, RATIO, BYTES, ROUNDS = 2.0, 10.0, 1 << 25, 1024
 STALE, SHARE, RARELY = 0.5, 0.2, 5.0
 #: Folder in the results directory for files that are about to be delivered.
 STAGING = ".views"
-_TOO_LARGE = "table-too-large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +305,7 @@ class Keeper:
             self._check_size(view)
         except Exception as error:  # noqa: BLE001 - whatever fails, the others go on
             self._fail(name, one.batch, error)
-            if isinstance(error, StateError) and error.code == _TOO_LARGE:
+            if isinstance(error, StateError) and error.code == "table-too-large":
                 # The table of the last checkpoint takes less memory, if it can be read now.
                 with suppress(Exception):
                     self._read([name])
