@@ -53,6 +53,9 @@ OPERATIONS = {
     "timestamp_micros": "timestamp_micros", "unix_seconds": "unix_seconds",
     "unix_millis": "unix_millis", "unix_micros": "unix_micros",
 }  # fmt: skip
+#: Operations that never fail on columns and literals.
+_TOTAL = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "and", "or", "not",
+                    "is_null", "is_not_null", "in", "like"})  # fmt: skip
 _INFIX = {"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "and", "or", "add", "sub", "mul",
           "div", "mod", "like"}  # fmt: skip
 
@@ -150,6 +153,13 @@ def columns(expr: Expr) -> Iterator[Column]:
     elif isinstance(expr, Call):
         for arg in expr.args:
             yield from columns(arg)
+
+
+def is_total(expr: Expr) -> bool:
+    """Whether ``expr`` is a condition over columns and literals that fails on no row."""
+    if isinstance(expr, Call):
+        return expr.op in _TOTAL and all(map(is_total, expr.args))
+    return True
 
 
 def size(expr: Expr, most: int) -> int:

@@ -203,12 +203,42 @@ def _anything(tables: ColumnPlaces, which: Which, rows: I32) -> pa.Array:
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 
+@dataclass(slots=True)
+class DerivedColumn:
+    """A column computed from a table's rows, which may be brought up to date in place.
+
+    Attributes:
+        values: one per row. ``version``: number of the last change that they include.
+        place: address of ``values``.
+    """
+
+    values: I32
+    version: int
+    place: ColumnPlace = field(init=False)
+
+    def __post_init__(self) -> None:
+        column = pa.Array.from_buffers(
+            pa.int32(), len(self.values), [None, pa.py_buffer(self.values)]
+        )
+        self.place = place_of(column)
+
+
 @dataclass(frozen=True, slots=True)
 class BatchTable:
-    """A record batch as a table of base rows."""
+    """A record batch as a table of base rows.
+
+    Attributes:
+        derived: name -> column computed from the rows, readable by :meth:`place`.
+    """
 
     batch: pa.RecordBatch
+    derived: dict[str, DerivedColumn] = field(default_factory=dict, compare=False)
     _places: dict[str, ColumnPlace] = field(default_factory=dict, compare=False)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.batch.num_rows)
 
     def column(self, name: str) -> pa.Array:
         """The column ``name``."""
@@ -217,5 +247,7 @@ class BatchTable:
     def place(self, name: str) -> ColumnPlace:
         """Addresses of the buffers of the column ``name``."""
         if name not in self._places:
-            self._places[name] = place_of(self.batch.column(name))
+            made = self.derived.get(name)
+            found = place_of(self.batch.column(name)) if made is None else made.place
+            self._places[name] = found
         return self._places[name]

@@ -6,13 +6,14 @@ kernel in a batch would delay the batch by up to three seconds.
 
 from __future__ import annotations
 
-from anabranch_runtime.index import kernels, rounds
+from anabranch_runtime.index import choosing, kernels, rounds
 
 
 def warm() -> None:
     """Compile the kernels, or load them from Numba's cache."""
     kernels.warm()
     rounds.warm()
+    choosing.warm()
 
 
 if __name__ == "__main__":

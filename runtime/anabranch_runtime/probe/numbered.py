@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -36,9 +36,16 @@ class NumberedTables:
             before :meth:`locate`.
     """
 
-    def __init__(self, names: Sequence[str], read: Mapping[str, Sequence[int]]) -> None:
-        """``names``: names of columns; ``read``: kind -> indexes in ``names`` of its columns."""
-        self._names, self._read = names, read
+    def __init__(
+        self,
+        names: Sequence[str],
+        read: Mapping[str, Sequence[int]],
+        prepare: Callable[[Table, str], None] | None = None,
+    ) -> None:
+        """``names``: names of columns; ``read``: kind -> indexes in ``names`` of its columns;
+        ``prepare``: called with a table and its kind before its columns are located.
+        """
+        self._names, self._read, self._prepare = names, read, prepare
         #: Kind -> key of its column locations in a segment's cache.
         self._called = {kind: repr((names, some)) for kind, some in read.items()}
         self._unread = repr((names, ()))
@@ -71,6 +78,9 @@ class NumberedTables:
         if not len(new):
             return
         self._located[new] = True
+        if self._prepare is not None:
+            for number in new:
+                self._prepare(self._members[number], self._kinds[number])
         lines = [self._line(self._members[number], self._kinds[number]) for number in new]
         found = np.frombuffer(b"".join(lines), np.int64)
         self.places[:, new] = found.reshape(len(new), len(self._names), -1).transpose(1, 0, 2)

@@ -15,11 +15,13 @@ import pyarrow as pa
 
 from anabranch_contract.plans.ruleset import FillStep, KeyPart, ProbeRule, Ruleset
 from anabranch_contract.queries.joins import Label
-from anabranch_runtime.columns.arrays import Bools, Ints
+from anabranch_runtime.columns.arrays import I32, Bools, Ints
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
+from anabranch_runtime.tags.predicates import PredicateIndex
+from anabranch_runtime.tags.program import RoundChoices, TagProgram, tag_program
 
 #: Label -> (index of its row set in a partial result, prefix of its columns): ``Partial.place``.
 Place = dict[Label, tuple[int, str]]
@@ -65,6 +67,8 @@ class ProbeProgram:
         others: per rule, the next rules that do not.
         delivers: mask of the rules whose results go to stores, outputs or rules in ``others``.
         checked: mask of the rules whose matches must pass residuals or further time bounds.
+        untagged: the same, if tags test their conditions (``tags``).
+        choices: the tags that tuples must have to be sent; None: no rule requires any.
     """
 
     rules: tuple[ProbeRule, ...]
@@ -83,13 +87,15 @@ class ProbeProgram:
     others: tuple[tuple[ProbeRule, ...], ...]
     delivers: Bools
     checked: Bools
+    untagged: Bools
+    choices: RoundChoices | None
 
 
 @per_ruleset
 def program(ruleset: Ruleset) -> ProbeProgram:
     """The program of ``ruleset``."""
     layout = Layout(ruleset, {})
-    compiler = _Compiler(layout)
+    compiler = _Compiler(layout, tag_program(ruleset))
     for rule in ruleset.probe_rules:
         compiler.add(rule)
     return compiler.program()
@@ -98,6 +104,7 @@ def program(ruleset: Ruleset) -> ProbeProgram:
 @dataclass(slots=True)
 class _Compiler:
     layout: Layout
+    tags: TagProgram
     rules: list[ProbeRule] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     kinds: list[tuple[str, ...]] = field(default_factory=list)
@@ -105,7 +112,12 @@ class _Compiler:
     keys: list[tuple[int, int, int]] = field(default_factory=list)
     orders: list[tuple[int, int]] = field(default_factory=list)
     bounds: list[tuple[int, ...]] = field(default_factory=list)
-    checked: list[bool] = field(default_factory=list)
+    checked: list[tuple[bool, bool]] = field(default_factory=list)
+    choices: list[tuple[int, int, int, int]] = field(default_factory=list)
+    labels: list[tuple[int, int, int, int]] = field(default_factory=list)
+    predicates: list[I32] = field(default_factory=list)
+    #: Predicate index of each row of ``labels``.
+    indexes: list[PredicateIndex] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=lambda: {SIGMA: 0})
     read: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     lookups: dict[tuple[str, str, IndexKey, tuple[FillStep, ...]], int] = field(
@@ -158,7 +170,36 @@ class _Compiler:
                 int(exact),
             )
         )
-        self.checked.append(bool(rule.residuals) or not all(bounded))
+        residuals = self.tags.residuals.get(rule.out, rule.residuals)
+        unbounded = not all(bounded)
+        self.checked.append((bool(rule.residuals) or unbounded, bool(residuals) or unbounded))
+        self._choose(rule, before, kinds)
+
+    def _choose(self, rule: ProbeRule, before: Place, kinds: tuple[str, ...]) -> None:
+        """Add the tags that tuples must have to be sent by ``rule``."""
+        choices = self.tags.inputs.get(rule.out)
+        first, begun = len(self.labels), self.choices[-1][3] if self.choices else 0
+        given = np.zeros(0, np.int32) if choices is None else choices.predicates.reshape(-1)
+        if choices is not None:
+            for label in choices.labels:
+                column = self._column(before, kinds, label, self.tags.name)
+                self.labels.append((before[label][0], column, 0, 0))
+                self.indexes.append(self.tags.indexes[self.layout.stream(label)])
+            self.predicates.append(given)
+        self.choices.append((first, len(self.labels), begun, begun + len(given)))
+
+    def _round_choices(self) -> RoundChoices | None:
+        if not self.labels:
+            return None
+        distinct = list({id(index): index for index in self.indexes}.values())
+        numbers = {id(index): n for n, index in enumerate(distinct)}
+        return RoundChoices(
+            np.array(self.choices, np.int64),
+            np.array(self.labels, np.int64),
+            np.concatenate(self.predicates),
+            tuple(distinct),
+            np.array([numbers[id(index)] for index in self.indexes], np.int64),
+        )
 
     def _is_plain(self, part: KeyPart) -> bool:
         """Whether the kernel can read both columns of a key part."""
@@ -251,7 +292,9 @@ class _Compiler:
             np.cumsum([0, *map(len, children)]),
             tuple(others),
             np.array(delivers, np.bool_),
-            np.array(self.checked, np.bool_),
+            np.array([one for one, _ in self.checked], np.bool_),
+            np.array([one for _, one in self.checked], np.bool_),
+            self._round_choices(),
         )
 
 

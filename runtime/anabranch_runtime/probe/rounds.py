@@ -20,7 +20,8 @@ import numpy as np
 
 from anabranch_contract.plans.ruleset import ProbeRule
 from anabranch_contract.protocol.reads import Reads
-from anabranch_runtime.columns.arrays import I32, Ints
+from anabranch_contract.queries.expressions import Expr
+from anabranch_runtime.columns.arrays import I32, Bools, Ints
 from anabranch_runtime.errors import AnabranchRuntimeError
 from anabranch_runtime.expressions.failures import EVALUATION
 from anabranch_runtime.index import prefetch
@@ -49,6 +50,7 @@ from anabranch_runtime.probe.program import ProbeProgram, StoreLookup, program
 from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, SegmentReader
+from anabranch_runtime.tags.tags import Tags
 
 #: Takes a rule's results, the rule, and the next rules that the rounds have not run.
 Deliver = Callable[[Partial, ProbeRule, Sequence[ProbeRule]], None]
@@ -236,6 +238,7 @@ class Rounds:
         failed: receives rules whose residuals can't be evaluated.
         follows: whether results go on to the next rules in the same run; otherwise all of them
             are delivered.
+        tags: select the tuples that edges send.
     """
 
     prober: Prober
@@ -244,8 +247,10 @@ class Rounds:
     alone: Alone
     failed: Failed
     follows: bool
+    tags: Tags
     _program: ProbeProgram = field(init=False)
     _tables: NumberedTables = field(init=False)
+    _checks: Bools = field(init=False)
     _targets: Targets = field(init=False)
     _totals: Ints = field(init=False)
     #: CPU seconds of the kernel's calls that no edge's meter has yet.
@@ -256,7 +261,12 @@ class Rounds:
 
     def __post_init__(self) -> None:
         self._program = program(self.prober.layout.ruleset)
-        self._tables = NumberedTables(self._program.names, self._program.read)
+        tagged = self._program.choices is not None
+        self._tables = NumberedTables(
+            self._program.names, self._program.read, self.tags.prepare if tagged else None
+        )
+        complete = self.tags.complete
+        self._checks = self._program.untagged if complete else self._program.checked
         self._targets = Targets(self._program, self.prober, self._tables)
         self._totals = np.zeros((len(self._program.rules), _MADE + 1), np.int64)
 
@@ -311,7 +321,7 @@ class Rounds:
         self._account()
 
     def _run(self, front: Front) -> None:
-        front = self._sorted_out(front)
+        front = self._sorted_out(self._sent(front))
         while len(front.edges):
             done, made, ends = self._match(front)
             if not done:
@@ -321,6 +331,20 @@ class Rounds:
                 continue
             edges, front = front.edges[:done], Front(front.edges[done:], front.which, front.rows)
             self._go_on(edges, *self._checked(edges, made, ends))
+
+    def _sent(self, front: Front) -> Front:
+        """The front with the tuples that its edges send: some query wants them."""
+        choices = self._program.choices
+        if choices is None or not (self.tags.complete or len(front.which) == 1):
+            return front
+        began = time.process_time()
+        positions, edges = self.tags.sent(
+            front.edges, front.which, front.rows, choices, self._tables.places
+        )
+        edges = edges[edges[:, LAST] > edges[:, FIRST]]
+        front = Front(edges, front.which.take(positions, 1), front.rows.take(positions, 1))
+        self._seconds += time.process_time() - began
+        return front
 
     def _sorted_out(self, front: Front) -> Front:
         """The front with the edges that fit a round; the others are sent alone."""
@@ -377,7 +401,7 @@ class Rounds:
     def _checked(self, edges: Ints, made: Front, ends: Ints) -> tuple[Front, Ints]:
         """``made`` and ``ends`` without the results that fail their rule's residuals or bounds."""
         rules, firsts = edges[:, RULE], np.concatenate([[0], ends[:-1]])
-        tested = np.flatnonzero(self._program.checked[rules] & (ends > firsts)).tolist()
+        tested = np.flatnonzero(self._checks[rules] & (ends > firsts)).tolist()
         kept = np.ones(made.rows.shape[1], np.bool_) if tested else None
         began = time.process_time()
         for e in tested:
@@ -387,7 +411,7 @@ class Rounds:
             assert kept is not None
             kept[first:last] = False
             try:
-                left = check(self.prober.layout, partial, one.bounds, one.residuals)
+                left = check(self.prober.layout, partial, one.bounds, self._residuals(one))
             except EVALUATION as error:
                 self.failed(one, error)
                 continue
@@ -401,6 +425,12 @@ class Rounds:
             self._seconds += time.process_time() - began
         np.add.at(self._totals[:, _MADE], rules, np.diff(ends, prepend=0))
         return made, ends
+
+    def _residuals(self, rule: ProbeRule) -> tuple[Expr, ...]:
+        """The residuals of a rule that tags do not test."""
+        if not self.tags.complete:
+            return rule.residuals
+        return self.tags.program.residuals.get(rule.out, rule.residuals)
 
     def _go_on(self, edges: Ints, made: Front, ends: Ints) -> None:
         """Deliver results with uses outside the round; run the next front."""

@@ -72,9 +72,13 @@ class Wanted:
 
     def __init__(self, partial: Partial, met: Limits, ranks: Ranks) -> None:
         """Create the cache; ``met``: filter that all tuples of ``partial`` already pass."""
-        self.partial, self._ranks = partial, ranks
+        self.partial, self._met, self._ranks = partial, met, ranks
         #: Limits -> filtered tuples, shared by edges with equal limits, with their cached keys.
         self._found: dict[Limits, Partial] = {met: partial, None: partial}
+
+    def among(self, some: Partial) -> Wanted:
+        """Return the cache of ``some`` of the tuples."""
+        return self if some is self.partial else Wanted(some, self._met, self._ranks)
 
     def by(self, limits: Limits) -> Partial:
         """Return the tuples that pass the filter ``limits``."""

@@ -313,18 +313,19 @@ def _own_rows(partial: Partial, label: Label) -> RowSet:
     rows = partial.sets[at].settled()
     if not member:
         return rows
-    renamed = Tables([_Renamed(t, member) for t in rows.tables.members])
+    renamed = Tables([Renamed(t, member) for t in rows.tables.members])
     return RowSet(renamed, rows.which, rows.rows)
 
 
 @dataclass(frozen=True, slots=True)
-class _Renamed:
+class Renamed:
     """View of a stored join's table as rows of one member, with columns renamed to the stream's."""
 
     table: Table
     member: str
 
     def place(self, name: str) -> ColumnPlace:
+        """Return the addresses of a stream column's buffers."""
         if name in (SIGMA, TAU):
             return self.table.place(f"{name}:{self.member}")
         return self.table.place(f"{self.member}.{name}")

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from anabranch_contract import codec
 from anabranch_runtime import faults
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.index.gather import ColumnPlace, place_of
+from anabranch_runtime.index.gather import ColumnPlace, DerivedColumn, place_of
 from anabranch_runtime.index.hash_index import HashIndex, build_index
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.storage.paging import Mapped, map_file
@@ -285,6 +285,7 @@ class SegmentReader:
 
     Attributes:
         lines: cache of values that callers have derived from the segment, by key.
+        derived: name -> column computed from the rows by a caller, readable by :meth:`place`.
     """
 
     def __init__(self, segment: Segment, buffer: pa.Buffer) -> None:
@@ -294,6 +295,12 @@ class SegmentReader:
         self._places: dict[str, ColumnPlace] = {}
         self._indexes: dict[IndexKey, HashIndex] = {}
         self.lines: dict[str, bytes] = {}
+        self.derived: dict[str, DerivedColumn] = {}
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.segment.rows
 
     @staticmethod
     def of(segment: Segment, buffer: pa.Buffer) -> SegmentReader:
@@ -328,7 +335,9 @@ class SegmentReader:
         """Memory addresses of the buffers of the column ``name``."""
         found = self._places.get(name)
         if found is None:
-            found = self._places.setdefault(name, place_of(self.column(name)))
+            made = self.derived.get(name)
+            found = place_of(self.column(name)) if made is None else made.place
+            found = self._places.setdefault(name, found)
         return found
 
     def index(self, key: IndexKey, columns: Callable[[], list[pa.Array]]) -> HashIndex:

@@ -25,6 +25,7 @@ from anabranch_runtime.probe.pieces import Pieces
 from anabranch_runtime.probe.rounds import Rounds
 from anabranch_runtime.state.coverage import Access, Tile
 from anabranch_runtime.storage.partial import Partial
+from anabranch_runtime.tags.tags import Tags
 from anabranch_runtime.task.context import BatchContext
 
 #: First part of a hop's address. Edge, work and index of the fill step (-1: none) follow.
@@ -67,16 +68,21 @@ class ProbeRouter:
 
     Attributes:
         traffic: messages to other hosts; None on a single host. ``needs``: columns to send.
+        tags: select the tuples that a probe is sent.
     """
 
     layout: Layout
     traffic: Traffic | None
     needs: Needs
+    tags: Tags
 
     def probe(self, work: ProbeWork, partial: Partial, rule: ProbeRule) -> None:
         """Probe with ``partial`` by ``rule``, on this host and on others."""
         if self.traffic is None:
             self._probe(work, partial, rule, partial.length)
+            return
+        partial = self.tags.passing(partial, rule)
+        if not partial.length:
             return
         access = work.access(rule)
         if access.tiles:
@@ -159,6 +165,10 @@ class ProbeRouter:
 
     def alone(self, work: ProbeWork, partial: Partial, rule: ProbeRule, of: int) -> None:
         """Probe on this host, outside of rounds, with its part of a probe with ``of`` tuples."""
+        if self.traffic is None:
+            partial = self.tags.passing(partial, rule)
+            if not partial.length:
+                return
         access = work.access(rule)
         if self.traffic is not None:
             # Gaps are filled by separate hops (fill steps).

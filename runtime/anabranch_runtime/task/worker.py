@@ -58,6 +58,7 @@ from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.storage.segment_cache import keep_open
+from anabranch_runtime.tags.tags import Tags
 from anabranch_runtime.task.arrivals import TaskArrivals, take_in
 from anabranch_runtime.task.backfill import as_probe, merge_parts, stored_rows
 from anabranch_runtime.task.catch_up import Payer
@@ -158,6 +159,7 @@ class _Task:
         self.pieces = Pieces(self.prober)
         access = context.scope.access
         self.presence = PresenceTest(self.prober, access)
+        self.tags = Tags(self.layout, complete=traffic is None)
         self.rounds = Rounds(
             self.prober,
             access,
@@ -165,9 +167,10 @@ class _Task:
             self._alone,
             self._failed,
             follows=traffic is None and not self.rationing.edges,
+            tags=self.tags,
         )
         needs = Needs(self.layout.routes) if traffic is None else needs_of(self.layout, context)
-        self.router = ProbeRouter(self.layout, traffic, needs)
+        self.router = ProbeRouter(self.layout, traffic, needs, self.tags)
         self.main = ProbeWork(
             "batch",
             self.pieces,
@@ -446,9 +449,9 @@ class _Task:
         divided = DividedTuples(self.layout, partial)
         parts: dict[tuple[int, ...], Wanted] = {(): Wanted(partial, None, self.ranks)}
         wanted = parts[()]
-        for output in self.layout.outputs.get(edge, ()):
+        for some, output in self.tags.divided(partial, edge):
             if self.layout.queries[output.query].members[0][1] == partial.start:
-                self.emission.output(wanted, output)
+                self.emission.output(wanted.among(some), output)
         for rule in self.layout.probes.get(edge, ()):
             if rule.start == partial.start:
                 oldest = self.oldest.get(rule.out)
@@ -506,8 +509,8 @@ class _Task:
             with self._phase("store"):
                 self.inserts.flush()
         wanted = Wanted(joined, self.rationing.edge(rule.out), self.ranks)
-        for output in self.layout.outputs.get(rule.out, ()):
-            self.emission.output(wanted, output)
+        for some, output in self.tags.divided(joined, rule.out):
+            self.emission.output(wanted.among(some), output)
         for child in children:
             self._probe(wanted.by(self.rationing.edge(child.out)), child)
 

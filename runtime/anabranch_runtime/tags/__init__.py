@@ -1,0 +1,1 @@
+"""Tags: many filters over the rows of one store (ADR 0074)."""

@@ -1,0 +1,249 @@
+"""Predicate index: the set of predicates that each row of a stream satisfies.
+
+A predicate is a conjunction of conditions that fail on no row. All predicates of a stream are
+evaluated together. Conditions that compare a column with constants are tested once per code of the
+column (:mod:`~anabranch_runtime.tags.axes`), others once per distinct condition. Rows with equal
+codes have equal sets, and a set is stored once: a row has its number.
+
+Predicates are added while the index is in use, and never removed: a predicate without queries
+costs a bit per set. The numbers of rows can be brought up to date in place (:meth:`extend`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from threading import RLock
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_contract.queries.expressions import Column, Expr
+from anabranch_runtime.columns.arrays import I32, U64, Bools, Ints, conform
+from anabranch_runtime.expressions.evaluate import Fetch, filter_mask
+from anabranch_runtime.expressions.failures import EVALUATION
+from anabranch_runtime.index.gather import DerivedColumn
+from anabranch_runtime.tags.axes import Axis, condition_on_column, words_for
+
+
+class TaggedTable(Protocol):
+    """A table whose rows can have sets: a segment, or a batch's arrivals."""
+
+    derived: dict[str, DerivedColumn]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+
+    def column(self, name: str) -> pa.Array:
+        """The column ``name``."""
+
+
+#: Conditions of a predicate: expressions over one relation's columns.
+Conditions = tuple[Expr, ...]
+#: Number of the set of a row with unknown predicates; it has all bits.
+UNKNOWN = 0
+#: Most bytes of an index's sets; further sets are unknown.
+MOST_BYTES = 32 << 20
+#: Number of new combinations of codes whose sets are computed together.
+_PIECE = 1 << 12
+#: Number of new predicates from which rows are evaluated anew.
+_MANY = 16
+
+
+class PredicateIndex:
+    """The predicates over one stream, and the sets of them that rows satisfy.
+
+    Attributes:
+        bits: shape (sets, words): the predicates of each set, predicate 0 in the lowest bit.
+        overflowed: whether rows may have got the set :data:`UNKNOWN`.
+    """
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._numbers: dict[Conditions, int] = {}
+        self._axes: dict[Column, Axis] = {}
+        #: Condition that no axis can test -> the predicates that have it.
+        self._others: dict[Expr, list[int]] = defaultdict(list)
+        self._sets: dict[bytes, int] = {}
+        self._bits: U64 = np.full((64, 1), ~np.uint64(0), np.uint64)
+        self._count = 1
+        self.overflowed = False
+        #: Combinations of codes with known sets, sorted, and these sets.
+        self._met: tuple[Ints, I32] = np.zeros(0, np.int64), np.zeros(0, np.int32)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def bits(self) -> U64:
+        """The sets' predicates. Later sets do not change the returned array."""
+        return self._bits[: self._count]
+
+    def number(self, conditions: Conditions) -> int:
+        """The number of a predicate, which is added if it is new."""
+        with self._lock:
+            found = self._numbers.get(conditions)
+            if found is None:
+                found = self._numbers[conditions] = len(self._numbers)
+                self._add(conditions, found)
+            return found
+
+    def _add(self, conditions: Conditions, number: int) -> None:
+        for condition in conditions:
+            test = condition_on_column(condition)
+            if test is None:
+                self._others[condition].append(number)
+                continue
+            column, op, values = test
+            if column not in self._axes:
+                self._axes[column] = Axis(column)
+            self._axes[column].add(number, op, values)
+        self._met = self._met[0][:0], self._met[1][:0]
+        missing = words_for(len(self._numbers)) - self._bits.shape[1]
+        if missing > 0:
+            more = np.zeros((len(self._bits), missing), np.uint64)
+            self._bits = np.concatenate([self._bits, more], axis=1)
+            self._bits[UNKNOWN] = ~np.uint64(0)
+
+    def sets(self, fetch: Fetch, rows: int) -> I32:
+        """The number of each row's set of predicates."""
+        with self._lock:
+            found = self._by_codes(fetch, rows)
+            for condition, predicates in self._others.items():
+                mask = filter_mask((condition,), fetch, rows)
+                if mask is not None:
+                    self._change(found, np.flatnonzero(~mask), predicates, held=False)
+            return found
+
+    def prepare(self, table: TaggedTable, name: str, prefix: str) -> None:
+        """Give ``table`` the column ``name`` with the sets of its rows, or bring it up to date.
+
+        Args:
+            prefix: of the names of the stream's columns in the table.
+        """
+
+        def fetch(column: Column) -> pa.Array:
+            return table.column(f"{prefix}{column.name}")
+
+        with self._lock:
+            made = table.derived.get(name)
+            try:
+                if made is None:
+                    sets = self.sets(fetch, table.rows)
+                    table.derived[name] = DerivedColumn(sets, len(self._numbers))
+                else:
+                    made.version = self.extend(made.values, made.version, fetch)
+            except (*EVALUATION, KeyError):
+                # A column is missing or of another type: nothing is known of these rows.
+                self.overflowed = True
+                made = table.derived.setdefault(name, DerivedColumn(_unknown(table.rows), 0))
+                made.values[:], made.version = UNKNOWN, len(self._numbers)
+
+    def extend(self, sets: I32, known: int, fetch: Fetch) -> int:
+        """Bring ``sets`` up to date, which include the first ``known`` predicates.
+
+        Returns:
+            Number of predicates that they include now.
+        """
+        with self._lock:
+            count = len(self._numbers)
+            if count - known > _MANY:
+                sets[:] = self.sets(fetch, len(sets))
+                return count
+            for conditions, number in list(self._numbers.items())[known:]:
+                mask = filter_mask(conditions, fetch, len(sets))
+                rows = np.arange(len(sets)) if mask is None else np.flatnonzero(mask)
+                self._change(sets, rows, [number], held=True)
+            return count
+
+    def _by_codes(self, fetch: Fetch, rows: int) -> I32:
+        """Sets by the conditions of axes alone."""
+        key, room, columns = np.zeros(rows, np.int64), 1, list[Ints]()
+        for axis in self._axes.values():
+            codes = axis.codes(conform(fetch(axis.column), axis.column.type))
+            columns.append(codes)
+            if room * axis.size >= 1 << 62:
+                # The numbers of combinations are of these rows only, and not remembered.
+                _, key = np.unique(key, return_inverse=True)
+                room = 1 << 62
+            key = key * axis.size + codes
+            room = min(room * axis.size, 1 << 62)
+        keys, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        lasting = room < 1 << 62
+        known, numbers = self._met if lasting else (keys[:0], self._met[1][:0])
+        at = np.searchsorted(known, keys)
+        inside = np.minimum(at, max(len(known) - 1, 0))
+        met = known[inside] == keys if len(known) else np.zeros(len(keys), np.bool_)
+        found = np.zeros(len(keys), np.int32)
+        found[met] = numbers[inside[met]]
+        new = np.flatnonzero(~met)
+        for begin in range(0, len(new), _PIECE):
+            piece = new[begin : begin + _PIECE]
+            found[piece] = self._numbered(
+                self._held([c[first[piece]] for c in columns], len(piece))
+            )
+        if lasting and len(new):
+            all_keys = np.concatenate([known, keys[new]])
+            order = np.argsort(all_keys)
+            self._met = all_keys[order], np.concatenate([numbers, found[new]])[order]
+        return found[inverse]
+
+    def _held(self, columns: Sequence[Ints], rows: int) -> U64:
+        """Bits of the predicates that hold, for rows with these codes by axis."""
+        words = words_for(len(self._numbers))
+        held = np.full((rows, words), ~np.uint64(0), np.uint64)
+        for axis, codes in zip(self._axes.values(), columns, strict=True):
+            distinct, inverse = np.unique(codes, return_inverse=True)
+            held &= axis.held(distinct, len(self._numbers))[inverse]
+        rest = len(self._numbers) % 64
+        if rest:
+            held[:, -1] &= np.uint64((1 << rest) - 1)
+        return held
+
+    def _change(self, sets: I32, rows: Ints, predicates: Sequence[int], *, held: bool) -> None:
+        """Set or clear the bits of ``predicates`` in the sets of ``rows``, in place."""
+        if not len(rows):
+            return
+        old, inverse = np.unique(sets[rows], return_inverse=True)
+        mask = np.zeros(self._bits.shape[1], np.uint64)
+        for number in predicates:
+            mask[number >> 6] |= np.uint64(1) << np.uint64(number & 63)
+        bits = self._bits[old]
+        new = self._numbered(bits | mask if held else bits & ~mask)
+        new[old == UNKNOWN] = UNKNOWN
+        sets[rows] = new[inverse]
+
+    def _numbered(self, bits: U64) -> I32:
+        """The number of each set; new sets get the next numbers."""
+        found = np.zeros(len(bits), np.int32)
+        for i, row in enumerate(bits):
+            key = row.tobytes().rstrip(b"\0")
+            number = self._sets.get(key)
+            if number is None:
+                if self._count * bits.shape[1] * 8 >= MOST_BYTES:
+                    self.overflowed = True
+                    continue
+                number = self._sets[key] = self._count
+                self._store(row)
+            found[i] = number
+        return found
+
+    def _store(self, row: U64) -> None:
+        if self._count == len(self._bits):
+            # A copy: kernels may be reading the present array.
+            self._bits = np.concatenate([self._bits, np.zeros_like(self._bits)])
+        self._bits[self._count, : len(row)] = row
+        self._count += 1
+
+
+def _unknown(rows: int) -> I32:
+    return np.full(rows, UNKNOWN, np.int32)
+
+
+def holds(bits: U64, sets: I32, predicate: int) -> Bools:
+    """Mask of the rows whose set has ``predicate``."""
+    word = bits[sets, predicate >> 6]
+    found: Bools = (word >> np.uint64(predicate & 63)) & np.uint64(1) != 0
+    return found

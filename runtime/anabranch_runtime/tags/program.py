@@ -1,0 +1,266 @@
+"""Tag program of a ruleset: the predicates that each probe and each output of it tests.
+
+A *tag* is a predicate that a query has on one of its labels and does not share with the label's
+relation: queries whose filters differ read one store. Every tuple sent over an edge has the tags of
+its members. A probe need not be sent the tuples that no query below it wants, and an output takes
+those that its query wants. Below a probe, queries with equal predicates on the labels joined so far
+are one *choice*.
+
+Only conditions that fail on no row are tags; others remain residuals.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from threading import Lock
+
+import numpy as np
+
+from anabranch_contract.plans.ruleset import OutputRule, ProbeRule, Ruleset
+from anabranch_contract.queries.expressions import Column, Expr, columns, is_total, substitute
+from anabranch_contract.queries.joins import Label, Stream
+from anabranch_runtime.columns.arrays import I32, Ints
+from anabranch_runtime.epochs.layout import Layout
+from anabranch_runtime.epochs.per_ruleset import per_ruleset
+from anabranch_runtime.tags.predicates import PredicateIndex
+
+#: Name of the column with the numbers of rows' sets, before the generation of the indexes.
+TAGS = "#tags"
+#: Unused predicates of all indexes, relative to used ones, from which new indexes are begun.
+_WASTE = 3
+_FEW = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Alternatives of predicates: a tuple passes if it satisfies all predicates of one of them.
+
+    Attributes:
+        labels: the labels with predicates.
+        predicates: shape (choices, labels): predicate of the label, or -1.
+    """
+
+    labels: tuple[Label, ...]
+    predicates: I32
+
+
+@dataclass(frozen=True, slots=True)
+class RoundChoices:
+    """Choices of all rules that probe in rounds, as tables of ``index.choosing.send``.
+
+    Attributes:
+        rules, labels, predicates: the kernel's tables; bits in ``labels`` are filled in per call.
+        indexes: the predicate indexes. ``index_of``: per row of ``labels``, its number.
+    """
+
+    rules: Ints
+    labels: Ints
+    predicates: I32
+    indexes: tuple[PredicateIndex, ...]
+    index_of: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedOutputs:
+    """The output rules of one edge, some with tags.
+
+    Attributes:
+        untagged: rules without tags. ``choices``: the distinct predicates of the others.
+        rules: per choice, its rules: without the conditions that tags test, and with all of them.
+    """
+
+    untagged: tuple[OutputRule, ...]
+    choices: Choices
+    rules: tuple[tuple[tuple[OutputRule, OutputRule], ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TagProgram:
+    """The tags of one ruleset.
+
+    Attributes:
+        name: the column with the numbers of rows' sets.
+        indexes: stream -> its predicates.
+        inputs: outgoing edge of a probe -> choices of the tuples sent to it; absent: all are sent.
+        residuals: outgoing edge of a probe -> its residuals that no tag tests; absent: all of them.
+        outputs: edge -> its output rules; absent: none has tags.
+    """
+
+    name: str = TAGS
+    indexes: Mapping[str, PredicateIndex] = field(default_factory=dict)
+    inputs: Mapping[str, Choices] = field(default_factory=dict)
+    residuals: Mapping[str, tuple[Expr, ...]] = field(default_factory=dict)
+    outputs: Mapping[str, TaggedOutputs] = field(default_factory=dict)
+
+
+#: Predicates of a query by label.
+_Wanted = Mapping[Label, int]
+
+
+class _Generation:
+    """Predicate indexes that sets of rows belong to, one per stream."""
+
+    def __init__(self, number: int) -> None:
+        self.name = f"{TAGS}{number}"
+        self._lock = Lock()
+        self._found: dict[str, PredicateIndex] = {}
+        self._columns: dict[str, object] = {}
+
+    def serves(self, streams: Iterable[Stream], needed: int) -> bool:
+        """Whether no stream has other columns, no index is full, and not too few predicates are
+        ``needed``.
+        """
+        with self._lock:
+            known = sum(map(len, self._found.values()))
+            full = any(index.overflowed for index in self._found.values())
+            same = all(self._columns.get(s.name, s.columns) == s.columns for s in streams)
+            return same and not full and known <= _FEW + _WASTE * needed
+
+    def of(self, stream: Stream) -> PredicateIndex:
+        """The index of a stream."""
+        with self._lock:
+            if stream.name not in self._found:
+                self._found[stream.name] = PredicateIndex()
+                self._columns[stream.name] = stream.columns
+            return self._found[stream.name]
+
+
+#: A list with the newest generation of this process.
+_NEWEST = [_Generation(0)]
+_BEGINNING = Lock()
+
+
+def _generation(streams: Iterable[Stream], needed: int) -> _Generation:
+    """The newest generation, or a new one if that does not serve."""
+    with _BEGINNING:
+        if not _NEWEST[-1].serves(streams, needed):
+            _NEWEST.append(_Generation(int(_NEWEST.pop().name[len(TAGS) :]) + 1))
+        return _NEWEST[-1]
+
+
+@per_ruleset
+def tag_program(ruleset: Ruleset) -> TagProgram:
+    """The tag program of ``ruleset``; its predicates are in the indexes of this process."""
+    layout = Layout(ruleset, {})
+    local = {e for e in _residuals(ruleset) if _is_local(e)}
+    if not local:
+        return TagProgram()
+    return _Compiler(layout, _generation(ruleset.streams, len(local))).program()
+
+
+def _residuals(ruleset: Ruleset) -> Iterable[Expr]:
+    for rules in (ruleset.output_rules, ruleset.probe_rules):
+        for rule in rules:
+            yield from rule.residuals
+
+
+def _is_local(condition: Expr) -> bool:
+    """Whether a residual can be a tag: it reads one label, and fails on no row."""
+    return is_total(condition) and len({c.alias for c in columns(condition)}) == 1
+
+
+@dataclass(slots=True)
+class _Compiler:
+    layout: Layout
+    generation: _Generation
+    #: Stream -> index, of the streams with tags.
+    indexes: dict[str, PredicateIndex] = field(default_factory=dict)
+    inputs: dict[str, Choices] = field(default_factory=dict)
+    residuals: dict[str, tuple[Expr, ...]] = field(default_factory=dict)
+    outputs: dict[str, TaggedOutputs] = field(default_factory=dict)
+    _numbers: dict[tuple[Expr, ...], tuple[Label, int]] = field(default_factory=dict)
+
+    def program(self) -> TagProgram:
+        layout = self.layout
+        arriving = [edge for edge in layout.probes if edge not in layout.rules]
+        for edge in dict.fromkeys([*arriving, *layout.outputs]):
+            if edge not in layout.rules:
+                self._below(edge, (), (), None)
+        return TagProgram(
+            self.generation.name, self.indexes, self.inputs, self.residuals, self.outputs
+        )
+
+    def _below(
+        self,
+        edge: str,
+        labels: tuple[Label, ...],
+        applied: tuple[Expr, ...],
+        rule: ProbeRule | None,
+    ) -> list[_Wanted] | None:
+        """Wishes of the queries below ``edge``; None if all tuples are wanted: an intermediate
+        result below has no filter. ``applied``: residuals that probes before it check.
+        """
+        layout = self.layout
+        wishes = self._tag_outputs(edge, applied)
+        all_wanted = rule is not None and bool(layout.inserts.get(edge))
+        for child in layout.probes.get(edge, ()):
+            before = labels or (child.start,)
+            made = (*before, *child.members)
+            found = self._below(child.out, made, (*applied, *child.residuals), child)
+            if found is None:
+                all_wanted = True
+                continue
+            wishes += found
+            choices = self._choices(found, before)
+            if choices is not None:
+                self.inputs[child.out] = choices
+            # Its outputs and the probes below test them.
+            left = tuple(e for e in child.residuals if not _is_local(e))
+            if len(left) < len(child.residuals):
+                self.residuals[child.out] = left
+        return None if all_wanted else wishes
+
+    def _tag_outputs(self, edge: str, applied: Sequence[Expr]) -> list[_Wanted]:
+        """Wishes of the queries that are output on ``edge``."""
+        untagged, wishes = list[OutputRule](), list[_Wanted]()
+        rules: dict[tuple[tuple[Label, int], ...], list[tuple[OutputRule, OutputRule]]]
+        rules = defaultdict(list)
+        for output in self.layout.outputs.get(edge, ()):
+            whole = replace(output, residuals=tuple(dict.fromkeys((*output.residuals, *applied))))
+            wanted = self._tags(whole.residuals)
+            wishes.append(wanted)
+            if not wanted:
+                untagged.append(output)
+                continue
+            left = tuple(e for e in output.residuals if not _is_local(e))
+            rules[tuple(sorted(wanted.items()))].append((replace(output, residuals=left), whole))
+        if rules:
+            choices = _choices([dict(key) for key in rules])
+            self.outputs[edge] = TaggedOutputs(
+                tuple(untagged), choices, tuple(map(tuple, rules.values()))
+            )
+        return wishes
+
+    def _tags(self, residuals: Iterable[Expr]) -> _Wanted:
+        """Label -> predicate of one query."""
+        found: dict[Label, list[Expr]] = defaultdict(list)
+        for condition in residuals:
+            if _is_local(condition):
+                found[Label(next(columns(condition)).alias)].append(condition)
+        return {label: self._number(label, some) for label, some in found.items()}
+
+    def _number(self, label: Label, conditions: Sequence[Expr]) -> int:
+        key = tuple(sorted(conditions, key=str))
+        known = self._numbers.get(key)
+        if known is None:
+            stream = self.layout.stream(label)
+            if stream not in self.indexes:
+                self.indexes[stream] = self.generation.of(self.layout.streams[stream])
+            own = tuple(
+                substitute(condition, lambda c: Column("", c.name, c.type)) for condition in key
+            )
+            known = self._numbers[key] = label, self.indexes[stream].number(own)
+        return known[1]
+
+    def _choices(self, wishes: Sequence[_Wanted], labels: Sequence[Label]) -> Choices | None:
+        """Choices on ``labels`` of the queries; None if one of them wants all tuples."""
+        some = [{label: w[label] for label in labels if label in w} for w in wishes]
+        return None if not all(some) else _choices(some)
+
+
+def _choices(wishes: Sequence[_Wanted]) -> Choices:
+    labels = tuple(sorted({label for one in wishes for label in one}))
+    distinct = dict.fromkeys(tuple(one.get(label, -1) for label in labels) for one in wishes)
+    return Choices(labels, np.array(list(distinct), np.int32))

@@ -1,0 +1,153 @@
+"""Sets of predicates against the evaluation of each predicate alone."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
+from anabranch_contract.queries.types import parse_type
+from anabranch_runtime.expressions.evaluate import filter_mask
+from anabranch_runtime.index.gather import BatchTable
+from anabranch_runtime.tags import predicates
+from anabranch_runtime.tags.predicates import UNKNOWN, PredicateIndex, holds
+
+pytestmark = pytest.mark.fast
+
+#: Column -> its type, its possible values, and possible constants.
+COLUMNS: dict[str, tuple[str, list[Any], list[Any]]] = {
+    "i": ("int", [-(1 << 31), -1, 0, 1, 2, 7, (1 << 31) - 1, None], [-1, 0, 2, 3, 7]),
+    "l": ("bigint", [-(1 << 63), 0, 5, 1 << 53, (1 << 53) + 1, None], [0, 5, 1 << 53, 9]),
+    "d": ("double", [float("nan"), float("inf"), -0.0, 0.0, 1.5, -2.0, None], [0.0, 1.5, -2.0]),
+    "f": ("float", [0.1, 0.25, float("nan"), None], [0.25, 0.5]),
+    "s": ("string", ["", "a", "ab", "b", "é", None], ["a", "b", "", "zz"]),
+    "t": ("date", [-1, 0, 18_000, None], [0, 18_000]),
+    "b": ("boolean", [True, False, None], [True, False]),
+}
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def random_condition(rng: Random, depth: int = 1) -> Expr:
+    """A condition that fails on no row, some of which no axis can test."""
+    name = rng.choice(sorted(COLUMNS))
+    text, _, constants = COLUMNS[name]
+    kind = parse_type(text)
+    column = Column("", name, kind)
+
+    def constant() -> Literal:
+        return Literal(rng.choice(constants), kind)
+
+    form = rng.randrange(9 if depth else 7)
+    if form == 0:
+        return Call(rng.choice(("is_null", "is_not_null")), (column,), BOOLEAN)
+    if form == 1:
+        return Call("in", (column, *(constant() for _ in range(rng.randint(1, 3)))), BOOLEAN)
+    if form == 2 and text == "string":
+        return Call("like", (column, Literal(rng.choice(("a%", "%b", "_")), kind)), BOOLEAN)
+    if form == 3:
+        return Call(rng.choice(COMPARISONS), (constant(), column), BOOLEAN)
+    if form == 7:
+        parts = (random_condition(rng, 0), random_condition(rng, 0))
+        return Call(rng.choice(("and", "or")), parts, BOOLEAN)
+    if form == 8:
+        return Call("not", (random_condition(rng, 0),), BOOLEAN)
+    return Call(rng.choice(COMPARISONS), (column, constant()), BOOLEAN)
+
+
+def random_rows(rng: Random, count: int) -> pa.RecordBatch:
+    arrays = {}
+    for name, (text, values, _) in COLUMNS.items():
+        drawn = [rng.choice(values) for _ in range(count)]
+        if text == "date":
+            arrays[name] = pa.array(drawn, pa.int32()).cast(pa.date32())
+        else:
+            kinds = {"int": pa.int32(), "bigint": pa.int64(), "double": pa.float64()}
+            kinds |= {"float": pa.float32(), "string": pa.string(), "boolean": pa.bool_()}
+            arrays[name] = pa.array(drawn, kinds[text])
+    return pa.record_batch(arrays)
+
+
+def random_predicates(rng: Random, count: int) -> list[tuple[Expr, ...]]:
+    return [
+        tuple(random_condition(rng) for _ in range(rng.randint(1, 3))) for _ in range(count)
+    ]
+
+
+def check(index: PredicateIndex, table: BatchTable, given: list[tuple[Expr, ...]]) -> None:
+    """Compare the table's sets with each predicate evaluated alone."""
+    index.prepare(table, "#tags", "")
+    sets = table.derived["#tags"].values
+    assert UNKNOWN not in sets
+    for conditions in given:
+        mask = filter_mask(conditions, lambda c: table.column(c.name), table.rows)
+        wanted = np.ones(table.rows, np.bool_) if mask is None else mask
+        found = holds(index.bits, sets, index.number(conditions))
+        assert np.array_equal(found, wanted), conditions
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_sets_are_those_of_each_predicate_alone(seed: int) -> None:
+    """New rows and new predicates alternate: later sets extend and reuse earlier ones."""
+    rng = Random(seed)
+    index, given, tables = PredicateIndex(), list[tuple[Expr, ...]](), list[BatchTable]()
+    for _ in range(6):
+        for conditions in random_predicates(rng, rng.choice((1, 3, 40))):
+            index.number(conditions)
+            given.append(conditions)
+        tables.append(BatchTable(random_rows(rng, rng.choice((0, 1, 50)))))
+        for table in tables:
+            check(index, table, given)
+    assert not index.overflowed
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_many_constants_on_several_columns(seed: int) -> None:
+    rng = Random(seed)
+    index, given = PredicateIndex(), list[tuple[Expr, ...]]()
+    long = parse_type("bigint")
+    for _ in range(300):
+        given.append(
+            tuple(
+                Call(
+                    rng.choice(COMPARISONS),
+                    (Column("", name, long), Literal(rng.randrange(-50, 50), long)),
+                    BOOLEAN,
+                )
+                for name in rng.sample(("x", "y", "z"), rng.randint(1, 3))
+            )
+        )
+        index.number(given[-1])
+    for _ in range(3):
+        values = {c: pa.array([rng.randrange(-60, 60) for _ in range(200)]) for c in "xyz"}
+        check(index, BatchTable(pa.record_batch(values)), given)
+
+
+def test_a_full_index_leaves_sets_unknown() -> None:
+    """An unknown set has every predicate, so that no row is lost."""
+    long = parse_type("bigint")
+    index = PredicateIndex()
+    for n in range(100):
+        index.number((Call("eq", (Column("", "x", long), Literal(n, long)), BOOLEAN),))
+    with patch.object(predicates, "MOST_BYTES", 16 * 50):
+        table = BatchTable(pa.record_batch({"x": pa.array(range(100))}))
+        index.prepare(table, "#tags", "")
+    sets = table.derived["#tags"].values
+    assert index.overflowed
+    assert 0 < np.count_nonzero(sets == UNKNOWN) < 100
+    for n in range(100):
+        assert holds(index.bits, sets, n)[n]
+
+
+def test_a_missing_column_leaves_sets_unknown() -> None:
+    long = parse_type("bigint")
+    index = PredicateIndex()
+    index.number((Call("eq", (Column("", "y", long), Literal(1, long)), BOOLEAN),))
+    table = BatchTable(pa.record_batch({"x": pa.array([1, 2])}))
+    index.prepare(table, "#tags", "")
+    assert index.overflowed
+    assert table.derived["#tags"].values.tolist() == [UNKNOWN, UNKNOWN]
