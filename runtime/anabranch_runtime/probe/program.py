@@ -7,7 +7,7 @@ the same for all batches, so it is computed once per ruleset.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,13 +15,20 @@ import pyarrow as pa
 
 from anabranch_contract.plans.ruleset import FillStep, KeyPart, ProbeRule, Ruleset
 from anabranch_contract.queries.joins import Label
-from anabranch_runtime.columns.arrays import I32, Bools, Ints
+from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
 from anabranch_runtime.tags.predicates import PredicateIndex
-from anabranch_runtime.tags.program import RoundChoices, TagProgram, tag_program
+from anabranch_runtime.tags.program import (
+    Choices,
+    RoundChoices,
+    RoundChoicesBuilder,
+    TaggedRule,
+    TagProgram,
+    tag_program,
+)
 
 #: Label -> (index of its row set in a partial result, prefix of its columns): ``Partial.place``.
 Place = dict[Label, tuple[int, str]]
@@ -50,6 +57,24 @@ class StoreLookup:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundOutputs:
+    """Outputs with tags, numbered in the order of their rules' edges.
+
+    Attributes:
+        choices: the tags of each output, as one choice.
+        ends: after a 0, the end of each probe rule's outputs.
+        rules: per output, the number of its probe rule, and the output rules.
+        delivers: mask of the probe rules whose results also go to stores, to outputs without tags
+            or to rules in ``ProbeProgram.others``.
+    """
+
+    choices: RoundChoices
+    ends: Ints
+    rules: tuple[tuple[int, tuple[TaggedRule, ...]], ...]
+    delivers: Bools
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeProgram:
     """The rules of a program; a rule's number is its index in ``rules``.
 
@@ -69,6 +94,7 @@ class ProbeProgram:
         checked: mask of the rules whose matches must pass residuals or further time bounds.
         untagged: the same, if tags test their conditions (``tags``).
         choices: the tags that tuples must have to be sent; None: no rule requires any.
+        outputs: the outputs with tags; None: there are none.
     """
 
     rules: tuple[ProbeRule, ...]
@@ -89,6 +115,7 @@ class ProbeProgram:
     checked: Bools
     untagged: Bools
     choices: RoundChoices | None
+    outputs: RoundOutputs | None
 
 
 @per_ruleset
@@ -113,11 +140,10 @@ class _Compiler:
     orders: list[tuple[int, int]] = field(default_factory=list)
     bounds: list[tuple[int, ...]] = field(default_factory=list)
     checked: list[tuple[bool, bool]] = field(default_factory=list)
-    choices: list[tuple[int, int, int, int]] = field(default_factory=list)
-    labels: list[tuple[int, int, int, int]] = field(default_factory=list)
-    predicates: list[I32] = field(default_factory=list)
-    #: Predicate index of each row of ``labels``.
-    indexes: list[PredicateIndex] = field(default_factory=list)
+    choices: RoundChoicesBuilder = field(default_factory=RoundChoicesBuilder)
+    outputs: RoundChoicesBuilder = field(default_factory=RoundChoicesBuilder)
+    output_rules: list[tuple[int, tuple[TaggedRule, ...]]] = field(default_factory=list)
+    output_ends: list[int] = field(default_factory=lambda: [0])
     names: dict[str, int] = field(default_factory=lambda: {SIGMA: 0})
     read: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     lookups: dict[tuple[str, str, IndexKey, tuple[FillStep, ...]], int] = field(
@@ -175,31 +201,30 @@ class _Compiler:
         self.checked.append((bool(rule.residuals) or unbounded, bool(residuals) or unbounded))
         self._choose(rule, before, kinds)
 
-    def _choose(self, rule: ProbeRule, before: Place, kinds: tuple[str, ...]) -> None:
-        """Add the tags that tuples must have to be sent by ``rule``."""
+    def _choose(self, rule: ProbeRule, place: Place, kinds: tuple[str, ...]) -> None:
+        """Add the tags that tuples must have to be sent by ``rule``, and those of its outputs."""
         choices = self.tags.inputs.get(rule.out)
-        first, begun = len(self.labels), self.choices[-1][3] if self.choices else 0
-        given = np.zeros(0, np.int32) if choices is None else choices.predicates.reshape(-1)
-        if choices is not None:
-            for label in choices.labels:
-                column = self._column(before, kinds, label, self.tags.name)
-                self.labels.append((before[label][0], column, 0, 0))
-                self.indexes.append(self.tags.indexes[self.layout.stream(label)])
-            self.predicates.append(given)
-        self.choices.append((first, len(self.labels), begun, begun + len(given)))
+        if choices is None:
+            self.choices.add((), np.zeros(0, np.int32))
+        else:
+            self.choices.add(self._located(choices, place, kinds[:-1]), choices.predicates)
+        outputs = self.tags.outputs.get(rule.out)
+        if outputs is not None:
+            places = self._located(outputs.choices, self._output(rule)[0], kinds)
+            for predicates, rules in zip(outputs.choices.predicates, outputs.rules, strict=True):
+                self.outputs.add(places, predicates)
+                self.output_rules.append((len(self.rules) - 1, rules))
+        self.output_ends.append(len(self.output_rules))
 
-    def _round_choices(self) -> RoundChoices | None:
-        if not self.labels:
-            return None
-        distinct = list({id(index): index for index in self.indexes}.values())
-        numbers = {id(index): n for n, index in enumerate(distinct)}
-        return RoundChoices(
-            np.array(self.choices, np.int64),
-            np.array(self.labels, np.int64),
-            np.concatenate(self.predicates),
-            tuple(distinct),
-            np.array([numbers[id(index)] for index in self.indexes], np.int64),
-        )
+    def _located(
+        self, choices: Choices, place: Place, kinds: tuple[str, ...]
+    ) -> list[tuple[int, int, PredicateIndex]]:
+        """Row set, column and index of each label of ``choices``."""
+        name, indexes, layout = self.tags.name, self.tags.indexes, self.layout
+        return [
+            (place[x][0], self._column(place, kinds, x, name), indexes[layout.stream(x)])
+            for x in choices.labels
+        ]
 
     def _is_plain(self, part: KeyPart) -> bool:
         """Whether the kernel can read both columns of a key part."""
@@ -294,7 +319,26 @@ class _Compiler:
             np.array(delivers, np.bool_),
             np.array([one for one, _ in self.checked], np.bool_),
             np.array([one for _, one in self.checked], np.bool_),
-            self._round_choices(),
+            self.choices.made(),
+            self._outputs(others),
+        )
+
+    def _outputs(self, others: Sequence[Sequence[ProbeRule]]) -> RoundOutputs | None:
+        choices = self.outputs.made()
+        if choices is None:
+            return None
+        layout, tagged = self.layout, self.tags.outputs
+        beyond = [
+            bool(left)
+            or bool(layout.inserts.get(r.out))
+            or bool(tagged[r.out].untagged if r.out in tagged else layout.outputs.get(r.out))
+            for r, left in zip(self.rules, others, strict=True)
+        ]
+        return RoundOutputs(
+            choices,
+            np.array(self.output_ends),
+            tuple(self.output_rules),
+            np.array(beyond, np.bool_),
         )
 
 

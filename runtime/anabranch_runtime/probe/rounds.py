@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from anabranch_contract.plans.ruleset import ProbeRule
+from anabranch_contract.plans.ruleset import OutputRule, ProbeRule
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.expressions import Expr
 from anabranch_runtime.columns.arrays import I32, Bools, Ints
@@ -46,7 +46,7 @@ from anabranch_runtime.index.rounds import (
 from anabranch_runtime.probe import probe
 from anabranch_runtime.probe.numbered import NumberedTables
 from anabranch_runtime.probe.probe import Prober, check
-from anabranch_runtime.probe.program import ProbeProgram, StoreLookup, program
+from anabranch_runtime.probe.program import ProbeProgram, RoundOutputs, StoreLookup, program
 from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, SegmentReader
@@ -233,7 +233,9 @@ class Rounds:
 
     Attributes:
         access: edge -> tiles and gaps of its probe.
-        deliver: receives results for stores, outputs, or rules outside rounds.
+        deliver: receives results for stores, outputs, or rules outside rounds; but for outputs with
+            tags.
+        output: receives the results of a rule for an output with tags.
         alone: receives edges unfit for a round: further checks, too many tuples or pairs.
         failed: receives rules whose residuals can't be evaluated.
         follows: whether results go on to the next rules in the same run; otherwise all of them
@@ -244,6 +246,7 @@ class Rounds:
     prober: Prober
     access: Mapping[str, Access]
     deliver: Deliver
+    output: Callable[[Partial, ProbeRule, OutputRule], None]
     alone: Alone
     failed: Failed
     follows: bool
@@ -261,7 +264,7 @@ class Rounds:
 
     def __post_init__(self) -> None:
         self._program = program(self.prober.layout.ruleset)
-        tagged = self._program.choices is not None
+        tagged = self._program.choices is not None or self._program.outputs is not None
         self._tables = NumberedTables(
             self._program.names, self._program.read, self.tags.prepare if tagged else None
         )
@@ -437,7 +440,11 @@ class Rounds:
         known = self._program
         rules, firsts = edges[:, RULE], np.concatenate([[0], ends[:-1]])
         some = ends > firsts
-        delivered = some & known.delivers[rules] if self.follows else some
+        outputs = known.outputs if self.tags.complete else None
+        if outputs is not None:
+            self._put_out(outputs, rules, firsts, ends, made)
+        delivers = known.delivers if outputs is None else outputs.delivers
+        delivered = some & delivers[rules] if self.follows else some
         for e in np.flatnonzero(delivered).tolist():
             rule = int(rules[e])
             one = known.rules[rule]
@@ -457,6 +464,30 @@ class Rounds:
         self._tables.locate(made.which[-1])
         following = np.stack([firsts, ends, children, ends - firsts], axis=1)
         self._run(Front(following, made.which, made.rows))
+
+    def _put_out(
+        self, outputs: RoundOutputs, rules: Ints, firsts: Ints, ends: Ints, made: Front
+    ) -> None:
+        """Put out results ``[firsts[i], ends[i])`` of ``rules[i]`` with an output's tags."""
+        begin, count = outputs.ends[rules], outputs.ends[rules + 1]
+        count = np.where(ends > firsts, count - begin, 0)
+        if not count.any():
+            return
+        began = time.process_time()
+        self._tables.locate(made.which[-1])
+        numbers = _ranged(begin, count)
+        firsts, ends = np.repeat(firsts, count), np.repeat(ends, count)
+        edges = np.stack([firsts, ends, numbers, ends - firsts], axis=1)
+        choices, places = outputs.choices, self._tables.places
+        positions, edges = self.tags.sent(edges, made.which, made.rows, choices, places)
+        exact = not any(index.overflowed for index in choices.indexes)
+        front = Front(edges, made.which.take(positions, 1), made.rows.take(positions, 1))
+        self._seconds += time.process_time() - began
+        for first, last, number, _ in edges[edges[:, LAST] > edges[:, FIRST]].tolist():
+            rule, tagged = outputs.rules[number]
+            partial = self._partial(front, first, last, rule)
+            for one in tagged:
+                self.output(partial, self._program.rules[rule], one.tested if exact else one.whole)
 
     def _send_alone(self, front: Front, edge: Ints) -> None:
         first, last, rule, of = edge.tolist()

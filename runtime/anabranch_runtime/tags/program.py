@@ -48,7 +48,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class RoundChoices:
-    """Choices of all rules that probe in rounds, as tables of ``index.choosing.send``.
+    """Choices of the tuples of rounds, as tables of ``index.choosing.send``.
 
     Attributes:
         rules, labels, predicates: the kernel's tables; bits in ``labels`` are filled in per call.
@@ -62,18 +62,64 @@ class RoundChoices:
     index_of: Ints
 
 
+@dataclass(slots=True)
+class RoundChoicesBuilder:
+    """Collects :class:`RoundChoices`, row by row of ``rules``."""
+
+    rules: list[tuple[int, int, int, int]] = field(default_factory=list)
+    labels: list[tuple[int, int, int, int]] = field(default_factory=list)
+    predicates: list[I32] = field(default_factory=list)
+    indexes: list[PredicateIndex] = field(default_factory=list)
+
+    def add(self, places: Sequence[tuple[int, int, PredicateIndex]], predicates: I32) -> None:
+        """Add the choices of one rule: row set, column and index of each label."""
+        first, begun = len(self.labels), self.rules[-1][3] if self.rules else 0
+        for rows, column, index in places:
+            self.labels.append((rows, column, 0, 0))
+            self.indexes.append(index)
+        flat = predicates.reshape(-1)
+        self.predicates.append(flat)
+        self.rules.append((first, len(self.labels), begun, begun + len(flat)))
+
+    def made(self) -> RoundChoices | None:
+        """The collected choices; None if no rule has any."""
+        if not self.labels:
+            return None
+        distinct = list({id(index): index for index in self.indexes}.values())
+        numbers = {id(index): n for n, index in enumerate(distinct)}
+        return RoundChoices(
+            np.array(self.rules, np.int64),
+            np.array(self.labels, np.int64),
+            np.concatenate(self.predicates),
+            tuple(distinct),
+            np.array([numbers[id(index)] for index in self.indexes], np.int64),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedRule:
+    """An output rule with tags.
+
+    Attributes:
+        tested: the rule without the conditions that tags test. ``whole``: with all conditions.
+    """
+
+    tested: OutputRule
+    whole: OutputRule
+
+
 @dataclass(frozen=True, slots=True)
 class TaggedOutputs:
     """The output rules of one edge, some with tags.
 
     Attributes:
         untagged: rules without tags. ``choices``: the distinct predicates of the others.
-        rules: per choice, its rules: without the conditions that tags test, and with all of them.
+        rules: per choice, its rules.
     """
 
     untagged: tuple[OutputRule, ...]
     choices: Choices
-    rules: tuple[tuple[tuple[OutputRule, OutputRule], ...], ...]
+    rules: tuple[tuple[TaggedRule, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +261,7 @@ class _Compiler:
     def _tag_outputs(self, edge: str, applied: Sequence[Expr]) -> list[_Wanted]:
         """Wishes of the queries that are output on ``edge``."""
         untagged, wishes = list[OutputRule](), list[_Wanted]()
-        rules: dict[tuple[tuple[Label, int], ...], list[tuple[OutputRule, OutputRule]]]
-        rules = defaultdict(list)
+        rules: dict[tuple[tuple[Label, int], ...], list[TaggedRule]] = defaultdict(list)
         for output in self.layout.outputs.get(edge, ()):
             whole = replace(output, residuals=tuple(dict.fromkeys((*output.residuals, *applied))))
             wanted = self._tags(whole.residuals)
@@ -225,7 +270,9 @@ class _Compiler:
                 untagged.append(output)
                 continue
             left = tuple(e for e in output.residuals if not _is_local(e))
-            rules[tuple(sorted(wanted.items()))].append((replace(output, residuals=left), whole))
+            rules[tuple(sorted(wanted.items()))].append(
+                TaggedRule(replace(output, residuals=left), whole)
+            )
         if rules:
             choices = _choices([dict(key) for key in rules])
             self.outputs[edge] = TaggedOutputs(

@@ -115,7 +115,14 @@ class Tags:
             return
         for rule in outputs.untagged:
             yield partial, rule
-        yield from self._chosen(partial, outputs)
+        # Tuples arrive for several labels over one edge; an output takes those of its own.
+        if partial.place.keys() >= set(outputs.choices.labels):
+            yield from self._chosen(partial, outputs)
+
+    def untagged(self, edge: str) -> Sequence[OutputRule]:
+        """The output rules of an edge that have no tags."""
+        outputs = self.program.outputs.get(edge)
+        return self.layout.outputs.get(edge, ()) if outputs is None else outputs.untagged
 
     def _chosen(
         self, partial: Partial, outputs: TaggedOutputs
@@ -130,8 +137,8 @@ class Tags:
             for end, rules in zip(ends.tolist(), outputs.rules, strict=True):
                 if end > begin:
                     some = piece.take(positions[begin:end])
-                    for tested, whole in rules:
-                        yield some, tested if one.exact else whole
+                    for rule in rules:
+                        yield some, rule.tested if one.exact else rule.whole
                 begin = end
 
     def _tested(self, partial: Partial, choices: Choices) -> _Tested:
@@ -140,10 +147,11 @@ class Tags:
         for j, label in enumerate(choices.labels):
             at, member = partial.place[label]
             index = self.program.indexes[self.layout.stream(label)]
-            for table in partial.sets[at].settled().tables.members:
-                prefix = f"{member}." if member else ""
+            rows = partial.sets[at].settled()
+            prefix = f"{member}." if member else ""
+            for table in rows.tables.members:
                 _prepare(table, f"{prefix}{name}", prefix, index)
-            sets[j] = fixed(partial.column(label, name), np.int32)
+            sets[j] = fixed(rows.column(f"{prefix}{name}"), np.int32)
             indexes.append(index)
         bits = [index.bits for index in indexes]
         labels = np.array([(0, 0, *choosing(b)) for b in bits], np.int64)

@@ -164,6 +164,7 @@ class _Task:
             self.prober,
             access,
             self._deliver,
+            self._output,
             self._alone,
             self._failed,
             follows=traffic is None and not self.rationing.edges,
@@ -499,17 +500,35 @@ class _Task:
         """Pass on the results of an edge that was probed in a round (``probe.rounds``)."""
         self.advanced()
         self.memory.glance()
-        self._pass_on(joined, rule, children)
+        if not self.tags.complete:
+            self._pass_on(joined, rule, children)
+            return
+        # The round has put out those with tags.
+        outputs = ((joined, output) for output in self.tags.untagged(rule.out))
+        self._send(joined, rule, children, outputs)
+
+    def _output(self, found: Partial, rule: ProbeRule, output: OutputRule) -> None:
+        """Put out results of an edge that was probed in a round."""
+        self.emission.output(Wanted(found, self.rationing.edge(rule.out), self.ranks), output)
 
     def _pass_on(self, joined: Partial, rule: ProbeRule, children: Sequence[ProbeRule]) -> None:
         """Send the results of a probe to stores, outputs and the next probes."""
+        self._send(joined, rule, children, self.tags.divided(joined, rule.out))
+
+    def _send(
+        self,
+        joined: Partial,
+        rule: ProbeRule,
+        children: Sequence[ProbeRule],
+        outputs: Iterable[tuple[Partial, OutputRule]],
+    ) -> None:
         for spec in self.layout.inserts.get(rule.out, ()):
             self.inserts.combination(spec.id, joined)
         if self.inserts.waiting > self.budget.combinations:
             with self._phase("store"):
                 self.inserts.flush()
         wanted = Wanted(joined, self.rationing.edge(rule.out), self.ranks)
-        for some, output in self.tags.divided(joined, rule.out):
+        for some, output in outputs:
             self.emission.output(wanted.among(some), output)
         for child in children:
             self._probe(wanted.by(self.rationing.edge(child.out)), child)

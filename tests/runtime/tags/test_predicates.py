@@ -73,9 +73,7 @@ def random_rows(rng: Random, count: int) -> pa.RecordBatch:
 
 
 def random_predicates(rng: Random, count: int) -> list[tuple[Expr, ...]]:
-    return [
-        tuple(random_condition(rng) for _ in range(rng.randint(1, 3))) for _ in range(count)
-    ]
+    return [tuple(random_condition(rng) for _ in range(rng.randint(1, 3))) for _ in range(count)]
 
 
 def check(index: PredicateIndex, table: BatchTable, given: list[tuple[Expr, ...]]) -> None:
