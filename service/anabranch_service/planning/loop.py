@@ -414,8 +414,7 @@ class EpochLoop:
 
     async def _share(self, found: Registered, publication: Publication) -> Registered:
         """Decide which stores new queries share; returns ``found`` with the decisions."""
-        most = self.settings.sizes.max_aliases
-        decided = await asyncio.to_thread(decide_sharing, found, self.store.forms, most)
+        decided = await asyncio.to_thread(decide_sharing, found, self.store.forms)
         if not decided:
             return found
         wanted = []

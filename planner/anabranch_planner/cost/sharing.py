@@ -1,0 +1,238 @@
+"""Choice of the filters whose relations share one store.
+
+Queries over one stream with different filters can keep a store each, or share one: it keeps the
+rows that pass the conditions which all of them have (its *core*; often none), and each query's
+other conditions are tested as tags of the rows (ADR 0074). A store costs each row once and a fixed
+part per batch; its probes are sent the rows that some query wants, and find rows that it does not.
+So many broad or similar filters share, and a few selective ones do not.
+
+A running query keeps its stores, as they hold a part of the past. So a shared store is opened by
+new queries only, once the stores of its own that similar queries have had cost as much: the cost is
+then at most about twice that of the best choice in hindsight.
+
+Only conditions that fail on no row are left out of a store's filter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from anabranch_contract.queries.expressions import Call, Column, Expr, is_total
+from anabranch_contract.queries.joins import (
+    JoinQuery,
+    Relation,
+    RelationId,
+    StreamName,
+    make_relation,
+)
+from anabranch_contract.queries.mirs import MirId
+from anabranch_planner.cost.statistics.constants import CostConstants
+from anabranch_planner.cost.statistics.statistics import Statistics
+from anabranch_planner.normal.implication import implies
+
+#: Rows of a stream per unit of time before any are counted: many, as with few rows every choice is
+#: cheap, and the choice is final.
+UNKNOWN_ROWS = 100_000.0
+#: Share of rows that pass a condition, by operation, before its relation is counted.
+PASSING = {
+    "eq": 0.1, "ne": 0.9, "lt": 0.33, "le": 0.33, "gt": 0.33, "ge": 0.33,
+    "is_null": 0.1, "is_not_null": 0.9, "like": 0.1,
+}  # fmt: skip
+#: Least cost of stores of their own, relative to that of a shared store, for which one is opened;
+#: least saving by a store with more conditions, relative to that by one with fewer.
+WORTH, LESS_GENERAL = 1.5, 1.1
+#: Maximum number of relations of one stream that are tried as the filter of a shared store.
+MOST_CORES = 16
+#: Alias -> conditions of its relation's store.
+Filters = dict[str, tuple[Expr, ...]]
+
+
+@dataclass(slots=True)
+class SharedStores:
+    """The relations that running queries store, by stream, and the choice for new queries."""
+
+    statistics: Statistics
+    _standing: dict[StreamName, dict[RelationId, Relation]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+
+    def add(self, query: JoinQuery) -> None:
+        """Add the relations of a running query."""
+        for relation in query.relations:
+            self._standing[relation.stream][relation.id] = relation
+
+    def choose(self, queries: Sequence[JoinQuery]) -> dict[str, Filters]:
+        """Choose for new queries, in their own form, which filters share stores.
+
+        Returns:
+            Query -> the aliases that share, with their stores' conditions. Others are absent.
+        """
+        wanted: dict[StreamName, dict[RelationId, Relation]] = defaultdict(dict)
+        for query in queries:
+            for relation in query.relations:
+                wanted[relation.stream][relation.id] = relation
+        chosen: dict[RelationId, tuple[Expr, ...]] = {}
+        for stream in sorted(wanted):
+            chosen |= self._of_stream(stream, wanted[stream])
+        found: dict[str, Filters] = {}
+        for query in queries:
+            shared = {m.alias: chosen[m.relation] for m in query.members if m.relation in chosen}
+            if shared:
+                found[query.id] = shared
+        return found
+
+    def _of_stream(
+        self, stream: StreamName, new: dict[RelationId, Relation]
+    ) -> dict[RelationId, tuple[Expr, ...]]:
+        """Relation -> conditions of the store that it shares."""
+        cost, standing = _Costs(self.statistics, stream), self._standing[stream]
+        found: dict[RelationId, tuple[Expr, ...]] = {}
+        left = {name: one for name, one in new.items() if name not in standing and one.filter}
+        stored = [r for name, r in {**standing, **new}.items() if name not in left]
+        for relation in list(left.values()):
+            if (store := _cheapest(cost, relation, stored)) is not None:
+                found[relation.id] = store.filter
+                del left[relation.id]
+        alike = [r for name, r in standing.items() if name not in new]
+        while left and (core := self._best_core(cost, stream, left, alike)) is not None:
+            for relation in list(left.values()):
+                if _may_read(relation, core):
+                    found[relation.id] = core.filter
+                    del left[relation.id]
+            left.pop(core.id, None)
+        own: list[Relation] = []
+        for relation in sorted(left.values(), key=lambda r: (-cost.share(r), r.id)):
+            store = _cheapest(cost, relation, own[:MOST_CORES])
+            if store is None:
+                own.append(relation)
+            else:
+                found[relation.id] = store.filter
+        return found
+
+    def _best_core(
+        self,
+        cost: _Costs,
+        stream: StreamName,
+        left: dict[RelationId, Relation],
+        alike: Sequence[Relation],
+    ) -> Relation | None:
+        """The store to open for some of the relations ``left``; None if each has its own."""
+        best, most = None, 0.0
+        widest = sorted(left.values(), key=lambda r: (-cost.share(r), r.id))[:MOST_CORES]
+        found = {r.id: r for r in (*_cores(stream, [*left.values(), *alike]), *widest)}
+        for core in sorted(found.values(), key=lambda r: (len(r.filter), r.id)):
+            members = [r for r in left.values() if r.id == core.id or _may_read(r, core)]
+            if all(r.id == core.id for r in members):
+                continue
+            members += [r for r in alike if _may_read(r, core)]
+            apart, together = sum(map(cost.own, members)), cost.sharing(members, core)
+            saved = apart - together
+            # A store with fewer conditions serves more of the queries to come.
+            if apart > WORTH * together and saved > LESS_GENERAL * most:
+                best, most = core, saved
+        return best
+
+
+def _cores(stream: StreamName, relations: Sequence[Relation]) -> list[Relation]:
+    """Possible filters of shared stores: conditions that may fail, and at most one other that
+    several relations have.
+    """
+    counts = Counter(c for r in relations for c in r.filter)
+    found: dict[RelationId, Relation] = {}
+    for relation in relations:
+        kept = [c for c in relation.filter if not is_total(c)]
+        several = [c for c in relation.filter if is_total(c) and counts[c] > 1]
+        for conditions in (kept, *([*kept, c] for c in several)):
+            core = make_relation(stream, conditions)
+            found[core.id] = core
+    return [found[name] for name in sorted(found)]
+
+
+def _cheapest(cost: _Costs, relation: Relation, stores: Iterable[Relation]) -> Relation | None:
+    """The store of ``stores`` that is cheaper for ``relation`` than its own; None: no one is."""
+    options = [(cost.joining(relation, s), s.id, s) for s in stores if _may_read(relation, s)]
+    price, _, store = min(options, default=(math.inf, "", relation))
+    return store if price < cost.own(relation) else None
+
+
+def _may_read(relation: Relation, store: Relation) -> bool:
+    """Whether the store of ``store`` has all rows of ``relation``, and tags can tell them."""
+    left_out = (c for c in relation.filter if c not in store.filter)
+    return (
+        relation.id != store.id
+        and implies(relation.filter, store.filter)
+        and all(map(is_total, left_out))
+    )
+
+
+class _Costs:
+    """Prices of stores of one stream's relations, in CPU seconds per unit of time."""
+
+    def __init__(self, statistics: Statistics, stream: StreamName) -> None:
+        self._statistics = statistics
+        self._constants = statistics.constants or CostConstants()
+        known = statistics.cardinality(RelationId(stream))
+        self._rows = UNKNOWN_ROWS if known is None else max(known, 1.0)
+        self._stream = stream
+        self._shares: dict[RelationId, float] = {}
+        self._own: dict[RelationId, float] = {}
+
+    def own(self, relation: Relation) -> float:
+        """A store of its own, and the steps that it starts."""
+        found = self._own.get(relation.id)
+        if found is None:
+            found = self._own[relation.id] = self.sharing([relation], relation)
+        return found
+
+    def joining(self, relation: Relation, store: Relation) -> float:
+        """A running store's further reader: no insert, and no call of its own."""
+        sent, constants = self.share(relation) * self._rows, self._constants
+        made = sent * self.share(store)
+        return sent * (constants.probe + constants.look) + made * constants.match
+
+    def sharing(self, members: Iterable[Relation], core: Relation) -> float:
+        """A store with the rows of ``core``, and steps that start with those of ``members``."""
+        kept = self.share(core)
+        sent = min(kept, sum(map(self.share, members))) * self._rows
+        constants = self._constants
+        insert = constants.insert(kept * self._rows)
+        return insert + constants.step(sent, sent * kept, MirId(core.id), 1)
+
+    def share(self, relation: Relation) -> float:
+        """Share of the stream's rows that pass the relation's filter."""
+        found = self._shares.get(relation.id)
+        if found is None:
+            known = self._statistics.cardinality(relation.id)
+            if known is None:
+                found = 1.0
+                for condition in relation.filter:
+                    found *= self._passing(condition)
+            else:
+                found = min(1.0, known / self._rows)
+            self._shares[relation.id] = found
+        return found
+
+    def _passing(self, condition: Expr) -> float:
+        if not isinstance(condition, Call):
+            return 1.0
+        parts = condition.args
+        if condition.op == "and":
+            return self._passing(parts[0]) * self._passing(parts[1])
+        if condition.op == "or":
+            return min(1.0, self._passing(parts[0]) + self._passing(parts[1]))
+        if condition.op == "not":
+            return 1.0 - self._passing(parts[0])
+        if condition.op in ("eq", "in"):
+            return min(1.0, (len(parts) - 1) * self._equal(parts[0]))
+        return PASSING.get(condition.op, 0.5)
+
+    def _equal(self, value: Expr) -> float:
+        """Share of rows with one value of a column."""
+        if isinstance(value, Column):
+            distinct = self._statistics.distinct(RelationId(self._stream), (value.name,))
+            if distinct:
+                return 1.0 / max(distinct, 1.0)
+        return PASSING["eq"]
