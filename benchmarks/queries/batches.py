@@ -1,15 +1,17 @@
 """Cost of a batch to the runtime, by the number of queries.
 
-``python -m benchmarks.queries.batches [--json] [--queries 10 100 1000] [--alike 500]``
+``python -m benchmarks.queries.batches [--json] [--queries 10 100 1000] [--alike 500]
+[--rules 50 500 5000]``
 
 The real planner, driver and tasks run in one process, without Spark and the service; results are
 only counted, so that no cost of files is measured. Every batch after the first few has the same
 number of rows. ``busy``: all queries get rows, of all streams. ``silent``: only one query gets
 rows, the streams of all others bring nothing. ``filtered``: the other queries read the same
 streams, but their filters let no row through. ``alike``: queries differ only in the constant of a
-filter. For each case the table has CPU seconds of a batch in the driver and in tasks, where edges
-are processed in rounds (``probe.rounds``) and where they are processed one by one; batches
-alternate, so that both have the same state on the same machine.
+filter. ``rules``: ``benchmarks.queries.rules``. ``own stores``: the same queries, each filter with
+a store of its own. For each case the table has CPU seconds of a batch in the driver and in tasks,
+where edges are processed in rounds (``probe.rounds``) and where they are processed one by one;
+batches alternate, so that both have the same state on the same machine.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
+from anabranch_planner.cost.sharing import SharedStores
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
@@ -43,7 +46,7 @@ from anabranch_runtime.probe.rounds import Rounds
 from anabranch_runtime.sources.blocks import Block
 from benchmarks.command import Benchmark, run_benchmark, spread
 from benchmarks.engine import Engine
-from benchmarks.queries import workload
+from benchmarks.queries import rules, workload
 from benchmarks.queries.registration import common
 from benchmarks.report.grids import Grid
 from tests.support.surroundings.redis import redis_url
@@ -67,15 +70,17 @@ class Case:
     Attributes:
         kind: of the measurement. ``streams``: all registered ones.
         loud: streams that bring rows in the measured batches.
+        shares: whether filters may share stores.
     """
 
     kind: str
     queries: tuple[workload.Query, ...]
     streams: tuple[str, ...]
     loud: tuple[str, ...]
+    shares: bool = True
 
 
-def cases(levels: Sequence[int], alike: int, streams: int) -> list[Case]:
+def cases(levels: Sequence[int], alike: int, streams: int, ruled: Sequence[int] = ()) -> list[Case]:
     """Every case, at each level that it is measured at."""
     names = tuple(workload.streams(streams))
     found = []
@@ -99,6 +104,9 @@ def cases(levels: Sequence[int], alike: int, streams: int) -> list[Case]:
             for n in range(level)
         )
         found.append(Case("alike", queries, LOUD, LOUD))
+    found.append(Case("alike, own stores", queries, LOUD, LOUD, shares=False))
+    for level in ruled:
+        found.append(Case("rules", tuple(rules.rules(level)), (rules.STREAM,), (rules.STREAM,)))
     return found
 
 
@@ -110,33 +118,43 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """Every case in turn."""
     found = []
     with redis_url() as url:
-        for number, case in enumerate(cases(options.queries, options.alike, options.streams)):
-            rules = planned(case)
-            found.append(
-                {"case": case.kind, "queries": len(case.queries), "rules": len(rules.probe_rules)}
-                | run(case, rules, home / str(number), url, options.rows, options.tasks)
-            )
+        every = cases(options.queries, options.alike, options.streams, options.rules)
+        for number, case in enumerate(every):
+            made = planned(case)
+            sizes = {"queries": len(case.queries), "rules": len(made.probe_rules)}
+            sizes["stores"] = len(made.stores)
+            measured = run(case, made, home / str(number), url, options.rows, options.tasks)
+            found.append({"case": case.kind} | sizes | measured)
     return {"cases": found}
 
 
 def planned(case: Case) -> Ruleset:
     """The rules of a case's queries, as the planner makes them."""
-    columns = tuple((name, parse_type(kind)) for name, kind in workload.COLUMNS.items())
+    given = rules.COLUMNS if rules.STREAM in case.streams else workload.COLUMNS
+    columns = tuple((name, parse_type(kind)) for name, kind in given.items())
     streams = [
         Stream(StreamName(name), columns, event_time="ts", lateness=60_000_000)
         for name in case.streams
     ]
     by_name: dict[str, Stream] = {s.name: s for s in streams}
     joins = tuple(parse_sql(q.name, q.sql, by_name, parse_duration(q.window)) for q in case.queries)
+    if case.shares:
+        chosen = SharedStores(Statistics()).choose(joins)
+        joins = tuple(
+            parse_sql(q.name, q.sql, by_name, parse_duration(q.window), chosen[q.name])
+            if q.name in chosen
+            else join
+            for q, join in zip(case.queries, joins, strict=True)
+        )
     # Without intermediate results, and with no search over all queries: for a thousand it takes
     # minutes, and a deadline would give another plan each time.
-    options = Options(optimizer=Optimizer.SHARED, mir=False, parallelism=2)
+    options = Options(optimizer=Optimizer.SHARED, mir=False, parallelism=1)
     plan = optimise(joins, Statistics(), options)
     sinks = {q.name: SinkSpec(SinkKind.COUNT) for q in case.queries}
-    return compile_ruleset(plan, joins, streams, epoch=0, parallelism=2, sinks=sinks)
+    return compile_ruleset(plan, joins, streams, epoch=0, parallelism=1, sinks=sinks)
 
 
-def run(case: Case, rules: Ruleset, home: Path, url: str, rows: int, tasks: int) -> dict[str, Any]:
+def run(case: Case, made: Ruleset, home: Path, url: str, rows: int, tasks: int) -> dict[str, Any]:
     """CPU seconds of a batch, and how many results it has."""
     spent: list[float] = []
 
@@ -146,8 +164,8 @@ def run(case: Case, rules: Ruleset, home: Path, url: str, rows: int, tasks: int)
         spent.append(time.thread_time() - began)
         return report
 
-    streams = [s for s in rules.streams if s.name in case.streams]
-    engine = Engine(home, url, streams, (), tasks=tasks, rules=rules, around=around)
+    streams = [s for s in made.streams if s.name in case.streams]
+    engine = Engine(home, url, streams, (), tasks=tasks, rules=made, around=around)
     drawn = np.random.default_rng(0)
     whole, inside, results = list[float](), list[float](), 0
     apart = list[float]()
@@ -178,6 +196,8 @@ def run(case: Case, rules: Ruleset, home: Path, url: str, rows: int, tasks: int)
 
 
 def _block(name: str, batch: int, rows: int, drawn: np.random.Generator) -> Block:
+    if name == rules.STREAM:
+        return Block(StreamName(name), rules.events(rows, batch * SPAN, SPAN, drawn))
     moments = np.sort(drawn.integers(batch * SPAN, (batch + 1) * SPAN, rows))
     columns = {
         **{k: pa.array(drawn.integers(0, n * rows, rows)) for k, n in VALUES.items()},
@@ -205,6 +225,7 @@ def tables(found: dict[str, Any]) -> list[Grid]:
         "case",
         "queries",
         "probe rules",
+        "stores",
         "results",
         "CPU ms",
         "driver",
@@ -217,6 +238,7 @@ def tables(found: dict[str, Any]) -> list[Grid]:
             case["case"],
             f"{case['queries']:,}",
             f"{case['rules']:,}",
+            f"{case['stores']:,}",
             f"{case['results']:,}",
             f"{1000 * case['cpu_s']['median']:.0f}",
             f"{1000 * case['driver_s']:.0f}",
@@ -232,6 +254,7 @@ def tables(found: dict[str, Any]) -> list[Grid]:
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--queries", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--alike", type=int, default=500, help="queries that differ in a constant")
+    parser.add_argument("--rules", type=int, nargs="*", default=[50, 500, 5000])
     parser.add_argument("--streams", type=int, default=50)
     parser.add_argument("--rows", type=int, default=4000, help="of a batch")
     parser.add_argument("--tasks", type=int, default=1)

@@ -15,10 +15,11 @@ from anabranch_runtime.columns.arrays import I32, U64, Bools, Ints
 from anabranch_runtime.index.words import load32, load64
 
 #: Columns of the table of labels: row set and column of the label's sets; address of its index's
-#: bits, and number of words of a set.
-SET, TAGS, BITS, WORDS = range(4)
+#: bits, number of words of a set, and number of sets.
+SET, TAGS, BITS, WORDS, COUNT = range(5)
 #: Columns of the table of rules: ranges of its labels, and of its choices' predicates (choices
-#: times labels); without labels all tuples pass.
+#: times labels); without labels all tuples pass. Beside the predicates, ``orders`` has for each
+#: label the numbers of the choices, by their predicates of that label.
 LABELS, LABELS_END, CHOICES, CHOICES_END = range(4)
 #: See ``rounds``.
 FIRST, LAST, RULE, OF = range(4)
@@ -26,23 +27,137 @@ AT = 0
 
 
 @njit(cache=True, nogil=True)
-def satisfies(predicates, first, labels, begin, end, at, sets):
-    """Whether the sets ``sets[at[j]]`` of a tuple's labels ``[begin, end)`` have the predicates
-    from ``predicates[first]`` on; a predicate -1 is in every set.
+def has(labels, j, number, predicate):
+    """Whether set ``number`` of label ``j`` has a predicate; -1 is in every set."""
+    if predicate < 0:
+        return True
+    word = np.int64(load64(labels[j, BITS], number * labels[j, WORDS] + (predicate >> 6)))
+    return (word >> (predicate & 63)) & 1 != 0
+
+
+@njit(cache=True, nogil=True)
+def below_lowest(word):
+    """Number of bits below the lowest bit of ``word``, which is not 0."""
+    x = (word & (~word + np.uint64(1))) - np.uint64(1)
+    x -= (x >> np.uint64(1)) & np.uint64(0x5555555555555555)
+    x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@njit(cache=True, nogil=True)
+def from_predicate(predicates, orders, first, width, j, low, high, predicate):
+    """The first of the places ``[low, high)`` in the order of label ``j`` whose choice has no
+    predicate below ``predicate``."""
+    while low < high:
+        middle = (low + high) >> 1
+        choice = np.int64(orders[first + middle * width + j])
+        if predicates[first + choice * width + j] < predicate:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
+def begin_choices(predicates, orders, first, choices, width, labels, begin, masks, free):
+    """Fill in, per label, the bits of its predicates (``masks``), and those of the choices without
+    a predicate of the label (``free``)."""
+    masks[:], free[:] = 0, 0
+    for j in range(width):
+        for choice in range(choices):
+            predicate = np.int64(predicates[first + choice * width + j])
+            if predicate < 0:
+                free[j, choice >> 6] |= np.uint64(1) << np.uint64(choice & 63)
+            else:
+                masks[j, predicate >> 6] |= np.uint64(1) << np.uint64(predicate & 63)
+
+
+@njit(cache=True, nogil=True)
+def choices_of(predicates, orders, first, choices, width, labels, begin, j, number, masks, held):
+    """Add to ``held`` the bits of the choices whose predicate of label ``j`` is in a set."""
+    bits, words = labels[begin + j, BITS], labels[begin + j, WORDS]
+    place = np.int64(0)
+    for w in range(words):
+        word = load64(bits, number * words + w) & masks[j, w]
+        while word != np.uint64(0):
+            predicate = (w << 6) + below_lowest(word)
+            word &= word - np.uint64(1)
+            place = from_predicate(predicates, orders, first, width, j, place, choices, predicate)
+            while place < choices:
+                choice = np.int64(orders[first + place * width + j])
+                if predicates[first + choice * width + j] != predicate:
+                    break
+                held[choice >> 6] |= np.uint64(1) << np.uint64(choice & 63)
+                place += 1
+
+
+@njit(cache=True, nogil=True)
+def satisfied(predicates, orders, first, last, width, labels, begin, sets, tuples):
+    """Bits of the choices that each tuple satisfies: shape (tuples, words).
+
+    ``sets``: per label, the tuples' sets. A set's choices are found once.
     """
-    for j in range(begin, end):
-        predicate = np.int64(predicates[first + j - begin])
+    choices = (last - first) // width
+    words = (choices + 63) >> 6
+    widest = np.int64(1)
+    for j in range(width):
+        widest = max(widest, labels[begin + j, WORDS])
+    masks, free = np.empty((width, widest), np.uint64), np.empty((width, words), np.uint64)
+    begin_choices(predicates, orders, first, choices, width, labels, begin, masks, free)
+    found = np.empty((tuples, words), np.uint64)
+    for j in range(width):
+        known = np.zeros(labels[begin + j, COUNT], np.bool_)
+        of_set = np.empty((labels[begin + j, COUNT], words), np.uint64)
+        for i in range(tuples):
+            number = np.int64(sets[j, i])
+            if not known[number]:
+                known[number] = True
+                of_set[number] = free[j]
+                choices_of(
+                    predicates, orders, first, choices, width, labels, begin, j, number, masks,
+                    of_set[number],
+                )  # fmt: skip
+            for w in range(words):
+                if j == 0:
+                    found[i, w] = of_set[number, w]
+                else:
+                    found[i, w] &= of_set[number, w]
+    return found
+
+
+@njit(cache=True, nogil=True)
+def has_all(predicates, first, width, labels, begin, at, sets):
+    """Whether a tuple satisfies the choice at ``first``."""
+    for j in range(width):
+        predicate = np.int64(predicates[first + j])
         if predicate >= 0:
-            number = np.int64(sets[j - begin, at])
-            word = np.int64(load64(labels[j, BITS], number * labels[j, WORDS] + (predicate >> 6)))
+            number, words = np.int64(sets[j, at]), labels[begin + j, WORDS]
+            word = np.int64(load64(labels[begin + j, BITS], number * words + (predicate >> 6)))
             if (word >> (predicate & 63)) & 1 == 0:
                 return False
     return True
 
 
 @njit(cache=True, nogil=True)
+def any_bit(words):
+    """Whether a row of bits has one."""
+    found = False
+    for w in range(len(words)):
+        found |= words[w] != np.uint64(0)
+    return found
+
+
+@njit(cache=True, nogil=True)
 def send(
-    edges: Ints, which: I32, rows: I32, rules: Ints, labels: Ints, predicates: I32, places: Ints
+    edges: Ints,
+    which: I32,
+    rows: I32,
+    rules: Ints,
+    labels: Ints,
+    predicates: I32,
+    orders: I32,
+    places: Ints,
 ) -> tuple[I32, Ints]:
     """Positions of the tuples that edges send, in the order of the edges, and the edges' table with
     ranges of these positions. An edge counts pairs for as large a part of its tuples as it sends.
@@ -59,24 +174,32 @@ def send(
     used = 0
     for e in range(len(edges)):
         first, last, rule = edges[e, FIRST], edges[e, LAST], edges[e, RULE]
-        begin, end = rules[rule, LABELS], rules[rule, LABELS_END]
+        begin, width = rules[rule, LABELS], rules[rule, LABELS_END] - rules[rule, LABELS]
         kept = used
-        if begin == end:
+        if width == 0:
             for i in range(first, last):
                 found[used] = i
                 used += 1
-        else:
-            for j in range(begin, end):
-                at, column = labels[j, SET], labels[j, TAGS]
+        elif last > first:
+            for j in range(width):
+                at, column = labels[begin + j, SET], labels[begin + j, TAGS]
                 for i in range(first, last):
                     place = places[column, which[at, i], AT]
-                    sets[j - begin, i - first] = np.int32(load32(place, np.int64(rows[at, i])))
-            for i in range(first, last):
-                for choice in range(rules[rule, CHOICES], rules[rule, CHOICES_END], end - begin):
-                    if satisfies(predicates, choice, labels, begin, end, i - first, sets):
-                        found[used] = i
+                    sets[j, i - first] = np.int32(load32(place, np.int64(rows[at, i])))
+            start, stop = rules[rule, CHOICES], rules[rule, CHOICES_END]
+            if stop - start == width:
+                for i in range(last - first):
+                    if has_all(predicates, start, width, labels, begin, i, sets):
+                        found[used] = first + i
                         used += 1
-                        break
+            else:
+                held = satisfied(
+                    predicates, orders, start, stop, width, labels, begin, sets, last - first
+                )
+                for i in range(last - first):
+                    if any_bit(held[i]):
+                        found[used] = first + i
+                        used += 1
         made[e, FIRST], made[e, LAST] = kept, used
         if last > first:
             made[e, OF] = edges[e, OF] * (used - kept) // (last - first)
@@ -84,52 +207,53 @@ def send(
 
 
 @njit(cache=True, nogil=True)
-def choose(labels: Ints, predicates: I32, sets: I32) -> tuple[I32, Ints]:
+def choose(labels: Ints, predicates: I32, orders: I32, sets: I32) -> tuple[I32, Ints]:
     """Positions of the tuples that satisfy each choice, in the order of the choices, and the end of
     each choice's part. ``sets``: shape (labels, tuples).
     """
     width, tuples = sets.shape
-    choices = len(predicates) // width
-    room = max(np.int64(tuples), 64)
-    found = np.empty(room, np.int32)
-    ends = np.empty(choices, np.int64)
-    used = 0
-    for choice in range(choices):
-        for i in range(tuples):
-            if satisfies(predicates, choice * width, labels, 0, width, i, sets):
-                if used == room:
-                    room = 2 * room
-                    wider = np.empty(room, np.int32)
-                    wider[:used] = found[:used]
-                    found = wider
-                found[used] = i
-                used += 1
-        ends[choice] = used
-    return found[:used].copy(), ends
+    held = satisfied(predicates, orders, 0, len(predicates), width, labels, 0, sets, tuples)
+    ends = np.zeros(len(predicates) // width + 1, np.int64)
+    for i in range(tuples):
+        for w in range(held.shape[1]):
+            word = held[i, w]
+            while word != np.uint64(0):
+                ends[(w << 6) + below_lowest(word) + 1] += 1
+                word &= word - np.uint64(1)
+    ends = np.cumsum(ends)
+    found, begun = np.empty(ends[-1], np.int32), ends[:-1].copy()
+    for i in range(tuples):
+        for w in range(held.shape[1]):
+            word = held[i, w]
+            while word != np.uint64(0):
+                choice = (w << 6) + below_lowest(word)
+                word &= word - np.uint64(1)
+                found[begun[choice]] = i
+                begun[choice] += 1
+    return found, ends[1:]
 
 
 @njit(cache=True, nogil=True)
-def passing_any(labels: Ints, predicates: I32, sets: I32) -> Bools:
+def passing_any(labels: Ints, predicates: I32, orders: I32, sets: I32) -> Bools:
     """Mask of the tuples that satisfy some choice. ``sets``: shape (labels, tuples)."""
     width, tuples = sets.shape
-    found = np.zeros(tuples, np.bool_)
+    held = satisfied(predicates, orders, 0, len(predicates), width, labels, 0, sets, tuples)
+    found = np.empty(tuples, np.bool_)
     for i in range(tuples):
-        for choice in range(0, len(predicates), width):
-            if satisfies(predicates, choice, labels, 0, width, i, sets):
-                found[i] = True
-                break
+        found[i] = any_bit(held[i])
     return found
 
 
-def choosing(bits: U64) -> tuple[int, int]:
-    """Columns ``BITS`` and ``WORDS`` of a label whose index has these sets."""
-    return bits.ctypes.data, bits.shape[1]
+def choosing(bits: U64) -> tuple[int, int, int]:
+    """Columns ``BITS`` to ``COUNT`` of a label whose index has these sets."""
+    return bits.ctypes.data, bits.shape[1], len(bits)
 
 
 def warm() -> None:
     """Compile the kernels, or load them from Numba's cache."""
     one, flat = np.zeros((1, 0), np.int32), np.zeros(0, np.int32)
     table, places = np.zeros((0, 4), np.int64), np.zeros((1, 1, 5), np.int64)
-    send(table, one, one, table, table, flat, places)
-    choose(table, flat, one)
-    passing_any(table, flat, one)
+    labels = np.zeros((1, COUNT + 1), np.int64)
+    send(table, one, one, table, labels, flat, flat, places)
+    choose(labels, flat, flat, one)
+    passing_any(labels, flat, flat, one)

@@ -32,6 +32,7 @@ from anabranch_runtime.tags.program import (
 
 #: Label -> (index of its row set in a partial result, prefix of its columns): ``Partial.place``.
 Place = dict[Label, tuple[int, str]]
+_NONE = np.zeros(0, np.int32)
 #: Key type -> types of columns that the kernel reads.
 _PLAIN = {
     "bigint": frozenset({pa.int8(), pa.int16(), pa.int32(), pa.int64()}),
@@ -205,14 +206,15 @@ class _Compiler:
         """Add the tags that tuples must have to be sent by ``rule``, and those of its outputs."""
         choices = self.tags.inputs.get(rule.out)
         if choices is None:
-            self.choices.add((), np.zeros(0, np.int32))
+            self.choices.add((), _NONE, _NONE)
         else:
-            self.choices.add(self._located(choices, place, kinds[:-1]), choices.predicates)
+            located = self._located(choices, place, kinds[:-1])
+            self.choices.add(located, choices.predicates, choices.orders)
         outputs = self.tags.outputs.get(rule.out)
         if outputs is not None:
             places = self._located(outputs.choices, self._output(rule)[0], kinds)
             for predicates, rules in zip(outputs.choices.predicates, outputs.rules, strict=True):
-                self.outputs.add(places, predicates)
+                self.outputs.add(places, predicates, np.zeros_like(predicates))
                 self.output_rules.append((len(self.rules) - 1, rules))
         self.output_ends.append(len(self.output_rules))
 

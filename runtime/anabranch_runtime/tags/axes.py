@@ -32,6 +32,8 @@ _WIDTH = {
     TypeKind.TIMESTAMP: np.int64,
     TypeKind.TIMESTAMP_NTZ: np.int64,
 }
+#: Number of codes that are evaluated together.
+_PIECE = 1 << 9
 _PRESENCE = {"is_null", "is_not_null"}
 _EQUAL = {"eq", "ne", "in"}
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
@@ -69,14 +71,20 @@ class Axis:
     def __init__(self, column: Column) -> None:
         self.column = column
         self._text = column.type.kind is TypeKind.STRING
-        #: (predicate, operation, constants) of each condition.
-        self._conditions: list[tuple[int, str, tuple[Any, ...]]] = []
+        #: Predicate -> operation and constants of each of its conditions.
+        self._conditions: dict[int, list[tuple[str, tuple[Any, ...]]]] = defaultdict(list)
         self._constants: Any = None
+        #: (code, predicate) of the predicates that hold for some codes only, sorted by code.
+        self._points: tuple[Ints, Ints] = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._pointed: Ints = np.zeros(0, np.int64)
         self._ranges: list[tuple[Ints, Ints, Ints]] = []
+        #: Per code, the bits of the predicates that hold, where ``_known``.
+        self._bits: U64 = np.zeros((0, 1), np.uint64)
+        self._known: Bools = np.zeros(0, np.bool_)
 
     def add(self, predicate: int, op: str, values: tuple[Any, ...]) -> None:
         """Add a condition of the predicate with this number."""
-        self._conditions.append((predicate, op, values))
+        self._conditions[predicate].append((op, values))
         self._constants = None
 
     @property
@@ -87,7 +95,6 @@ class Axis:
 
     def codes(self, values: pa.Array) -> Ints:
         """The code of each value; constant ``i`` has the code ``i`` (text) or ``2 i + 1``."""
-        self._prepare()
         null = self.size - 1
         if self._text:
             found = pc.index_in(values, value_set=self._constants)
@@ -108,62 +115,87 @@ class Axis:
         """Bits of the predicates whose conditions on the column hold, per code: shape (codes,
         words). Predicates without a condition hold.
         """
-        self._prepare()
-        held = np.ones((len(codes), 64 * words_for(predicates)), np.bool_)
+        words = words_for(predicates)
+        if len(self._known) != self.size or self._bits.shape[1] != words:
+            self._bits = np.empty((self.size, words), np.uint64)
+            self._known = np.zeros(self.size, np.bool_)
+        missing = np.unique(codes[~self._known[codes]])
+        for first in range(0, len(missing), _PIECE):
+            piece = missing[first : first + _PIECE]
+            self._bits[piece] = packed(self._evaluated(piece, 64 * words))
+        self._known[missing] = True
+        return self._bits[codes]
+
+    def _evaluated(self, codes: Ints, width: int) -> Bools:
+        held = np.ones((len(codes), width), np.bool_)
+        held[:, self._pointed] = False
+        first, last = (np.searchsorted(self._points[0], codes, side) for side in ("left", "right"))
+        rows = np.repeat(np.arange(len(codes)), last - first)
+        begun = np.cumsum(last - first) - (last - first)
+        at = np.arange(len(rows)) + np.repeat(first - begun, last - first)
+        held[rows, self._points[1][at]] = True
         null, wide = self.size - 1, codes[:, None]
-        valid = wide != null
         for numbers, low, high in self._ranges:
             # An inverted range (``low`` above ``high``) excludes one code: ``ne``.
             inside = (wide >= low) & (wide <= high)
-            outside = (low > high) & (wide != high) & valid
+            outside = (low > high) & (wide != high) & (wide != null)
             held[:, numbers] &= inside | outside
-        for predicate, op, values in self._conditions:
-            if op == "in":
-                held[:, predicate] &= np.isin(codes, self._codes_of(values))
-        return packed(held)
-
-    def _codes_of(self, values: Sequence[Any]) -> Ints:
-        if self._text:
-            return np.array([self._known[v] for v in values], np.int64)
-        kind = self._constants.dtype
-        found: Ints = 2 * np.searchsorted(self._constants, np.array(values, kind)) + 1
-        return found
+        return held
 
     def _prepare(self) -> None:
-        """Sort the constants, and the conditions into ranges of codes."""
+        """Sort the constants, and the conditions into points and ranges of codes."""
         if self._constants is not None:
             return
-        given = [v for _, _, values in self._conditions for v in values]
+        every = [one for some in self._conditions.values() for one in some]
+        given = {v for _, values in every for v in values}
         if self._text:
-            self._constants = pa.array(sorted(set(given)), pa.string())
-            self._known = {v: i for i, v in enumerate(self._constants.to_pylist())}
+            self._constants = pa.array(sorted(given), pa.string())
+            known = {v: i for i, v in enumerate(self._constants.to_pylist())}
         else:
-            kind = _WIDTH.get(self.column.type.kind, np.int64)
-            self._constants = np.unique(np.array(given, kind))
+            kind = _WIDTH.get(self.column.type.kind, np.dtype(np.int64))
+            self._constants = np.unique(np.array(list(given), kind))
+            at = np.searchsorted(self._constants, np.array(list(given), kind))
+            known = dict(zip(given, (2 * at + 1).tolist(), strict=True))
+        self._known = np.zeros(0, np.bool_)
         null = self.size - 1
-        #: Number of a predicate's earlier conditions -> its (predicate, low, high).
+        points = list[tuple[int, int]]()
+        pointed = list[int]()
+        #: Number of a predicate's earlier ranges -> its (predicate, low, high).
         ranks: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        seen: dict[int, int] = defaultdict(int)
-        for predicate, op, values in self._conditions:
-            if op == "in":
-                continue
-            at = int(self._codes_of(values)[0]) if values else 0
-            low, high = {
-                "lt": (0, at - 1),
-                "le": (0, at),
-                "gt": (at + 1, null - 1),
-                "ge": (at, null - 1),
-                "eq": (at, at),
-                "ne": (null + 1, at),
-                "is_null": (null, null),
-                "is_not_null": (0, null - 1),
-            }[op]
-            ranks[seen[predicate]].append((predicate, low, high))
-            seen[predicate] += 1
+        for predicate, some in self._conditions.items():
+            allowed: set[int] | None = None
+            ranges = 0
+            for op, values in some:
+                codes = [known[v] for v in values]
+                if op in ("eq", "in"):
+                    allowed = set(codes) if allowed is None else allowed & set(codes)
+                else:
+                    ranks[ranges].append((predicate, *_range(op, codes, null)))
+                    ranges += 1
+            if allowed is not None:
+                pointed.append(predicate)
+                points += [(code, predicate) for code in allowed]
+        sorted_points = np.array(sorted(points), np.int64).reshape(-1, 2)
+        self._points = sorted_points[:, 0].copy(), sorted_points[:, 1].copy()
+        self._pointed = np.array(pointed, np.int64)
         self._ranges = []
-        for some in ranks.values():
-            numbers, low_codes, high_codes = np.array(some, np.int64).T
-            self._ranges.append((numbers, low_codes, high_codes))
+        for alike in ranks.values():
+            numbers, low, high = np.array(alike, np.int64).T
+            self._ranges.append((numbers, low, high))
+
+
+def _range(op: str, codes: Sequence[int], null: int) -> tuple[int, int]:
+    """Least and greatest code for which a condition holds; for ``ne`` an inverted range."""
+    at = codes[0] if codes else 0
+    return {
+        "lt": (0, at - 1),
+        "le": (0, at),
+        "gt": (at + 1, null - 1),
+        "ge": (at, null - 1),
+        "ne": (null + 1, at),
+        "is_null": (null, null),
+        "is_not_null": (0, null - 1),
+    }[op]
 
 
 def words_for(predicates: int) -> int:

@@ -48,6 +48,8 @@ UNKNOWN = 0
 MOST_BYTES = 32 << 20
 #: Number of new combinations of codes whose sets are computed together.
 _PIECE = 1 << 12
+#: Odd factors that mix words of sets into keys.
+_FACTORS = np.array([0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F], np.uint64)
 #: Number of new predicates from which rows are evaluated anew.
 _MANY = 16
 
@@ -195,8 +197,7 @@ class PredicateIndex:
         words = words_for(len(self._numbers))
         held = np.full((rows, words), ~np.uint64(0), np.uint64)
         for axis, codes in zip(self._axes.values(), columns, strict=True):
-            distinct, inverse = np.unique(codes, return_inverse=True)
-            held &= axis.held(distinct, len(self._numbers))[inverse]
+            held &= axis.held(codes, len(self._numbers))
         rest = len(self._numbers) % 64
         if rest:
             held[:, -1] &= np.uint64((1 << rest) - 1)
@@ -217,8 +218,9 @@ class PredicateIndex:
 
     def _numbered(self, bits: U64) -> I32:
         """The number of each set; new sets get the next numbers."""
-        found = np.zeros(len(bits), np.int32)
-        for i, row in enumerate(bits):
+        first, inverse = _distinct(bits)
+        found = np.zeros(len(first), np.int32)
+        for i, row in enumerate(bits[first]):
             key = row.tobytes().rstrip(b"\0")
             number = self._sets.get(key)
             if number is None:
@@ -228,7 +230,7 @@ class PredicateIndex:
                 number = self._sets[key] = self._count
                 self._store(row)
             found[i] = number
-        return found
+        return found[inverse]
 
     def _store(self, row: U64) -> None:
         if self._count == len(self._bits):
@@ -236,6 +238,20 @@ class PredicateIndex:
             self._bits = np.concatenate([self._bits, np.zeros_like(self._bits)])
         self._bits[self._count, : len(row)] = row
         self._count += 1
+
+
+def _distinct(bits: U64) -> tuple[Ints, Ints]:
+    """First row of each distinct row of ``bits``, and each row's number among these."""
+    factors = _FACTORS[np.arange(bits.shape[1]) % len(_FACTORS)] + 2 * np.arange(
+        bits.shape[1], dtype=np.uint64
+    )
+    mixed = (bits ^ (bits >> np.uint64(29))) * factors
+    keys = np.bitwise_xor.reduce(mixed ^ (mixed >> np.uint64(32)), axis=1)
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    if not np.array_equal(bits[first][inverse], bits):
+        # Different rows have one key.
+        _, first, inverse = np.unique(bits, axis=0, return_index=True, return_inverse=True)
+    return first, inverse.reshape(-1)
 
 
 def _unknown(rows: int) -> I32:

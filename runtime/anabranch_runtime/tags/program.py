@@ -40,10 +40,17 @@ class Choices:
     Attributes:
         labels: the labels with predicates.
         predicates: shape (choices, labels): predicate of the label, or -1.
+        orders: the same shape: per label, the numbers of the choices by their predicates.
     """
 
     labels: tuple[Label, ...]
     predicates: I32
+    orders: I32
+
+    @property
+    def flat(self) -> tuple[I32, I32]:
+        """Predicates and orders as the kernels take them."""
+        return self.predicates.reshape(-1), self.orders.reshape(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +58,15 @@ class RoundChoices:
     """Choices of the tuples of rounds, as tables of ``index.choosing.send``.
 
     Attributes:
-        rules, labels, predicates: the kernel's tables; bits in ``labels`` are filled in per call.
+        rules, labels, predicates, orders: the kernel's tables; bits in ``labels`` are filled in per
+            call.
         indexes: the predicate indexes. ``index_of``: per row of ``labels``, its number.
     """
 
     rules: Ints
     labels: Ints
     predicates: I32
+    orders: I32
     indexes: tuple[PredicateIndex, ...]
     index_of: Ints
 
@@ -67,18 +76,22 @@ class RoundChoicesBuilder:
     """Collects :class:`RoundChoices`, row by row of ``rules``."""
 
     rules: list[tuple[int, int, int, int]] = field(default_factory=list)
-    labels: list[tuple[int, int, int, int]] = field(default_factory=list)
+    labels: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     predicates: list[I32] = field(default_factory=list)
+    orders: list[I32] = field(default_factory=list)
     indexes: list[PredicateIndex] = field(default_factory=list)
 
-    def add(self, places: Sequence[tuple[int, int, PredicateIndex]], predicates: I32) -> None:
+    def add(
+        self, places: Sequence[tuple[int, int, PredicateIndex]], predicates: I32, orders: I32
+    ) -> None:
         """Add the choices of one rule: row set, column and index of each label."""
         first, begun = len(self.labels), self.rules[-1][3] if self.rules else 0
         for rows, column, index in places:
-            self.labels.append((rows, column, 0, 0))
+            self.labels.append((rows, column, 0, 0, 0))
             self.indexes.append(index)
         flat = predicates.reshape(-1)
         self.predicates.append(flat)
+        self.orders.append(orders.reshape(-1))
         self.rules.append((first, len(self.labels), begun, begun + len(flat)))
 
     def made(self) -> RoundChoices | None:
@@ -91,6 +104,7 @@ class RoundChoicesBuilder:
             np.array(self.rules, np.int64),
             np.array(self.labels, np.int64),
             np.concatenate(self.predicates),
+            np.concatenate(self.orders),
             tuple(distinct),
             np.array([numbers[id(index)] for index in self.indexes], np.int64),
         )
@@ -275,8 +289,12 @@ class _Compiler:
             )
         if rules:
             choices = _choices([dict(key) for key in rules])
+            order = [
+                tuple((x, n) for x, n in zip(choices.labels, row, strict=True) if n >= 0)
+                for row in choices.predicates.tolist()
+            ]
             self.outputs[edge] = TaggedOutputs(
-                tuple(untagged), choices, tuple(map(tuple, rules.values()))
+                tuple(untagged), choices, tuple(tuple(rules[key]) for key in order)
             )
         return wishes
 
@@ -309,5 +327,6 @@ class _Compiler:
 
 def _choices(wishes: Sequence[_Wanted]) -> Choices:
     labels = tuple(sorted({label for one in wishes for label in one}))
-    distinct = dict.fromkeys(tuple(one.get(label, -1) for label in labels) for one in wishes)
-    return Choices(labels, np.array(list(distinct), np.int32))
+    distinct = {tuple(one.get(label, -1) for label in labels) for one in wishes}
+    predicates = np.array(sorted(distinct), np.int32)
+    return Choices(labels, predicates, np.argsort(predicates, axis=0, kind="stable").astype("i4"))

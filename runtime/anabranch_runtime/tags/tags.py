@@ -91,7 +91,8 @@ class Tags:
         bits = [index.bits for index in choices.indexes]
         labels = choices.labels.copy()
         labels[:, 2:] = np.array([choosing(b) for b in bits], np.int64)[choices.index_of]
-        return send(edges, which, rows, choices.rules, labels, choices.predicates, places)
+        predicates, orders = choices.predicates, choices.orders
+        return send(edges, which, rows, choices.rules, labels, predicates, orders, places)
 
     def passing(self, partial: Partial, rule: ProbeRule) -> Partial:
         """The tuples of ``partial`` that some query below ``rule`` wants."""
@@ -102,7 +103,7 @@ class Tags:
         found: Partial | None = partial.lookups.get(name)
         if found is None:
             one = self._tested(partial, choices)
-            mask: Bools = passing_any(one.labels, choices.predicates.reshape(-1), one.sets)
+            mask: Bools = passing_any(one.labels, *choices.flat, one.sets)
             found = partial.lookups[name] = partial.where(mask)
         return found
 
@@ -132,7 +133,7 @@ class Tags:
         for first in range(0, partial.length, most):
             piece = partial.cut(first, first + most)
             one = self._tested(piece, choices)
-            positions, ends = choose(one.labels, choices.predicates.reshape(-1), one.sets)
+            positions, ends = choose(one.labels, *choices.flat, one.sets)
             begin = 0
             for end, rules in zip(ends.tolist(), outputs.rules, strict=True):
                 if end > begin:
