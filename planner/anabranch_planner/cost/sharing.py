@@ -46,6 +46,8 @@ PASSING = {
 WORTH, LESS_GENERAL = 1.5, 1.1
 #: Maximum number of relations of one stream that are tried as the filter of a shared store.
 MOST_CORES = 16
+#: Maximum number of relations that are tried as the filter of a store for others that imply it.
+MOST_IMPLIED = 4
 #: Alias -> conditions of its relation's store.
 Filters = dict[str, tuple[Expr, ...]]
 
@@ -121,13 +123,12 @@ class SharedStores:
     ) -> Relation | None:
         """The store to open for some of the relations ``left``; None if each has its own."""
         best, most = None, 0.0
-        widest = sorted(left.values(), key=lambda r: (-cost.share(r), r.id))[:MOST_CORES]
-        found = {r.id: r for r in (*_cores(stream, [*left.values(), *alike]), *widest)}
-        for core in sorted(found.values(), key=lambda r: (len(r.filter), r.id)):
-            members = [r for r in left.values() if r.id == core.id or _may_read(r, core)]
-            if all(r.id == core.id for r in members):
+        every = [*left.values(), *alike]
+        parts = _Parts(every)
+        for core in _cores(stream, every, [*left.values()], cost):
+            members = parts.readers(core, every)
+            if all(r.id == core.id or r.id not in left for r in members):
                 continue
-            members += [r for r in alike if _may_read(r, core)]
             apart, together = sum(map(cost.own, members)), cost.sharing(members, core)
             saved = apart - together
             # A store with fewer conditions serves more of the queries to come.
@@ -136,19 +137,48 @@ class SharedStores:
         return best
 
 
-def _cores(stream: StreamName, relations: Sequence[Relation]) -> list[Relation]:
-    """Possible filters of shared stores: conditions that may fail, and at most one other that
-    several relations have.
+def _cores(
+    stream: StreamName, every: Sequence[Relation], new: Sequence[Relation], cost: _Costs
+) -> list[Relation]:
+    """Filters to try for a shared store, more general ones first: conditions that may fail, and at
+    most one other that many relations have; and the filters of new relations with most rows.
     """
-    counts = Counter(c for r in relations for c in r.filter)
+    counts = Counter(c for r in every for c in r.filter)
+    frequent = {c for c, count in counts.most_common(MOST_CORES) if count > 1 and is_total(c)}
     found: dict[RelationId, Relation] = {}
-    for relation in relations:
+    for relation in every:
         kept = [c for c in relation.filter if not is_total(c)]
-        several = [c for c in relation.filter if is_total(c) and counts[c] > 1]
+        several = [c for c in relation.filter if c in frequent]
         for conditions in (kept, *([*kept, c] for c in several)):
-            core = make_relation(stream, conditions)
-            found[core.id] = core
-    return [found[name] for name in sorted(found)]
+            key = make_relation(stream, conditions)
+            found.setdefault(key.id, key)
+            if len(found) > 2 * MOST_CORES:
+                break
+    widest = sorted(new, key=lambda r: (-cost.share(r), r.id))[:MOST_IMPLIED]
+    found |= {r.id: r for r in widest}
+    return sorted(found.values(), key=lambda r: (len(r.filter), r.id))
+
+
+class _Parts:
+    """The conditions of relations, to find those that a store with fewer conditions serves."""
+
+    def __init__(self, relations: Sequence[Relation]) -> None:
+        self._all = {r.id: frozenset(map(str, r.filter)) for r in relations}
+        self._fallible = {
+            r.id: frozenset(str(c) for c in r.filter if not is_total(c)) for r in relations
+        }
+
+    def readers(self, core: Relation, relations: Sequence[Relation]) -> list[Relation]:
+        """Relations whose rows a store with the conditions of ``core`` has, and tags can tell."""
+        wanted = frozenset(map(str, core.filter))
+        found = [
+            r for r in relations if wanted <= self._all[r.id] and self._fallible[r.id] <= wanted
+        ]
+        if core.id not in self._all or len(core.filter) > 1:
+            return found
+        # The condition of a relation may follow from another one: a comparison of one column.
+        there = {r.id for r in found}
+        return [*found, *(r for r in relations if r.id not in there and _may_read(r, core))]
 
 
 def _cheapest(cost: _Costs, relation: Relation, stores: Iterable[Relation]) -> Relation | None:
