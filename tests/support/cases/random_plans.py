@@ -14,6 +14,7 @@ from random import Random
 import pyarrow as pa
 from msgspec import structs
 
+from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans.ahead import askable
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
 from anabranch_contract.plans.ruleset import (
@@ -364,7 +365,13 @@ def random_revision(
     Args:
         queries: the queries of ``running``.
     """
-    return _Reviser(running, queries, rng).draw(revision)
+    for _ in range(4):
+        try:
+            return _Reviser(running, queries, rng).draw(revision)
+        except RulesetError:
+            # Its orders look in a store for values that this excludes.
+            continue
+    return replace(running, revision=revision)
 
 
 class _Reviser:

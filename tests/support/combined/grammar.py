@@ -580,13 +580,14 @@ class Grammar:
         place = f"{function}() OVER (PARTITION BY {key} ORDER BY {order})"
         listed = ", ".join(f"{text} AS {name}" for text, name, _ in items)
         columns, most = [(name, kind) for _, name, kind in items], rng.randint(1, 3)
-        if self._chance(0.5):
-            listed, columns = f"{listed}, {place} AS place", [*columns, ("place", "o")]
-            qualify = f"place <= {most}"
-        else:
-            qualify = f"{place} <= {most}"
-        whole = f"SELECT {listed} FROM {{}}{{}} QUALIFY {qualify}"
-        return Text.both(whole).format(source.text, where), columns
+        if not self._chance(0.5):
+            whole = Text.both(f"SELECT {listed} FROM {{}}{{}} QUALIFY {place} <= {most}")
+            return whole.format(source.text, where), columns
+        # DuckDB computes a rank of QUALIFY by its alias twice, and breaks ties differently.
+        ranked = f"SELECT {listed}, {place} AS place FROM {{}}{{}}"
+        chosen = f"place <= {most}"
+        whole = Text(f"{ranked} QUALIFY {chosen}", f"SELECT * FROM ({ranked}) WHERE {chosen}")
+        return whole.format(source.text, where), [*columns, ("place", "o")]
 
     def _top(
         self, source: Relation, where: Text, *, shape: bool = False
