@@ -46,8 +46,6 @@ PASSING = {
 WORTH, LESS_GENERAL = 1.5, 1.1
 #: Maximum number of relations of one stream that are tried as the filter of a shared store.
 MOST_CORES = 16
-#: Maximum number of relations that are tried as the filter of a store for others that imply it.
-MOST_IMPLIED = 4
 #: Alias -> conditions of its relation's store.
 Filters = dict[str, tuple[Expr, ...]]
 
@@ -100,11 +98,10 @@ class SharedStores:
                 del left[relation.id]
         alike = [r for name, r in standing.items() if name not in new]
         while left and (core := self._best_core(cost, stream, left, alike)) is not None:
-            for relation in list(left.values()):
-                if _may_read(relation, core):
+            for relation in _Parts(list(left.values())).readers(core, list(left.values())):
+                if relation.id != core.id:
                     found[relation.id] = core.filter
-                    del left[relation.id]
-            left.pop(core.id, None)
+                del left[relation.id]
         own: list[Relation] = []
         for relation in sorted(left.values(), key=lambda r: (-cost.share(r), r.id)):
             store = _cheapest(cost, relation, own[:MOST_CORES])
@@ -125,7 +122,7 @@ class SharedStores:
         best, most = None, 0.0
         every = [*left.values(), *alike]
         parts = _Parts(every)
-        for core in _cores(stream, every, [*left.values()], cost):
+        for core in _cores(stream, every):
             members = parts.readers(core, every)
             if all(r.id == core.id or r.id not in left for r in members):
                 continue
@@ -137,11 +134,9 @@ class SharedStores:
         return best
 
 
-def _cores(
-    stream: StreamName, every: Sequence[Relation], new: Sequence[Relation], cost: _Costs
-) -> list[Relation]:
+def _cores(stream: StreamName, every: Sequence[Relation]) -> list[Relation]:
     """Filters to try for a shared store, more general ones first: conditions that may fail, and at
-    most one other that many relations have; and the filters of new relations with most rows.
+    most one other that many relations have.
     """
     counts = Counter(c for r in every for c in r.filter)
     frequent = {c for c, count in counts.most_common(MOST_CORES) if count > 1 and is_total(c)}
@@ -154,8 +149,6 @@ def _cores(
             found.setdefault(key.id, key)
             if len(found) > 2 * MOST_CORES:
                 break
-    widest = sorted(new, key=lambda r: (-cost.share(r), r.id))[:MOST_IMPLIED]
-    found |= {r.id: r for r in widest}
     return sorted(found.values(), key=lambda r: (len(r.filter), r.id))
 
 
@@ -171,14 +164,9 @@ class _Parts:
     def readers(self, core: Relation, relations: Sequence[Relation]) -> list[Relation]:
         """Relations whose rows a store with the conditions of ``core`` has, and tags can tell."""
         wanted = frozenset(map(str, core.filter))
-        found = [
+        return [
             r for r in relations if wanted <= self._all[r.id] and self._fallible[r.id] <= wanted
         ]
-        if core.id not in self._all or len(core.filter) > 1:
-            return found
-        # The condition of a relation may follow from another one: a comparison of one column.
-        there = {r.id for r in found}
-        return [*found, *(r for r in relations if r.id not in there and _may_read(r, core))]
 
 
 def _cheapest(cost: _Costs, relation: Relation, stores: Iterable[Relation]) -> Relation | None:
