@@ -3,7 +3,7 @@
 A rule has two or three steps: events of a category that pass a filter and follow each other within
 a time span, on the same entity. Its filter has one or two conditions beside the category. A step's
 category and the key by which it joins are drawn as a pair: of the 120 pairs, ten have half of the
-steps. Of the filters 95 % are drawn anew, so hardly any two are equal. Equal seeds give equal
+steps. Of the filters 95 % are new, so hardly any two are equal. Equal seeds give equal
 rules, and fewer rules are a prefix of more.
 
 The shape is that of the event-sequence rules of a public collection (427 steps of 220 rules, 410
@@ -39,7 +39,7 @@ COLUMNS = {
 }
 #: Pairs of category and key, how many of them are frequent, and the frequent ones' part of steps.
 PAIRS, FREQUENT, PART = 120, 10, 0.52
-#: Part of filters that are drawn anew, not from earlier ones.
+#: Part of filters that are new, not drawn from earlier ones.
 NEW = 0.95
 SPANS = ("30 seconds", "1 minute", "5 minutes")
 

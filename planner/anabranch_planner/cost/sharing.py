@@ -88,7 +88,7 @@ class SharedStores:
         self, stream: StreamName, new: dict[RelationId, Relation]
     ) -> dict[RelationId, tuple[Expr, ...]]:
         """Relation -> conditions of the store that it shares."""
-        cost, standing = _Costs(self.statistics, stream), self._standing[stream]
+        cost, standing = _StorePrices(self.statistics, stream), self._standing[stream]
         found: dict[RelationId, tuple[Expr, ...]] = {}
         left = {name: one for name, one in new.items() if name not in standing and one.filter}
         stored = [r for name, r in {**standing, **new}.items() if name not in left]
@@ -98,7 +98,7 @@ class SharedStores:
                 del left[relation.id]
         alike = [r for name, r in standing.items() if name not in new]
         while left and (core := self._best_core(cost, stream, left, alike)) is not None:
-            for relation in _Parts(list(left.values())).readers(core, list(left.values())):
+            for relation in _Conditions(list(left.values())).readers(core, list(left.values())):
                 if relation.id != core.id:
                     found[relation.id] = core.filter
                 del left[relation.id]
@@ -113,7 +113,7 @@ class SharedStores:
 
     def _best_core(
         self,
-        cost: _Costs,
+        cost: _StorePrices,
         stream: StreamName,
         left: dict[RelationId, Relation],
         alike: Sequence[Relation],
@@ -121,9 +121,9 @@ class SharedStores:
         """The store to open for some of the relations ``left``; None if each has its own."""
         best, most = None, 0.0
         every = [*left.values(), *alike]
-        parts = _Parts(every)
+        conditions = _Conditions(every)
         for core in _cores(stream, every):
-            members = parts.readers(core, every)
+            members = conditions.readers(core, every)
             if all(r.id == core.id or r.id not in left for r in members):
                 continue
             apart, together = sum(map(cost.own, members)), cost.sharing(members, core)
@@ -152,8 +152,8 @@ def _cores(stream: StreamName, every: Sequence[Relation]) -> list[Relation]:
     return sorted(found.values(), key=lambda r: (len(r.filter), r.id))
 
 
-class _Parts:
-    """The conditions of relations, to find those that a store with fewer conditions serves."""
+class _Conditions:
+    """The conditions of relations, to find the readers of a store with fewer conditions."""
 
     def __init__(self, relations: Sequence[Relation]) -> None:
         self._all = {r.id: frozenset(map(str, r.filter)) for r in relations}
@@ -169,7 +169,9 @@ class _Parts:
         ]
 
 
-def _cheapest(cost: _Costs, relation: Relation, stores: Iterable[Relation]) -> Relation | None:
+def _cheapest(
+    cost: _StorePrices, relation: Relation, stores: Iterable[Relation]
+) -> Relation | None:
     """The store of ``stores`` that is cheaper for ``relation`` than its own; None: no one is."""
     options = [(cost.joining(relation, s), s.id, s) for s in stores if _may_read(relation, s)]
     price, _, store = min(options, default=(math.inf, "", relation))
@@ -186,7 +188,7 @@ def _may_read(relation: Relation, store: Relation) -> bool:
     )
 
 
-class _Costs:
+class _StorePrices:
     """Prices of stores of one stream's relations, in CPU seconds per unit of time."""
 
     def __init__(self, statistics: Statistics, stream: StreamName) -> None:
@@ -212,7 +214,7 @@ class _Costs:
         return sent * (constants.probe + constants.look) + made * constants.match
 
     def sharing(self, members: Iterable[Relation], core: Relation) -> float:
-        """A store with the rows of ``core``, and steps that start with those of ``members``."""
+        """A store with the rows of ``core``, and steps that are sent the rows of ``members``."""
         kept = self.share(core)
         sent = min(kept, sum(map(self.share, members))) * self._rows
         constants = self._constants

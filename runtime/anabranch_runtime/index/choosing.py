@@ -61,8 +61,8 @@ def from_predicate(predicates, orders, first, width, j, low, high, predicate):
 
 @njit(cache=True, nogil=True)
 def begin_choices(predicates, orders, first, choices, width, labels, begin, masks, free):
-    """Fill in, per label, the bits of its predicates (``masks``), and those of the choices without
-    a predicate of the label (``free``)."""
+    """Fill in, per label, the bits of its predicates (``masks``), and the bits of choices without a
+    predicate of the label (``free``)."""
     masks[:], free[:] = 0, 0
     for j in range(width):
         for choice in range(choices):

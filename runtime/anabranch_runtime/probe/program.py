@@ -203,7 +203,7 @@ class _Compiler:
         self._choose(rule, before, kinds)
 
     def _choose(self, rule: ProbeRule, place: Place, kinds: tuple[str, ...]) -> None:
-        """Add the tags that tuples must have to be sent by ``rule``, and those of its outputs."""
+        """Add the tags that ``rule`` requires of its tuples, and the tags of its outputs."""
         choices = self.tags.inputs.get(rule.out)
         if choices is None:
             self.choices.add((), _NONE, _NONE)

@@ -50,7 +50,7 @@ MOST_BYTES = 32 << 20
 _PIECE = 1 << 12
 #: Odd factors that mix words of sets into keys.
 _FACTORS = np.array([0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F], np.uint64)
-#: Number of new predicates from which rows are evaluated anew.
+#: Number of new predicates from which a row's whole set is evaluated again.
 _MANY = 16
 
 

@@ -1,10 +1,9 @@
 """Tag program of a ruleset: the predicates that each probe and each output of it tests.
 
 A *tag* is a predicate that a query has on one of its labels and does not share with the label's
-relation: queries whose filters differ read one store. Every tuple sent over an edge has the tags of
-its members. A probe need not be sent the tuples that no query below it wants, and an output takes
-those that its query wants. Below a probe, queries with equal predicates on the labels joined so far
-are one *choice*.
+relation: queries whose filters differ read one store. A probe is sent the tuples that some query
+below it wants, and an output takes the tuples that its query wants. Below a probe, queries with
+equal predicates on the labels joined so far are one *choice*.
 
 Only conditions that fail on no row are tags; others remain residuals.
 """
@@ -207,7 +206,7 @@ def tag_program(ruleset: Ruleset) -> TagProgram:
     local = {e for e in _residuals(ruleset) if _is_local(e)}
     if not local:
         return TagProgram()
-    return _Compiler(layout, _generation(ruleset.streams, len(local))).program()
+    return _TagCompiler(layout, _generation(ruleset.streams, len(local))).program()
 
 
 def _residuals(ruleset: Ruleset) -> Iterable[Expr]:
@@ -222,7 +221,7 @@ def _is_local(condition: Expr) -> bool:
 
 
 @dataclass(slots=True)
-class _Compiler:
+class _TagCompiler:
     layout: Layout
     generation: _Generation
     #: Stream -> index, of the streams with tags.

@@ -1,7 +1,7 @@
 """Tags in one batch and task: the sets of its tables' rows, and the tuples that they let pass.
 
 The sets of a table's rows are computed when the table is first read, and kept with it. They are not
-stored: a merged segment, or one read again after a start, gets them anew (ADR 0074).
+stored: they are computed again for a merged segment, or after a start (ADR 0074).
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Tags:
             return
         for rule in outputs.untagged:
             yield partial, rule
-        # Tuples arrive for several labels over one edge; an output takes those of its own.
+        # Tuples arrive for several labels over one edge; an output takes one label's.
         if partial.place.keys() >= set(outputs.choices.labels):
             yield from self._chosen(partial, outputs)
 

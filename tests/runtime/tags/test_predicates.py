@@ -33,7 +33,7 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def random_condition(rng: Random, depth: int = 1) -> Expr:
-    """A condition that fails on no row, some of which no axis can test."""
+    """A condition that fails on no row. Some conditions can be tested by no axis."""
     name = rng.choice(sorted(COLUMNS))
     text, _, constants = COLUMNS[name]
     kind = parse_type(text)
