@@ -30,7 +30,9 @@ from anabranch_runtime.tags.axes import Axis, condition_on_column, words_for
 class TaggedTable(Protocol):
     """A table whose rows can have sets: a segment, or a batch's arrivals."""
 
-    derived: dict[str, DerivedColumn]
+    @property
+    def derived(self) -> dict[str, DerivedColumn]:
+        """Columns computed from the rows, by name."""
 
     @property
     def rows(self) -> int:

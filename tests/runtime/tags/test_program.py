@@ -1,0 +1,93 @@
+"""Tags of rulesets as the planner makes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch_contract.plans.plan import Optimizer
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.queries.expressions import Expr
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
+from anabranch_contract.queries.types import parse_type
+from anabranch_planner.cost.statistics.statistics import Statistics
+from anabranch_planner.passes import optimise, parse_sql
+from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.optimise import Options
+from anabranch_runtime.tags.program import tag_program
+
+pytestmark = pytest.mark.fast
+
+COLUMNS = {"k": "bigint", "v": "int", "text": "string"}
+STREAMS: dict[str, Stream] = {
+    name: Stream(StreamName(name), tuple((c, parse_type(t)) for c, t in COLUMNS.items()))
+    for name in ("a", "b")
+}
+JOIN = "SELECT a.v FROM a JOIN b ON a.k = b.k"
+
+
+def _query(name: str, condition: str = "") -> JoinQuery:
+    where = f" WHERE {condition}" if condition else ""
+    whole: dict[str, tuple[Expr, ...]] = {"a": (), "b": ()}
+    return parse_sql(name, JOIN + where, STREAMS, relaxed=whole)
+
+
+def _ruleset(*queries: JoinQuery) -> Ruleset:
+    options = Options(optimizer=Optimizer.SHARED, mir=False)
+    plan = optimise(queries, Statistics(), options)
+    given = list(STREAMS.values())
+    return compile_ruleset(plan, queries, given, epoch=0, parallelism=1, sinks={})
+
+
+def test_queries_that_differ_in_a_filter_are_choices_of_one_step() -> None:
+    rules = _ruleset(*(_query(f"q{n}", f"a.v > {n}") for n in range(3)))
+    assert len(rules.probe_rules) == 2
+    found = tag_program(rules)
+    from_a = next(rule for rule in rules.probe_rules if rule.start == "a")
+    from_b = next(rule for rule in rules.probe_rules if rule.start == "b")
+    # All rows of b are sent: the filters are on the rows of a that they find.
+    assert found.inputs[from_a.out].predicates.shape == (3, 1)
+    assert from_b.out not in found.inputs
+    for rule in rules.probe_rules:
+        outputs = found.outputs[rule.out]
+        assert not outputs.untagged
+        assert outputs.choices.labels == ("a",)
+        assert [len(some) for some in outputs.rules] == [1, 1, 1]
+        for (one,) in outputs.rules:
+            assert not one.tested.residuals
+            assert one.whole.residuals
+    assert len(found.indexes["a"]) >= 3
+
+
+def test_a_query_without_a_filter_wants_every_tuple() -> None:
+    rules = _ruleset(_query("all"), _query("some", "a.v > 5"))
+    found = tag_program(rules)
+    assert not found.inputs
+    for outputs in found.outputs.values():
+        assert [rule.query for rule in outputs.untagged] == ["all"]
+
+
+def test_a_residual_that_tags_test_is_not_checked_after_its_probe() -> None:
+    rules = _ruleset(_query("q", "a.v > 5 AND b.v < 3"))
+    found = tag_program(rules)
+    assert any(rule.residuals for rule in rules.probe_rules)
+    for rule in rules.probe_rules:
+        assert found.residuals[rule.out] == ()
+        # The output still has all conditions for tuples whose tags are unknown.
+        ((one,),) = found.outputs[rule.out].rules
+        assert {str(e) for e in one.whole.residuals} == {"(a.v > 5)", "(b.v < 3)"}
+
+
+def test_conditions_over_two_streams_or_that_may_fail_are_no_tags() -> None:
+    rules = _ruleset(_query("q", "a.v > b.v"), _query("r", "CAST(a.text AS INT) > 3"))
+    found = tag_program(rules)
+    assert not found.inputs
+    assert not found.outputs
+    assert not found.indexes
+
+
+def test_equal_filters_are_one_choice() -> None:
+    rules = _ruleset(_query("q", "a.v > 5"), _query("r", "a.v > 5"))
+    outputs = tag_program(rules).outputs
+    assert outputs
+    for one in outputs.values():
+        assert [len(some) for some in one.rules] == [2]
