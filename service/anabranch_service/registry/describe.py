@@ -244,14 +244,14 @@ def _over(condition: Expr, below: Mapping[str, Expr]) -> str:
 
 
 def _shared(query: JoinQuery, alias_of: Mapping[Label, str]) -> Iterator[str]:
-    """Notes on filters that are checked after joining, since the query shares a wider store."""
+    """Notes on filters that are tested as tags, since the query shares a store."""
     for residual in query.residuals if len(query.members) > 1 else ():
         over = {c.alias for c in columns(residual)}
         if len(over) == 1 and not _is_hidden(residual):
             alias = alias_of[Label(over.pop())]
             yield (
-                f"{_in_aliases(residual, alias_of)} is checked after joining: {alias} shares the "
-                "store of another query, with more rows, which is cheaper than its own"
+                f"{_in_aliases(residual, alias_of)} is a tag of the rows of {alias}, which shares the "
+                "store of queries with other filters: that is cheaper than a store of its own"
             )
 
 
