@@ -14,11 +14,10 @@ implied by an equal one, or by a stricter comparison of the same column with a l
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from anabranch_contract.queries.expressions import Call, Column, Expr, Literal
-from anabranch_contract.queries.joins import JoinQuery, Relation
 from anabranch_planner.normal.conditions import HOLDS
 
 #: Comparisons that are never true of NULL.
@@ -28,31 +27,6 @@ _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 def implies(strong: Sequence[Expr], weak: Sequence[Expr]) -> bool:
     """Whether ``strong`` provably implies ``weak`` for every row."""
     return all(any(_implied(s, w) for s in strong) for w in weak)
-
-
-def weaker(query: JoinQuery, relations: Iterable[Relation]) -> dict[str, Relation]:
-    """Alias -> relation of the same stream whose store it could read: of ``relations`` with a
-    weaker filter than the alias has, the one with the strongest filter. Others are omitted.
-    """
-    by_id = {r.id: r for r in relations}
-    found = {}
-    for member in query.members:
-        own = query.relation_of(member.label)
-        options = [
-            r
-            for r in by_id.values()
-            if r.stream == own.stream and r.id != own.id and implies(own.filter, r.filter)
-        ]
-        strongest = [
-            r
-            for r in options
-            if not any(
-                implies(o.filter, r.filter) and not implies(r.filter, o.filter) for o in options
-            )
-        ]
-        if strongest:
-            found[member.alias] = min(strongest, key=lambda r: r.id)
-    return found
 
 
 def _implied(strong: Expr, weak: Expr) -> bool:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.normal.implication import implies, weaker
+from anabranch_planner.normal.implication import implies
 from anabranch_planner.passes import parse_sql
 
 INT = parse_type("int")
@@ -73,28 +72,6 @@ def test_between_single_comparisons_nothing_is_missed(strong: Expr, weak: Expr) 
     assert isinstance(strong, Call)
     if holds and satisfiable and strong.op != "is_not_null":
         assert implies([strong], [weak])
-
-
-@pytest.mark.parametrize(
-    ("own", "others", "found"),
-    [
-        ("a.v > 5", ["a.v > 3"], "v > 3"),
-        ("a.v > 5", ["a.v > 3", "a.v > 4", "a.v > 7"], "v > 4"),
-        ("a.v > 5 AND a.s = 'x'", ["a.s = 'x'"], "s = 'x'"),
-        ("a.v > 5", ["true"], ""),
-        ("a.v > 5", ["a.v > 5"], None),
-        ("a.v > 5", ["a.s = 'x'"], None),
-        ("true", ["a.v > 5"], None),
-    ],
-)
-def test_the_strongest_weaker_filter(own: str, others: list[str], found: str | None) -> None:
-    def query(where: str) -> Any:
-        return parse_sql("q", f"SELECT a.k FROM a JOIN b ON a.k = b.k WHERE {where}", STREAMS)
-
-    relations = [r for where in others for r in query(where).relations]
-    options = weaker(query(own), relations)
-    said = None if "a" not in options else ", ".join(str(f) for f in options["a"].filter)
-    assert said == (None if found is None else f"({found})" if found else "")
 
 
 def test_what_a_relation_lacks_is_a_residual() -> None:
