@@ -250,8 +250,8 @@ def _shared(query: JoinQuery, alias_of: Mapping[Label, str]) -> Iterator[str]:
         if len(over) == 1 and not _is_hidden(residual):
             alias = alias_of[Label(over.pop())]
             yield (
-                f"{_in_aliases(residual, alias_of)} is a tag of the rows of {alias}, which shares the "
-                "store of queries with other filters: that is cheaper than a store of its own"
+                f"{_in_aliases(residual, alias_of)} is a tag of the rows of {alias}, which shares "
+                "the store of queries with other filters: cheaper than a store of its own"
             )
 
 
