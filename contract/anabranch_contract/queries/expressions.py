@@ -53,7 +53,7 @@ OPERATIONS = {
     "timestamp_micros": "timestamp_micros", "unix_seconds": "unix_seconds",
     "unix_millis": "unix_millis", "unix_micros": "unix_micros",
 }  # fmt: skip
-#: Operations that never fail on columns and literals.
+#: Operations that never raise an error on columns and literals.
 _TOTAL = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "and", "or", "not",
                     "is_null", "is_not_null", "in", "like"})  # fmt: skip
 _INFIX = {"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "and", "or", "add", "sub", "mul",
@@ -156,7 +156,7 @@ def columns(expr: Expr) -> Iterator[Column]:
 
 
 def is_total(expr: Expr) -> bool:
-    """Whether ``expr`` is a condition over columns and literals that fails on no row."""
+    """Whether ``expr`` is a condition over columns and literals that can't raise an error."""
     if isinstance(expr, Call):
         return expr.op in _TOTAL and all(map(is_total, expr.args))
     return True

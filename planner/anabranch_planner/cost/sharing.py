@@ -6,11 +6,11 @@ other conditions are tested as tags of the rows (ADR 0074). A store costs each r
 part per batch; its probes are sent the rows that some query wants, and find rows that it does not.
 So many broad or similar filters share, and a few selective ones do not.
 
-A running query keeps its stores, as they hold a part of the past. So a shared store is opened by
-new queries only, once the stores of its own that similar queries have had cost as much: the cost is
-then at most about twice that of the best choice in hindsight.
+A running query keeps its stores, as they hold a part of the past. So only a new query can open a
+shared store: if the separate stores of it and of similar running queries cost :data:`WORTH` times
+as much. The cost is then within a constant factor of the best choice, for any order of queries.
 
-Only conditions that fail on no row are left out of a store's filter.
+A store's filter keeps the conditions that may raise an error.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ class SharedStores:
 
 
 def _cores(stream: StreamName, every: Sequence[Relation]) -> list[Relation]:
-    """Filters to try for a shared store, more general ones first: conditions that may fail, and at
-    most one other that many relations have.
+    """Filters to try for a shared store, more general ones first: conditions that may raise an
+    error, and at most one other that many relations have.
     """
     counts = Counter(c for r in every for c in r.filter)
     frequent = {c for c, count in counts.most_common(MOST_CORES) if count > 1 and is_total(c)}

@@ -47,8 +47,8 @@ def below_lowest(word):
 
 @njit(cache=True, nogil=True)
 def from_predicate(predicates, orders, first, width, j, low, high, predicate):
-    """The first of the places ``[low, high)`` in the order of label ``j`` whose choice has no
-    predicate below ``predicate``."""
+    """Lower bound: the first position in ``[low, high)``, in the order of label ``j``, with a
+    predicate number of at least ``predicate``."""
     while low < high:
         middle = (low + high) >> 1
         choice = np.int64(orders[first + middle * width + j])
@@ -160,7 +160,8 @@ def send(
     places: Ints,
 ) -> tuple[I32, Ints]:
     """Positions of the tuples that edges send, in the order of the edges, and the edges' table with
-    ranges of these positions. An edge counts pairs for as large a part of its tuples as it sends.
+    ranges of these positions. The number of tuples for which an edge counts pairs is reduced in
+    proportion.
     """
     total, widest, most = 0, 1, 1
     for e in range(len(edges)):

@@ -1,6 +1,6 @@
 """Predicate index: the set of predicates that each row of a stream satisfies.
 
-A predicate is a conjunction of conditions that fail on no row. All predicates of a stream are
+A predicate is a conjunction of conditions that can't raise an error. All predicates of a stream are
 evaluated together. Conditions that compare a column with constants are tested once per code of the
 column (:mod:`~anabranch_runtime.tags.axes`), others once per distinct condition. Rows with equal
 codes have equal sets, and a set is stored once: a row has its number.

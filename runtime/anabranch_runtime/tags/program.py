@@ -5,7 +5,7 @@ relation: queries whose filters differ read one store. A probe is sent the tuple
 below it wants, and an output takes the tuples that its query wants. Below a probe, queries with
 equal predicates on the labels joined so far are one *choice*.
 
-Only conditions that fail on no row are tags; others remain residuals.
+Only conditions that can't raise an error are tags; others remain residuals.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class TagProgram:
 
 
 #: Predicates of a query by label.
-_Wanted = Mapping[Label, int]
+_Predicates = Mapping[Label, int]
 
 
 class _Generation:
@@ -168,8 +168,8 @@ class _Generation:
         self._columns: dict[str, object] = {}
 
     def serves(self, streams: Iterable[Stream], needed: int) -> bool:
-        """Whether no stream has other columns, no index is full, and not too few predicates are
-        ``needed``.
+        """Whether the generation can be used for a ruleset: its streams have the same columns,
+        every index has space, and enough of the predicates are ``needed``.
         """
         with self._lock:
             known = sum(map(len, self._found.values()))
@@ -247,12 +247,12 @@ class _TagCompiler:
         labels: tuple[Label, ...],
         applied: tuple[Expr, ...],
         rule: ProbeRule | None,
-    ) -> list[_Wanted] | None:
-        """Wishes of the queries below ``edge``; None if all tuples are wanted: an intermediate
-        result below has no filter. ``applied``: residuals that probes before it check.
+    ) -> list[_Predicates] | None:
+        """Predicates by label, per query downstream of ``edge``; None if all tuples are needed, as
+        an intermediate result downstream has no filter. ``applied``: residuals checked upstream.
         """
         layout = self.layout
-        wishes = self._tag_outputs(edge, applied)
+        needed = self._tag_outputs(edge, applied)
         all_wanted = rule is not None and bool(layout.inserts.get(edge))
         for child in layout.probes.get(edge, ()):
             before = labels or (child.start,)
@@ -261,7 +261,7 @@ class _TagCompiler:
             if found is None:
                 all_wanted = True
                 continue
-            wishes += found
+            needed += found
             choices = self._choices(found, before)
             if choices is not None:
                 self.inputs[child.out] = choices
@@ -269,16 +269,16 @@ class _TagCompiler:
             left = tuple(e for e in child.residuals if not _is_local(e))
             if len(left) < len(child.residuals):
                 self.residuals[child.out] = left
-        return None if all_wanted else wishes
+        return None if all_wanted else needed
 
-    def _tag_outputs(self, edge: str, applied: Sequence[Expr]) -> list[_Wanted]:
-        """Wishes of the queries that are output on ``edge``."""
-        untagged, wishes = list[OutputRule](), list[_Wanted]()
+    def _tag_outputs(self, edge: str, applied: Sequence[Expr]) -> list[_Predicates]:
+        """Predicates by label, per query that is output on ``edge``."""
+        untagged, needed = list[OutputRule](), list[_Predicates]()
         rules: dict[tuple[tuple[Label, int], ...], list[TaggedRule]] = defaultdict(list)
         for output in self.layout.outputs.get(edge, ()):
             whole = replace(output, residuals=tuple(dict.fromkeys((*output.residuals, *applied))))
             wanted = self._tags(whole.residuals)
-            wishes.append(wanted)
+            needed.append(wanted)
             if not wanted:
                 untagged.append(output)
                 continue
@@ -295,9 +295,9 @@ class _TagCompiler:
             self.outputs[edge] = TaggedOutputs(
                 tuple(untagged), choices, tuple(tuple(rules[key]) for key in order)
             )
-        return wishes
+        return needed
 
-    def _tags(self, residuals: Iterable[Expr]) -> _Wanted:
+    def _tags(self, residuals: Iterable[Expr]) -> _Predicates:
         """Label -> predicate of one query."""
         found: dict[Label, list[Expr]] = defaultdict(list)
         for condition in residuals:
@@ -318,14 +318,14 @@ class _TagCompiler:
             known = self._numbers[key] = label, self.indexes[stream].number(own)
         return known[1]
 
-    def _choices(self, wishes: Sequence[_Wanted], labels: Sequence[Label]) -> Choices | None:
+    def _choices(self, needed: Sequence[_Predicates], labels: Sequence[Label]) -> Choices | None:
         """Choices on ``labels`` of the queries; None if one of them wants all tuples."""
-        some = [{label: w[label] for label in labels if label in w} for w in wishes]
+        some = [{label: w[label] for label in labels if label in w} for w in needed]
         return None if not all(some) else _choices(some)
 
 
-def _choices(wishes: Sequence[_Wanted]) -> Choices:
-    labels = tuple(sorted({label for one in wishes for label in one}))
-    distinct = {tuple(one.get(label, -1) for label in labels) for one in wishes}
+def _choices(needed: Sequence[_Predicates]) -> Choices:
+    labels = tuple(sorted({label for one in needed for label in one}))
+    distinct = {tuple(one.get(label, -1) for label in labels) for one in needed}
     predicates = np.array(sorted(distinct), np.int32)
     return Choices(labels, predicates, np.argsort(predicates, axis=0, kind="stable").astype("i4"))
