@@ -104,11 +104,7 @@ def targets(found: dict[str, dict[float, dict[str, Any]]]) -> Grid:
             Target(f"its gap, {at}", gap, 1, False, 2, " %"),
             _at_most(f"other requests meanwhile, {at}, p99", 50, most["waits_ms"]["p99"], " ms"),
         ]
-    busy = [c for c in found.get("batches", {}).get(0, {}).get("cases", ()) if c["case"] == "busy"]
-    if busy:
-        what = f"CPU of a batch that concerns all of {busy[-1]['queries']:,} queries"
-        cpu = Figure.of(busy[-1]["cpu_s"], batches.ROUNDS)
-        wanted.append(Target(what, cpu, 1, False, 2, " s"))
+    wanted += _of_batches(found.get("batches", {}).get(0, {}).get("cases", ()))
     for _, run in sorted(found.get("live", {}).items()):
         if run["settings"]["queries"] <= KEPT_UP:
             wanted += _of_load(run)
@@ -152,6 +148,25 @@ def _of_registration(least: dict[str, Any], most: dict[str, Any]) -> list[Target
         ),
         _at_most("list of 200 epochs", 50, epochs_list, " ms"),
     ]
+
+
+def _of_batches(cases: Sequence[dict[str, Any]]) -> list[Target]:
+    """Targets of the CPU of a batch: of many queries, and of more queries against fewer."""
+    busy = [case for case in cases if case["case"] == "busy"]
+    wanted = []
+    if busy:
+        what = f"CPU of a batch that concerns all of {busy[-1]['queries']:,} queries"
+        cpu = Figure.of(busy[-1]["cpu_s"], batches.ROUNDS)
+        wanted.append(Target(what, cpu, 1, False, 2, " s"))
+    for kind, most in (("alike", 3), ("rules", 3), ("silent", 1.2)):
+        some = [case for case in cases if case["case"] == kind]
+        if len(some) < 2:
+            continue
+        least, largest = (Figure.of(c["cpu_s"], batches.ROUNDS) for c in (some[0], some[-1]))
+        results = f"results {some[0]['results']:,} → {some[-1]['results']:,}"
+        what = f"CPU of a batch, {kind}, {some[0]['queries']:,} → {some[-1]['queries']:,} queries"
+        wanted.append(Target(what, largest.over(least), most, False, 2, " ×", note=results))
+    return wanted
 
 
 def _of_load(run: dict[str, Any]) -> list[Target]:
