@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 from anabranch_runtime.columns.arrays import I32, U64, Bools, Ints
+from anabranch_runtime.index.rounds import AT, FIRST, LAST, OF, RULE
 from anabranch_runtime.index.words import load32, load64
 
 #: Columns of the table of labels: row set and column of the label's sets; address of its index's
@@ -21,9 +22,6 @@ SET, TAGS, BITS, WORDS, COUNT = range(5)
 #: times labels); without labels all tuples pass. Beside the predicates, ``orders`` has for each
 #: label the numbers of the choices, by their predicates of that label.
 LABELS, LABELS_END, CHOICES, CHOICES_END = range(4)
-#: See ``rounds``.
-FIRST, LAST, RULE, OF = range(4)
-AT = 0
 
 
 @njit(cache=True, nogil=True)
@@ -60,7 +58,7 @@ def from_predicate(predicates, orders, first, width, j, low, high, predicate):
 
 
 @njit(cache=True, nogil=True)
-def begin_choices(predicates, orders, first, choices, width, labels, begin, masks, free):
+def begin_choices(predicates, first, choices, width, masks, free):
     """Fill in, per label, the bits of its predicates (``masks``), and the bits of choices without a
     predicate of the label (``free``)."""
     masks[:], free[:] = 0, 0
@@ -104,7 +102,7 @@ def satisfied(predicates, orders, first, last, width, labels, begin, sets, tuple
     for j in range(width):
         widest = max(widest, labels[begin + j, WORDS])
     masks, free = np.empty((width, widest), np.uint64), np.empty((width, words), np.uint64)
-    begin_choices(predicates, orders, first, choices, width, labels, begin, masks, free)
+    begin_choices(predicates, first, choices, width, masks, free)
     found = np.empty((tuples, words), np.uint64)
     for j in range(width):
         known = np.zeros(labels[begin + j, COUNT], np.bool_)
@@ -130,12 +128,8 @@ def satisfied(predicates, orders, first, last, width, labels, begin, sets, tuple
 def has_all(predicates, first, width, labels, begin, at, sets):
     """Whether a tuple satisfies the choice at ``first``."""
     for j in range(width):
-        predicate = np.int64(predicates[first + j])
-        if predicate >= 0:
-            number, words = np.int64(sets[j, at]), labels[begin + j, WORDS]
-            word = np.int64(load64(labels[begin + j, BITS], number * words + (predicate >> 6)))
-            if (word >> (predicate & 63)) & 1 == 0:
-                return False
+        if not has(labels, begin + j, np.int64(sets[j, at]), np.int64(predicates[first + j])):
+            return False
     return True
 
 

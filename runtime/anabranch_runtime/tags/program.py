@@ -17,7 +17,7 @@ from threading import Lock
 
 import numpy as np
 
-from anabranch_contract.plans.ruleset import OutputRule, ProbeRule, Ruleset
+from anabranch_contract.plans.ruleset import OutputRule, Ruleset
 from anabranch_contract.queries.expressions import Column, Expr, columns, is_total, substitute
 from anabranch_contract.queries.joins import Label, Stream
 from anabranch_runtime.columns.arrays import I32, Ints
@@ -229,14 +229,14 @@ class _TagCompiler:
     inputs: dict[str, Choices] = field(default_factory=dict)
     residuals: dict[str, tuple[Expr, ...]] = field(default_factory=dict)
     outputs: dict[str, TaggedOutputs] = field(default_factory=dict)
-    _numbers: dict[tuple[Expr, ...], tuple[Label, int]] = field(default_factory=dict)
+    _numbers: dict[tuple[Expr, ...], int] = field(default_factory=dict)
 
     def program(self) -> TagProgram:
         layout = self.layout
         arriving = [edge for edge in layout.probes if edge not in layout.rules]
         for edge in dict.fromkeys([*arriving, *layout.outputs]):
             if edge not in layout.rules:
-                self._below(edge, (), (), None)
+                self._below(edge, (), ())
         return TagProgram(
             self.generation.name, self.indexes, self.inputs, self.residuals, self.outputs
         )
@@ -246,18 +246,17 @@ class _TagCompiler:
         edge: str,
         labels: tuple[Label, ...],
         applied: tuple[Expr, ...],
-        rule: ProbeRule | None,
     ) -> list[_Predicates] | None:
         """Predicates by label, per query downstream of ``edge``; None if all tuples are needed, as
         an intermediate result downstream has no filter. ``applied``: residuals checked upstream.
         """
         layout = self.layout
         needed = self._tag_outputs(edge, applied)
-        all_wanted = rule is not None and bool(layout.inserts.get(edge))
+        all_wanted = edge in layout.rules and bool(layout.inserts.get(edge))
         for child in layout.probes.get(edge, ()):
             before = labels or (child.start,)
             made = (*before, *child.members)
-            found = self._below(child.out, made, (*applied, *child.residuals), child)
+            found = self._below(child.out, made, (*applied, *child.residuals))
             if found is None:
                 all_wanted = True
                 continue
@@ -315,8 +314,8 @@ class _TagCompiler:
             own = tuple(
                 substitute(condition, lambda c: Column("", c.name, c.type)) for condition in key
             )
-            known = self._numbers[key] = label, self.indexes[stream].number(own)
-        return known[1]
+            known = self._numbers[key] = self.indexes[stream].number(own)
+        return known
 
     def _choices(self, needed: Sequence[_Predicates], labels: Sequence[Label]) -> Choices | None:
         """Choices on ``labels`` of the queries; None if one of them wants all tuples."""
