@@ -74,9 +74,10 @@ def test_registrations_and_epochs_are_measured_and_reported(
 
     monkeypatch.setattr(batches, "FIRST", 2)
     monkeypatch.setattr(batches, "ROUNDS", 1)
-    small = ["--rows", "400", "--alike", "2"]
+    small = ["--rows", "400", "--alike", "2", "--rules", "2", "4"]
     brought = figures(batches, capsys, "3", *small)
-    assert {case["case"] for case in brought["cases"]} == {"busy", "silent", "filtered", "alike"}
+    kinds = {"busy", "silent", "filtered", "alike", "alike, own stores", "rules"}
+    assert {case["case"] for case in brought["cases"]} == kinds
     assert all(case["cpu_s"]["median"] > 0 < case["apart_s"]["median"] for case in brought["cases"])
 
     parts = (registered, planned, brought)
@@ -172,7 +173,7 @@ def test_live_load_and_churn_are_measured_and_reported(
     (tmp_path / "benchmarks" / "queries.jsonl").write_text(text)
     assert report.main(["--docs", str(tmp_path)]) == 0
     text = (tmp_path / "benchmarks-queries.md").read_text()
-    assert "| 20 queries, 200 rows/s: lag at the end, s |" in text
+    assert "| 20 queries, 200 rows/s: lag at the end |" in text
     assert "| 40 queries, 200 rows/s: planning's part of CPU |" in text
     assert "| churn: growth of Valkey |" in text
     assert "| 0.2 minutes of 5 queries: growth of manifest |" in text
