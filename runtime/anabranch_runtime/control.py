@@ -106,8 +106,12 @@ class Control:
 
     def newest_epoch(self, epoch: int) -> int | None:
         """Return the newest epoch, up to ``epoch``, whose ruleset is published, or None."""
-        found = self._redis.zrevrangebyscore(self.keys.published, epoch, 0, start=0, num=1)
-        return int(cast("bytes", found[0])) if found else None
+        return next(iter(self.newest_epochs(epoch, 1)), None)
+
+    def newest_epochs(self, epoch: int, most: int) -> list[int]:
+        """Return the ``most`` newest epochs, up to ``epoch``, whose rulesets are published."""
+        found = self._redis.zrevrangebyscore(self.keys.published, epoch, 0, start=0, num=most)
+        return [int(name) for name in cast("list[bytes]", found)]
 
     def wait_for_epoch(self, epoch: int, seconds: float, look: Callable[[], None]) -> int:
         """Wait until ``epoch`` is published; ``look`` is called at every poll.

@@ -48,7 +48,7 @@ from anabranch_service.routes import (
     system,
 )
 from anabranch_service.routes.queries import batches as query_batches
-from anabranch_service.routes.queries import explain, queries, results, runs
+from anabranch_service.routes.queries import explain, families, queries, results, runs
 from anabranch_service.routes.queries import listing as query_list
 from anabranch_service.settings import ServiceSettings, own_address
 from anabranch_service.streaming.tail import ServedTails
@@ -147,7 +147,7 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
     app.state.routers = [
         module.router
         for module in (
-            *(explain, source_tests, query_batches, streams, query_list, queries),
+            *(explain, source_tests, query_batches, families, streams, query_list, queries),
             *(runs, results, epochs, state),
             *(plans, approval, series, profile, settings, access),
             *(health, system, pages),

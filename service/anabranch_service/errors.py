@@ -71,7 +71,12 @@ class SettingsError(ServiceError):
 
 
 #: Kind of resource -> the request field with its name, and the route that lists such resources.
-_KINDS = {"stream": ("name", "streams"), "query": ("id", "queries"), "token": ("ident", "tokens")}
+_KINDS = {
+    "stream": ("name", "streams"),
+    "query": ("id", "queries"),
+    "family": ("family", "families"),
+    "token": ("ident", "tokens"),
+}
 
 
 def known(found: T | None, kind: str, name: str) -> T:

@@ -30,6 +30,7 @@ from anabranch_client.cli.statements import (
 from anabranch_client.declared.declaration import read_declaration
 from anabranch_client.errors import UsageError
 from anabranch_client.render.explain import explain_detail
+from anabranch_client.render.families import families_table, family_table
 from anabranch_client.render.tables import queries_table, query_detail
 from anabranch_client.render.view_rows import view_remarks, view_rows
 from anabranch_client.rest.api import DEFAULT_URL
@@ -406,3 +407,21 @@ def _remark(event: TailEvent) -> str:
     if event.kind == "live":
         return f"{event.detail.get('results')} results so far; waiting for more"
     return f"end: {event.detail.get('reason')}"
+
+
+@queries.command("families")
+def query_families(
+    family: Annotated[
+        str | None, typer.Argument(help="Id of a family, to list its queries and constants.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of lines.")] = _SHOWN,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """List families: queries that differ only in constants."""
+    with connect(url) as client:
+        if family is None:
+            show(client.families(limit), families_table, as_json)
+        else:
+            members = client.family(family, page=min(limit, _PAGE))
+            show(list(islice(members, limit)), family_table, as_json)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from anabranch_client.declared.families import members
 from anabranch_client.declared.statements import FileStatement, statements
 from anabranch_client.errors import ClientError, UsageError, all_of
 from anabranch_client.render.excerpt import excerpt
@@ -132,7 +133,12 @@ def _of_yaml(path: Path, common: Mapping[str, Any]) -> Declaration:
             place = _place(path, found.line(("queries", name)), f"queries.{name}")
             raise UsageError("a query has fields", field=place, remedy="write sql: ... below it")
         label, line = f"queries.{name}", _yaml_line(found, str(name))
-        queries.append(Declared(str(name), {**shared, **given}, label, line))
+        try:
+            those = members(str(name), given, path.parent)
+        except UsageError as error:
+            place = _place(path, line(error.field.split(".")), f"{label}.{error.field}")
+            raise UsageError(error.message, field=place, remedy=error.remedy) from None
+        queries += [Declared(one, {**shared, **body}, label, line) for one, body in those.items()]
     return Declaration(path, "", tuple(queries), document.get("owner"))
 
 

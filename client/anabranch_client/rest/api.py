@@ -19,6 +19,7 @@ from anabranch_client.rest import token as access
 from anabranch_client.rest.calls import Asynchronous, Blocking, JsonObject, RestCall, method, pages
 from anabranch_client.rest.push import json_row
 from anabranch_client.rest.tail import TailEvent, TailFollower
+from anabranch_contract.queries.families import Constant
 from anabranch_contract.rest.access import (
     AuditPage,
     AuditRecord,
@@ -28,6 +29,7 @@ from anabranch_contract.rest.access import (
     WhoOut,
 )
 from anabranch_contract.rest.documents import nullable, read_body
+from anabranch_contract.rest.families import FamilyList, FamilyMember, FamilyMembers
 from anabranch_contract.rest.planning.epochs import (
     CurrentEpoch,
     EpochList,
@@ -176,6 +178,41 @@ class Calls:
         body = {"queries": list(queries), "atomic": atomic}
         params = {"dry_run": "true"} if dry_run else {}
         return RestCall("POST", "/v1/queries:batch", QueryBatchOut.read, body, params=params)
+
+    @method
+    def create_family(
+        self,
+        name: str,
+        sql: str,
+        parameters: Mapping[str, Mapping[str, Constant]],
+        *,
+        window: str | Mapping[str, str] | None = None,
+        dry_run: bool = False,
+        **terms: Unpack[QueryOptions],
+    ) -> RestCall[QueryBatchOut]:
+        """Register queries with one statement that has parameters (``:name``), all or none.
+
+        ``parameters``: end of a query's id -> the value of each parameter. ``terms``: as for
+        :meth:`create_query`, for all of them.
+        """
+        body = _given(**query_body(sql, None, name, window), parameters=parameters, **terms)
+        params = {"dry_run": "true"} if dry_run else {}
+        return RestCall("POST", "/v1/queries:family", QueryBatchOut.read, body, params=params)
+
+    @method
+    def families(self, limit: int = 100) -> RestCall[FamilyList]:
+        """Families of queries that differ only in constants, the largest first."""
+        return RestCall("GET", "/v1/families", FamilyList.read, params={"limit": str(limit)})
+
+    @pages
+    def family(
+        self, after: Mapping[str, str], family: str, *, page: int | None = None
+    ) -> RestCall[calls.Page[FamilyMember]]:
+        """The queries of a family with their constants, in order of registration."""
+        given = _given(limit=None if page is None else str(page))
+        return RestCall(
+            "GET", _path("families", family), FamilyMembers.read, params={**given, **after}
+        )
 
     @pages
     def queries(

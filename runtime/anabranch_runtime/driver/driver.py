@@ -80,6 +80,9 @@ from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.memory import largest_merge
 from anabranch_runtime.views.left_out import sampled
 
+#: Least seconds between two looks for changes of the registry and for new rulesets.
+LOOK = 0.1
+
 _LOG = structlog.get_logger("anabranch.runtime")
 
 
@@ -141,7 +144,7 @@ class Driver:
         self._identity = ""
         #: Zero of the clock, which excludes interruptions of the run (``event_time.idleness``).
         self._since = time.monotonic() - (self.state.clock or 0) / 1e6
-        self.cycle = Cycle(max(self.state.epoch, 0), time.monotonic())
+        self.cycle, self._looked = Cycle(max(self.state.epoch, 0), time.monotonic()), 0.0
 
     # --- lifecycle -----------------------------------------------------------------------------
 
@@ -184,17 +187,23 @@ class Driver:
         if self.settings.mode is Mode.STEP:
             return
         self.belong()
+        self._look_for_changes()
+
+    def look(self) -> None:
+        """In live mode, look for changes if the last look was :data:`LOOK` seconds ago."""
+        if self.settings.mode is Mode.LIVE and time.monotonic() - self._looked >= LOOK:
+            self._look_for_changes()
+
+    def _look_for_changes(self) -> None:
+        """Begin or end an epoch without a batch, by time or after changes."""
         if self.durability.choices.get(self.state.next_batch) is not None:
             # An interrupted batch will be repeated, in the epoch that was chosen for it.
             return
-        self._look_for_changes()
-
-    def _look_for_changes(self) -> None:
-        """In live mode, begin or end an epoch without a batch, by time or after changes."""
-        cycle = self.cycle
-        published = self.control.newest_epoch(cycle.epoch)
-        due = published is not None and cycle.is_due(self.settings, time.monotonic())
-        self._advance(Quiet(published, self.control.registry_digest() if due else cycle.digest))
+        epoch, self._looked = self.cycle.epoch, time.monotonic()
+        published = self.control.newest_epochs(epoch + 1, 2)
+        planned = epoch + 1 in published
+        digest = self.control.registry_digest()
+        self._advance(Quiet(next((e for e in published if e <= epoch), None), digest, planned))
 
     def _advance(self, event: Event) -> None:
         """Perform the instructions for ``event``: report boundaries, begin an epoch."""
@@ -526,11 +535,8 @@ class Driver:
         for query, failure in failures.items():
             _LOG.error("query failed", query=query, **asdict(failure))
         self._advance(Committed(failed=bool(failures)))
-        cycle, settings = self.cycle, self.settings
-        goes_on = settings.mode is Mode.LIVE and cycle.epoch == self.state.epoch
-        # Consecutive batches may leave no time for a tick between them.
-        if goes_on and cycle.is_due(settings, time.monotonic()):
-            self._look_for_changes()
+        if self.cycle.epoch == state.epoch:
+            self.look()
         self.reporting.batch(state, reports, times, self._rate_limiter.ages)
         self.reporting.progress_made(self.state)
         self.reporting.show_stores(self.state)

@@ -1,7 +1,10 @@
 """Beginning and end of epochs: a pure function from events to instructions for the driver.
 
-In step mode an epoch has a fixed number of batches. In live mode it also ends after some time if
-objects were registered or removed, so that changes become active even without input.
+In step mode an epoch has a fixed number of batches. In live mode a change of the registry also ends
+two epochs early: the running epoch, so that the service plans the one after the next, and the next
+epoch, as soon as that plan is published. While changes follow each other, epochs end early at most
+once in ``DriverSettings.epoch_seconds``, and planning takes at most about one part in
+:data:`REST` of the time (ADR 0075).
 """
 
 from __future__ import annotations
@@ -15,9 +18,12 @@ from anabranch_runtime.state.manifest import State
 
 #: Multiple of ``DriverSettings.epoch_seconds`` that an epoch without changes and arrivals lasts.
 IDLE_EPOCHS = 12
-#: Number of epochs that end early after a change: it is planned at the end of the first one, and
-#: active from the end of the second.
-_EAGER = 2
+#: Least seconds without another change before an epoch ends early, so that changes that belong
+#: together are planned together.
+SETTLED = 0.1
+#: Least time between two early ends because of changes, as a multiple of the time from the end of
+#: an epoch to the publication of the plan made for it.
+REST = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +35,30 @@ class Cycle:
             of a monotonic clock).
         reported: the last epoch whose end was reported; -1: none.
         digest: digest of the registered objects at the last noticed change.
-        eager: number of epochs that still end early because of a change.
+        fresh: whether there are changes since the last reported end. ``changed``: time of the last
+            noticed change.
+        waiting: whether changes are being planned for the next epoch. ``ended``: last time at which
+            an epoch ended for them. ``planning``: seconds from then to the plan's publication.
     """
 
     epoch: int
     since: float
     reported: int = -1
     digest: int = 0
-    eager: int = 0
+    fresh: bool = False
+    changed: float = float("-inf")
+    waiting: bool = False
+    ended: float = float("-inf")
+    planning: float = 0.0
 
     def is_due(self, settings: DriverSettings, now: float) -> bool:
         """Whether the epoch has lasted long enough to end between two batches."""
         return now - self.since >= settings.epoch_seconds
+
+    def is_settled(self, settings: DriverSettings, now: float) -> bool:
+        """Whether the last change is old enough to be planned, and so is the plan before."""
+        pause = min(REST * self.planning, settings.epoch_seconds)
+        return now - self.changed >= SETTLED and now - self.ended >= pause
 
     def _entering(self, epoch: int, now: float) -> Cycle:
         return replace(self, epoch=epoch, since=now)
@@ -59,11 +77,13 @@ class Quiet:
 
     Attributes:
         published: epoch of the newest ruleset for the cycle's epoch; None: none yet.
-        digest: digest of the registered objects; if the epoch is not due, ``Cycle.digest``.
+        digest: digest of the registered objects.
+        planned: whether the ruleset of the next epoch is published.
     """
 
     published: int | None
     digest: int
+    planned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +128,7 @@ def step(cycle: Cycle, state: State, event: Event, settings: DriverSettings, now
         return _between_batches(cycle, state, event, settings, now)
     if isinstance(event, Committed):
         if event.failed:
-            cycle = replace(cycle, eager=_EAGER)
+            cycle = replace(cycle, fresh=True)
         over = is_full(state, settings) or cycle.epoch <= cycle.reported
         return _end(cycle, now) if over else (cycle, [])
     todo: list[Instruction] = [ReportStart()]
@@ -139,15 +159,20 @@ def _between_batches(
     unused = seen.published != state.ruleset.epoch
     if unused and state.epoch != cycle.epoch:
         todo, unused = [EnterIdle(seen.published)], False
-    if not cycle.is_due(settings, now):
-        return cycle, todo
     if seen.digest != cycle.digest:
-        cycle = replace(cycle, digest=seen.digest, eager=_EAGER)
-    longest = IDLE_EPOCHS * settings.epoch_seconds
-    if cycle.eager or unused or now - cycle.since >= longest:
-        cycle, ended = _end(replace(cycle, eager=max(cycle.eager - 1, 0)), now)
-        todo += ended
-    return cycle, todo
+        cycle = replace(cycle, digest=seen.digest, fresh=True, changed=now)
+    due, lasted = cycle.is_due(settings, now), now - cycle.since
+    longest = lasted >= IDLE_EPOCHS * settings.epoch_seconds
+    if cycle.waiting and seen.planned:
+        cycle = replace(cycle, waiting=False, planning=lasted)
+    elif cycle.fresh and (due or (not cycle.waiting and cycle.is_settled(settings, now))):
+        cycle = replace(cycle, fresh=False, waiting=True, ended=now)
+    elif due and (cycle.waiting or unused or longest):
+        cycle = replace(cycle, waiting=False)
+    else:
+        return cycle, todo
+    cycle, ended = _end(cycle, now)
+    return cycle, todo + ended
 
 
 def _end(cycle: Cycle, now: float) -> Step:

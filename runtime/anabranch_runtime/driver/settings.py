@@ -49,8 +49,8 @@ class DriverSettings:
         state: directory of manifests, segments and the journal.
         results: directory of result files.
         epoch_batches: batches per epoch.
-        epoch_seconds: in live mode, an epoch also ends after this time if objects were registered
-            or removed, and after ``IDLE_EPOCHS`` times this time in any case.
+        epoch_seconds: in live mode, longest time between two ends of epochs because objects were
+            registered or removed; an epoch ends after ``IDLE_EPOCHS`` times this time in any case.
         interim_seconds: length of the periods of interim measurements.
         revise_batches: in step mode, number of batches after which an epoch waits for a revision of
             its ruleset; None: never. In live mode, revisions are taken without waiting.

@@ -9,6 +9,7 @@ import { course, edges, rates, retentionOf, sent, span, steps, stores, streams }
 import { stores as stored, totals } from "./state-view.js";
 import { Names, registered } from "./names.js";
 import { beginSample } from "./sample.js";
+import { showFamilies } from "./query_list/families.js";
 import { QueryList } from "./query_list/list.js";
 import { showCost } from "./cost.js";
 import { Tail } from "./tail.js";
@@ -41,6 +42,7 @@ const map = new PlanMap((name) => {
   location.hash = name === null ? "" : `query=${encodeURIComponent(name)}`;
 });
 const list = new QueryList(dot);
+showFamilies();
 const tail = new Tail(at("tail"), at("tail-note"));
 at("tail-query").addEventListener("change", ({ target }) => tail.follow(target.value || null, views.has(target.value)));
 

@@ -116,3 +116,27 @@ def test_a_file_of_another_shape_is_refused_by_its_line(
     refused = run("-f", str(file), "--yes", url=url)
     assert refused.exit_code == 2
     assert line in refused.stderr
+
+
+def test_a_family_is_applied_and_listed(url: str, shop: Client, tmp_path: Path) -> None:
+    (tmp_path / "limits.csv").write_text("name,least\na,1\nb,25\n")
+    file = tmp_path / "queries.yaml"
+    file.write_text(
+        f"queries:\n  large:\n    sql: {JOIN} WHERE o.total > :least\n    parameters: limits.csv\n"
+    )
+    assert run("-f", str(file), "--yes", url=url).exit_code == 0
+    assert set(registered(shop)) == {"large-a", "large-b"}
+    (tmp_path / "limits.csv").write_text("name,least\na,1\nb,30\nc,4\n")
+    again = run("-f", str(file), "--yes", url=url)
+    assert again.stdout.splitlines()[-1] == "1 created, 1 replaced, 1 as declared"
+    variables = {"ANABRANCH_URL": url, "COLUMNS": "160"}
+    listed = CliRunner().invoke(app, ["query", "families"], env=variables)
+    (family,) = shop.families().items
+    assert [family.id, "3", "large-a"] in [x.split()[:3] for x in listed.stdout.splitlines()]
+    shown = CliRunner().invoke(app, ["query", "families", family.id], env=variables)
+    lines = [line.split() for line in shown.stdout.splitlines()]
+    assert {(x[0], x[-1]) for x in lines if x and x[0].startswith("large")} == {
+        ("large-a", "1"),
+        ("large-b", "30"),
+        ("large-c", "4"),
+    }

@@ -17,6 +17,7 @@ import redis as redis_client
 
 from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.control import Control
+from anabranch_runtime.driver import driver as drivers
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.task.context import BatchContext
@@ -195,8 +196,11 @@ def test_live_and_idle_a_registered_query_becomes_active(url: str, tmp_path: Pat
     assert driver(url, tmp_path, Mode.LIVE).state == one.state
 
 
-def test_live_and_busy_a_change_ends_two_epochs_early(url: str, tmp_path: Path) -> None:
+def test_live_and_busy_a_change_ends_two_epochs_early(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Batches follow each other, so there is no tick between them."""
+    monkeypatch.setattr(drivers, "LOOK", 0.0)
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=100, seconds=60.0)
 

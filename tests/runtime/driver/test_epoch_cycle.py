@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -53,12 +54,37 @@ WITHIN = State(next_batch=6, epoch=1, ruleset=RulesetId(1), epoch_starts=((0, 0)
             Cycle(0, 8), EMPTY, Quiet(0, 0), 0, [EnterIdle(0)], id="an epoch begins without a batch"
         ),
         pytest.param(
-            Cycle(0, 0, digest=7),
+            Cycle(0, 0, digest=8, fresh=True),
             EMPTY,
             Quiet(0, 8),
             1,
             [EnterIdle(0), ReportEnd(0)],
             id="it begins and ends",
+        ),
+        pytest.param(Cycle(1, 9), WITHIN, Quiet(1, 8), 1, [], id="a change, and maybe others"),
+        pytest.param(
+            Cycle(1, 9, digest=8, fresh=True, changed=9.8),
+            WITHIN,
+            Quiet(1, 8),
+            2,
+            [ReportEnd(1)],
+            id="a change ends an epoch",
+        ),
+        pytest.param(
+            Cycle(1, 9, digest=8, waiting=True),
+            WITHIN,
+            Quiet(1, 8),
+            1,
+            [],
+            id="it is being planned",
+        ),
+        pytest.param(
+            Cycle(1, 9, digest=8, waiting=True),
+            WITHIN,
+            Quiet(1, 8, planned=True),
+            2,
+            [ReportEnd(1)],
+            id="it is planned",
         ),
         pytest.param(Cycle(1, 8), WITHIN, Quiet(2, 0), 1, [], id="a ruleset waits"),
         pytest.param(
@@ -107,3 +133,35 @@ def test_a_failed_query_ends_two_epochs_early() -> None:
         cycle, todo = step(cycle, state, Quiet(1, 0), LIVE, now)
         ended += todo
     assert ended == [ReportEnd(1), ReportEnd(2)]
+
+
+def test_changes_that_follow_each_other_end_epochs_at_intervals() -> None:
+    """An epoch ends at once, the next one after 20 times the seconds of planning, at most 5."""
+    often = _ends_at(changes=0.5, planning=0.1, seconds=20.0)
+    assert often[0] == pytest.approx(0.1)
+    assert all(2.0 <= later - one <= 3.6 for one, later in pairwise(often))
+    rare = _ends_at(changes=0.5, planning=1.0, seconds=20.0)
+    assert rare == pytest.approx([0.1, 5.1, 10.1, 15.1])
+    # There is never a moment without a change, so epochs end when they are due.
+    always = _ends_at(changes=0.05, planning=0.1, seconds=20.0)
+    assert always == pytest.approx([5.0, 10.0, 15.0], abs=0.3)
+
+
+def _ends_at(changes: float, planning: float, seconds: float) -> list[float]:
+    """Times at which an epoch ends because of a change, with a look every 0.05 s.
+
+    Args:
+        changes: seconds between two changes. ``planning``: seconds that a plan takes.
+    """
+    cycle, found, reported = Cycle(1, 0.0, digest=0), [], 0.0
+    for tick in range(round(seconds / 0.05)):
+        now = tick * 0.05
+        state = State(6, cycle.epoch, RulesetId(1), ((0, 0), (cycle.epoch, 6)))
+        digest = 1 + int(now / changes + 1e-9)
+        planned = now - reported >= planning
+        cycle, todo = step(cycle, state, Quiet(1, digest, planned=planned), LIVE, now)
+        if todo:
+            reported = now
+            if cycle.ended == now:
+                found.append(now)
+    return found

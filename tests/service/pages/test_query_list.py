@@ -118,3 +118,23 @@ def test_a_row_stays_while_nothing_about_its_query_changes(browser: Browser, sho
         expect(page.locator("#queries tbody tr")).to_have_count(9)
         expect(page.locator("#queries tbody tr[data-seen]")).to_have_count(1)
     assert not complaints
+
+
+def test_families_show_their_constants(browser: Browser, shop: Service) -> None:
+    parameters = {f"m{n}": {"least": n, "most": 1000} for n in range(3)}
+    sql = f"{PAIR} WHERE o.total > :least AND o.total < :most"
+    shop.post("/v1/queries:family", {"id": "large", "sql": sql, "parameters": parameters}, 200)
+    shop.post("/v1/queries", {"id": "alone", "sql": CHAIN})
+    with opened(browser, shop) as (page, complaints):
+        page.get_by_text("Families: queries that differ only in constants").click()
+        family = page.locator("#families .family")
+        expect(family).to_have_count(1)
+        expect(family.locator("summary")).to_contain_text("3 queries: SELECT")
+        family.locator("summary").click()
+        rows = family.locator("tbody tr")
+        expect(rows).to_have_count(3)
+        # The constant that is the same for all has no column.
+        expect(family.locator("th")).to_have_text(["Query", "Status", "Results", "Constant 1"])
+        expect(rows.nth(2).locator("td").last).to_have_text("2")
+        nothing_is_cut(page)
+    assert not complaints

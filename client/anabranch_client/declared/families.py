@@ -1,0 +1,98 @@
+"""Declared families: one statement with parameters, and their values for each query."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from anabranch_client.errors import UsageError
+from anabranch_client.texts import read_utf8
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.families import Constant, substituted
+
+#: Field of a declared query with the values of its parameters, or with the name of a CSV file.
+_PARAMETERS = "parameters"
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?")
+
+
+def members(name: str, body: Mapping[str, Any], folder: Path) -> dict[str, dict[str, Any]]:
+    """Queries of a declared query, by id: itself without parameters, otherwise its family.
+
+    Args:
+        folder: directory of the file, to which the name of a CSV file is relative.
+
+    Raises:
+        UsageError: the parameters do not fit the statement; the field is relative to the query.
+    """
+    if _PARAMETERS not in body:
+        return {name: dict(body)}
+    sql, given = body.get("sql"), body[_PARAMETERS]
+    rest = {field: value for field, value in body.items() if field != _PARAMETERS}
+    if not isinstance(sql, str):
+        raise UsageError("a family has a statement", field="sql", remedy="write sql: ... for it")
+    if isinstance(given, str):
+        given = _table(folder / given)
+    if not isinstance(given, dict) or not given:
+        raise UsageError(
+            "a family has parameters for each query",
+            field=_PARAMETERS,
+            remedy="write {key: {parameter: value}}, or the name of a CSV file",
+        )
+    found = {}
+    for key, values in given.items():
+        place = f"{_PARAMETERS}.{key}"
+        if not isinstance(values, dict):
+            remedy = f"write {key}: {{parameter: value}}"
+            raise UsageError("a query of a family has values", field=place, remedy=remedy)
+        for parameter, value in values.items():
+            if not isinstance(value, bool | int | float | str | None):
+                raise UsageError(
+                    f"{value!r} is no constant",
+                    field=f"{place}.{parameter}",
+                    remedy="write a number, true, false or null, and other constants in quotes",
+                )
+        try:
+            text = substituted(sql, values, str(body.get("dialect", "spark")))
+        except QueryError as error:
+            field = f"{place}.{error.field}"
+            raise UsageError(error.message, field=field, remedy=error.remedy) from None
+        found[f"{name}-{key}"] = {**rest, "sql": text}
+    return found
+
+
+def _table(path: Path) -> dict[str, dict[str, Constant]]:
+    """Read a CSV file: the key of each line, its first column -> parameter -> value."""
+    read = csv.reader(read_utf8(path, _PARAMETERS, "CSV").splitlines(keepends=True))
+    head = next(read, [])
+    found: dict[str, dict[str, Constant]] = {}
+    for cells in read:
+        if not cells:
+            continue
+        if len(cells) != len(head):
+            raise UsageError(
+                f"{path}, line {read.line_num}: {len(cells)} values for {len(head)} columns",
+                field=_PARAMETERS,
+                remedy="write a value for each column",
+            )
+        if cells[0] in found:
+            raise UsageError(
+                f"{path}, line {read.line_num}: a line before has the key {cells[0]!r}, too",
+                field=_PARAMETERS,
+                remedy="give each line a key of its own in the first column",
+            )
+        found[cells[0]] = dict(zip(head[1:], map(_value, cells[1:]), strict=True))
+    return found
+
+
+def _value(text: str) -> Constant:
+    """The value of a cell: NULL if it is empty; a number if it is written as one."""
+    if not text:
+        return None
+    # Codes such as 007 are texts.
+    number = _NUMBER.fullmatch(text)
+    if number is None:
+        return text
+    return float(text) if number[1] else int(text)

@@ -1,0 +1,103 @@
+"""Bodies of ``/v1/families`` and ``/v1/queries:family``: queries that differ only in constants."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.families import substituted
+from anabranch_contract.rest.documents import Document, QueryName, StatementText, examples
+from anabranch_contract.rest.queries import MAX_BATCH, QueryIn
+
+#: A value for a parameter of a statement.
+ConstantIn = Annotated[
+    bool
+    | int
+    | Annotated[float, Field(allow_inf_nan=False)]
+    | Annotated[str, Field(max_length=10_000)]
+    | None,
+    Field(description="A number, text, boolean, or null.", examples=[100]),
+]
+
+
+class FamilyIn(QueryIn):
+    """Queries to register at once, all or none, with one statement that has parameters
+    (``:name``). Each query gets the id of the family, a hyphen, and its key in ``parameters``.
+    """
+
+    model_config = examples(
+        {
+            "id": "large",
+            "sql": "SELECT f.carrier, w.wind FROM flights f JOIN weather w ON f.origin = w.origin "
+            "WHERE w.wind > :least AND f.origin = :airport",
+            "window": "1 hour",
+            "parameters": {
+                "kef": {"least": 20, "airport": "KEF"},
+                "osl": {"least": 15, "airport": "OSL"},
+            },
+        }
+    )
+
+    id: QueryName
+    sql: StatementText
+    parameters: Annotated[
+        dict[str, dict[str, ConstantIn]],
+        Field(
+            min_length=1,
+            max_length=MAX_BATCH,
+            description="End of a query's id -> the value of each parameter. For more queries than "
+            "a request may have, register a table of the constants, and join it.",
+        ),
+    ]
+
+    def member(self, key: str) -> QueryIn:
+        """The query of the family with this key.
+
+        Raises:
+            QueryError: the values do not fit the statement; the field is below ``parameters``.
+            ValidationError: the id is no name of a query.
+        """
+        try:
+            sql = substituted(self.sql, self.parameters[key], self.dialect)
+        except QueryError as error:
+            raise error.moved(field=f"parameters.{key}.{error.field}") from None
+        given = self.model_dump(exclude_unset=True, exclude={"parameters"})
+        return QueryIn.model_validate(given | {"id": f"{self.id}-{key}", "sql": sql})
+
+
+class FamilyOut(Document):
+    """Queries with one statement but for its constants.
+
+    ``statement`` has ``?`` for each constant, and ``(?)`` for each list after IN. ``id`` is
+    its digest.
+    """
+
+    id: str
+    statement: str
+    queries: int
+    first: str = Field(description="The query of the family that was registered first.")
+
+
+class FamilyList(Document):
+    """Families of at least two queries, the largest first."""
+
+    items: list[FamilyOut]
+
+
+class FamilyMember(Document):
+    """A query of a family, with its constants in the order of the statement."""
+
+    id: str
+    constants: list[str]
+    status: str
+    results: int
+
+
+class FamilyMembers(Document):
+    """A page of a family's queries, in order of registration."""
+
+    family: FamilyOut
+    items: list[FamilyMember]
+    next_cursor: str | None
