@@ -101,14 +101,14 @@ class BatchLoop:
 
     def _turn(self) -> int | None:
         """Deliver groups of results that are due; run the next batch, and return the number of
-        its tuples; None if no input waits. Meanwhile epochs may begin and end.
+        its tuples; None if no input waits. Epochs may begin and end before it.
         """
         with self._busy:
             self.prepare()
             self.driver.publisher.retry()
+            self.driver.look()
             offsets = self.driver.plan()
             if offsets is None:
-                self.driver.look()
                 return None
             rows = self.driver.run(self.job, offsets)
             self.committed()

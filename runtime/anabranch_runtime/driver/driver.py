@@ -80,8 +80,8 @@ from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.memory import largest_merge
 from anabranch_runtime.views.left_out import sampled
 
-#: Least seconds between two looks for changes of the registry and for new rulesets.
-LOOK = 0.1
+#: Least seconds between two looks at the published rulesets.
+LOOK = 0.05
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
@@ -145,6 +145,8 @@ class Driver:
         #: Zero of the clock, which excludes interruptions of the run (``event_time.idleness``).
         self._since = time.monotonic() - (self.state.clock or 0) / 1e6
         self.cycle, self._looked = Cycle(max(self.state.epoch, 0), time.monotonic()), 0.0
+        #: Digest of the registered objects, and when it was first seen.
+        self._registry = self.cycle.digest, float("-inf")
 
     # --- lifecycle -----------------------------------------------------------------------------
 
@@ -187,7 +189,15 @@ class Driver:
         if self.settings.mode is Mode.STEP:
             return
         self.belong()
+        self.watch()
         self._look_for_changes()
+
+    def watch(self) -> None:
+        """In live mode, note changes of the registry, also during a batch; always in one thread."""
+        if self.settings.mode is Mode.LIVE:
+            digest = self.control.registry_digest()
+            if digest != self._registry[0]:
+                self._registry = digest, time.monotonic()
 
     def look(self) -> None:
         """In live mode, look for changes if the last look was :data:`LOOK` seconds ago."""
@@ -200,10 +210,10 @@ class Driver:
             # An interrupted batch will be repeated, in the epoch that was chosen for it.
             return
         epoch, self._looked = self.cycle.epoch, time.monotonic()
-        published = self.control.newest_epochs(epoch + 1, 2)
-        planned = epoch + 1 in published
-        digest = self.control.registry_digest()
-        self._advance(Quiet(next((e for e in published if e <= epoch), None), digest, planned))
+        coming = self.control.newest_epochs(epoch + 1, 2)
+        published = next((one for one in coming if one <= epoch), None)
+        newest = coming[0] if coming else None
+        self._advance(Quiet(published, newest, *self._registry))
 
     def _advance(self, event: Event) -> None:
         """Perform the instructions for ``event``: report boundaries, begin an epoch."""

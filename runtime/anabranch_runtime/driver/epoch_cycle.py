@@ -18,9 +18,11 @@ from anabranch_runtime.state.manifest import State
 
 #: Multiple of ``DriverSettings.epoch_seconds`` that an epoch without changes and arrivals lasts.
 IDLE_EPOCHS = 12
+#: Number of epochs by which a plan is ahead of the epoch whose end it is made at.
+AHEAD = 2
 #: Least seconds without another change before an epoch ends early, so that changes that belong
 #: together are planned together.
-SETTLED = 0.1
+SETTLED = 0.05
 #: Least time between two early ends because of changes, as a multiple of the time from the end of
 #: an epoch to the publication of the plan made for it.
 REST = 20.0
@@ -35,10 +37,11 @@ class Cycle:
             of a monotonic clock).
         reported: the last epoch whose end was reported; -1: none.
         digest: digest of the registered objects at the last noticed change.
-        fresh: whether there are changes since the last reported end. ``changed``: time of the last
+        fresh: whether there are changes that no plan is awaited for. ``changed``: time of the last
             noticed change.
-        waiting: whether changes are being planned for the next epoch. ``ended``: last time at which
-            an epoch ended for them. ``planning``: seconds from then to the plan's publication.
+        awaited: epoch whose plan has the changes before; None: it is published. ``ended``: last
+            time at which a plan with changes was requested. ``planning``: seconds from then to the
+            plan's publication.
     """
 
     epoch: int
@@ -47,7 +50,7 @@ class Cycle:
     digest: int = 0
     fresh: bool = False
     changed: float = float("-inf")
-    waiting: bool = False
+    awaited: int | None = None
     ended: float = float("-inf")
     planning: float = 0.0
 
@@ -76,14 +79,15 @@ class Quiet:
     """In live mode, no batch runs or has to be repeated.
 
     Attributes:
-        published: epoch of the newest ruleset for the cycle's epoch; None: none yet.
-        digest: digest of the registered objects.
-        planned: whether the ruleset of the next epoch is published.
+        published: epoch of the newest ruleset for the cycle's epoch; None: none yet. ``coming``:
+            the same for the next epoch.
+        digest: digest of the registered objects. ``since``: time from which on it has been this.
     """
 
     published: int | None
+    coming: int | None
     digest: int
-    planned: bool = False
+    since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +164,16 @@ def _between_batches(
     if unused and state.epoch != cycle.epoch:
         todo, unused = [EnterIdle(seen.published)], False
     if seen.digest != cycle.digest:
-        cycle = replace(cycle, digest=seen.digest, fresh=True, changed=now)
-    due, lasted = cycle.is_due(settings, now), now - cycle.since
-    longest = lasted >= IDLE_EPOCHS * settings.epoch_seconds
-    if cycle.waiting and seen.planned:
-        cycle = replace(cycle, waiting=False, planning=lasted)
-    elif cycle.fresh and (due or (not cycle.waiting and cycle.is_settled(settings, now))):
-        cycle = replace(cycle, fresh=False, waiting=True, ended=now)
-    elif due and (cycle.waiting or unused or longest):
-        cycle = replace(cycle, waiting=False)
-    else:
+        cycle = replace(cycle, digest=seen.digest, fresh=True, changed=seen.since)
+    due = cycle.is_due(settings, now)
+    longest = now - cycle.since >= IDLE_EPOCHS * settings.epoch_seconds
+    if cycle.awaited is not None and seen.coming is not None and seen.coming >= cycle.awaited:
+        fresh, planning = cycle.fresh, now - cycle.ended
+        cycle, ended = _end(replace(cycle, fresh=False, awaited=None, planning=planning), now)
+        return replace(cycle, fresh=fresh), todo + ended
+    prompt = cycle.fresh and cycle.awaited is None and cycle.is_settled(settings, now)
+    waiting = cycle.fresh or (cycle.awaited is not None and cycle.epoch < cycle.awaited)
+    if not prompt and not (due and (waiting or unused or longest)):
         return cycle, todo
     cycle, ended = _end(cycle, now)
     return cycle, todo + ended
@@ -182,4 +186,6 @@ def _end(cycle: Cycle, now: float) -> Step:
     if cycle.epoch <= cycle.reported:
         return cycle._entering(cycle.reported + 1, now), []
     ended = replace(cycle, reported=cycle.epoch)._entering(cycle.epoch + 1, now)
+    if cycle.fresh and cycle.awaited is None:
+        ended = replace(ended, fresh=False, awaited=cycle.epoch + AHEAD, ended=now)
     return ended, [ReportEnd(cycle.epoch)]

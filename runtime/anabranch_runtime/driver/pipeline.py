@@ -410,6 +410,7 @@ class SparkPipeline:
             if loop.error is not None:
                 raise self._cause_of_batch(loop.error)
             heart.well()
+            driver.watch()
             if driver.reporting.exhausted(driver.state) and not idle:
                 driver.report("idle")
                 idle = True

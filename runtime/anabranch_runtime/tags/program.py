@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from threading import Lock
 
 import numpy as np
@@ -154,6 +155,8 @@ class TagProgram:
     outputs: Mapping[str, TaggedOutputs] = field(default_factory=dict)
 
 
+#: Number of conditions whose compiled forms are cached.
+_CACHED = 1 << 16
 #: Predicates of a query by label.
 _Predicates = Mapping[Label, int]
 
@@ -203,7 +206,7 @@ def _generation(streams: Iterable[Stream], needed: int) -> _Generation:
 def tag_program(ruleset: Ruleset) -> TagProgram:
     """The tag program of ``ruleset``; its predicates are in the indexes of this process."""
     layout = Layout(ruleset, {})
-    local = {e for e in _residuals(ruleset) if _is_local(e)}
+    local = {e for e in _residuals(ruleset) if _local_to(e) is not None}
     if not local:
         return TagProgram()
     return _TagCompiler(layout, _generation(ruleset.streams, len(local))).program()
@@ -215,9 +218,20 @@ def _residuals(ruleset: Ruleset) -> Iterable[Expr]:
             yield from rule.residuals
 
 
-def _is_local(condition: Expr) -> bool:
-    """Whether a residual can be a tag: it reads one label, and fails on no row."""
-    return is_total(condition) and len({c.alias for c in columns(condition)}) == 1
+@lru_cache(_CACHED)
+def _local_to(condition: Expr) -> str | None:
+    """The label of a residual that can be a tag, since it reads one label and fails on no row; None
+    for others. Cached, as few conditions change from ruleset to ruleset.
+    """
+    labels = {column.alias for column in columns(condition)}
+    return labels.pop() if len(labels) == 1 and is_total(condition) else None
+
+
+@lru_cache(_CACHED)
+def _predicate(conditions: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The predicate of the rows of any label with these conditions; cached."""
+    ordered = sorted(conditions, key=str)
+    return tuple(substitute(e, lambda c: Column("", c.name, c.type)) for e in ordered)
 
 
 @dataclass(slots=True)
@@ -229,7 +243,6 @@ class _TagCompiler:
     inputs: dict[str, Choices] = field(default_factory=dict)
     residuals: dict[str, tuple[Expr, ...]] = field(default_factory=dict)
     outputs: dict[str, TaggedOutputs] = field(default_factory=dict)
-    _numbers: dict[tuple[Expr, ...], int] = field(default_factory=dict)
 
     def program(self) -> TagProgram:
         layout = self.layout
@@ -265,7 +278,7 @@ class _TagCompiler:
             if choices is not None:
                 self.inputs[child.out] = choices
             # Its outputs and the probes below test them.
-            left = tuple(e for e in child.residuals if not _is_local(e))
+            left = tuple(e for e in child.residuals if _local_to(e) is None)
             if len(left) < len(child.residuals):
                 self.residuals[child.out] = left
         return None if all_wanted else needed
@@ -281,7 +294,7 @@ class _TagCompiler:
             if not wanted:
                 untagged.append(output)
                 continue
-            left = tuple(e for e in output.residuals if not _is_local(e))
+            left = tuple(e for e in output.residuals if _local_to(e) is None)
             rules[tuple(sorted(wanted.items()))].append(
                 TaggedRule(replace(output, residuals=left), whole)
             )
@@ -298,24 +311,18 @@ class _TagCompiler:
 
     def _tags(self, residuals: Iterable[Expr]) -> _Predicates:
         """Label -> predicate of one query."""
-        found: dict[Label, list[Expr]] = defaultdict(list)
+        found: dict[str, list[Expr]] = defaultdict(list)
         for condition in residuals:
-            if _is_local(condition):
-                found[Label(next(columns(condition)).alias)].append(condition)
-        return {label: self._number(label, some) for label, some in found.items()}
+            label = _local_to(condition)
+            if label is not None:
+                found[label].append(condition)
+        return {Label(label): self._number(Label(label), some) for label, some in found.items()}
 
     def _number(self, label: Label, conditions: Sequence[Expr]) -> int:
-        key = tuple(sorted(conditions, key=str))
-        known = self._numbers.get(key)
-        if known is None:
-            stream = self.layout.stream(label)
-            if stream not in self.indexes:
-                self.indexes[stream] = self.generation.of(self.layout.streams[stream])
-            own = tuple(
-                substitute(condition, lambda c: Column("", c.name, c.type)) for condition in key
-            )
-            known = self._numbers[key] = self.indexes[stream].number(own)
-        return known
+        stream = self.layout.stream(label)
+        if stream not in self.indexes:
+            self.indexes[stream] = self.generation.of(self.layout.streams[stream])
+        return self.indexes[stream].number(_predicate(tuple(conditions)))
 
     def _choices(self, needed: Sequence[_Predicates], labels: Sequence[Label]) -> Choices | None:
         """Choices on ``labels`` of the queries; None if one of them wants all tuples."""

@@ -65,13 +65,18 @@ def feeds(found: Collection[SharedRows]) -> dict[str, tuple[str, ...]]:
 @per_ruleset
 def _conditions(ruleset: Ruleset) -> list[tuple[QuerySpec, Hashable]]:
     """Return the queries that may share rows, each with the conditions of its joined rows."""
-    rules: dict[QueryId, list[Hashable]] = defaultdict(list)
-    for rule in ruleset.output_rules:
-        rules[rule.query].append((rule.edge, rule.bounds, tuple(map(str, rule.residuals))))
-    labels = {query.id: tuple(label for _, label, _ in query.members) for query in ruleset.queries}
-    return [
-        (query, (frozenset(rules[query.id]), frozenset(labels[query.id]), query.freshness))
+    sharing = [
+        query
         for query in ruleset.queries
         if query.view is not None and not query.has_outer_join and not query.united
         if query.sink.kind is not SinkKind.COUNT
+    ]
+    rules: dict[QueryId, list[Hashable]] = {query.id: [] for query in sharing}
+    for rule in ruleset.output_rules if sharing else ():
+        if rule.query in rules:
+            rules[rule.query].append((rule.edge, rule.bounds, tuple(map(str, rule.residuals))))
+    labels = {query.id: frozenset(label for _, label, _ in query.members) for query in sharing}
+    return [
+        (query, (frozenset(rules[query.id]), labels[query.id], query.freshness))
+        for query in sharing
     ]

@@ -2,7 +2,7 @@
 
 Statistics keep changing, above all after the start of a pipeline, and with a thousand queries
 planning takes seconds of CPU time that probes could use. Changes by users (a query, a setting) are
-planned at once.
+planned at once; a few new queries under the last plan's statistics, so that only they are planned.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 #: Fraction of one CPU for replanning after changes of statistics alone.
 SHARE = 0.1
+#: Seconds for which queries are added to a plan under its statistics.
+RECENT = 60.0
 
 
 @dataclass(slots=True)
@@ -34,6 +36,10 @@ class Pace:
         """Record a plan made at ``now`` in ``cost`` CPU seconds."""
         self.first = now if self.first is None else self.first
         self.last, self.cost = now, cost
+
+    def is_recent(self, now: float) -> bool:
+        """Whether queries may still be added to the last plan under its statistics."""
+        return self.first is not None and now - self.last < RECENT
 
     def rests(self, now: float) -> bool:
         """Whether replanning is not due yet."""

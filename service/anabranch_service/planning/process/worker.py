@@ -28,6 +28,8 @@ from anabranch_service.registry.records import EpochRecord
 
 #: ``method`` of an epoch that keeps the last plan because replanning is not due (:class:`Pace`).
 RESTS = "as before, planning rests"
+#: Greatest number of queries that are added to the last plan under its statistics.
+ADDED = 16
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
@@ -76,6 +78,9 @@ class _Planner:
                 return self._again(last, task, asked.now)
             if asked.rests and self._rests(last, task):
                 return self._again(last, task, asked.now, rests=True)
+        added = False
+        if last is not None and asked.rests and self._adds(last, task):
+            task, added = _as_measured(last, task), True
         began = time.process_time()
         planned = plan_epoch(task, self._follower)
         for part in self._follower.parts:
@@ -84,7 +89,8 @@ class _Planner:
         sealed, base = seal_patched(record, text, None if last is None else last.base)
         running = RunningEpoch(record, planned.queries, planned.rules.decisions)
         self._last = _LastEpoch(text, planned, running, base)
-        self._pace.planned(time.monotonic(), time.process_time() - began)
+        if not added:
+            self._pace.planned(time.monotonic(), time.process_time() - began)
         return sealed
 
     def _stays(self, task: PlanTask) -> bool:
@@ -99,6 +105,24 @@ class _Planner:
             last.record.statistics_epoch is not None
             and self._follower.is_of(task.queries)
             and self._pace.rests(time.monotonic())
+        )
+
+    def _adds(self, last: _LastEpoch, task: PlanTask) -> bool:
+        """Whether ``task`` has a few queries more than the last plan, over its relations, and the
+        statistics of that plan are recent. Such queries are planned under these statistics: then
+        no other query is planned again, and the new ones begin soon.
+        """
+        if last.record.statistics_epoch is None or not self._pace.is_recent(time.monotonic()):
+            return False
+        there = {query.id: query for query in last.planned.queries}
+        new = [query for query in task.queries if there.get(query.id) != query]
+        known = {relation.id for query in there.values() for relation in query.relations}
+        return (
+            0 < len(new) <= ADDED
+            and len(task.queries) - len(new) == len(there)
+            and {relation.id for query in new for relation in query.relations} <= known
+            and not last.planned.fallback
+            and _settings(last.planned.task) == _settings(task)
         )
 
     def _again(
@@ -163,6 +187,24 @@ class _LastEpoch:
 def _goes_on(last: _LastEpoch, task: PlanTask) -> bool:
     """Whether ``task`` equals the last task, except for queries and statistics."""
     return not last.planned.fallback and _terms(task) == _terms(last.planned.task)
+
+
+def _settings(task: PlanTask) -> tuple[object, ...]:
+    """All input of a plan except its queries, their terms, and statistics."""
+    return task.streams, task.options, task.formulation
+
+
+def _as_measured(last: _LastEpoch, task: PlanTask) -> PlanTask:
+    """``task`` under the statistics of the last plan."""
+    before = last.planned.task
+    return replace(
+        task,
+        statistics=before.statistics,
+        samples=before.samples,
+        widths=before.widths,
+        statistics_epoch=last.record.statistics_epoch,
+        batches=before.batches,
+    )
 
 
 def _terms(task: PlanTask) -> tuple[object, ...]:

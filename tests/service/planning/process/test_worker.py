@@ -25,6 +25,9 @@ class _Rests:
     def rests(self, now: float) -> bool:
         return True
 
+    def is_recent(self, now: float) -> bool:
+        return True
+
 
 @pytest.fixture
 def asked(shop: Service, monkeypatch: pytest.MonkeyPatch) -> list[TimedTask]:
@@ -63,7 +66,35 @@ def test_planning_rests_only_where_nothing_but_figures_has_moved(
     methods = [one.method == RESTS for one in made]
     # Not by a plan without figures, and not where there is another query.
     assert methods == [False, False, rests, False]
+    # A query over another stream is planned under new statistics.
     assert [one.statistics_epoch for one in made] == [None, 0, 0 if rests else 1, 2]
     assert [one.epoch for one in made] == [0, 1, 2, 3]
     assert (made[2].cost == made[1].cost) is rests
     assert list(made[3].queries) == ["pair", "chain"]
+
+
+@pytest.mark.parametrize("rests", [False, True])
+def test_a_query_over_known_relations_is_added_under_the_same_statistics(
+    asked: list[TimedTask], rests: bool
+) -> None:
+    planner = _Planner()
+    planner._pace = cast("Any", _Rests())
+    first, second, moved, both = (replace(one, rests=rests) for one in asked)
+    planner.answer(first)
+    before = cast("Sealed", planner.answer(second)).record
+    # Later tasks have only new queries.
+    ((pair, *_), (chain, *_)) = first.task.queries, both.task.queries
+    # The same join once more, beside it, while statistics have changed.
+    other = replace(pair, id=type(pair.id)("other"))
+    sinks = {**moved.task.sinks, "other": moved.task.sinks["pair"]}
+    task = replace(moved.task, queries=(other,), sinks=sinks)
+    made = cast("Sealed", planner.answer(replace(moved, task=task, order=(pair.id, other.id))))
+    assert list(made.record.queries) == ["pair", "other"]
+    assert made.record.statistics_epoch == (0 if rests else 1)
+    # One plan serves both.
+    assert (made.record.cost == before.cost) is rests
+    # A query over a stream that no query read before is planned under new statistics.
+    whole = replace(both.task, queries=(chain,), sinks={**sinks, **both.task.sinks})
+    order = (pair.id, other.id, chain.id)
+    last = cast("Sealed", planner.answer(replace(both, task=whole, order=order))).record
+    assert last.statistics_epoch == 2
