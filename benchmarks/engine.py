@@ -18,6 +18,7 @@ import structlog
 
 from anabranch_client.replay.tpch import DemoQuery
 from anabranch_contract import codec
+from anabranch_contract.collection import collect_rarely
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
@@ -106,6 +107,8 @@ class Engine:
     _control: Control = field(init=False)
 
     def __post_init__(self) -> None:
+        # As in the processes of a pipeline.
+        collect_rarely()
         redis.Redis.from_url(self.redis_url).flushall()
         fetch_ruleset.cache_clear()
         # The driver would log to standard output, which belongs to the figures.

@@ -1,7 +1,7 @@
 """Kernels that choose tuples by the tags of their members (``tags``).
 
 A tuple satisfies a *choice* if each predicate of the choice is in the set of predicates of the
-member's row. A row has its set's number in a column; an index's sets are rows of bits.
+member's row. A row has its set's number in a column (:mod:`.predicate_sets`).
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
@@ -11,13 +11,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from anabranch_runtime.columns.arrays import I32, U64, Bools, Ints
+from anabranch_runtime.columns.arrays import I32, Bools, Ints
+from anabranch_runtime.index.predicate_sets import is_member
 from anabranch_runtime.index.rounds import AT, FIRST, LAST, OF, RULE
 from anabranch_runtime.index.words import load32, load64
 
-#: Columns of the table of labels: row set and column of the label's sets; address of its index's
-#: bits, number of words of a set, and number of sets.
-SET, TAGS, BITS, WORDS, COUNT = range(5)
+#: Columns of the table of labels: row set and column of the label's sets; addresses of the sets.
+SET, TAGS, PLACES, DATA = range(4)
 #: Columns of the table of rules: ranges of its labels, and of its choices' predicates (choices
 #: times labels); without labels all tuples pass. Beside the predicates, ``orders`` has for each
 #: label the numbers of the choices, by their predicates of that label.
@@ -29,8 +29,7 @@ def has(labels, j, number, predicate):
     """Whether set ``number`` of label ``j`` has a predicate; -1 is in every set."""
     if predicate < 0:
         return True
-    word = np.int64(load64(labels[j, BITS], number * labels[j, WORDS] + (predicate >> 6)))
-    return (word >> (predicate & 63)) & 1 != 0
+    return is_member(labels[j, PLACES], labels[j, DATA], number, predicate)
 
 
 @njit(cache=True, nogil=True)
@@ -72,22 +71,57 @@ def begin_choices(predicates, first, choices, width, masks, free):
 
 
 @njit(cache=True, nogil=True)
+def add_choices(predicates, orders, first, choices, width, j, place, predicate, held):
+    """Add to ``held`` the bits of the choices with a predicate of label ``j``; returns the position
+    after them, in the order of the label."""
+    place = from_predicate(predicates, orders, first, width, j, place, choices, predicate)
+    while place < choices:
+        choice = np.int64(orders[first + place * width + j])
+        if predicates[first + choice * width + j] != predicate:
+            break
+        held[choice >> 6] |= np.uint64(1) << np.uint64(choice & 63)
+        place += 1
+    return place
+
+
+@njit(cache=True, nogil=True)
+def slot_of(slots, number):
+    """The slot of a set in a hash table of numbers, which has -1 where it is free."""
+    mask = len(slots) - 1
+    slot = (number * 0x9E3779B1 >> 7) & mask
+    while slots[slot] != -1 and slots[slot] != number:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@njit(cache=True, nogil=True)
 def choices_of(predicates, orders, first, choices, width, labels, begin, j, number, masks, held):
     """Add to ``held`` the bits of the choices whose predicate of label ``j`` is in a set."""
-    bits, words = labels[begin + j, BITS], labels[begin + j, WORDS]
+    if number == 0:
+        for choice in range(choices):
+            held[choice >> 6] |= np.uint64(1) << np.uint64(choice & 63)
+        return
+    places, data = labels[begin + j, PLACES], labels[begin + j, DATA]
+    at = np.int64(load64(places, 2 * number))
+    size = np.int64(load64(places, 2 * number + 1))
     place = np.int64(0)
-    for w in range(words):
-        word = load64(bits, number * words + w) & masks[j, w]
+    for k in range(size):
+        predicate = np.int64(load32(data, 2 * at + k))
+        word = predicate >> 6
+        if word >= masks.shape[1]:
+            break
+        if (np.int64(masks[j, word]) >> (predicate & 63)) & 1 != 0:
+            place = add_choices(
+                predicates, orders, first, choices, width, j, place, predicate, held
+            )  # fmt: skip
+    for w in range(min(-size, masks.shape[1])):
+        word = load64(data, at + w) & masks[j, w]
         while word != np.uint64(0):
             predicate = (w << 6) + below_lowest(word)
             word &= word - np.uint64(1)
-            place = from_predicate(predicates, orders, first, width, j, place, choices, predicate)
-            while place < choices:
-                choice = np.int64(orders[first + place * width + j])
-                if predicates[first + choice * width + j] != predicate:
-                    break
-                held[choice >> 6] |= np.uint64(1) << np.uint64(choice & 63)
-                place += 1
+            place = add_choices(
+                predicates, orders, first, choices, width, j, place, predicate, held
+            )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
@@ -98,29 +132,45 @@ def satisfied(predicates, orders, first, last, width, labels, begin, sets, tuple
     """
     choices = (last - first) // width
     words = (choices + 63) >> 6
-    widest = np.int64(1)
-    for j in range(width):
-        widest = max(widest, labels[begin + j, WORDS])
-    masks, free = np.empty((width, widest), np.uint64), np.empty((width, words), np.uint64)
+    greatest = np.int64(0)
+    for at in range(first, last):
+        greatest = max(greatest, np.int64(predicates[at]))
+    masks = np.empty((width, (greatest >> 6) + 1), np.uint64)
+    free = np.empty((width, words), np.uint64)
     begin_choices(predicates, first, choices, width, masks, free)
     found = np.empty((tuples, words), np.uint64)
+    # The slot of a set is its number, or hashed where the numbers are large for so few tuples.
+    largest = np.int64(0)
     for j in range(width):
-        known = np.zeros(labels[begin + j, COUNT], np.bool_)
-        of_set = np.empty((labels[begin + j, COUNT], words), np.uint64)
+        for i in range(tuples):
+            largest = max(largest, np.int64(sets[j, i]))
+    direct, room = largest < 8 * tuples, largest + 1
+    if not direct:
+        room = 16
+        while room < 2 * tuples:
+            room *= 2
+    slots, places = np.empty(room, np.int32), np.empty(room, np.int32)
+    of_set = np.empty((tuples, words), np.uint64)
+    for j in range(width):
+        slots[:] = -1
+        count = 0
         for i in range(tuples):
             number = np.int64(sets[j, i])
-            if not known[number]:
-                known[number] = True
-                of_set[number] = free[j]
+            slot = number if direct else slot_of(slots, number)
+            if slots[slot] == -1:
+                slots[slot], places[slot] = number, count
+                of_set[count] = free[j]
                 choices_of(
                     predicates, orders, first, choices, width, labels, begin, j, number, masks,
-                    of_set[number],
+                    of_set[count],
                 )  # fmt: skip
+                count += 1
+            at = places[slot]
             for w in range(words):
                 if j == 0:
-                    found[i, w] = of_set[number, w]
+                    found[i, w] = of_set[at, w]
                 else:
-                    found[i, w] &= of_set[number, w]
+                    found[i, w] &= of_set[at, w]
     return found
 
 
@@ -239,16 +289,11 @@ def passing_any(labels: Ints, predicates: I32, orders: I32, sets: I32) -> Bools:
     return found
 
 
-def choosing(bits: U64) -> tuple[int, int, int]:
-    """Columns ``BITS`` to ``COUNT`` of a label whose index has these sets."""
-    return bits.ctypes.data, bits.shape[1], len(bits)
-
-
 def warm() -> None:
     """Compile the kernels, or load them from Numba's cache."""
     one, flat = np.zeros((1, 0), np.int32), np.zeros(0, np.int32)
     table, places = np.zeros((0, 4), np.int64), np.zeros((1, 1, 5), np.int64)
-    labels = np.zeros((1, COUNT + 1), np.int64)
+    labels = np.zeros((1, DATA + 1), np.int64)
     send(table, one, one, table, labels, flat, flat, places)
     choose(labels, flat, flat, one)
     passing_any(labels, flat, flat, one)

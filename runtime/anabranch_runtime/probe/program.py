@@ -27,7 +27,6 @@ from anabranch_runtime.tags.program import (
     RoundChoicesBuilder,
     TaggedRule,
     TagProgram,
-    tag_program,
 )
 
 #: Label -> (index of its row set in a partial result, prefix of its columns): ``Partial.place``.
@@ -119,14 +118,21 @@ class ProbeProgram:
     outputs: RoundOutputs | None
 
 
+def program(ruleset: Ruleset, tags: TagProgram) -> ProbeProgram:
+    """The program of ``ruleset`` with its tag program."""
+    known = _known(ruleset)
+    if not known or known[0][0] is not tags:
+        compiler = _Compiler(Layout(ruleset, {}), tags)
+        for rule in ruleset.probe_rules:
+            compiler.add(rule)
+        known[:] = [(tags, compiler.program())]
+    return known[0][1]
+
+
 @per_ruleset
-def program(ruleset: Ruleset) -> ProbeProgram:
-    """The program of ``ruleset``."""
-    layout = Layout(ruleset, {})
-    compiler = _Compiler(layout, tag_program(ruleset))
-    for rule in ruleset.probe_rules:
-        compiler.add(rule)
-    return compiler.program()
+def _known(ruleset: Ruleset) -> list[tuple[TagProgram, ProbeProgram]]:
+    """The newest program of a ruleset, with its tag program."""
+    return []
 
 
 @dataclass(slots=True)

@@ -263,7 +263,7 @@ class Rounds:
     _running: bool = False
 
     def __post_init__(self) -> None:
-        self._program = program(self.prober.layout.ruleset)
+        self._program = program(self.prober.layout.ruleset, self.tags.program)
         tagged = self._program.choices is not None or self._program.outputs is not None
         self._tables = NumberedTables(
             self._program.names, self._program.read, self.tags.prepare if tagged else None

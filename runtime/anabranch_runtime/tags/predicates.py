@@ -20,10 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_contract.queries.expressions import Column, Expr
-from anabranch_runtime.columns.arrays import I32, U64, Bools, Ints, conform
+from anabranch_runtime.columns.arrays import I32, U64, Ints, conform
 from anabranch_runtime.expressions.evaluate import Fetch, filter_mask
 from anabranch_runtime.expressions.failures import EVALUATION
 from anabranch_runtime.index.gather import DerivedColumn
+from anabranch_runtime.index.predicate_sets import ALL, PredicateSets
 from anabranch_runtime.tags.axes import Axis, condition_on_column, words_for
 
 
@@ -44,14 +45,12 @@ class TaggedTable(Protocol):
 
 #: Conditions of a predicate: expressions over one relation's columns.
 Conditions = tuple[Expr, ...]
-#: Number of the set of a row with unknown predicates; it has all bits.
-UNKNOWN = 0
+#: Number of the set of a row with unknown predicates; it has all of them.
+UNKNOWN = ALL
 #: Most bytes of an index's sets; further sets are unknown.
-MOST_BYTES = 32 << 20
+MOST_BYTES = 128 << 20
 #: Number of new combinations of codes whose sets are computed together.
 _PIECE = 1 << 12
-#: Odd factors that mix words of sets into keys.
-_FACTORS = np.array([0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F], np.uint64)
 #: Number of new predicates from which a row's whole set is evaluated again.
 _MANY = 16
 
@@ -60,7 +59,7 @@ class PredicateIndex:
     """The predicates over one stream, and the sets of them that rows satisfy.
 
     Attributes:
-        bits: shape (sets, words): the predicates of each set, predicate 0 in the lowest bit.
+        met: the sets of predicates that rows satisfy.
         overflowed: whether rows may have got the set :data:`UNKNOWN`.
     """
 
@@ -70,20 +69,13 @@ class PredicateIndex:
         self._axes: dict[Column, Axis] = {}
         #: Condition that no axis can test -> the predicates that have it.
         self._others: dict[Expr, list[int]] = defaultdict(list)
-        self._sets: dict[bytes, int] = {}
-        self._bits: U64 = np.full((64, 1), ~np.uint64(0), np.uint64)
-        self._count = 1
+        self.met = PredicateSets()
         self.overflowed = False
         #: Combinations of codes with known sets, sorted, and these sets.
-        self._met: tuple[Ints, I32] = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        self._codes: tuple[Ints, I32] = np.zeros(0, np.int64), np.zeros(0, np.int32)
 
     def __len__(self) -> int:
         return len(self._numbers)
-
-    @property
-    def bits(self) -> U64:
-        """The sets' predicates. Later sets do not change the returned array."""
-        return self._bits[: self._count]
 
     def number(self, conditions: Conditions) -> int:
         """The number of a predicate, which is added if it is new."""
@@ -104,12 +96,7 @@ class PredicateIndex:
             if column not in self._axes:
                 self._axes[column] = Axis(column)
             self._axes[column].add(number, op, values)
-        self._met = self._met[0][:0], self._met[1][:0]
-        missing = words_for(len(self._numbers)) - self._bits.shape[1]
-        if missing > 0:
-            more = np.zeros((len(self._bits), missing), np.uint64)
-            self._bits = np.concatenate([self._bits, more], axis=1)
-            self._bits[UNKNOWN] = ~np.uint64(0)
+        self._codes = self._codes[0][:0], self._codes[1][:0]
 
     def sets(self, fetch: Fetch, rows: int) -> I32:
         """The number of each row's set of predicates."""
@@ -176,7 +163,7 @@ class PredicateIndex:
             room = min(room * axis.size, 1 << 62)
         keys, first, inverse = np.unique(key, return_index=True, return_inverse=True)
         lasting = room < 1 << 62
-        known, numbers = self._met if lasting else (keys[:0], self._met[1][:0])
+        known, numbers = self._codes if lasting else (keys[:0], self._codes[1][:0])
         at = np.searchsorted(known, keys)
         inside = np.minimum(at, max(len(known) - 1, 0))
         met = known[inside] == keys if len(known) else np.zeros(len(keys), np.bool_)
@@ -191,7 +178,7 @@ class PredicateIndex:
         if lasting and len(new):
             all_keys = np.concatenate([known, keys[new]])
             order = np.argsort(all_keys)
-            self._met = all_keys[order], np.concatenate([numbers, found[new]])[order]
+            self._codes = all_keys[order], np.concatenate([numbers, found[new]])[order]
         return found[inverse]
 
     def _held(self, columns: Sequence[Ints], rows: int) -> U64:
@@ -210,58 +197,21 @@ class PredicateIndex:
         if not len(rows):
             return
         old, inverse = np.unique(sets[rows], return_inverse=True)
-        mask = np.zeros(self._bits.shape[1], np.uint64)
+        words = words_for(len(self._numbers))
+        mask = np.zeros(words, np.uint64)
         for number in predicates:
             mask[number >> 6] |= np.uint64(1) << np.uint64(number & 63)
-        bits = self._bits[old]
+        bits = self.met.bits(old, words)
         new = self._numbered(bits | mask if held else bits & ~mask)
         new[old == UNKNOWN] = UNKNOWN
         sets[rows] = new[inverse]
 
     def _numbered(self, bits: U64) -> I32:
-        """The number of each set; new sets get the next numbers."""
-        first, inverse = _distinct(bits)
-        found = np.zeros(len(first), np.int32)
-        for i, row in enumerate(bits[first]):
-            key = row.tobytes().rstrip(b"\0")
-            number = self._sets.get(key)
-            if number is None:
-                if self._count * bits.shape[1] * 8 >= MOST_BYTES:
-                    self.overflowed = True
-                    continue
-                number = self._sets[key] = self._count
-                self._store(row)
-            found[i] = number
-        return found[inverse]
-
-    def _store(self, row: U64) -> None:
-        if self._count == len(self._bits):
-            # A copy: kernels may be reading the present array.
-            self._bits = np.concatenate([self._bits, np.zeros_like(self._bits)])
-        self._bits[self._count, : len(row)] = row
-        self._count += 1
-
-
-def _distinct(bits: U64) -> tuple[Ints, Ints]:
-    """First row of each distinct row of ``bits``, and each row's number among these."""
-    factors = _FACTORS[np.arange(bits.shape[1]) % len(_FACTORS)] + 2 * np.arange(
-        bits.shape[1], dtype=np.uint64
-    )
-    mixed = (bits ^ (bits >> np.uint64(29))) * factors
-    keys = np.bitwise_xor.reduce(mixed ^ (mixed >> np.uint64(32)), axis=1)
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    if not np.array_equal(bits[first][inverse], bits):
-        # Different rows have one key.
-        _, first, inverse = np.unique(bits, axis=0, return_index=True, return_inverse=True)
-    return first, inverse.reshape(-1)
+        """The number of each set; new sets get the next numbers, while there is room."""
+        found = self.met.numbered(bits, MOST_BYTES)
+        self.overflowed |= self.met.size >= MOST_BYTES
+        return found
 
 
 def _unknown(rows: int) -> I32:
     return np.full(rows, UNKNOWN, np.int32)
-
-
-def holds(bits: U64, sets: I32, predicate: int) -> Bools:
-    """Mask of the rows whose set has ``predicate``."""
-    word = bits[sets, predicate >> 6]
-    found: Bools = (word >> np.uint64(predicate & 63)) & np.uint64(1) != 0
-    return found

@@ -31,6 +31,8 @@ TAGS = "#tags"
 #: Unused predicates of all indexes, relative to used ones, from which new indexes are begun.
 _WASTE = 3
 _FEW = 1024
+#: Least number of batches between two replacements of full indexes.
+LASTING = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,8 @@ class RoundChoices:
     """Choices of the tuples of rounds, as tables of ``index.choosing.send``.
 
     Attributes:
-        rules, labels, predicates, orders: the kernel's tables; bits in ``labels`` are filled in per
-            call.
+        rules, labels, predicates, orders: the kernel's tables; addresses in ``labels`` are filled
+            in per call.
         indexes: the predicate indexes. ``index_of``: per row of ``labels``, its number.
     """
 
@@ -76,7 +78,7 @@ class RoundChoicesBuilder:
     """Collects :class:`RoundChoices`, row by row of ``rules``."""
 
     rules: list[tuple[int, int, int, int]] = field(default_factory=list)
-    labels: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    labels: list[tuple[int, int, int, int]] = field(default_factory=list)
     predicates: list[I32] = field(default_factory=list)
     orders: list[I32] = field(default_factory=list)
     indexes: list[PredicateIndex] = field(default_factory=list)
@@ -87,7 +89,7 @@ class RoundChoicesBuilder:
         """Add the choices of one rule: row set, column and index of each label."""
         first, begun = len(self.labels), self.rules[-1][3] if self.rules else 0
         for rows, column, index in places:
-            self.labels.append((rows, column, 0, 0, 0))
+            self.labels.append((rows, column, 0, 0))
             self.indexes.append(index)
         flat = predicates.reshape(-1)
         self.predicates.append(flat)
@@ -202,9 +204,32 @@ def _generation(streams: Iterable[Stream], needed: int) -> _Generation:
         return _NEWEST[-1]
 
 
-@per_ruleset
+@dataclass(slots=True)
+class _Kept:
+    """The newest tag program of a ruleset, and the number of batches that have used it."""
+
+    program: TagProgram
+    batches: int = 0
+
+
 def tag_program(ruleset: Ruleset) -> TagProgram:
-    """The tag program of ``ruleset``; its predicates are in the indexes of this process."""
+    """The tag program of ``ruleset`` for one batch; its predicates are in the indexes of this
+    process. Full indexes are replaced now and then, which drops the sets of expired rows.
+    """
+    kept = _kept(ruleset)
+    kept.batches += 1
+    full = any(index.overflowed for index in kept.program.indexes.values())
+    if full and kept.batches > LASTING:
+        kept.program, kept.batches = _made(ruleset), 0
+    return kept.program
+
+
+@per_ruleset
+def _kept(ruleset: Ruleset) -> _Kept:
+    return _Kept(_made(ruleset))
+
+
+def _made(ruleset: Ruleset) -> TagProgram:
     layout = Layout(ruleset, {})
     local = {e for e in _residuals(ruleset) if _local_to(e) is not None}
     if not local:

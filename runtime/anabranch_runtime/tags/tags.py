@@ -13,9 +13,10 @@ from typing import cast
 import numpy as np
 
 from anabranch_contract.plans.ruleset import OutputRule, ProbeRule
-from anabranch_runtime.columns.arrays import I32, U64, Bools, Ints, fixed
+from anabranch_runtime.columns.arrays import I32, Bools, Ints, fixed
 from anabranch_runtime.epochs.layout import Layout
-from anabranch_runtime.index.choosing import choose, choosing, passing_any, send
+from anabranch_runtime.index.choosing import choose, passing_any, send
+from anabranch_runtime.index.predicate_sets import SetView
 from anabranch_runtime.storage.partial import Partial, Renamed, Table
 from anabranch_runtime.tags.predicates import PredicateIndex, TaggedTable
 from anabranch_runtime.tags.program import (
@@ -35,13 +36,13 @@ class _Tested:
     """Arguments of a kernel that tests choices.
 
     Attributes:
-        labels: the kernel's table of labels, with addresses in ``bits``.
+        labels: the kernel's table of labels, with addresses in ``views``.
         sets: shape (labels, tuples): the tuples' sets.
         exact: whether no set is unknown.
     """
 
     labels: Ints
-    bits: Sequence[U64]
+    views: Sequence[SetView]
     sets: I32
     exact: bool
 
@@ -88,9 +89,10 @@ class Tags:
         self, edges: Ints, which: I32, rows: I32, choices: RoundChoices, places: Ints
     ) -> tuple[I32, Ints]:
         """Positions of the tuples that the edges of a round send, and the edges' new table."""
-        bits = [index.bits for index in choices.indexes]
+        views = [index.met.view for index in choices.indexes]
         labels = choices.labels.copy()
-        labels[:, 2:] = np.array([choosing(b) for b in bits], np.int64)[choices.index_of]
+        addresses = np.array([view.addresses for view in views], np.int64)
+        labels[:, 2:] = addresses[choices.index_of]
         predicates, orders = choices.predicates, choices.orders
         return send(edges, which, rows, choices.rules, labels, predicates, orders, places)
 
@@ -154,9 +156,9 @@ class Tags:
                 _prepare(table, f"{prefix}{name}", prefix, index)
             sets[j] = fixed(rows.column(f"{prefix}{name}"), np.int32)
             indexes.append(index)
-        bits = [index.bits for index in indexes]
-        labels = np.array([(0, 0, *choosing(b)) for b in bits], np.int64)
-        return _Tested(labels, bits, sets, not any(index.overflowed for index in indexes))
+        views = [index.met.view for index in indexes]
+        labels = np.array([(0, 0, *view.addresses) for view in views], np.int64)
+        return _Tested(labels, views, sets, not any(index.overflowed for index in indexes))
 
 
 def _prepare(table: Table, name: str, prefix: str, index: PredicateIndex) -> None:

@@ -7,23 +7,35 @@ import pytest
 from numpy.typing import NDArray
 
 from anabranch_runtime.columns.arrays import I32, U64, Bools
-from anabranch_runtime.index.choosing import choose, choosing, passing_any, send
+from anabranch_runtime.index.choosing import choose, passing_any, send
+from anabranch_runtime.index.predicate_sets import PredicateSets, SetView
 from anabranch_runtime.index.rounds import AT
 
 pytestmark = pytest.mark.fast
+
+_KEPT: list[SetView] = []
 
 
 def _drawn(
     rng: np.random.Generator, labels: int
 ) -> tuple[list[U64], I32, I32, I32, NDArray[np.int64]]:
-    """Bits of each label's sets, predicates and orders of choices, tuples' sets, kernel's table."""
-    counts = [int(rng.choice((1, 5, 64, 65, 200))) for _ in range(labels)]
+    """Bits of each label's sets, predicates and orders of choices, tuples' sets, kernel's table.
+
+    The table has addresses of the sets, which stay until the next call.
+    """
+    counts = [int(rng.choice((1, 5, 64, 65, 200, 2500))) for _ in range(labels)]
     bits = []
+    _KEPT.clear()
     for count in counts:
         words = (count + 63) // 64
-        held = rng.random((int(rng.integers(2, 40)), 64 * words)) < rng.choice((0.02, 0.3, 0.9))
+        held = rng.random((int(rng.integers(2, 40)), 64 * words)) < rng.choice(
+            (0.001, 0.02, 0.3, 0.9)
+        )
         held[:, count:] = False
-        bits.append(np.packbits(held, axis=1, bitorder="little").view(np.uint64))
+        made = PredicateSets()
+        made.numbered(np.packbits(held, axis=1, bitorder="little").view(np.uint64), 1 << 20)
+        bits.append(made.bits(np.arange(len(made)), words))
+        _KEPT.append(made.view)
     choices = int(rng.choice((1, 2, 64, 65, 150)))
     predicates = np.stack(
         [rng.integers(-1, count, choices, dtype=np.int32) for count in counts], axis=1
@@ -31,7 +43,7 @@ def _drawn(
     orders = np.argsort(predicates, axis=0, kind="stable").astype(np.int32)
     tuples = int(rng.choice((0, 1, 90)))
     sets = np.stack([rng.integers(0, len(b), tuples, dtype=np.int32) for b in bits])
-    table = np.array([(j, j, *choosing(b)) for j, b in enumerate(bits)], np.int64)
+    table = np.array([(j, j, *view.addresses) for j, view in enumerate(_KEPT)], np.int64)
     return bits, predicates, orders, sets, table
 
 

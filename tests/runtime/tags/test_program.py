@@ -13,6 +13,8 @@ from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
+from anabranch_runtime.probe.program import program as probe_program
+from anabranch_runtime.tags import program
 from anabranch_runtime.tags.program import tag_program
 
 pytestmark = pytest.mark.fast
@@ -91,3 +93,19 @@ def test_equal_filters_are_one_choice() -> None:
     assert outputs
     for one in outputs.values():
         assert [len(some) for some in one.rules] == [2]
+
+
+def test_full_indexes_are_replaced_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "LASTING", 3)
+    rules = _ruleset(_query("q", "a.v > 5"), _query("r", "a.v > 6"))
+    first = tag_program(rules)
+    assert tag_program(rules) is first
+    for index in first.indexes.values():
+        index.overflowed = True
+    assert tag_program(rules) is first
+    other = tag_program(rules)
+    assert other.name != first.name
+    assert not any(index.overflowed for index in other.indexes.values())
+    assert tag_program(rules) is other
+    assert probe_program(rules, other) is probe_program(rules, other)
+    assert probe_program(rules, other) is not probe_program(rules, first)
