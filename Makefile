@@ -153,7 +153,7 @@ bench-jaqpot: setup ## measure and simulate limited CPU, write docs/benchmarks-j
 # is not part of it: python -m benchmarks.queries.churn --json --steady-minutes 30
 bench-queries: setup ## measure many queries, write docs/benchmarks-queries.md
 	@mkdir -p docs/benchmarks
-	@for part in registration epochs batches live churn \
+	@for part in registration epochs batches activation live churn \
 		"live --queries 10000 --streams 100 --rate 2000 --seconds 60"; do \
 		$(BIN)/python -m benchmarks.queries.$$part --json >> docs/benchmarks/queries.jsonl || exit 1; \
 	done

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.queries import batches, churn, epochs, live, registration
+from benchmarks.queries import activation, batches, churn, epochs, live, registration
 from benchmarks.report.figures import ROOT, tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.sections import section
@@ -26,6 +26,7 @@ PARTS = {
     "Registration": registration.BENCHMARK,
     "Epochs": epochs.BENCHMARK,
     "Batches": batches.BENCHMARK,
+    "Activation": activation.BENCHMARK,
     "Live load": live.BENCHMARK,
     "Churn": churn.BENCHMARK,
 }
@@ -105,6 +106,12 @@ def targets(found: dict[str, dict[float, dict[str, Any]]]) -> Grid:
             _at_most(f"other requests meanwhile, {at}, p99", 50, most["waits_ms"]["p99"], " ms"),
         ]
     wanted += _of_batches(found.get("batches", {}).get(0, {}).get("cases", ()))
+    for one in found.get("activation", {}).get(0, {}).get("levels", ()):
+        at, answer, active = f"one rule more among {one['rules']:,}", "answer_ms", "active_s"
+        wanted += [
+            Target(f"answer, {at}", Figure.of(one[answer], activation.MORE), 20, False, 1, " ms"),
+            Target(f"active, {at}", Figure.of(one[active], activation.MORE), 0.3, False, 2, " s"),
+        ]
     for _, run in sorted(found.get("live", {}).items()):
         if run["settings"]["queries"] <= KEPT_UP:
             wanted += _of_load(run)

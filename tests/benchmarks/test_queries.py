@@ -13,6 +13,7 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
 from benchmarks.command import run_benchmark
 from benchmarks.queries import (
+    activation,
     batches,
     churn,
     epochs,
@@ -137,6 +138,26 @@ def test_an_epoch_is_late_that_an_older_plan_begins() -> None:
     assert (found["begun"], found["late"], found["published"]) == (4, 2, 2)
     delay = {"median": 2.0, "low": 1.5, "high": 2.5, "runs": 2, "interval": [1.5, 2.5]}
     assert found["delay_s"] == delay
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_one_query_more_is_active_soon(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activation, "MORE", 2)
+    monkeypatch.setattr(activation, "PAUSE", 1.0)
+    given = activation.BENCHMARK, ["--json", "--rules", "3", "10"], registration.common
+    assert run_benchmark("queries", *given) == 0
+    text = capsys.readouterr().out
+    levels = json.loads(text)["levels"]
+    assert [level["rules"] for level in levels] == [3, 10]
+    assert all(0 < level["active_s"]["median"] < 30 for level in levels)
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "queries.jsonl").write_text(text)
+    assert report.main(["--docs", str(tmp_path)]) == 0
+    report_text = (tmp_path / "benchmarks-queries.md").read_text()
+    assert "| active, one rule more among 10 | ≤ 0.3" in report_text
 
 
 @pytest.mark.slow

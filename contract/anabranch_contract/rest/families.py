@@ -57,7 +57,7 @@ class FamilyIn(QueryIn):
 
         Raises:
             QueryError: the values do not fit the statement; the field is below ``parameters``.
-            ValidationError: the id is no name of a query.
+            ValidationError: the key has a character that ids of queries may not have.
         """
         try:
             sql = substituted(self.sql, self.parameters[key], self.dialect)

@@ -63,5 +63,5 @@ def test_sets_beyond_the_limit_have_all_numbers() -> None:
     found = sets.numbered(bits, 1000)
     assert 1000 <= sets.size < 1024
     assert np.count_nonzero(found != ALL) == len(sets) - 1 < 100
-    # Those that are known stay known.
+    # Known sets stay known.
     assert sets.numbered(bits, 1000).tolist() == found.tolist()

@@ -49,7 +49,7 @@ async def add_family(
         except ValidationError as cause:
             raise InvalidInput(
                 "bad-name",
-                f"{body.id}-{key} is no id of a query: {cause.errors()[0]['msg']}",
+                f"{body.id}-{key} can't be an id of a query: {cause.errors()[0]['msg']}",
                 field=f"parameters.{key}",
                 remedy="use letters, digits, '_', '.' and '-' in the keys of parameters",
             ) from None

@@ -84,7 +84,7 @@ def test_a_query_over_known_relations_is_added_under_the_same_statistics(
     before = cast("Sealed", planner.answer(second)).record
     # Later tasks have only new queries.
     ((pair, *_), (chain, *_)) = first.task.queries, both.task.queries
-    # The same join once more, beside it, while statistics have changed.
+    # The same join once more, after a change of statistics.
     other = replace(pair, id=type(pair.id)("other"))
     sinks = {**moved.task.sinks, "other": moved.task.sinks["pair"]}
     task = replace(moved.task, queries=(other,), sinks=sinks)
