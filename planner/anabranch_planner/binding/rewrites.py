@@ -10,20 +10,34 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.coercion import DOUBLE, INT, STRING
+from anabranch_contract.queries.coercion import (
+    DATE,
+    DOUBLE,
+    INT,
+    MAX_PRECISION,
+    STRING,
+    common_type,
+)
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal
-from anabranch_contract.queries.types import TypeKind
+from anabranch_contract.queries.types import FLOATING, INTEGRAL, DataType, TypeKind
 from anabranch_planner.sql import functions
 from anabranch_planner.sql.unresolved import unsupported
 
 _ONE, _TWO = Literal(1, INT), Literal(2, INT)
+#: Most arguments of greatest and least, which are compared with each other.
+_MOST = 8
+#: Most digits that round() keeps.
+_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """Rewriting of a call: the function's number of arguments, and the equivalent expression."""
+    """Rewriting of a call: the function's least and greatest number of arguments (None: any), and
+    the equivalent expression.
+    """
 
-    arity: int
+    least: int
+    most: int | None
     made: Callable[[Sequence[Expr]], Expr]
 
 
@@ -90,7 +104,7 @@ def call(name: str, args: Sequence[Expr]) -> Expr:
         QueryError: a wrong number or type of arguments.
     """
     rewriting = REWRITINGS[name]
-    functions.check_arity(name, len(args), rewriting.arity, rewriting.arity)
+    functions.check_arity(name, len(args), rewriting.least, rewriting.most)
     return rewriting.made(args)
 
 
@@ -135,16 +149,110 @@ def _tested(op: str) -> Callable[[Sequence[Expr]], Expr]:
     return lambda args: Call(op, (args[0],), BOOLEAN)
 
 
+def _extreme(op: str) -> Callable[[Sequence[Expr]], Expr]:
+    """Rewriting of greatest (``ge``) or least (``le``), which pass over NULLs."""
+
+    def made(args: Sequence[Expr]) -> Expr:
+        kind = args[0].type
+        for other in args[1:]:
+            common = common_type(kind, other.type)
+            if common is None or common.kind is TypeKind.BOOLEAN:
+                raise QueryError(
+                    "type-mismatch",
+                    f"{args[0]} of type {kind} and {other} of type {other.type} have no order",
+                    remedy="cast them to one type",
+                )
+            kind = common
+        values = [_cast(arg, kind) for arg in args]
+        branches = list[Expr]()
+        for value in values:
+            condition: Expr = Call("is_not_null", (value,), BOOLEAN)
+            for other in values:
+                if other is not value:
+                    missing = Call("is_null", (other,), BOOLEAN)
+                    found = Call("or", (missing, Call(op, (value, other), BOOLEAN)), BOOLEAN)
+                    condition = Call("and", (condition, found), BOOLEAN)
+            branches += [condition, value]
+        return Call("case", tuple(branches), kind)
+
+    return made
+
+
+def _concat_ws(args: Sequence[Expr]) -> Expr:
+    separator, *texts = args
+    if not isinstance(separator, Literal) or not isinstance(separator.value, str):
+        raise unsupported(
+            f"concat_ws() with the separator {separator}, which is not a literal,",
+            "write the text into the query",
+        )
+    nothing = Literal("", STRING)
+    parts = [
+        Call(
+            "case",
+            (
+                Call("is_null", (text,), BOOLEAN),
+                nothing,
+                functions.call("concat", [separator, text]),
+            ),
+            STRING,
+        )
+        for text in texts
+    ]
+    whole = functions.call("concat", [nothing, *parts])
+    return functions.call("substring", [whole, Literal(len(separator.value) + 1, INT)])
+
+
+def _round(args: Sequence[Expr]) -> Expr:
+    """Rewriting of round as casts to decimals, which round half away from zero as well."""
+    value, digits = args[0], args[1] if len(args) > 1 else Literal(0, INT)
+    if (
+        not isinstance(digits, Literal)
+        or not isinstance(digits.value, int)
+        or (not 0 <= digits.value <= _DIGITS)
+    ):
+        raise unsupported(
+            f"round() to {digits} digits", f"write a number from 0 to {_DIGITS} into the query"
+        )
+    kind = value.type
+    if kind.kind in INTEGRAL:
+        return value
+    if kind.kind is TypeKind.DECIMAL:
+        scale = min(kind.scale, digits.value)
+        precision = min(kind.precision - kind.scale + 1 + scale, MAX_PRECISION)
+        return _cast(value, DataType(TypeKind.DECIMAL, precision, scale))
+    if kind.kind not in FLOATING:
+        raise QueryError(
+            "type-mismatch",
+            f"round() takes a number, but {value} is of type {kind}",
+            remedy="write CAST(... AS DOUBLE)",
+        )
+    wide = _cast(value, DOUBLE)
+    # Greater doubles are integers, NaN or infinite.
+    inside = Call("lt", (Call("abs", (wide,), DOUBLE), Literal(1e15, DOUBLE)), BOOLEAN)
+    exact = DataType(TypeKind.DECIMAL, MAX_PRECISION, digits.value)
+    rounded = _cast(_cast(wide, exact), DOUBLE)
+    return _cast(Call("case", (inside, rounded, wide), DOUBLE), kind)
+
+
+def _cast(value: Expr, kind: DataType) -> Expr:
+    return value if value.type == kind else Call("cast", (value,), kind)
+
+
 #: Functions by their Spark names; ``typecheck`` has those with arguments of a common type.
 REWRITINGS: dict[str, Rewriting] = {
-    "isnull": Rewriting(1, _tested("is_null")),
-    "isnotnull": Rewriting(1, _tested("is_not_null")),
-    "left": Rewriting(2, lambda args: functions.call("substring", [args[0], _ONE, args[1]])),
-    "right": Rewriting(2, _right),
-    "quarter": Rewriting(1, _quarter),
-    "startswith": Rewriting(2, _with_literal("", "%")),
-    "endswith": Rewriting(2, _with_literal("%", "")),
-    "contains": Rewriting(2, _with_literal("%", "%")),
+    "isnull": Rewriting(1, 1, _tested("is_null")),
+    "isnotnull": Rewriting(1, 1, _tested("is_not_null")),
+    "left": Rewriting(2, 2, lambda args: functions.call("substring", [args[0], _ONE, args[1]])),
+    "right": Rewriting(2, 2, _right),
+    "quarter": Rewriting(1, 1, _quarter),
+    "startswith": Rewriting(2, 2, _with_literal("", "%")),
+    "endswith": Rewriting(2, 2, _with_literal("%", "")),
+    "contains": Rewriting(2, 2, _with_literal("%", "%")),
+    "concat_ws": Rewriting(1, None, _concat_ws),
+    "greatest": Rewriting(2, _MOST, _extreme("ge")),
+    "least": Rewriting(2, _MOST, _extreme("le")),
+    "round": Rewriting(1, 2, _round),
+    "to_date": Rewriting(1, 1, lambda args: _cast(args[0], DATE)),
 }
 #: Parts of EXTRACT and date_part that are also functions. (SECOND differs: it has a fraction.)
 PARTS = {

@@ -35,3 +35,23 @@ def test_unix_timestamp_with_a_format_and_without_an_argument() -> None:
         "rows enter the stream"
     )
     assert "gives another value each time" in refusal("SELECT unix_timestamp() AS u FROM R").message
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "says"),
+    [
+        ("round(r.x, -1)", "unsupported-sql", "from 0 to 18"),
+        ("round(r.x, r.x)", "unsupported-sql", "from 0 to 18"),
+        ("round(r.s)", "type-mismatch", "CAST"),
+        ("concat_ws(r.s, r.s)", "unsupported-sql", "into the query"),
+        ("concat_ws('-', r.x)", "type-mismatch", "CAST"),
+        ("greatest(r.x, r.s)", "type-mismatch", "one type"),
+        ("greatest(r.x)", "bad-arguments", "check"),
+        ("least(true, false)", "type-mismatch", "one type"),
+        (f"least({', '.join(['r.x'] * 9)})", "bad-arguments", "check"),
+    ],
+)
+def test_calls_that_are_refused_say_how_to_write_them(call: str, code: str, says: str) -> None:
+    error = refusal(f"SELECT {call} AS x FROM R r")
+    assert error.code == code
+    assert says in error.remedy

@@ -112,7 +112,14 @@ EXTRACT(HOUR FROM m) | EXTRACT(MINUTE FROM n) | EXTRACT(QUARTER FROM w) | date_p
 date_part('MONTHS', w) | timestamp_seconds(i) | timestamp_seconds(t) | timestamp_millis(j)
 timestamp_micros(b) | timestamp_micros(t) | timestamp_millis(unix_millis(m)) | unix_seconds(m)
 unix_millis(m) | unix_micros(m) | unix_seconds(CAST(n AS TIMESTAMP)) | unix_millis(NULL)
-unix_micros(CAST(n AS TIMESTAMP)) | timestamp_seconds(NULL) | unix_seconds(m) - unix_seconds(m)
+greatest(i, j) | greatest(x, y) | least(x, y, f) | greatest(s, u) | least(d, e) | least(w, w)
+greatest(i, NULL, b) | least(t, i, b, d) | greatest(m, n) | least(m, TIMESTAMP '2000-01-01')
+concat_ws('-', s, u) | concat_ws('', s, 'x') | concat_ws('é, ', s, u, s) | concat_ws('x')
+round(i) | round(b, 2) | round(d) | round(d, 1) | round(e, 9) | round(z) | round(z, 3) | round(x)
+round(x, 2) | round(y, 1) | round(y, 10) | round(f) | round(f, 3) | round(x / 3, 4) | round(2.5)
+round(-2.5D) | round(1.005D, 2) | round(0.285D, 2) | round(1e300D) | to_date(m) | to_date(w)
+to_date(n) | unix_micros(CAST(n AS TIMESTAMP)) | timestamp_seconds(NULL)
+unix_seconds(m) - unix_seconds(m)
 """.replace("\n", " | ").split(" | ")
 _EXPRESSIONS = [text.strip() for text in _EXPRESSIONS if text.strip()]
 #: Both must fail.
@@ -123,6 +130,7 @@ _FAILING = [
     "CAST(u AS DATE)", "CAST(s AS BOOLEAN)", "CAST(u AS DOUBLE)", "CAST(z * z * z * z AS INT)",
     "timestamp_millis(b)", "timestamp_seconds(b)", "timestamp_seconds(b - 1)",
     "CAST(d * 100000 AS INT) * 10", "p AND 1 / (i - 7) > 0", "CAST(i AS DECIMAL(3,0))",
+    "to_date(u)",
 ]  # fmt: skip
 _SPELLINGS = [
     "", " ", "0", "1", "-1", "+7", " 42 ", "\t42\n", "4 2", "1.5", "-1.", ".5", ".", "1e3", "1E-3",
