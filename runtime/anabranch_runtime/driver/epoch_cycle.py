@@ -2,9 +2,9 @@
 
 In step mode an epoch has a fixed number of batches. In live mode a change of the registry also ends
 two epochs early: the running epoch, so that the service plans the one after the next, and the next
-epoch, as soon as that plan is published. While changes follow each other, epochs end early at most
-once in ``DriverSettings.epoch_seconds``, and planning takes at most about one part in
-:data:`REST` of the time (ADR 0075).
+epoch, as soon as that plan is published. While changes follow each other, an epoch ends for them
+only after a rest: :data:`REST` times the last planning time, but at most
+``DriverSettings.epoch_seconds`` (ADR 0075).
 """
 
 from __future__ import annotations
