@@ -106,7 +106,7 @@ def test_the_tour_works_word_for_word(folder: Path) -> None:
 
 def the_command_line(folder: Path) -> None:
     """The page goes on where the tutorial ends."""
-    commands, declaration, doctor = blocks("command-line.md", "sh", "yaml", "sh")
+    commands, declaration, family, doctor = blocks("command-line.md", "sh", "yaml", "yaml", "sh")
     (folder / "queries.yaml").write_text(declaration)
     for command in commands.replace("\\\n", " ").splitlines():
         written = run(folder, command)
@@ -116,6 +116,10 @@ def the_command_line(folder: Path) -> None:
             assert "1 would be replaced" in written
         if "--json" in command.partition("#")[0]:
             assert json.loads(written)
+    (folder / "family.yaml").write_text(family)
+    written = run(folder, "anabranch apply -f family.yaml --yes")
+    assert "2 created" in written
+    assert "large-kef" in run(folder, "anabranch query families")
     assert until("delays~2", status="active")["sql"].endswith("> 9")
     assert run(folder, doctor.replace("8080 ", "8081 "))
 

@@ -55,6 +55,9 @@ MATRIX = {
     "GET /v1/queries/{name}/rows": "viewer editor admin",
     "POST /v1/queries": "editor admin",
     "POST /v1/queries:batch": "editor admin",
+    "POST /v1/queries:family": "editor admin",
+    "GET /v1/families": "viewer editor admin",
+    "GET /v1/families/{family}": "viewer editor admin",
     "GET /v1/queries/{name}/runs": "viewer editor admin",
     "PUT /v1/queries/{name}": "editor admin",
     "POST /v1/queries/{name}:pause": "editor admin",
@@ -93,12 +96,18 @@ VALUES = {
     "{number}": "0",
     "{store:path}": "nothing/1",
     "{ident}": "0123456789ab",
+    "{family}": "0123456789ab",
 }
 BODIES: dict[str, dict[str, Any]] = {
     "POST /v1/streams": STREAMS[0],
     "POST /v1/streams:test": STREAMS[0],
     "POST /v1/queries": {"id": "pair", "sql": PAIR},
     "POST /v1/queries:batch": {"queries": [{"id": "pair", "sql": PAIR}]},
+    "POST /v1/queries:family": {
+        "id": "some",
+        "sql": f"{PAIR} WHERE o.total > :least",
+        "parameters": {"a": {"least": 1}},
+    },
     "POST /v1/queries:explain": {"sql": PAIR},
     "PATCH /v1/streams/{name}": {"keep_late": True},
     "PATCH /v1/queries/{name}": {"priority": 1},
