@@ -186,6 +186,7 @@ def _end(cycle: Cycle, now: float) -> Step:
     if cycle.epoch <= cycle.reported:
         return cycle._entering(cycle.reported + 1, now), []
     ended = replace(cycle, reported=cycle.epoch)._entering(cycle.epoch + 1, now)
-    if cycle.fresh and cycle.awaited is None:
+    # A plan that was not published in time is no longer awaited.
+    if cycle.fresh and (cycle.awaited is None or cycle.awaited <= cycle.epoch):
         ended = replace(ended, fresh=False, awaited=cycle.epoch + AHEAD, ended=now)
     return ended, [ReportEnd(cycle.epoch)]
