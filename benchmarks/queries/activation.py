@@ -64,9 +64,9 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
             found, registered = [], 0
             for level in levels:
                 whole.register(http, list(itertools.islice(wanted, level - registered)))
-                _await(pipeline, level)
+                whole.wait_for_activation(pipeline, level)
                 tell(f"{level:,} rules are active")
-                found.append({"rules": level} | _more(pipeline, http, wanted, level))
+                found.append({"rules": level} | _more(pipeline, http, wanted))
                 registered = level + MORE
     return {"levels": found}
 
@@ -102,15 +102,7 @@ def _write(home: Path, count: int, ended: threading.Event) -> None:
         waiting.rename(home / rules.STREAM / f"{number:06}.parquet")
 
 
-def _await(pipeline: Pipeline, queries: int) -> None:
-    server, keys = whole.connect(pipeline)
-    what = f"activation of {queries:,} rules"
-    whole.wait(pipeline, what, lambda: int(server.hlen(keys.activations)) >= queries)
-
-
-def _more(
-    pipeline: Pipeline, http: httpx.Client, wanted: Iterator[Query], registered: int
-) -> dict[str, Any]:
+def _more(pipeline: Pipeline, http: httpx.Client, wanted: Iterator[Query]) -> dict[str, Any]:
     """Register :data:`MORE` rules one by one."""
     answers, active = [], []
     server, keys = whole.connect(pipeline)

@@ -238,7 +238,7 @@ def tables(found: dict[str, Any]) -> list[Grid]:
             case["case"],
             f"{case['queries']:,}",
             f"{case['rules']:,}",
-            f"{case['stores']:,}" if "stores" in case else "",
+            f"{case['stores']:,}",
             f"{case['results']:,}",
             f"{1000 * case['cpu_s']['median']:.0f}",
             f"{1000 * case['driver_s']:.0f}",

@@ -145,10 +145,8 @@ def prepare(
 
 def _activate(pipeline: Pipeline, queries: int) -> None:
     """Start the runtime, and wait until all queries are active."""
-    server, keys = whole.connect(pipeline)
     pipeline.start_runtime()
-    what = f"activation of {queries:,} queries"
-    whole.wait(pipeline, what, lambda: int(server.hlen(keys.activations)) >= queries)
+    whole.wait_for_activation(pipeline, queries)
 
 
 def publications(path: Path) -> dict[int, float]:

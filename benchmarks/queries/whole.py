@@ -101,6 +101,13 @@ def wait(pipeline: Pipeline, what: str, holds: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+def wait_for_activation(pipeline: Pipeline, queries: int) -> None:
+    """Wait until so many queries are active."""
+    server, keys = connect(pipeline)
+    what = f"activation of {queries:,} queries"
+    wait(pipeline, what, lambda: int(server.hlen(keys.activations)) >= queries)
+
+
 def processes(pipeline: Pipeline) -> dict[str, list[psutil.Process]]:
     """The living processes, by :data:`PARTS`."""
     roots = {child.name: child.pid for child in pipeline.children}

@@ -209,8 +209,8 @@ def _as_measured(last: _LastEpoch, task: PlanTask) -> PlanTask:
 
 def _terms(task: PlanTask) -> tuple[object, ...]:
     """All input of a plan except its queries and statistics."""
-    terms = (task.options, task.sinks, task.freshness, task.past, task.formulation, task.widths)
-    return (task.streams, task.rejected, *terms)
+    terms = (task.rejected, task.sinks, task.freshness, task.past, task.widths)
+    return (*_settings(task), *terms)
 
 
 def _pickled(work: Callable[[], Answer]) -> bytes:
