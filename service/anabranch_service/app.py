@@ -52,6 +52,7 @@ from anabranch_service.routes.queries import explain, families, queries, results
 from anabranch_service.routes.queries import listing as query_list
 from anabranch_service.settings import ServiceSettings, own_address
 from anabranch_service.streaming.tail import ServedTails
+from anabranch_service.tasks import cancel
 from anabranch_service.transport import problems
 from anabranch_service.transport.document import RESPONSES, Documented
 from anabranch_service.transport.head import AnswerHead
@@ -99,16 +100,12 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
         try:
             yield
         finally:
-            for other in others:
-                other.cancel()
             loop.stop()
-            if not (await asyncio.wait({task}, timeout=STOP_SECONDS))[0]:
-                task.cancel()
-                await asyncio.wait({task})
+            await asyncio.wait({task}, timeout=STOP_SECONDS)
             # The leader's lease is released last: the epoch loop, which needs it, has ended.
-            leading.cancel()
             # Redis is closed after all tasks, however slow: they would open connections again.
-            await asyncio.wait({leading, *others})
+            await cancel({task, *others})
+            await cancel({leading})
             await loop.stop_explaining()
             work.close()
             await asyncio.to_thread(loop.close)

@@ -56,6 +56,7 @@ from anabranch_service.registry.records import EpochRecord, Explanation, QueryRe
 from anabranch_service.registry.redis.reading import read_boundary, read_snapshot
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import ServiceSettings
+from anabranch_service.tasks import cancel
 
 _LOG = structlog.get_logger(__name__)
 
@@ -134,8 +135,7 @@ class EpochLoop:
     async def stop_explaining(self) -> None:
         """Cancel the explanation in progress; called after :meth:`run`."""
         if self._explaining is not None:
-            self._explaining.cancel()
-            await asyncio.wait({self._explaining}, timeout=1)
+            await cancel({self._explaining})
 
     async def run(self) -> None:
         """Take turns until stopped; no failure ends the loop."""

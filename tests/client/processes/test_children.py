@@ -62,7 +62,7 @@ def test_a_durable_server_keeps_what_was_written(tmp_path: Path) -> None:
 def test_stop_ends_descendants_in_groups_of_their_own(tmp_path: Path) -> None:
     log = tmp_path / "family.log"
     child = spawn("family", [sys.executable, "-c", FAMILY], log)
-    wait_for("the child", lambda: "child" in log.read_text(), child, 20)
+    wait_for("the child", lambda: "child" in log.read_text(), child, 120)
     family = session(child.pid)
     assert len(family) == 2
     assert len({os.getpgid(p.pid) for p in family}) == 2
@@ -78,7 +78,7 @@ def test_stop_is_not_put_off_by_a_process_that_ignores_the_signal(tmp_path: Path
         "print('up', flush=True); time.sleep(60)"
     )
     child = spawn("stubborn", [sys.executable, "-c", code], log)
-    wait_for("it", lambda: "up" in log.read_text(), child, 20)
+    wait_for("it", lambda: "up" in log.read_text(), child, 120)
     child.stop(grace=0.2)
     assert child.process.returncode == -9
 
@@ -88,7 +88,7 @@ def test_a_process_that_dies_is_reported_with_its_last_words(tmp_path: Path) -> 
     code = "import sys; print('first'); sys.exit('no disk left')"
     child = spawn("short", [sys.executable, "-c", code], log)
     with pytest.raises(ProcessError, match=r"exit code 1\): no disk left") as caught:
-        wait_for("it", lambda: False, child, 20)
+        wait_for("it", lambda: False, child, 120)
     assert str(log) in caught.value.remedy
     child.stop()
 
@@ -127,7 +127,7 @@ def test_the_meter_sees_descendants_and_those_that_have_ended(tmp_path: Path) ->
     child = spawn("busy", [sys.executable, "-c", code], log)
     meter = ProcessMeter(lambda: [child.pid], interval=0.05)
     meter.start()
-    wait_for("it", lambda: "done" in log.read_text(), child, 30)
+    wait_for("it", lambda: "done" in log.read_text(), child, 120)
     meter.stop()
     assert meter.cpu_seconds >= 0.5
     assert meter.peak_rss_bytes > 5_000_000

@@ -59,7 +59,7 @@ def test_a_folder_of_the_release_before_keeps_its_data(tmp_path: Path) -> None:
     argv = [_binary(), *(text for key, value in options.items() for text in (f"--{key}", value))]
     child = spawn("Redis server", argv, tmp_path / "log")
     with Redis(port=port) as user:
-        wait_for("it", lambda: _answers(user), child, 15)
+        wait_for("it", lambda: _answers(user), child, 60)
         user.set("streams", "kept")
     child.stop()
     assert not (folder / "password").exists()

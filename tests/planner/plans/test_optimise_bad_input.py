@@ -192,9 +192,9 @@ def test_text_with_many_spaces_is_read_in_one_go(name: str, text: str, fits: boo
 )
 def test_masking_takes_as_long_as_the_text_is(mask: Callable[[str], str], part: str) -> None:
     """Masking took minutes while every letter restarted the search for an address's beginning."""
-    began = time.monotonic()
+    began = time.process_time()
     mask(part * 100_000)
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_a_secret_behind_a_long_scheme_is_masked() -> None:

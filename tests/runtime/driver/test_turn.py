@@ -49,7 +49,7 @@ class Waiting:
 
     def ended(self) -> bool | None:
         """Wait for the end; return whether it was its turn."""
-        self._thread.join(20)
+        self._thread.join(120)
         return self.mine
 
 
@@ -60,7 +60,7 @@ def _heartbeat(control: Control) -> Heartbeat | None:
 
 
 def _until_warm(waiting: Waiting) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while waiting.warmed < 2:
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -107,18 +107,18 @@ def test_a_proof_can_not_be_sent_back_to_its_sender(listener: TaskListener) -> N
 def test_long_and_slow_callers_hold_up_nobody(
     listener: TaskListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "PATIENCE", 1.0)
+    monkeypatch.setattr(lines, "PATIENCE", 5.0)
     silent = [raw(listener.address) for _ in range(5)]
     long = raw(listener.address)
     os.write(long.fileno(), struct.pack("!i", 1 << 30) + bytes(100))
     began = time.monotonic()
     call_driver(listener.address, "s", 0, ["a"])
     assert listener.take(10) is not None
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 5.0
     for line in (*silent, long):
         with pytest.raises((EOFError, OSError)):
             read_all(line)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 def test_a_task_gives_few_signs(listener: TaskListener, monkeypatch: pytest.MonkeyPatch) -> None:

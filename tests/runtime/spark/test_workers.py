@@ -205,7 +205,7 @@ def test_a_stage_lost_between_batches_is_replaced_before_the_next(
     assert workers._stage is not None
     for line in workers._stage._lines.values():
         line.close()
-    workers._stage.job.result(timeout=10)
+    workers._stage.job.result(timeout=60)
     workers.start(idle=True)
     assert _run(workers, 1) == 3
     assert slots.stages == [3, 3]
@@ -215,7 +215,7 @@ def test_a_stage_that_can_not_start_fails_its_batch_only(workers: Workers, slots
     slots.failing = True
     workers.start()
     assert workers._stage is not None
-    workers._stage.job.exception(timeout=10)
+    workers._stage.job.exception(timeout=60)
     for _ in range(3):
         workers.start(idle=True)
     # The first batch reports it.

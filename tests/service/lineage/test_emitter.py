@@ -68,7 +68,7 @@ def collector() -> Iterator[Collector]:
     yield found
     found.server.shutdown()
     found.server.server_close()
-    thread.join(5)
+    thread.join(60)
 
 
 @contextmanager

@@ -188,7 +188,7 @@ def test_a_query_is_paused_and_resumed(browser: Browser, shop: Service) -> None:
         shop.plan(0)
         progress = Progress.loads(str(shop.redis.get(shop.keys.runtime)))
         shop.progress(replace(progress, epoch=progress.epoch + 1))
-        expect(page.locator("#status")).to_have_text("paused", timeout=20_000)
+        expect(page.locator("#status")).to_have_text("paused", timeout=60_000)
         page.get_by_role("button", name="Resume").click()
         expect(page.locator("#status")).to_have_text("pending")
         expect(page.locator("#runs li")).to_have_count(2)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 #: Milliseconds that an expectation of a page may take, beside other tests on few cores.
-PATIENCE: Final = 20_000
+PATIENCE: Final = 60_000
 #: Parameters ``width`` (pixels) and ``scheme``. Narrow and dark by default, as other tests of the
 #: same pages have a wide window and a light scheme.
 LOOKS: Final = pytest.mark.parametrize(

@@ -26,10 +26,12 @@ from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
 from anabranch_service.app import create_app
 from anabranch_service.clock import Clock, utc_now
 from anabranch_service.settings import ServiceSettings
+from anabranch_service.tasks import cancel
 from anabranch_service.transport.serving import listening_socket, server_config
 from tests.support.worlds.records import put
 
-PATIENCE = 20.0
+#: Seconds that a condition may take to hold, beside other tests on few cores.
+PATIENCE = 120.0
 
 
 @contextmanager
@@ -60,6 +62,7 @@ def _serving(settings: ServiceSettings, clock: Clock) -> Iterator[Service]:
         thread.join(PATIENCE)
         redis.close()
         listening.close()
+    assert not thread.is_alive(), "the service does not stop"
 
 
 class _Server(uvicorn.Server):
@@ -106,10 +109,7 @@ class _Server(uvicorn.Server):
         # Tasks of the last requests must not open connections after the end.
         if going := asyncio.all_tasks() - self._lasting:
             _, late = await asyncio.wait(going, timeout=0.1)
-            for task in late:
-                task.cancel()
-            if late:
-                await asyncio.wait(late, timeout=PATIENCE)
+            await cancel(late)
         await self.lifespan.shutdown()
 
 

@@ -342,7 +342,7 @@ def test_requests_are_answered_while_it_plans(apart: Service) -> None:
     try:
         began = time.monotonic()
         assert apart.get("/v1/queries/pair")["status"] == "pending"
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 60
     finally:
         child.resume()
         planned.join()

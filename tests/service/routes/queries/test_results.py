@@ -121,7 +121,7 @@ def test_new_results_come_as_they_are_committed(feeder: Feeder) -> None:
     feeder.batch(3)
     feeder.batch()
     feeder.batch(4, 5)
-    reader.join(20)
+    reader.join(120)
     assert reader.told() == [("live", 2), 3, 4, 5, ("end", "limit")]
     assert [e.id for e in reader.events] == ["0:1", "1:2", "3:3", "3:4", ""]
 
@@ -138,7 +138,7 @@ def test_versions_of_views_and_outer_joins_are_followed(feeder: Feeder, start: b
     feeder.version(5, 4)
     feeder.tick()
     feeder.version(7, 5)
-    reader.join(20)
+    reader.join(120)
     before = [1, 2, 3] if start else []
     assert reader.told() == [*before, ("live", 3), 4, 5, ("end", "limit")]
     assert [e.id for e in reader.events if e.kind == "row"][-2:] == ["5:3", "7:4"]
@@ -155,7 +155,7 @@ def test_from_the_start_means_from_what_is_at_hand(
     feeder.batch(6)
     reader.wait("live")
     feeder.batch(7)
-    reader.join(20)
+    reader.join(120)
     assert reader.told() == [("gap", 2), 3, 4, 5, 6, ("live", 6), 7, ("end", "limit")]
 
 
@@ -168,7 +168,7 @@ def test_what_is_left_out_is_said(feeder: Feeder, monkeypatch: pytest.MonkeyPatc
     feeder.batch(2, 3, 4, 5)
     feeder.batch(6, fed=False)
     feeder.batch(7)
-    reader.join(20)
+    reader.join(120)
     assert reader.told() == [("live", 0), 1, ("gap", 2), 4, 5, ("gap", 1), 7, ("end", "limit")]
 
 
@@ -181,7 +181,7 @@ def test_large_rows_and_many_rows_go_in_several_entries(
     feeder.tick()
     reader.wait("live")
     feeder.batch(*range(7), 10**20 // 10**2, 8)
-    reader.join(20)
+    reader.join(120)
     assert reader.told() == [("live", 0), *range(7), ("gap", 1), 8, ("end", "limit")]
 
 
@@ -190,7 +190,7 @@ def test_a_reader_goes_on_after_the_last_event_it_has(feeder: Feeder) -> None:
     feeder.tick()
     first.wait("live")
     feeder.batch(1, 2, 3)
-    first.join(20)
+    first.join(120)
     feeder.batch(4)
     told = _events(feeder, {"Last-Event-ID": first.events[-2].id}, limit=2)
     assert [(e["id"], e["data"]) for e in told if e["event"] == "row"] == [
@@ -213,7 +213,7 @@ def test_a_pipeline_that_begins_anew_is_noticed(
     again.batch(70)
     again.batch(71)
     again.tick()
-    reader.join(20)
+    reader.join(120)
     assert reader.told()[:2] == [("live", 5), ("gap", None)]
     assert reader.told()[-3:] == [70, 71, ("end", "limit")]
     again.tails.close()
@@ -228,7 +228,7 @@ def test_a_query_that_has_ended_ends_its_tail(
     feeder.tick()
     reader.wait("live")
     feeder.service.activate("q", Activation(0, {}, expired_batch=1, results=1))
-    reader.join(20)
+    reader.join(120)
     assert reader.told() == [1, ("live", 1), ("end", "expired")]
 
 
@@ -252,7 +252,7 @@ def test_a_redis_that_fails_costs_the_tail_rows_and_nothing_else(
     for batch in range(3):
         tails.feed(batch, {}, {"q": 1})
         tails.open(batch, {"q": 1})
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 20
     tails.close()
 
 
@@ -286,7 +286,7 @@ def test_the_asynchronous_client_and_the_command_line_follow_too(feeder: Feeder)
     feeder.batch(1, 2)
     reader = Reader(feeder, from_start=True, limit=2)
     feeder.tick()
-    reader.join(20)
+    reader.join(120)
 
     async def rows() -> list[int]:
         async with AsyncClient(url) as client:
@@ -330,7 +330,7 @@ def test_a_client_comes_back_when_the_connection_is_lost(
     for value in (1, 2, 3):
         feeder.batch(value)
         reader.wait("row", value)
-    reader.join(20)
+    reader.join(120)
     assert [x for x in reader.told() if isinstance(x, int)] == [1, 2, 3]
     assert broken == [None, "0:0"]
 
