@@ -129,6 +129,7 @@ class TaskListener:
     _calls: queue.SimpleQueue[tuple[Hello, Connection]] = field(
         init=False, default_factory=queue.SimpleQueue
     )
+    _is_closed: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         own = self.bind or self.host
@@ -153,11 +154,17 @@ class TaskListener:
         return None
 
     def close(self) -> None:
-        """Accept no further connections; existing lines stay."""
+        """Accept no further connections, and end those that nobody has taken; taken lines stay."""
+        self._is_closed = True
         with suppress(OSError):
             # Wakes the accepting thread.
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
+        self._end_untaken()
+
+    def _end_untaken(self) -> None:
+        while (called := self.take(0.0)) is not None:
+            called[1].close()
 
     def _accept(self) -> None:
         while True:
@@ -176,6 +183,8 @@ class TaskListener:
                     _shake_hands(line, self.address.token, b"driver", b"task")
                     hello = pickle.loads(line.recv_bytes(LARGEST))
                 self._calls.put((hello, line))
+                if self._is_closed:
+                    self._end_untaken()
             except BaseException:
                 line.close()
                 raise

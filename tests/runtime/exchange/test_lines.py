@@ -173,3 +173,15 @@ def test_an_address_of_another_host_is_named_with_the_remedy() -> None:
     with pytest.raises(PipelineError, match=r"can't listen on 192.0.2.77:\(any port\)") as caught:
         TaskListener("127.0.0.1", bind="192.0.2.77")
     assert "spark.driver.bindAddress" in str(caught.value)
+
+
+def test_a_listener_that_closes_ends_lines_that_nobody_has_taken(listener: TaskListener) -> None:
+    taken = call_driver(listener.address, "s", 0, ["a", "b"])
+    called = listener.take(10)
+    assert called is not None
+    untaken = call_driver(listener.address, "s", 1, ["a", "b"])
+    time.sleep(0.1)
+    listener.close()
+    assert untaken.next_order() is None
+    called[1].send_bytes(pickle.dumps(DriverMessage(1, "batch")))
+    assert taken.next_order() == "batch"
