@@ -53,11 +53,33 @@ OPERATIONS = {
     "timestamp_micros": "timestamp_micros", "unix_seconds": "unix_seconds",
     "unix_millis": "unix_millis", "unix_micros": "unix_micros",
 }  # fmt: skip
+#: Operations that are written as a call of the Spark function of their name.
+FUNCTIONS = frozenset({
+    # Dates and times
+    "add_months", "date_add", "date_format", "date_trunc", "datediff", "dayofweek", "dayofyear",
+    "from_utc_timestamp", "last_day", "make_date", "months_between", "next_day", "timestampadd",
+    "timestampdiff", "to_timestamp", "to_utc_timestamp", "trunc", "weekday", "weekofyear",
+    # Numbers
+    "acos", "asin", "atan", "atan2", "bround", "ceil", "cos", "degrees", "exp", "expm1", "floor",
+    "hypot", "isnan", "ln", "log", "log10", "log1p", "log2", "pmod", "power", "radians", "rint",
+    "shiftleft", "shiftright", "sign", "sin", "sqrt", "tan", "width_bucket",
+    # Texts
+    "ascii", "base64", "bit_length", "btrim", "char", "crc32", "format_number", "get_json_object",
+    "hash", "hex", "initcap", "instr", "levenshtein", "locate", "lpad", "ltrim", "md5",
+    "octet_length", "parse_url", "regexp_count", "regexp_extract", "regexp_replace", "repeat",
+    "replace", "reverse", "rlike", "rpad", "rtrim", "sha1", "sha2", "split_at", "split_part",
+    "split_size", "substring_index", "translate", "unhex", "url_decode", "url_encode",
+})  # fmt: skip
+OPERATIONS |= {name: name for name in FUNCTIONS}
+OPERATIONS |= {
+    "div_int": "div", "try": "try", "constant": "constant", "bit_and": "&", "bit_or": "|",
+    "bit_xor": "^", "bit_not": "~",
+}  # fmt: skip
 #: Operations that never raise an error on columns and literals.
 _TOTAL = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "and", "or", "not",
                     "is_null", "is_not_null", "in", "like"})  # fmt: skip
 _INFIX = {"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "and", "or", "add", "sub", "mul",
-          "div", "mod", "like"}  # fmt: skip
+          "div", "mod", "div_int", "like", "bit_and", "bit_or", "bit_xor"}  # fmt: skip
 
 
 class Term(msgspec.Struct, frozen=True, tag_field="term"):
@@ -133,6 +155,8 @@ class Call(Term, frozen=True, tag="call"):
             return f"({args[0]} {OPERATIONS[self.op]})"
         if self.op == "cast":
             return f"cast({args[0]} as {self.type})"
+        if self.op == "try" and isinstance(self.args[0], Call) and self.args[0].op == "cast":
+            return f"try_{args[0]}"
         return f"{OPERATIONS[self.op]}({', '.join(args)})"
 
 

@@ -18,8 +18,9 @@ from anabranch_contract.queries.coercion import DOUBLE, INT, STRING
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
 from anabranch_contract.queries.types import FLOATING, NUMERIC, DataType, TypeKind
 from anabranch_contract.queries.views import AggregateFunction, ViewAggregate
+from anabranch_planner.binding.literals import coerce
 from anabranch_planner.binding.naming import bare
-from anabranch_planner.binding.typecheck import boolean, coerce, typed
+from anabranch_planner.binding.typecheck import boolean, typed
 from anabranch_planner.sql.aggregates import (
     AGGREGATES,
     BIGINT,

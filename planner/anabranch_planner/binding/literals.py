@@ -24,7 +24,7 @@ from anabranch_contract.queries.coercion import (
     decimal_of,
     fits,
 )
-from anabranch_contract.queries.expressions import INTERVAL, Literal
+from anabranch_contract.queries.expressions import INTERVAL, Call, Expr, Literal
 from anabranch_contract.queries.types import INTEGRAL, NUMERIC, DataType, TypeKind
 
 _EPOCH_DAY = date(1970, 1, 1)
@@ -176,6 +176,17 @@ def cast_literal(literal: Literal, target: DataType) -> Literal | None:
     if source.kind in NUMERIC and target.kind in NUMERIC and not isinstance(value, bool):
         return _cast_number(value, target)
     return None
+
+
+def coerce(expr: Expr, target: DataType) -> Expr:
+    """``expr`` as type ``target``: unchanged, as a folded literal, or in a cast."""
+    if expr.type == target:
+        return expr
+    if isinstance(expr, Literal):
+        folded = cast_literal(expr, target)
+        if folded is not None:
+            return folded
+    return Call("cast", (expr,), target)
 
 
 def _cast_number(value: object, target: DataType) -> Literal | None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
+
+from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.expressions import Expr, size
-from anabranch_contract.queries.types import TypeKind
+from anabranch_contract.queries.expressions import Call, Column, Expr, size
+from anabranch_contract.queries.types import TIMESTAMPS, TypeKind
 from anabranch_planner.binding.naming import spark_name
 from anabranch_planner.binding.typecheck import typed
-from anabranch_planner.sql.scope import Scope, ShownColumn
-from anabranch_planner.sql.unresolved import SelectItem, at, describe, located
+from anabranch_planner.sql.scope import Scope, ShownColumn, nearest
+from anabranch_planner.sql.unresolved import Node, SelectItem, at, called, describe, located
 
 #: Maximum number of nodes of an expression after subqueries in FROM have been inlined.
 LARGEST = 10_000
@@ -22,10 +25,10 @@ def columns_of(items: Iterable[SelectItem], scope: Scope) -> Iterator[ShownColum
     Raises:
         QueryError: a column has no name, or its expression is too large.
     """
-    for item in items:
+    for item in lateral(items, scope):
         with located(item.field), at(item.node):
             if item.node is None:
-                yield from scope.table(item.qualifier).columns if item.qualifier else scope.visible
+                yield from starred(item, scope)
                 continue
             expr = typed(item.node, scope)
             called = item.name if item.name is not None else spark_name(item.node)
@@ -52,13 +55,82 @@ def written(items: Iterable[SelectItem], scope: Scope) -> tuple[tuple[str, Expr]
         QueryError: as :func:`columns_of`; or a type can't be written, or a name occurs twice.
     """
     outputs: dict[str, tuple[str, Expr]] = {}
-    for item in items:
+    for item in lateral(items, scope):
         with located(item.field), at(item.node):
             for shown in columns_of((item,), scope):
                 require_writable(shown.name, shown.expr)
-                require_new(shown.name, outputs, shown.expr, star=item.node is None)
-                outputs[shown.name.lower()] = (shown.name, shown.expr)
+                name = shown.name
+                if item.name is None:
+                    own = shown.expr.alias if isinstance(shown.expr, Column) else ""
+                    name = distinct_name(name, outputs, own)
+                require_new(name, outputs, shown.expr)
+                outputs[name.lower()] = (name, shown.expr)
     return tuple(outputs.values())
+
+
+def starred(item: SelectItem, scope: Scope) -> Iterator[ShownColumn]:
+    """The columns of ``*`` or ``alias.*``, with its EXCEPT and REPLACE.
+
+    Raises:
+        QueryError: ``unknown-column``: EXCEPT or REPLACE names none of them.
+    """
+    columns = scope.table(item.qualifier).columns if item.qualifier else scope.visible
+    there = {column.name.lower() for column in columns}
+    replaced = {one.name.lower(): one for one in item.replaced if one.name is not None}
+    for name in (*item.without, *replaced):
+        if name.lower() not in there:
+            raise QueryError(
+                "unknown-column",
+                f"* has no column {name!r}",
+                remedy=nearest(name, (column.name for column in columns)),
+            )
+    for column in columns:
+        name = column.name.lower()
+        if name in item.without:
+            continue
+        found = replaced.get(name)
+        if found is not None and found.node is not None:
+            yield ShownColumn(column.name, typed(found.node, scope))
+        else:
+            yield column
+
+
+def lateral(items: Iterable[SelectItem], scope: Scope) -> Iterator[SelectItem]:
+    """The items of a SELECT list, with the expressions of earlier items for their aliases. As in
+    Spark, a column of FROM goes before an alias.
+    """
+    known: dict[str, Node] = {}
+    columns = {column.name.lower() for column in scope.visible}
+
+    def written_out(node: Node) -> Node:
+        alias = node.name.lower() if isinstance(node, exp.Column) and not node.table else ""
+        found = known.get(alias)
+        if found is None or alias in columns:
+            return node
+        return exp.Paren(this=called(found.copy(), node.name))
+
+    for item in items:
+        made = item
+        if item.node is not None and known:
+            made = replace(item, node=item.node.copy().transform(written_out))
+        if made.node is not None and made.name is not None:
+            known[made.name.lower()] = made.node
+        yield made
+
+
+def distinct_name(name: str, taken: Container[str], qualifier: str) -> str:
+    """A name for an output column without AS that is not in ``taken`` (lower case): its own, or
+    with its alias before it.
+
+    >>> distinct_name("id", {"id"}, "o"), distinct_name("id", {"id", "o_id"}, "o")
+    ('o_id', 'o_id_2')
+    """
+    found, number = name, 1
+    while found.lower() in taken:
+        stem = f"{qualifier.replace('.', '_')}_{name}" if qualifier else name
+        found = stem if qualifier and number == 1 else f"{stem}_{max(number, 2)}"
+        number += 1
+    return found
 
 
 def require_writable(name: str, expr: Expr) -> None:
@@ -67,16 +139,22 @@ def require_writable(name: str, expr: Expr) -> None:
     Raises:
         QueryError: ``unsupported-output``.
     """
+    remedy = "cast it to the type that you want"
+    if expr.type.kind is TypeKind.INTERVAL:
+        start, end = ("a", "b")
+        if isinstance(expr, Call) and all(arg.type.kind in TIMESTAMPS for arg in expr.args):
+            end, start = map(str, expr.args)
+        remedy = f"write timestampdiff(SECOND, {start}, {end}) for seconds"
     if expr.type.kind in (TypeKind.INTERVAL, TypeKind.NULL):
         raise QueryError(
             "unsupported-output",
             f"{name!r} is of type {expr.type}, which can't be written",
-            remedy="cast it to the type that you want",
+            remedy=remedy,
         )
 
 
-def require_new(name: str, taken: Container[str], expr: Expr, *, star: bool = False) -> None:
-    """Reject a name that is in ``taken`` (lower case); ``star``: the column comes from ``*``.
+def require_new(name: str, taken: Container[str], expr: Expr) -> None:
+    """Reject a name that is in ``taken`` (lower case).
 
     Raises:
         QueryError: ``duplicate-name``.
@@ -85,5 +163,5 @@ def require_new(name: str, taken: Container[str], expr: Expr, *, star: bool = Fa
         raise QueryError(
             "duplicate-name",
             f"two output columns are called {name!r}",
-            remedy=f"rename one: {expr} AS other_name" + (", in place of *" if star else ""),
+            remedy=f"rename one: {expr} AS other_name",
         )

@@ -42,10 +42,17 @@ from anabranch_contract.queries.views import (
 )
 from anabranch_planner.binding.aggregation import Aggregation
 from anabranch_planner.binding.grouping import Grouping, bits, chosen_by_set, grouping_of
+from anabranch_planner.binding.literals import coerce
 from anabranch_planner.binding.naming import bare, spark_name
-from anabranch_planner.binding.outputs import require_new, require_writable
+from anabranch_planner.binding.outputs import (
+    distinct_name,
+    lateral,
+    require_new,
+    require_writable,
+    starred,
+)
 from anabranch_planner.binding.rankings import is_neighbour, neighbour_of
-from anabranch_planner.binding.typecheck import coerce, typed
+from anabranch_planner.binding.typecheck import typed
 from anabranch_planner.binding.windows import SESSION, WINDOW, is_window, window_of
 from anabranch_planner.sql.aggregates import call_of, holds_aggregate
 from anabranch_planner.sql.arguments import refuse_others
@@ -282,16 +289,26 @@ class _Splitter:
 
     def _items(self) -> Iterator[tuple[str, Node]]:
         """The SELECT list with ``*`` expanded: names and unresolved expressions."""
-        for item in self.query.items:
+        taken = set[str]()
+
+        def distinct(name: str, qualifier: str) -> str:
+            found = distinct_name(name, taken, qualifier)
+            taken.add(found.lower())
+            return found
+
+        for item in lateral(self.query.items, self.scope):
             with at(item.node):
                 if item.node is None:
-                    table = item.qualifier and self.scope.table(item.qualifier)
-                    for shown in table.columns if table else self.scope.visible:
+                    for shown in starred(item, self.scope):
                         if shown.name.startswith(HIDDEN):
                             continue
-                        yield shown.name, self._slot(shown.expr, None)
+                        own = shown.expr.alias if isinstance(shown.expr, Column) else ""
+                        yield distinct(shown.name, own), self._slot(shown.expr, None)
                     continue
-                name = item.name if item.name is not None else name_of(item.node)
+                name = item.name or distinct(
+                    name_of(item.node) or "",
+                    item.node.table if isinstance(item.node, exp.Column) else "",
+                )
                 if not name:
                     raise QueryError(
                         "unnamed-output",

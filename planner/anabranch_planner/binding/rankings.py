@@ -16,8 +16,9 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import common_type
 from anabranch_contract.queries.expressions import Column, Expr
 from anabranch_contract.queries.views import PLACE, Neighbour, RankFunction
+from anabranch_planner.binding.literals import coerce
 from anabranch_planner.binding.naming import bare
-from anabranch_planner.binding.typecheck import coerce, operands
+from anabranch_planner.binding.typecheck import operands
 from anabranch_planner.sql.aggregates import (
     NEIGHBOURS,
     function_over,
@@ -430,7 +431,9 @@ def _partition_names(inner: Unresolved, source: FromEntry, ranking: RowRanking) 
     """Names of the subquery's columns that are equal in all rows of a partition."""
     found = set[str]()
     if any(item.node is None for item in inner.items) and len(inner.sources) == 1:
-        found = {n.name.lower() for n in ranking.partition if isinstance(n, exp.Column)}
+        changed = {(one.name or "").lower() for item in inner.items for one in item.replaced}
+        named = {n.name.lower() for n in ranking.partition if isinstance(n, exp.Column)}
+        found = named - changed
     if source.columns:
         found = set()
     for number, item in enumerate(inner.items):

@@ -7,23 +7,17 @@ columns such a conversion is rejected; for literals it is made here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from decimal import Decimal
-from functools import reduce
 
 from sqlglot import exp
 
 from anabranch_contract.errors import PlannerError, QueryError
 from anabranch_contract.queries.coercion import (
-    DOUBLE,
     INT,
-    MAX_PRECISION,
     TIMESTAMP,
     arithmetic_type,
     as_decimal,
     castable,
-    common_type,
     decimal_of,
-    fits,
 )
 from anabranch_contract.queries.expressions import (
     BOOLEAN,
@@ -36,9 +30,6 @@ from anabranch_contract.queries.expressions import (
     columns,
 )
 from anabranch_contract.queries.types import (
-    EXACT,
-    FLOATING,
-    INTEGRAL,
     NUMERIC,
     TIMESTAMPS,
     DataType,
@@ -46,9 +37,13 @@ from anabranch_contract.queries.types import (
     parse_type,
 )
 from anabranch_contract.queries.views import PLACE
-from anabranch_planner.binding import rewrites as rewritten
 from anabranch_planner.binding.calendar import moved
-from anabranch_planner.binding.literals import cast_literal, interval, negated, number
+from anabranch_planner.binding.common_types import meet, meet_all, mismatch, typed_null, widest
+from anabranch_planner.binding.functions import rewrites as rewritten
+from anabranch_planner.binding.functions.dates import OF_UNIT
+from anabranch_planner.binding.functions.numbers import bits, quotient
+from anabranch_planner.binding.functions.texts import split_at, split_size, trimmed
+from anabranch_planner.binding.literals import cast_literal, coerce, interval, negated, number
 from anabranch_planner.binding.rows import expanded
 from anabranch_planner.sql import functions
 from anabranch_planner.sql.scope import Scope
@@ -87,9 +82,6 @@ _REFUSED: dict[type[Node], tuple[str, str]] = {
     exp.Exists: ("EXISTS here", _ELSEWHERE),
     exp.Select: ("a subquery here", _ELSEWHERE),
     exp.Parameter: ("a parameter", "write the value into the query"),
-    exp.TryCast: ("TRY_CAST", "use CAST"),
-    exp.RegexpLike: ("RLIKE", "use LIKE"),
-    exp.IntDiv: ("DIV", "use / or %"),
     exp.Star: ("* inside an expression", "name the columns"),
     exp.CurrentDate: ("CURRENT_DATE", "compare event times with each other or a literal"),
     exp.CurrentTimestamp: ("CURRENT_TIMESTAMP", "compare event times with each other or a literal"),
@@ -144,7 +136,7 @@ def compare(op: str, left: Expr, right: Expr) -> Expr:
     Raises:
         QueryError: ``type-mismatch``.
     """
-    left, right = _met(left, right, _widest if op in _ORDER else None)
+    left, right = meet(left, right, widest if op in _ORDER else None)
     return Call(op, (left, right), BOOLEAN)
 
 
@@ -154,7 +146,7 @@ def arithmetic(op: str, left: Expr, right: Expr) -> Expr:
     Raises:
         QueryError: ``type-mismatch``.
     """
-    left, right = _typed_null(left, right.type), _typed_null(right, left.type)
+    left, right = typed_null(left, right.type), typed_null(right, left.type)
     a, b = left.type.kind, right.type.kind
     if a in NUMERIC and b in NUMERIC:
         return _numeric(op, left, right)
@@ -176,36 +168,6 @@ def arithmetic(op: str, left: Expr, right: Expr) -> Expr:
         "type-mismatch",
         f"{left} {sign} {right} has operands of types {left.type} and {right.type}",
         remedy="cast dates to TIMESTAMP and text to a number first, e.g. CAST(x AS INT)",
-    )
-
-
-def coerce(expr: Expr, target: DataType) -> Expr:
-    """``expr`` as type ``target``: unchanged, as a folded literal, or in a cast."""
-    if expr.type == target:
-        return expr
-    if isinstance(expr, Literal):
-        folded = cast_literal(expr, target)
-        if folded is not None:
-            return folded
-    return Call("cast", (expr,), target)
-
-
-def mismatch(left: Expr, right: Expr) -> QueryError:
-    """The error for ``left`` and ``right`` without a common type."""
-    exact = all(t.kind in NUMERIC for t in (left.type, right.type))
-    if exact:
-        return QueryError(
-            "type-mismatch",
-            f"{left} ({left.type}) and {right} ({right.type}) have no common exact type:"
-            " it would need more than 38 digits",
-            remedy="cast one side to a decimal with fewer digits",
-        )
-    target = str(left.type if left.type.kind is not TypeKind.STRING else right.type).upper()
-    text = right if left.type.kind is not TypeKind.STRING else left
-    return QueryError(
-        "type-mismatch",
-        f"{left} is of type {left.type}, {right} of type {right.type}",
-        remedy=f"make them agree: CAST({text} AS {target})",
     )
 
 
@@ -235,84 +197,6 @@ def operands(node: Node, kind: type[Node]) -> list[Node]:
 def aliases(expr: Expr) -> frozenset[str]:
     """The aliases that ``expr`` reads."""
     return frozenset(column.alias for column in columns(expr))
-
-
-# --- common types ------------------------------------------------------------------------------
-
-
-def _widest(left: DataType, right: DataType) -> DataType | None:
-    """Common decimal type of two numbers that together need more than 38 digits: 38 digits, with
-    the greater scale. As in Spark, a value too large for it is an error.
-    """
-    if left.kind not in EXACT or right.kind not in EXACT:
-        return None
-    return DataType(TypeKind.DECIMAL, MAX_PRECISION, max(left.scale, right.scale))
-
-
-def _met(
-    left: Expr,
-    right: Expr,
-    otherwise: Callable[[DataType, DataType], DataType | None] | None = None,
-) -> tuple[Expr, Expr]:
-    left, right = _aimed(left, right.type), _aimed(right, left.type)
-    meeting = common_type(left.type, right.type)
-    if meeting is None and otherwise is not None:
-        meeting = otherwise(left.type, right.type)
-    if meeting is None:
-        raise mismatch(left, right)
-    return coerce(left, meeting), coerce(right, meeting)
-
-
-def _aimed(expr: Expr, other: DataType) -> Expr:
-    """``expr``, if a literal, cast to the type in which Spark compares it with type ``other``."""
-    if not isinstance(expr, Literal) or expr.type == other:
-        return expr
-    if expr.value is None:
-        return Literal(None, other)
-    value, source = expr.value, expr.type.kind
-    target = other
-    if source is TypeKind.STRING:
-        if other.kind in (TypeKind.BINARY, TypeKind.INTERVAL, TypeKind.NULL):
-            return expr
-        if other.kind in FLOATING or other.kind is TypeKind.DECIMAL:
-            target = DOUBLE
-        folded = cast_literal(expr, target) or (
-            cast_literal(expr, DataType(TypeKind.BIGINT)) if other.kind in INTEGRAL else None
-        )
-        if folded is None:
-            raise QueryError(
-                "type-mismatch",
-                f"{expr} is compared with a value of type {other}, but can't be read as one",
-                remedy=f"write a literal of type {other}, or cast the other side to STRING",
-            )
-        return folded
-    if source is TypeKind.DATE and other.kind in TIMESTAMPS and isinstance(value, int):
-        return Literal(value * 86_400_000_000, other)
-    if isinstance(value, int) and not isinstance(value, bool) and source in INTEGRAL:
-        if other.kind in INTEGRAL and fits(value, other.kind):
-            return Literal(value, other)
-        if other.kind is TypeKind.DECIMAL:
-            return Literal(Decimal(value), decimal_of(value))
-    return expr
-
-
-def _typed_null(expr: Expr, other: DataType) -> Expr:
-    if isinstance(expr, Literal) and expr.value is None and expr.type == NULL:
-        return Literal(None, other)
-    return expr
-
-
-def _meeting(values: Sequence[Expr]) -> list[Expr]:
-    """Values of CASE or coalesce, cast to their least common type."""
-
-    def wider(left: Expr, right: Expr) -> Expr:
-        kind = common_type(left.type, right.type)
-        if kind is None:
-            raise mismatch(left, right)
-        return left if left.type == kind else right if right.type == kind else coerce(left, kind)
-
-    target = reduce(wider, values).type
-    return [coerce(v, target) for v in values]
 
 
 def _require_boolean(expr: Expr, node: Node) -> Expr:
@@ -385,6 +269,17 @@ def _is(node: Node, scope: Scope) -> Expr:
     raise unsupported(f"{describe(node)}", "use IS NULL")
 
 
+_BITS: dict[type[Node], str] = {
+    exp.BitwiseAnd: "bit_and",
+    exp.BitwiseOr: "bit_or",
+    exp.BitwiseXor: "bit_xor",
+}
+
+
+def _bitwise(node: Node, scope: Scope) -> Expr:
+    return bits(_BITS[type(node)], [typed(node.this, scope), typed(node.expression, scope)])
+
+
 def _between(node: Node, scope: Scope) -> Expr:
     low, high = split_between(node)
     return Call("and", (typed(low, scope), typed(high, scope)), BOOLEAN)
@@ -407,10 +302,10 @@ def _in(node: Node, scope: Scope) -> Expr:
     items = [typed(item, scope) for item in node.expressions]
     if not items:
         raise QueryError("malformed-sql", "the list of IN is empty", remedy="give it a value")
-    pairs = [_met(tested, item) for item in items]
+    pairs = [meet(tested, item) for item in items]
     if not all(isinstance(item, Literal) for item in items):
         return balanced("or", [Call("eq", pair, BOOLEAN) for pair in pairs])
-    left = _meeting([pair[0] for pair in pairs])[0]
+    left = meet_all([pair[0] for pair in pairs])[0]
     return Call("in", (left, *(coerce(pair[1], left.type) for pair in pairs)), BOOLEAN)
 
 
@@ -527,6 +422,8 @@ def _cast(node: Node, scope: Scope) -> Expr:
         folded = cast_literal(inner, target)
         if folded is not None:
             return folded
+        if isinstance(node, exp.TryCast):
+            return Call("try", (Call("cast", (inner,), target),), target)
         parsed = target.kind in TIMESTAMPS | {TypeKind.DATE, TypeKind.BOOLEAN}
         if parsed and inner.type.kind is TypeKind.STRING:
             raise QueryError(
@@ -534,6 +431,8 @@ def _cast(node: Node, scope: Scope) -> Expr:
                 f"{inner} is not of type {target}",
                 remedy="write e.g. TIMESTAMP '2024-01-31 12:00:00', DATE '2024-01-31'",
             )
+    if isinstance(node, exp.TryCast) and inner.type != target:
+        return Call("try", (Call("cast", (inner,), target),), target)
     return coerce(inner, target)
 
 
@@ -559,7 +458,7 @@ def _if(node: Node, scope: Scope) -> Expr:
 
 
 def _chosen(conditions: Sequence[Expr], values: Sequence[Expr]) -> Expr:
-    met = _meeting(values)
+    met = meet_all(values)
     args: list[Expr] = []
     for condition, value in zip(conditions, met, strict=False):
         args += [condition, value]
@@ -568,15 +467,22 @@ def _chosen(conditions: Sequence[Expr], values: Sequence[Expr]) -> Expr:
 
 
 def _trim(node: Node, scope: Scope) -> Expr:
-    if node.args.get("expression") or node.args.get("position") not in (None, "BOTH"):
-        raise unsupported(f"{describe(node)}", "use trim(x)")
-    return functions.call("trim", [typed(node.this, scope)])
+    characters, side = node.args.get("expression"), node.args.get("position") or "BOTH"
+    text = typed(node.this, scope)
+    if characters is None and side == "BOTH":
+        return functions.call("trim", [text])
+    return trimmed(side, text, None if characters is None else typed(characters, scope))
 
 
 def _function(node: Node, scope: Scope) -> Expr:
     name = str(node.this).lower()
-    if name in rewritten.REWRITINGS:
-        return rewritten.call(name, [typed(arg, scope) for arg in node.expressions])
+    if name in rewritten.REWRITINGS and (node.expressions or functions.is_repeatable(name)):
+        given = list(node.expressions)
+        if name == "position" and len(given) == 1 and isinstance(given[0], exp.In):
+            given = [given[0].this, given[0].args.get("field") or given[0]]
+        if len(given) == 3 and name in OF_UNIT:
+            given[0] = exp.Literal.string(given[0].name)
+        return rewritten.call(name, [typed(arg, scope) for arg in given])
     if name in _BY_MEETING:
         return _BY_MEETING[name](node, scope)
     if name not in functions.MEETING:
@@ -585,7 +491,7 @@ def _function(node: Node, scope: Scope) -> Expr:
             raise functions.unknown(name, [*rewritten.REWRITINGS, *_BY_MEETING])
         return functions.call(name, [typed(arg, scope) for arg in node.expressions])
     functions.check_arity(name, len(node.expressions), *functions.MEETING[name])
-    met = _meeting([typed(arg, scope) for arg in node.expressions])
+    met = meet_all([typed(arg, scope) for arg in node.expressions])
     return met[0] if len(met) == 1 else Call("coalesce", tuple(met), met[0].type)
 
 
@@ -617,21 +523,57 @@ def _date_part(node: Node, scope: Scope) -> Expr:
     return rewritten.part_of(part.value, moment)
 
 
-def _unix_timestamp(node: Node, scope: Scope) -> Expr:
-    """Reject unix_timestamp(): it reads the clock, and with an argument equals unix_seconds()."""
+def _split(node: Node, scope: Scope) -> tuple[Expr, Expr]:
+    """Text and pattern of a call of split(), the only array that there is."""
+    if not isinstance(node, exp.Anonymous) or str(node.this).lower() != "split":
+        raise unsupported(f"the array {describe(node)}", "use the elements of split(text, ',')")
+    functions.check_arity("split", len(node.expressions), 2, 2)
+    text, pattern = (typed(arg, scope) for arg in node.expressions)
+    return text, pattern
+
+
+def _element(node: Node, scope: Scope) -> Expr:
+    """``split(text, pattern)[place]``, from 0."""
+    text, pattern = _split(node.this, scope)
+    place = typed(node.expressions[0], scope)
+    if isinstance(place, Literal) and isinstance(place.value, int) and place.value >= 0:
+        return split_at(text, pattern, Literal(place.value + 1, INT))
+    raise unsupported(f"the element {place}", "write a number from 0, or element_at(..., -1)")
+
+
+def _element_at(node: Node, scope: Scope) -> Expr:
+    functions.check_arity("element_at", len(node.expressions), 2, 2)
+    text, pattern = _split(node.expressions[0], scope)
+    lenient = str(node.this).lower().startswith("try_")
+    return split_at(text, pattern, typed(node.expressions[1], scope), lenient=lenient)
+
+
+def _size(node: Node, scope: Scope) -> Expr:
+    functions.check_arity("size", len(node.expressions), 1, 1)
+    return split_size(*_split(node.expressions[0], scope))
+
+
+def _tried(node: Node, scope: Scope) -> Expr:
+    """try_add(a, b) etc.: NULL where the arithmetic fails."""
     name = str(node.this).lower()
-    args = [typed(arg, scope) for arg in node.expressions]
-    if not args:
-        raise functions.unknown("unix_timestamp")
-    moment = str(args[0])
-    if args[0].type.kind is not TypeKind.TIMESTAMP:
-        moment = f"CAST({moment} AS TIMESTAMP)"
-    remedy = f"write unix_seconds({moment})"
-    if len(args) > 1:
-        remedy += " for ISO 8601; read other formats before the rows enter the stream"
-    raise unsupported(f"{name}()", remedy)
+    functions.check_arity(name, len(node.expressions), 2, 2)
+    left, right = (typed(arg, scope) for arg in node.expressions)
+    found = arithmetic(_TRIED[name], left, right)
+    return Call("try", (found,), found.type) if isinstance(found, Call) else found
 
 
+def _decode(node: Node, scope: Scope) -> Expr:
+    """decode(x, search, result, ..., default), which finds NULL as well."""
+    functions.check_arity("decode", len(node.expressions), 3, None)
+    tested, *others = node.expressions
+    pairs, default = others[: len(others) // 2 * 2], others[len(others) // 2 * 2 :]
+    conditions = [
+        compare("eq_null_safe", typed(tested, scope), typed(one, scope)) for one in pairs[::2]
+    ]
+    return _chosen(conditions, [typed(one, scope) for one in [*pairs[1::2], *default]])
+
+
+_TRIED = {"try_add": "add", "try_divide": "div", "try_multiply": "mul", "try_subtract": "sub"}
 #: Functions whose arguments need a common type, or that are rewritten as other functions.
 _BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
     "nullif": _nullif,
@@ -639,8 +581,13 @@ _BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
     "mod": _mod,
     "date_part": _date_part,
     "datepart": _date_part,
-    "unix_timestamp": _unix_timestamp,
-    "to_unix_timestamp": _unix_timestamp,
+    "decode": _decode,
+    "element_at": _element_at,
+    "try_element_at": _element_at,
+    "size": _size,
+    "cardinality": _size,
+    "array_size": _size,
+    **dict.fromkeys(_TRIED, _tried),
 }
 
 
@@ -673,6 +620,21 @@ _RULES: dict[type[Node], Callable[[Node, Scope], Expr]] = {
     exp.Like: _like,
     exp.ILike: _like,
     exp.Escape: _escape,
+    exp.RegexpLike: lambda node, scope: rewritten.call(
+        "rlike", [typed(node.this, scope), typed(node.expression, scope)]
+    ),
+    exp.IntDiv: lambda node, scope: quotient(
+        typed(node.this, scope), typed(node.expression, scope)
+    ),
+    exp.TryCast: _cast,
+    exp.Bracket: _element,
+    exp.BitwiseNot: lambda node, scope: bits("bit_not", [typed(node.this, scope)]),
+    **dict.fromkeys(_BITS, _bitwise),
+    exp.NullSafeNEQ: lambda node, scope: Call(
+        "not",
+        (compare("eq_null_safe", typed(node.this, scope), typed(node.expression, scope)),),
+        BOOLEAN,
+    ),
     exp.Extract: _extract,
     exp.Literal: _literal,
     exp.RawString: lambda node, _: Literal(str(node.this), parse_type("string")),
@@ -687,7 +649,7 @@ _RULES: dict[type[Node], Callable[[Node, Scope], Expr]] = {
     exp.If: _if,
     exp.Trim: _trim,
     exp.Anonymous: _function,
-    exp.DPipe: lambda node, scope: functions.call(
+    exp.DPipe: lambda node, scope: rewritten.call(
         "concat", [typed(node.this, scope), typed(node.expression, scope)]
     ),
 }

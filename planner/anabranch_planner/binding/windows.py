@@ -10,7 +10,8 @@ from anabranch_contract.queries.coercion import TIMESTAMP
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.types import TIMESTAMPS
 from anabranch_contract.queries.views import TimeWindow
-from anabranch_planner.binding.typecheck import coerce, typed
+from anabranch_planner.binding.literals import coerce
+from anabranch_planner.binding.typecheck import typed
 from anabranch_planner.sql.scope import Scope
 from anabranch_planner.sql.unresolved import Node, describe
 

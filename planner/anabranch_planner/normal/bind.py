@@ -17,6 +17,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Call, Column, Expr, Literal, substitute
 from anabranch_contract.queries.joins import Stream
 from anabranch_planner.binding.asof import with_versions
+from anabranch_planner.binding.literals import coerce
 from anabranch_planner.binding.look_ups import left_conditions, with_inner_first
 from anabranch_planner.binding.outputs import columns_of
 from anabranch_planner.binding.rankings import with_ranking
@@ -25,7 +26,6 @@ from anabranch_planner.binding.typecheck import (
     COMPARISONS,
     aliases,
     boolean,
-    coerce,
     compare,
     operands,
     split_between,

@@ -16,7 +16,8 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import DOUBLE, MAX_PRECISION, integer_digits
 from anabranch_contract.queries.expressions import Column, Expr, substitute
 from anabranch_contract.queries.types import EXACT, FLOATING, TypeKind, key_type
-from anabranch_planner.binding.typecheck import aliases, coerce, compare
+from anabranch_planner.binding.literals import coerce
+from anabranch_planner.binding.typecheck import aliases, compare
 
 #: An attribute before labels are assigned: (alias, text of a column or expression).
 Attribute: TypeAlias = tuple[str, str]

@@ -6,13 +6,15 @@ result does not depend on the order, spelling and place (ON, WHERE) of conjuncts
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 
 from anabranch_contract.durations import format_duration
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.expressions import Column, Expr, Output, substitute
+from anabranch_contract.queries.coercion import INT
+from anabranch_contract.queries.expressions import Call, Column, Expr, Output, substitute
 from anabranch_contract.queries.joins import (
     AttrRef,
     Bounds,
@@ -217,8 +219,8 @@ def _joined(
     """
     scope, names = bound.scope, list(bound.scope.streams)
     closed = _closed_bounds(bound, given.window)
-    classes = classes_of(bound.equalities)
-    _require_connected(names, classes, bound)
+    equalities = [*bound.equalities, *_constant_keys(bound, outer=columns is not None)]
+    classes = classes_of(equalities)
 
     def inner(node: Node) -> JoinQuery:
         """The canonical form of a scalar subquery that aggregates the statement's joined rows."""
@@ -257,7 +259,7 @@ def _joined(
         id=QueryId(given.id),
         members=tuple(QueryMember(a, labels[a], relations[a].id) for a in names),
         relations=tuple({relations[a].id: relations[a] for a in names}.values()),
-        predicates=_predicates(bound.equalities, labels),
+        predicates=_predicates(equalities, labels),
         classes=_key_classes(connecting),
         bounds=closed,
         residuals=_residuals(residuals, labels),
@@ -452,25 +454,46 @@ def _derived(classes: Iterable[Class], scope: Scope) -> tuple[tuple[StreamName, 
     return tuple((stream, text, found[stream, text]) for stream, text in sorted(found))
 
 
-def _require_connected(names: Sequence[str], classes: Iterable[Class], bound: Bound) -> None:
-    components = _components(names, (c.aliases for c in classes))
+def _constant_keys(bound: Bound, *, outer: bool) -> list[tuple[Side, Side]]:
+    """Equalities of a constant that connect aliases without an equality between them.
+
+    Args:
+        outer: whether the statement is a part of an outer join, whose rows need keys of their own.
+
+    Raises:
+        QueryError: ``cross-product``: no condition relates them, and no CROSS JOIN is written;
+            ``no-equi-join``: in an outer join.
+    """
+    names = list(bound.scope.streams)
+    components = _components(names, (c.aliases for c in classes_of(bound.equalities)))
     if len(components) == 1:
-        return
+        return []
     first, second = components[0], components[1]
     sets = " and ".join("{" + ",".join(sorted(c, key=names.index)) + "}" for c in (first, second))
     related = [aliases(r) for r in bound.residuals]
     related += [frozenset((b.earlier, b.later)) for b in bound.bounds]
-    if len(_components(names, [*(c.aliases for c in classes), *related])) == 1:
+    equality = f"add an equality between them, e.g. {first[0]}.key = {second[0]}.key"
+    if len(_components(names, [*map(frozenset, components), *related])) == 1:
+        if outer:
+            raise QueryError(
+                "no-equi-join",
+                f"{sets} are joined only by conditions that are not equalities",
+                remedy=equality,
+            )
+    elif outer or not bound.query.has_cross_join:
         raise QueryError(
-            "no-equi-join",
-            f"{sets} are joined only by conditions that are not equalities",
-            remedy=f"add an equality between them, e.g. {first[0]}.key = {second[0]}.key",
+            "cross-product",
+            f"cross product between {sets}",
+            remedy=equality if outer else f"{equality}, or write CROSS JOIN",
         )
-    raise QueryError(
-        "cross-product",
-        f"cross product between {sets}",
-        remedy=f"add an equality between them, e.g. {first[0]}.key = {second[0]}.key",
-    )
+    sides = [_constant(component[0], bound.scope) for component in components]
+    return list(itertools.pairwise(sides))
+
+
+def _constant(alias: str, scope: Scope) -> Side:
+    """A key of ``alias`` that has one value in all tuples."""
+    name, kind = scope.streams[alias].columns[0]
+    return Side(alias, Call("constant", (Column("", name, kind),), INT))
 
 
 def _components(names: Sequence[str], links: Iterable[frozenset[str]]) -> list[list[str]]:

@@ -35,7 +35,8 @@ from anabranch_contract.queries.coercion import castable
 from anabranch_contract.queries.expressions import Call, Column, Expr, size
 from anabranch_contract.queries.expressions import columns as columns_of
 from anabranch_contract.queries.types import DataType, TypeKind, parse_type
-from anabranch_planner.binding.typecheck import coerce, typed
+from anabranch_planner.binding.literals import coerce
+from anabranch_planner.binding.typecheck import typed
 from anabranch_planner.sql.scope import FromTable, Scope, ShownColumn, nearest
 from anabranch_planner.sql.syntax import parse_expression
 from anabranch_planner.sql.unresolved import located

@@ -77,7 +77,8 @@ CONSUMED: dict[type[Node], frozenset[str]] = {
         (
             exp.And, exp.Or, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ,
             exp.Is, exp.Escape, exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Extract, exp.Dot,
-            exp.Filter,
+            exp.Filter, exp.NullSafeNEQ, exp.IntDiv,
+            exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor,
         ),
         _BINARY,
     ),
@@ -85,12 +86,17 @@ CONSUMED: dict[type[Node], frozenset[str]] = {
     exp.Div: _BINARY | {"safe", "typed"},
     exp.DPipe: _BINARY | {"safe"},
     exp.Not: _UNARY,
+    exp.BitwiseNot: _UNARY,
+    exp.Bracket: frozenset({"this", "expressions", "offset", "safe"}),
     exp.Neg: _UNARY,
     exp.Like: _BINARY | {"negate"},
     exp.ILike: _BINARY | {"negate"},
     exp.Between: frozenset({"this", "low", "high", "symmetric"}),
     exp.In: frozenset({"this", "expressions", "query", "unnest", "field"}),
-    exp.Cast: frozenset({"this", "to", "format", "action"}),
+    **dict.fromkeys(
+        (exp.Cast, exp.TryCast), frozenset({"this", "to", "format", "action", "safe"})
+    ),
+    exp.RegexpLike: _BINARY | {"full_match"},
     exp.Case: frozenset({"this", "ifs", "default"}),
     exp.If: frozenset({"this", "true", "false"}),
     exp.Trim: frozenset({"this", "expression", "position"}),

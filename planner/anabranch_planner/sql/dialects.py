@@ -13,6 +13,7 @@ from sqlglot.errors import ErrorLevel, SqlglotError, UnsupportedError
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import Stream
 from anabranch_planner.sql.beginnings import check_beginning
+from anabranch_planner.sql.clauses.everyday import keep_commas
 from anabranch_planner.sql.places import misspelt
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import SparkDialect, what_is_wrong
@@ -92,6 +93,7 @@ def to_spark(sql: str, dialect: str = SPARK, streams: Mapping[str, Stream] | Non
             field="sql",
             remedy="register each SELECT by itself",
         )
+    keep_commas(found[0], tokens)
     try:
         with located("sql"):
             tree = translate(found[0], dialect, streams or {})

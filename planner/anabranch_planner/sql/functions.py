@@ -10,7 +10,7 @@ from anabranch_contract.queries.coercion import BIGINT, INT, STRING, TIMESTAMP
 from anabranch_contract.queries.expressions import Call, Expr, Literal
 from anabranch_contract.queries.types import INTEGRAL, NUMERIC, TIMESTAMPS, DataType, TypeKind
 from anabranch_planner.sql.aggregates import AGGREGATES, REFUSED
-from anabranch_planner.sql.scope import nearest
+from anabranch_planner.sql.scope import closest
 from anabranch_planner.sql.unresolved import unsupported
 
 _TEXT = frozenset({TypeKind.STRING})
@@ -65,8 +65,6 @@ _FUNCTIONS = {
         for name in ("unix_seconds", "unix_millis", "unix_micros")
     },
 }
-#: The parser's name for a unary plus.
-UNARY_PLUS = "+"
 #: Functions that the typechecker handles itself, because their arguments need a common type.
 MEETING = {"coalesce": (1, None), "nvl": (2, 2), "ifnull": (2, 2)}
 _AGGREGATES = frozenset({
@@ -124,6 +122,11 @@ def is_known(name: str) -> bool:
     return name in _FUNCTIONS
 
 
+def is_repeatable(name: str) -> bool:
+    """Whether a call of function ``name`` without arguments always has the same value."""
+    return name not in _NOT_REPEATABLE
+
+
 def check_arity(name: str, given: int, least: int, most: int | None) -> None:
     """Reject a call with too few or too many arguments.
 
@@ -147,8 +150,6 @@ def check_arity(name: str, given: int, least: int, most: int | None) -> None:
 
 def unknown(name: str, also: Iterable[str] = ()) -> QueryError:
     """The error for an unusable function ``name``; ``also``: further known names."""
-    if name == UNARY_PLUS:
-        return unsupported("a leading +", "leave it out")
     if name in _AGGREGATES:
         return QueryError(
             "misplaced-aggregate",
@@ -166,8 +167,9 @@ def unknown(name: str, also: Iterable[str] = ()) -> QueryError:
             f"{name}() gives another value each time, so a result could not be repeated",
             remedy="compare event times with each other or with a literal",
         )
+    close = closest(name, [*_FUNCTIONS, *MEETING, *also, "if"], 0.75)
     return QueryError(
         "unknown-function",
         f"function {name}() is not supported",
-        remedy=nearest(name, [*_FUNCTIONS, *MEETING, *also, "if"]),
+        remedy=f"did you mean {close!r}?" if close else "docs/sql.md lists all functions",
     )

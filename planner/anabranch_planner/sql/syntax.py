@@ -33,11 +33,11 @@ from anabranch_planner.sql.aggregates import (
 )
 from anabranch_planner.sql.arguments import check_arguments, refuse_others
 from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
+from anabranch_planner.sql.clauses.everyday import keep_commas, simplify
 from anabranch_planner.sql.clauses.join_kinds import as_of, is_right, kind_of
 from anabranch_planner.sql.clauses.set_operations import as_values, clauses_after, set_operation
 from anabranch_planner.sql.flink import simplified, spelled_as_spark
 from anabranch_planner.sql.foreign import refuse_foreign
-from anabranch_planner.sql.functions import UNARY_PLUS
 from anabranch_planner.sql.places import misspelt
 from anabranch_planner.sql.unresolved import (
     AGGREGATES,
@@ -126,12 +126,6 @@ class JoinDialect(SparkDialect):
             name: parse
             for name, parse in SparkParser.FUNCTION_PARSERS.items()
             if name in ("CAST", "TRY_CAST", "EXTRACT", "TRIM")
-        }
-        UNARY_PARSERS: ClassVar[dict[Any, Any]] = {
-            **SparkParser.UNARY_PARSERS,
-            TokenType.PLUS: lambda self: exp.Anonymous(
-                this=UNARY_PLUS, expressions=[self._parse_unary()]
-            ),
         }
 
 
@@ -234,6 +228,8 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
     for statement in statements:
         if isinstance(statement, exp.Query):
             with at(statement):
+                keep_commas(statement, tokens)
+                simplify(statement)
                 spelled_as_spark(statement)
                 check_arguments(statement)
     return statements
@@ -460,7 +456,8 @@ def _in_order(items: list[SelectItem], outer: list[OuterSide], left: FromEntry) 
         shown = (side.source for side in outer[1:] if side.kind not in _HIDING)
         entries = (outer[0].source, left, *shown)
         names = [s.alias or (s.of if isinstance(s.of, str) else "") for s in entries]
-        if any(entry.using or entry.natural for entry in entries) or not all(names):
+        changed = item.without or item.replaced or any(e.using or e.natural for e in entries)
+        if changed or not all(names):
             with at(left.node):
                 raise unsupported("* over a RIGHT JOIN", "name the columns, or write a LEFT JOIN")
         found += (replace(item, qualifier=name) for name in names)
@@ -607,7 +604,8 @@ def _joined(
             using = _join(join)
             natural = str(join.args.get("method") or "").upper() == "NATURAL"
             source = _source(join.this, ctes)
-        sources.append(replace(source, using=using, natural=natural))
+        crossed = str(join.args.get("kind") or "").upper() == "CROSS"
+        sources.append(replace(source, using=using, natural=natural, crossed=crossed))
         if join.args.get("on") is not None:
             conditions.append(Condition(join.args["on"], len(sources)))
     return sources, conditions
@@ -659,8 +657,6 @@ def _source(node: Node, ctes: Mapping[str, Unresolved], *, versioned: bool = Fal
             return FromEntry(inner, name, columns=columns, node=node)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             raise unsupported(f"{describe(node)} in FROM", "name a registered stream")
-        if node.args.get("db") or node.args.get("catalog"):
-            raise unsupported(f"the qualified name {describe(node)}", "name a registered stream")
         of = ctes.get(node.name.lower(), node.name)
         return FromEntry(of, name or node.name, columns=columns, node=node)
 
@@ -691,10 +687,12 @@ def _item(node: Node, field: str) -> SelectItem:
         name, node = node.alias, node.this
     star = node.this if isinstance(node, exp.Column) else node
     if isinstance(star, exp.Star):
-        if any(star.args.values()) or (isinstance(node, exp.Column) and node.args.get("db")):
-            raise unsupported("* with EXCEPT", "name the columns that you want")
+        if star.args.get("rename") or (isinstance(node, exp.Column) and node.args.get("db")):
+            raise unsupported("* with RENAME", "name the columns that you want")
         if name is not None:
             raise unsupported("* with an alias", "name the columns that you want")
         qualifier = node.table if isinstance(node, exp.Column) else None
-        return SelectItem(None, None, qualifier, field)
+        without = frozenset(one.name.lower() for one in star.args.get("except_") or ())
+        replaced = tuple(_item(one, field) for one in star.args.get("replace") or ())
+        return SelectItem(None, None, qualifier, field, without, replaced)
     return SelectItem(node, name, None, field)

@@ -26,9 +26,14 @@ _UNARY = frozenset({"this"})
 _BINARY = frozenset({"this", "expression"})
 _EXACT = INTEGRAL | {TypeKind.DECIMAL}
 _DOUBLE = frozenset({TypeKind.DOUBLE})
+#: Nodes whose meaning differs by dialect in ways that no table of meanings has yet.
+_UNTRANSLATED = frozenset({
+    exp.RegexpLike, exp.IntDiv, exp.TryCast, exp.Bracket, exp.BitwiseAnd, exp.BitwiseOr,
+    exp.BitwiseXor, exp.BitwiseNot,
+})  # fmt: skip
 #: Node type -> the arguments that are translated.
 _READ: dict[type[Node], frozenset[str]] = {
-    **CONSUMED,
+    **{kind: read for kind, read in CONSUMED.items() if kind not in _UNTRANSLATED},
     **READ,
     **dict.fromkeys(
         (

@@ -43,6 +43,7 @@ class FromEntry:
         columns: new names of its columns, in order; empty: unchanged.
         types: types to which its columns are cast, in order; empty: unchanged.
         at_arrival: whether only its rows current when a left row arrives are joined.
+        crossed: whether it is joined by CROSS JOIN.
         field: the field of a structured query that it comes from.
         node: the node of a statement that it comes from.
     """
@@ -56,6 +57,7 @@ class FromEntry:
     node: Node | None = None
     types: tuple[DataType, ...] = ()
     at_arrival: bool = False
+    crossed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +73,16 @@ class Condition:
 class SelectItem:
     """One entry of the SELECT list; ``name`` is None where the user gave none.
 
-    A star has no ``node``; ``qualifier`` is then the alias before it, or None.
+    A star has no ``node``; ``qualifier`` is then the alias before it, or None; ``without`` has the
+    names (lower case) of its EXCEPT, ``replaced`` the items of its REPLACE.
     """
 
     node: Node | None
     name: str | None = None
     qualifier: str | None = None
     field: str = ""
+    without: frozenset[str] = frozenset()
+    replaced: tuple[SelectItem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +207,12 @@ class Unresolved:
         """Whether FROM has a UNION ALL, here or in a subquery that will be inlined."""
         inner = [entry.of for entry in self.sources if isinstance(entry.of, Unresolved)]
         return bool(self.branches) or any(o.nested is None and o.has_union for o in inner)
+
+    @cached_property
+    def has_cross_join(self) -> bool:
+        """Whether FROM has a CROSS JOIN, here or in a subquery that will be inlined."""
+        inner = [entry.of for entry in self.sources if isinstance(entry.of, Unresolved)]
+        return any(e.crossed for e in self.sources) or any(o.has_cross_join for o in inner)
 
     @cached_property
     def aliases(self) -> int:

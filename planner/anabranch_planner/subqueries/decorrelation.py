@@ -65,6 +65,10 @@ class _Decorrelation:
         """
         if not query.has_subqueries:
             return query
+        if query.subqueries and any(item.without or item.replaced for item in query.items):
+            raise unsupported(
+                "* with EXCEPT or REPLACE beside a subquery in an expression", "name the columns"
+            )
         sources = tuple(map(self._entry, query.sources))
         outer = tuple(replace(side, source=self._entry(side.source)) for side in query.outer)
         branches = tuple(map(self._entry, query.branches))

@@ -103,7 +103,8 @@ def _columns(entry: FromEntry, streams: Mapping[str, Stream]) -> Iterator[str]:
         once = set[str]()
         for alias, names in tables.columns.items():
             if not wanted or alias.lower() == wanted:
-                yield from (n for n in names if n not in once or n not in tables.merged)
+                kept = [n for n in names if n.lower() not in item.without]
+                yield from (n for n in kept if n not in once or n not in tables.merged)
                 once |= set(names)
 
 

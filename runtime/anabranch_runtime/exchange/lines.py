@@ -154,7 +154,7 @@ class TaskListener:
         return None
 
     def close(self) -> None:
-        """Accept no further connections, and end those that nobody has taken; taken lines stay."""
+        """Accept no further connections, and end untaken ones; taken lines stay."""
         self._is_closed = True
         with suppress(OSError):
             # Wakes the accepting thread.

@@ -30,6 +30,7 @@ from anabranch_contract.queries.types import (
 )
 from anabranch_runtime.columns.arrays import (
     MICROS_PER_DAY,
+    assemble,
     by_value,
     fixed,
     overflow,
@@ -94,7 +95,7 @@ def _to_number(column: pa.Array, source: DataType, target: DataType) -> pa.Array
             return rounded(column, target)
         if a in INTEGRAL:
             return rounded(column.cast(pa.int64()).cast(pa.decimal128(19, 0)), target)
-        return by_value(column, lambda v: _decimal_of(v, target), arrow)
+        return _float_to_decimal(column, target)
     if a in INTEGRAL and b in INTEGRAL:
         try:
             return column.cast(arrow)
@@ -110,6 +111,49 @@ def _to_number(column: pa.Array, source: DataType, target: DataType) -> pa.Array
         with np.errstate(over="ignore"):
             return with_nulls(values.astype(floats), arrow, present(column))
     return _float_to_integer(column, target)
+
+
+def _float_to_decimal(column: pa.Array, target: DataType) -> pa.Array:
+    """Convert floats by their shortest texts, rounding half up; NULL for NaN and infinities.
+
+    Scaled by the power of ten, a double has a relative error of 2**-52 at most: its text rounds to
+    the same integer unless it is as near to the middle between two. Those, and great numbers, are
+    converted one by one, as are single floats, whose texts are shorter than their doubles'.
+    """
+    valid = present(column)
+    values = fixed(column, column.type.to_pandas_dtype()).astype(np.float64)
+    with np.errstate(all="ignore"):
+        scaled = np.abs(values) * 10.0**target.scale
+        whole = np.floor(scaled)
+        rest = scaled - whole
+        near = np.abs(rest - 0.5) <= scaled * 2.0**-50 + 2.0**-60
+        known = (scaled < 2.0**52) & ~near
+    if pa.types.is_float32(column.type) or target.scale > 22 or not known.any():
+        return by_value(column, lambda v: _decimal_of(v, target), arrow_type(target))
+    unscaled_values = np.where(known, whole + (rest > 0.5), 0.0).astype(np.int64)
+    unscaled_values = np.where(values < 0, -unscaled_values, unscaled_values)
+    if target.precision < 16 and (np.abs(unscaled_values) >= 10**target.precision).any():
+        beyond = np.abs(unscaled_values) >= 10**target.precision
+        if (beyond if valid is None else beyond & valid).any():
+            raise overflow(target)
+    words = np.stack([unscaled_values, unscaled_values >> 63], axis=1)
+    shown = known if valid is None else known & valid
+    bits = pa.array(shown).buffers()[1]
+    found = pa.Array.from_buffers(
+        arrow_type(target), len(column), [bits, pa.py_buffer(np.ascontiguousarray(words))]
+    )
+    left = ~known if valid is None else ~known & valid
+    if not left.any():
+        return found
+    rows = np.flatnonzero(left)
+    exact = by_value(
+        column.take(pa.array(rows)), lambda v: _decimal_of(v, target), arrow_type(target)
+    )
+    return assemble(
+        [(np.flatnonzero(shown), found.filter(pa.array(shown))), (rows, exact)],
+        len(column),
+        arrow_type(target),
+    )
 
 
 def _decimal_to_integer(column: pa.Array, source: DataType, target: DataType) -> pa.Array:

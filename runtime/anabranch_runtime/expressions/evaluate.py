@@ -54,6 +54,7 @@ from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.expressions import arithmetic, text
 from anabranch_runtime.expressions import unix_times as epochs
 from anabranch_runtime.expressions.casts import cast
+from anabranch_runtime.expressions.functions.kernels import FALLIBLE, KERNELS
 
 Fetch = Callable[[Column], pa.Array]
 
@@ -183,6 +184,8 @@ def _strict(expr: Call, args: list[pa.Array]) -> pa.Array:
         return text.substring(args[0], args[1], size)
     if op == "concat":
         return text.concat(args, target)
+    if op in KERNELS:
+        return KERNELS[op](expr, args)
     simple = {"lower": text.lower, "upper": text.upper, "trim": text.trim, "length": text.length}
     if op not in simple:
         raise ExpressionError("unknown-operation", f"operation {op!r} is not supported")
@@ -197,13 +200,15 @@ def _fallible(expr: Expr) -> bool:
     """Whether evaluating ``expr`` can fail on some row."""
     if not isinstance(expr, Call):
         return False
+    if expr.op == "try":
+        return any(_fallible(arg) for call in expr.args for arg in getattr(call, "args", ()))
     if expr.op in _BINARY | _UNARY:
         return not (expr.type.kind in FLOATING and expr.op not in ("div", "mod")) or any(
             map(_fallible, expr.args)
         )
     if expr.op == "cast" and not _widens(expr.args[0].type, expr.type):
         return True
-    if expr.op in epochs.MADE:
+    if expr.op in epochs.MADE or expr.op in FALLIBLE:
         return True
     return any(map(_fallible, expr.args))
 
@@ -306,6 +311,36 @@ def _null_safe(expr: Call, frame: _Frame) -> pa.Array:
     return pc.or_(same, pc.and_(a.is_null(), b.is_null()))
 
 
+def _try(expr: Call, frame: _Frame) -> pa.Array:
+    """Evaluate a call whose arguments must not fail, but which may: NULL on such rows."""
+    (call,) = expr.args
+    assert isinstance(call, Call)
+    args = _arguments(call, frame)
+    changing = [place for place, arg in enumerate(call.args) if not isinstance(arg, Literal)]
+    if len(changing) != 1 or frame.length == 1:
+        return _strict_or_null(call, args)
+    # Once per distinct value.
+    encoded = args[changing[0]].dictionary_encode()
+    args = [arg[: len(encoded.dictionary)] for arg in args]
+    args[changing[0]] = encoded.dictionary
+    return _strict_or_null(call, args).take(encoded.indices)
+
+
+def _strict_or_null(call: Call, args: list[pa.Array]) -> pa.Array:
+    """Compute ``call`` of evaluated arguments; if a row fails, each half by itself."""
+    length = len(args[0])
+    try:
+        return _strict(call, args) if length else pa.nulls(0, arrow_type(call.type))
+    except ExpressionError as error:
+        if length == 1:
+            if error.code == "unsupported":
+                raise
+            return pa.nulls(1, arrow_type(call.type))
+    half = length // 2
+    parts = ([arg[:half] for arg in args], [arg[half:] for arg in args])
+    return pa.concat_arrays([_strict_or_null(call, part) for part in parts])
+
+
 def _in(expr: Call, frame: _Frame) -> pa.Array:
     """Evaluate ``x IN (...)``: NULL if ``x`` is, or if no item matches and the list has a NULL."""
     tested, items = expr.args[0], expr.args[1:]
@@ -336,10 +371,13 @@ _LAZY: dict[str, Callable[[Call, _Frame], pa.Array]] = {
     "or": _connective,
     "case": _case,
     "coalesce": _coalesce,
+    # A key that is the same in all tuples of a stream.
+    "constant": lambda _, frame: pa.repeat(pa.scalar(0, pa.int32()), frame.length),
     "is_null": _null_test,
     "is_not_null": _null_test,
     "eq_null_safe": _null_safe,
     "in": _in,
+    "try": _try,
 }
 
 

@@ -134,7 +134,7 @@ def test_the_partner_may_be_a_query_over_one_stream() -> None:
         ("SELECT a.v FROM a FULL JOIN c ON c.k = a.k LEFT JOIN b ON b.k = a.k", "unsupported-sql"),
         (f"SELECT a.k FROM a LEFT JOIN c ON c.k = a.k AND {SOON} GROUP BY a.k "
          "HAVING count(*) > (SELECT count(*) FROM a)", "unsupported-sql"),
-        (f"SELECT a.v, c.v FROM a LEFT JOIN c ON c.k = a.k AND {SOON}", "duplicate-name"),
+        (f"SELECT a.v, c.k AS v FROM a LEFT JOIN c ON c.k = a.k AND {SOON}", "duplicate-name"),
         ("SELECT x.v FROM (SELECT a.v FROM a LEFT JOIN c USING (k)) AS x", "unsupported-sql"),
         ("SELECT a.v FROM a LEFT JOIN b ON b.k = a.k RIGHT JOIN c ON c.k = b.k", "unsupported-sql"),
         ("SELECT a.v FROM a LEFT JOIN c ON c.k = a.k LEFT JOIN b ON b.k = a.k AND b.v > c.v",

@@ -252,7 +252,7 @@ def test_other_refusals_have_codes_of_their_own() -> None:
 
 
 def test_the_joins_of_a_refused_ranking() -> None:
-    sql = f"SELECT a.n, a.n {FROM} QUALIFY {RANKED} <= 3"
+    sql = f"SELECT a.n, a.v AS n {FROM} QUALIFY {RANKED} <= 3"
     assert refused(sql).code == "duplicate-name"
     assert len(parse_joins(read_sql(sql), STREAMS).members) == 2
 

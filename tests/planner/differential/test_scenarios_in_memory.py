@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -22,7 +22,7 @@ from tests.support.cases.random_plans import random_checks, random_plan
 from tests.support.oracles.history import record
 from tests.support.oracles.interpreter import interpret
 from tests.support.oracles.oracle import Oracle, from_spark
-from tests.support.scenarios.draw import generate
+from tests.support.scenarios.draw import Generated, generate, generate_theta
 from tests.support.scenarios.file import read_scenario
 from tests.support.worlds.in_memory import load, plain
 
@@ -38,9 +38,16 @@ def test_many_scenarios_give_what_duckdb_gives(seed: int, tmp_path: Path) -> Non
     check(seed, tmp_path)
 
 
-def check(seed: int, folder: Path) -> None:
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 60))]
+)
+def test_joins_without_equalities_give_what_duckdb_gives(seed: int, tmp_path: Path) -> None:
+    check(seed, tmp_path, generate_theta)
+
+
+def check(seed: int, folder: Path, draw: Callable[[int, Path], Generated] = generate) -> None:
     rng, checks = Random(seed), Random(seed + 1)
-    generated = generate(seed, folder)
+    generated = draw(seed, folder)
     scenario = read_scenario(generated.path)
     streams, batches = load(scenario)
     queries = {

@@ -199,7 +199,6 @@ REFUSED = (
     "coalesce(name, key)",
     "lower(key)",
     "dt + 1",
-    "+key",
     "1e3",
     "ok and ok and ok",
     "date '2020-01-01'",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from anabranch_contract.connectors.spark_text import quoted, string
-from anabranch_contract.queries.expressions import OPERATIONS, Column, Expr, Literal
+from anabranch_contract.queries.expressions import OPERATIONS, Call, Column, Expr, Literal
 from anabranch_contract.queries.types import TypeKind
 
 _INFIX = frozenset({
     "eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "and", "or", "like",
-    "add", "sub", "mul", "div", "mod",
+    "add", "sub", "mul", "div", "mod", "div_int", "bit_and", "bit_or",
+    "bit_xor",
 })  # fmt: skip
 _MICROS_PER_DAY = 86_400_000_000
 
@@ -30,18 +31,41 @@ def to_spark_text(expr: Expr) -> str:
         return f"({args[0]} {symbol} {args[1]})"
     if expr.op in ("is_null", "is_not_null"):
         return f"({args[0]} {symbol})"
-    if expr.op in ("not", "neg"):
+    if expr.op in ("not", "neg", "bit_not"):
         return f"({symbol} {args[0]})"
     if expr.op == "in":
         return f"({args[0]} IN ({', '.join(args[1:])}))"
     if expr.op == "cast":
         return f"CAST({args[0]} AS {expr.type})"
+    if expr.op == "try":
+        return _tried(expr.args[0])
+    if expr.op == "split_size":
+        return f"size(split({args[0]}, {args[1]}))"
+    if expr.op == "split_at":
+        return f"element_at(split({args[0]}, {args[1]}), {args[2]})"
+    if expr.op in ("timestampadd", "timestampdiff"):
+        unit = args[0].strip("'")
+        return f"{symbol}({unit}, {args[1]}, {args[2]})"
+    if expr.op in ("ltrim", "rtrim") and len(args) == 2:
+        side = "LEADING" if expr.op == "ltrim" else "TRAILING"
+        return f"TRIM({side} {args[1]} FROM {args[0]})"
     if expr.op == "case":
         pairs = zip(args[::2], args[1::2], strict=False)
         branches = " ".join(f"WHEN {when} THEN {then}" for when, then in pairs)
         otherwise = f" ELSE {args[-1]}" if len(args) % 2 else ""
         return f"CASE {branches}{otherwise} END"
     return f"{symbol}({', '.join(args)})"
+
+
+def _tried(expr: Expr) -> str:
+    """Spark's ``try_`` function of ``expr``."""
+    text = to_spark_text(expr)
+    if not isinstance(expr, Call) or expr.op in ("cast", "split_at"):
+        return f"try_{text}"
+    name = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide"}.get(expr.op)
+    if name is None:
+        return f"try_{text}"
+    return f"try_{name}({', '.join(map(to_spark_text, expr.args))})"
 
 
 def _literal(literal: Literal) -> str:

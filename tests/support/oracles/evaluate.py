@@ -129,6 +129,7 @@ _LENIENT: dict[str, Callable[[list[Value]], Value]] = {
     "and": _and,
     "or": _or,
     "in": _in,
+    "constant": lambda a: 0,
     "is_null": lambda a: a[0] is None,
     "is_not_null": lambda a: a[0] is not None,
     "eq_null_safe": _null_safe,

@@ -35,6 +35,11 @@ def generate_respelled(seed: int, folder: Path, size: Size = RECORDED) -> Genera
     return generate(seed, folder, replace(size, respelled=0.8))
 
 
+def generate_theta(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
+    """A scenario in which half of all joins have no equality."""
+    return generate(seed, folder, replace(size, theta=0.5))
+
+
 def generate(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
     """Write the scenario of ``seed`` into ``folder``; equal seeds give equal scenarios."""
     rng = np.random.default_rng(seed)
@@ -59,7 +64,7 @@ def generate(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
     oracle = Oracle(read_scenario(path))
     try:
         columns = {t.name: [str(c) for c in t.data.column_names] for t in tables}
-        world = World(tables, size.largest, rng, brief=brief)
+        world = World(tables, size.largest, rng, brief=brief, theta=size.theta)
         for number in range(int(rng.integers(*size.queries))):
             # One query in a while comes again, under another name.
             again = drafts and rng.random() < 0.12

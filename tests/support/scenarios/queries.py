@@ -80,8 +80,15 @@ class World:
     """The join graph and the filters that a scenario's queries share."""
 
     def __init__(
-        self, tables: Sequence[Table], largest: int, rng: np.random.Generator, *, brief: bool
+        self,
+        tables: Sequence[Table],
+        largest: int,
+        rng: np.random.Generator,
+        *,
+        brief: bool,
+        theta: float = 0.0,
     ) -> None:
+        self.theta = theta
         self.tables = {t.name: t for t in tables}
         self.brief = brief
         self.largest = largest
@@ -189,6 +196,11 @@ class World:
     def _join(self, streams: Sequence[str], i: int, j: int) -> list[Condition]:
         if (streams[i], streams[j]) not in self.edges:
             i, j = j, i
+        if self.theta and self.rng.random() < self.theta:
+            one, other = _alias(i), _alias(j)
+            near = f"{one}.v BETWEEN {other}.v - 1 AND {other}.v + 1"
+            text = str(self.rng.choice([near, f"{one}.v + 4 < {other}.v"]))
+            return [Condition(text, (one, other), is_join=True)]
         pairs = self.edges.get((streams[i], streams[j]), [])
         flip = self.rng.random() < 0.3
         found = []

@@ -62,6 +62,8 @@ class Size:
     brief: float = 0.0
     #: The share of queries that are written with subqueries, WITH and parentheses.
     respelled: float = 0.0
+    #: The share of joins without an equality.
+    theta: float = 0.0
 
 
 #: Sizes for ``anabranch replay``, and for many runs of the local engine.

@@ -32,7 +32,12 @@ import structlog
 
 from anabranch_runtime.state.slices import Throttle
 from tests.support.scenarios.changes import generate_with_changes, generate_with_upserts
-from tests.support.scenarios.draw import Generated, generate, generate_respelled
+from tests.support.scenarios.draw import (
+    Generated,
+    generate,
+    generate_respelled,
+    generate_theta,
+)
 from tests.support.scenarios.features import features
 from tests.support.scenarios.file import read_scenario
 from tests.support.scenarios.latest import generate_with_latest
@@ -82,6 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kinds.add_argument("--tables", action="store_true", help="with tables")
     kinds.add_argument("--dppick", action="store_true", help="planned by dpPick")
     kinds.add_argument("--respelled", action="store_true", help="with subqueries and WITH")
+    kinds.add_argument("--theta", action="store_true", help="with joins without equalities")
     parser.add_argument(
         "--objects", action="store_true", help="state in an object store, machines lost"
     )
@@ -117,6 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         make = generate_with_upserts if options.upserts else make
         make = generate_with_tables if options.tables else make
         make = generate_respelled if options.respelled else make
+        make = generate_theta if options.theta else make
         make = generate_picked if options.dppick else make
         make = generate_with_past if options.past and make is generate else make
         engine: Engine = partial(replay, make=make)

@@ -44,6 +44,8 @@ LATEST_REPLAYS = (2,)
 #: ``anabranch replay``, with some 500 queries.
 RESPELLED_FEW = (37, 201, 210, 275)
 RESPELLED_MANY = tuple(range(5000, 5300))
+THETA_FEW = (1, 2, 5)
+THETA_MANY = tuple(range(6000, 6200))
 RESPELLED_REPLAYS = tuple(range(5500, 5650))
 
 #: In this process with parts of filters that are checked after joining, by default and in

@@ -7,19 +7,22 @@ compare the values with Spark's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import (
-    DATE,
     DOUBLE,
     INT,
     MAX_PRECISION,
     STRING,
-    common_type,
 )
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, DataType, TypeKind
+from anabranch_planner.binding.common_types import meet_all
+from anabranch_planner.binding.functions.dates import DATES, seconds_of
+from anabranch_planner.binding.functions.numbers import NUMBERS
+from anabranch_planner.binding.functions.signatures import Argument, Rewriting, converted
+from anabranch_planner.binding.functions.texts import TEXTS
+from anabranch_planner.binding.literals import coerce
 from anabranch_planner.sql import functions
 from anabranch_planner.sql.unresolved import unsupported
 
@@ -28,17 +31,6 @@ _ONE, _TWO = Literal(1, INT), Literal(2, INT)
 _MOST = 8
 #: Most digits that round() keeps.
 _DIGITS = 18
-
-
-@dataclass(frozen=True, slots=True)
-class Rewriting:
-    """Rewriting of a call: the function's least and greatest number of arguments (None: any), and
-    the equivalent expression.
-    """
-
-    least: int
-    most: int | None
-    made: Callable[[Sequence[Expr]], Expr]
 
 
 def like(text: Expr, pattern: str) -> Expr:
@@ -153,17 +145,12 @@ def _extreme(op: str) -> Callable[[Sequence[Expr]], Expr]:
     """Rewriting of greatest (``ge``) or least (``le``), which pass over NULLs."""
 
     def made(args: Sequence[Expr]) -> Expr:
-        kind = args[0].type
-        for other in args[1:]:
-            common = common_type(kind, other.type)
-            if common is None or common.kind is TypeKind.BOOLEAN:
-                raise QueryError(
-                    "type-mismatch",
-                    f"{args[0]} of type {kind} and {other} of type {other.type} have no order",
-                    remedy="cast them to one type",
-                )
-            kind = common
-        values = [_cast(arg, kind) for arg in args]
+        values = meet_all(args)
+        kind = values[0].type
+        if kind.kind is TypeKind.BOOLEAN:
+            raise QueryError(
+                "type-mismatch", f"{args[0]} has no order", remedy="cast it to another type"
+            )
         branches = list[Expr]()
         for value in values:
             condition: Expr = Call("is_not_null", (value,), BOOLEAN)
@@ -179,7 +166,7 @@ def _extreme(op: str) -> Callable[[Sequence[Expr]], Expr]:
 
 
 def _concat_ws(args: Sequence[Expr]) -> Expr:
-    separator, *texts = args
+    separator, *texts = (converted("concat_ws", arg, Argument.TEXT) for arg in args)
     if not isinstance(separator, Literal) or not isinstance(separator.value, str):
         raise unsupported(
             f"concat_ws() with the separator {separator}, which is not a literal,",
@@ -219,23 +206,19 @@ def _round(args: Sequence[Expr]) -> Expr:
     if kind.kind is TypeKind.DECIMAL:
         scale = min(kind.scale, digits.value)
         precision = min(kind.precision - kind.scale + 1 + scale, MAX_PRECISION)
-        return _cast(value, DataType(TypeKind.DECIMAL, precision, scale))
+        return coerce(value, DataType(TypeKind.DECIMAL, precision, scale))
     if kind.kind not in FLOATING:
         raise QueryError(
             "type-mismatch",
             f"round() takes a number, but {value} is of type {kind}",
             remedy="write CAST(... AS DOUBLE)",
         )
-    wide = _cast(value, DOUBLE)
+    wide = coerce(value, DOUBLE)
     # Greater doubles are integers, NaN or infinite.
     inside = Call("lt", (Call("abs", (wide,), DOUBLE), Literal(1e15, DOUBLE)), BOOLEAN)
     exact = DataType(TypeKind.DECIMAL, MAX_PRECISION, digits.value)
-    rounded = _cast(_cast(wide, exact), DOUBLE)
-    return _cast(Call("case", (inside, rounded, wide), DOUBLE), kind)
-
-
-def _cast(value: Expr, kind: DataType) -> Expr:
-    return value if value.type == kind else Call("cast", (value,), kind)
+    rounded = coerce(coerce(wide, exact), DOUBLE)
+    return coerce(Call("case", (inside, rounded, wide), DOUBLE), kind)
 
 
 #: Functions by their Spark names; ``typecheck`` has those with arguments of a common type.
@@ -252,14 +235,19 @@ REWRITINGS: dict[str, Rewriting] = {
     "greatest": Rewriting(2, _MOST, _extreme("ge")),
     "least": Rewriting(2, _MOST, _extreme("le")),
     "round": Rewriting(1, 2, _round),
-    "to_date": Rewriting(1, 1, lambda args: _cast(args[0], DATE)),
+    **DATES,
+    **NUMBERS,
+    **TEXTS,
 }
-#: Parts of EXTRACT and date_part that are also functions. (SECOND differs: it has a fraction.)
+#: Part of EXTRACT and date_part -> function.
 PARTS = {
     "year": "year", "years": "year", "month": "month", "months": "month", "day": "day",
     "days": "day", "hour": "hour", "hours": "hour", "minute": "minute", "minutes": "minute",
-    "quarter": "quarter",
+    "quarter": "quarter", "week": "weekofyear", "weeks": "weekofyear", "dow": "dayofweek",
+    "dayofweek": "dayofweek", "doy": "dayofyear", "dayofyear": "dayofyear",
 }  # fmt: skip
+#: Parts that are one more than a function's value.
+_ISO_DAY = frozenset({"dayofweek_iso", "isodow", "dow_iso"})
 
 
 def part_of(name: str, moment: Expr) -> Expr:
@@ -268,11 +256,15 @@ def part_of(name: str, moment: Expr) -> Expr:
     Raises:
         QueryError: ``unsupported-sql``.
     """
-    function = PARTS.get(name.lower())
+    part = name.lower()
+    if part in ("second", "seconds"):
+        return seconds_of(moment)
+    if part in _ISO_DAY:
+        return Call("add", (call("weekday", [moment]), _ONE), INT)
+    function = PARTS.get(part)
     if function is None:
         raise unsupported(
-            f"EXTRACT of {name.upper()}",
-            "use year(), quarter(), month(), day(), hour(), minute() or second()",
+            f"EXTRACT of {name.upper()}", f"use one of {', '.join(sorted(set(PARTS)))}, second"
         )
     return (
         call(function, [moment]) if function in REWRITINGS else functions.call(function, [moment])

@@ -1,0 +1,107 @@
+"""Patterns of dates and times, such as ``yyyy-MM-dd HH:mm``, as Spark reads them.
+
+Letters stand for fields, a text between single quotes for itself, two quotes for one; other
+characters for themselves (Spark's "Datetime Patterns for Formatting and Parsing").
+
+>>> fields("dd.MM.'x'")
+(('d', 2), '.', ('M', 2), '.x')
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import groupby, pairwise
+
+#: A field: its letter and width; or literal text.
+Part = tuple[str, int] | str
+#: Letter -> greatest width, for writing.
+_WRITTEN = {
+    "y": 4, "M": 4, "L": 4, "d": 2, "E": 4, "a": 1, "H": 2, "h": 2, "K": 2, "k": 2, "m": 2,
+    "s": 2, "S": 9, "D": 3, "Q": 4, "q": 4,
+}  # fmt: skip
+_READ = {"y": 4, "M": 3, "d": 2, "a": 1, "H": 2, "h": 2, "m": 2, "s": 2, "S": 6}
+#: Pairs of letters that give one field twice, or with a part missing.
+_CLASHES = (("H", "h"), ("H", "a"))
+
+
+@lru_cache(maxsize=512)
+def fields(pattern: str) -> tuple[Part, ...]:
+    """Split ``pattern`` into fields and literal texts.
+
+    Raises:
+        ValueError: the reason why it is no pattern.
+    """
+    found: list[Part] = []
+    pieces = pattern.split("'")
+    if len(pieces) % 2 == 0:
+        raise ValueError("a quote is not closed")
+    for place, piece in enumerate(pieces):
+        if place % 2:
+            # Between quotes; nothing between them stands for one quote.
+            found.append(piece or "'")
+            continue
+        if place and not piece and place < len(pieces) - 1:
+            # Two quotes within a quoted text.
+            found.append("'")
+        for letter, run in groupby(piece):
+            width = len(list(run))
+            if letter.isascii() and letter.isalpha():
+                found.append((letter, width))
+            elif letter in "[]{}#":
+                raise ValueError(f"{letter} is reserved")
+            else:
+                found.append(letter * width)
+    joined: list[Part] = []
+    for part in found:
+        if isinstance(part, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += part
+        else:
+            joined.append(part)
+    return tuple(joined)
+
+
+def check_written(pattern: str) -> None:
+    """Check a pattern of date_format.
+
+    Raises:
+        ValueError: a field that is not supported.
+    """
+    for part in fields(pattern):
+        if isinstance(part, tuple):
+            _check_field(part, _WRITTEN)
+
+
+def check_read(pattern: str) -> None:
+    """Check a pattern of to_timestamp.
+
+    Raises:
+        ValueError: a field that can't be read, fields that clash, or fields without a border.
+    """
+    parts = fields(pattern)
+    letters = [part[0] for part in parts if isinstance(part, tuple)]
+    for part in parts:
+        if isinstance(part, tuple):
+            _check_field(part, _READ)
+    for letter in letters:
+        if letters.count(letter) > 1:
+            raise ValueError(f"{letter} occurs twice")
+    for one, other in _CLASHES:
+        if one in letters and other in letters:
+            raise ValueError(f"{one} and {other} clash")
+    if "h" in letters and "a" not in letters:
+        raise ValueError("h needs a (AM or PM)")
+    if "a" in letters and "h" not in letters:
+        raise ValueError("a needs h")
+    for part, following in pairwise(parts):
+        if isinstance(part, tuple) and isinstance(following, tuple):
+            numbers = part[0] != "a" and following[0] != "a"
+            if numbers and (part[1] == 1 or following[1] == 1 or part in (("M", 3), ("y", 3))):
+                raise ValueError(f"nothing separates {part[0]} and {following[0]}")
+
+
+def _check_field(part: tuple[str, int], known: dict[str, int]) -> None:
+    letter, width = part
+    if letter not in known or width > known[letter]:
+        raise ValueError(f"{letter * width} is not supported")
+    if letter == "y" and width in (1, 3) and known is _READ:
+        raise ValueError(f"{letter * width} is not supported: write yyyy")

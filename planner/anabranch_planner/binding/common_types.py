@@ -1,0 +1,130 @@
+"""Common types of operands, with the casts that Spark makes silently for literals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from functools import reduce
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.coercion import (
+    DOUBLE,
+    MAX_PRECISION,
+    common_type,
+    decimal_of,
+    fits,
+)
+from anabranch_contract.queries.expressions import NULL, Expr, Literal
+from anabranch_contract.queries.types import (
+    EXACT,
+    FLOATING,
+    INTEGRAL,
+    NUMERIC,
+    TIMESTAMPS,
+    DataType,
+    TypeKind,
+)
+from anabranch_planner.binding.literals import cast_literal, coerce
+
+
+def mismatch(left: Expr, right: Expr) -> QueryError:
+    """The error for ``left`` and ``right`` without a common type."""
+    exact = all(t.kind in NUMERIC for t in (left.type, right.type))
+    if exact:
+        return QueryError(
+            "type-mismatch",
+            f"{left} ({left.type}) and {right} ({right.type}) have no common exact type:"
+            " it would need more than 38 digits",
+            remedy="cast one side to a decimal with fewer digits",
+        )
+    target = str(left.type if left.type.kind is not TypeKind.STRING else right.type).upper()
+    text = right if left.type.kind is not TypeKind.STRING else left
+    return QueryError(
+        "type-mismatch",
+        f"{left} is of type {left.type}, {right} of type {right.type}",
+        remedy=f"make them agree: CAST({text} AS {target})",
+    )
+
+
+def widest(left: DataType, right: DataType) -> DataType | None:
+    """Common decimal type of two numbers that together need more than 38 digits: 38 digits, with
+    the greater scale. As in Spark, a value too large for it is an error.
+    """
+    if left.kind not in EXACT or right.kind not in EXACT:
+        return None
+    return DataType(TypeKind.DECIMAL, MAX_PRECISION, max(left.scale, right.scale))
+
+
+def meet(
+    left: Expr,
+    right: Expr,
+    otherwise: Callable[[DataType, DataType], DataType | None] | None = None,
+) -> tuple[Expr, Expr]:
+    """Both sides, cast to the type in which Spark compares them.
+
+    Args:
+        otherwise: gives the type of sides that have no common exact type.
+
+    Raises:
+        QueryError: ``type-mismatch``.
+    """
+    left, right = _aimed(left, right.type), _aimed(right, left.type)
+    meeting = common_type(left.type, right.type)
+    if meeting is None and otherwise is not None:
+        meeting = otherwise(left.type, right.type)
+    if meeting is None:
+        raise mismatch(left, right)
+    return coerce(left, meeting), coerce(right, meeting)
+
+
+def _aimed(expr: Expr, other: DataType) -> Expr:
+    """``expr``, if a literal, cast to the type in which Spark compares it with type ``other``."""
+    if not isinstance(expr, Literal) or expr.type == other:
+        return expr
+    if expr.value is None:
+        return Literal(None, other)
+    value, source = expr.value, expr.type.kind
+    target = other
+    if source is TypeKind.STRING:
+        if other.kind in (TypeKind.BINARY, TypeKind.INTERVAL, TypeKind.NULL):
+            return expr
+        if other.kind in FLOATING or other.kind is TypeKind.DECIMAL:
+            target = DOUBLE
+        folded = cast_literal(expr, target) or (
+            cast_literal(expr, DataType(TypeKind.BIGINT)) if other.kind in INTEGRAL else None
+        )
+        if folded is None:
+            raise QueryError(
+                "type-mismatch",
+                f"{expr} is compared with a value of type {other}, but can't be read as one",
+                remedy=f"write a literal of type {other}, or cast the other side to STRING",
+            )
+        return folded
+    if source is TypeKind.DATE and other.kind in TIMESTAMPS and isinstance(value, int):
+        return Literal(value * 86_400_000_000, other)
+    if isinstance(value, int) and not isinstance(value, bool) and source in INTEGRAL:
+        if other.kind in INTEGRAL and fits(value, other.kind):
+            return Literal(value, other)
+        if other.kind is TypeKind.DECIMAL:
+            return Literal(Decimal(value), decimal_of(value))
+    return expr
+
+
+def typed_null(expr: Expr, other: DataType) -> Expr:
+    """``expr``; an untyped NULL as type ``other``."""
+    if isinstance(expr, Literal) and expr.value is None and expr.type == NULL:
+        return Literal(None, other)
+    return expr
+
+
+def meet_all(values: Sequence[Expr]) -> list[Expr]:
+    """Values of CASE or coalesce, cast to their least common type."""
+
+    def wider(left: Expr, right: Expr) -> Expr:
+        kind = common_type(left.type, right.type)
+        if kind is None:
+            raise mismatch(left, right)
+        return left if left.type == kind else right if right.type == kind else coerce(left, kind)
+
+    target = reduce(wider, values).type
+    return [coerce(v, target) for v in values]

@@ -1,0 +1,1 @@
+"""Functions with operations of their own: signatures, by kinds of values."""

@@ -1,0 +1,270 @@
+"""Signatures of the functions of dates and timestamps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.coercion import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP
+from anabranch_contract.queries.expressions import Call, Expr, Literal
+from anabranch_contract.queries.time_patterns import check_read, check_written
+from anabranch_contract.queries.time_zones import is_zone
+from anabranch_contract.queries.types import TIMESTAMPS, DataType, TypeKind
+from anabranch_planner.binding.functions.signatures import (
+    Argument,
+    Rewriting,
+    Signature,
+    bad_literal,
+    converted,
+    rewriting,
+    text_of,
+)
+from anabranch_planner.binding.literals import coerce
+
+_MICROS, _QUOTIENT = DataType(TypeKind.DECIMAL, 8, 6), DataType(TypeKind.DECIMAL, 17, 9)
+#: Spelling of a unit -> unit.
+_UNITS = {
+    **dict.fromkeys(("microsecond", "microseconds", "us"), "microsecond"),
+    **dict.fromkeys(("millisecond", "milliseconds", "ms"), "millisecond"),
+    **dict.fromkeys(("second", "seconds", "s"), "second"),
+    **dict.fromkeys(("minute", "minutes", "m"), "minute"),
+    **dict.fromkeys(("hour", "hours", "h"), "hour"),
+    **dict.fromkeys(("day", "days", "dd", "d"), "day"),
+    **dict.fromkeys(("week", "weeks", "w"), "week"),
+    **dict.fromkeys(("month", "months", "mm", "mon"), "month"),
+    **dict.fromkeys(("quarter", "quarters"), "quarter"),
+    **dict.fromkeys(("year", "years", "yyyy", "yy"), "year"),
+}
+_WEEK = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_DEFAULT = "yyyy-MM-dd HH:mm:ss"
+_TRUNCATED = frozenset({"week", "month", "quarter", "year"})
+
+
+def unit(name: str, arg: Expr, known: frozenset[str] | None = None) -> Literal:
+    """The unit that a literal names, as a literal of its full name.
+
+    Raises:
+        QueryError: ``bad-literal``.
+    """
+    found = _UNITS.get(text_of(arg).lower())
+    if found is None or (known is not None and found not in known):
+        listed = "', '".join(sorted(known or set(_UNITS.values())))
+        raise bad_literal(name, arg, "there is no such unit", f"write one of '{listed}'")
+    return Literal(found, STRING)
+
+
+def _unit_at(
+    name: str, place: int, known: frozenset[str] | None = None
+) -> Callable[[list[Expr]], list[Expr]]:
+    def check(args: list[Expr]) -> list[Expr]:
+        args[place] = unit(name, args[place], known)
+        return args
+
+    return check
+
+
+def _pattern(name: str, check: Callable[[str], None]) -> Callable[[list[Expr]], list[Expr]]:
+    def checked(args: list[Expr]) -> list[Expr]:
+        try:
+            check(text_of(args[1]))
+        except ValueError as cause:
+            remedy = f"write e.g. {name}(x, 'yyyy-MM-dd HH:mm:ss')"
+            raise bad_literal(name, args[1], str(cause), remedy) from cause
+        return args
+
+    return checked
+
+
+_FORMAT = Signature(
+    "date_format",
+    (Argument.TIMESTAMP, Argument.PATTERN),
+    STRING,
+    check=_pattern("date_format", check_written),
+)
+_PARSE = Signature(
+    "to_timestamp",
+    (Argument.TEXT, Argument.PATTERN),
+    TIMESTAMP,
+    check=_pattern("to_timestamp", check_read),
+)
+_DATE_ADD = Signature("date_add", (Argument.DATE, Argument.INT), DATE)
+_DIFFERENCE = Signature(
+    "timestampdiff",
+    (Argument.PATTERN, Argument.TIMESTAMP, Argument.TIMESTAMP),
+    BIGINT,
+    check=_unit_at("timestampdiff", 0),
+)
+
+
+def _date_sub(args: Sequence[Expr]) -> Expr:
+    days = converted("date_sub", args[1], Argument.INT)
+    if isinstance(days, Literal) and isinstance(days.value, int):
+        return _DATE_ADD([args[0], Literal(-days.value, INT)])
+    return _DATE_ADD([args[0], Call("neg", (days,), INT)])
+
+
+def _datediff(args: Sequence[Expr]) -> Expr:
+    if len(args) == 3:
+        return _DIFFERENCE(args)
+    end, start = (converted("datediff", arg, Argument.DATE) for arg in args)
+    return Call("datediff", (end, start), INT)
+
+
+def _timestampadd(args: Sequence[Expr]) -> Expr:
+    if len(args) == 2:
+        return _DATE_ADD(args)
+    kind = args[2].type if args[2].type.kind in TIMESTAMPS else TIMESTAMP
+    moment = (
+        converted("timestampadd", args[2], Argument.TIMESTAMP) if kind == TIMESTAMP else args[2]
+    )
+    name = unit("timestampadd", converted("timestampadd", args[0], Argument.PATTERN))
+    number = converted("timestampadd", args[1], Argument.BIGINT)
+    return Call("timestampadd", (name, number, moment), kind)
+
+
+def _to_timestamp(args: Sequence[Expr]) -> Expr:
+    if len(args) == 1:
+        return _parsed("to_timestamp", args[0], TIMESTAMP)
+    return _PARSE(args)
+
+
+def _to_date(args: Sequence[Expr]) -> Expr:
+    if len(args) == 1:
+        return _parsed("to_date", args[0], DATE)
+    return coerce(_PARSE(args), DATE)
+
+
+def _parsed(name: str, arg: Expr, target: DataType) -> Expr:
+    if arg.type.kind not in TIMESTAMPS | {TypeKind.DATE, TypeKind.STRING, TypeKind.NULL}:
+        raise QueryError(
+            "type-mismatch",
+            f"{name}() takes a text, a date or a timestamp, but {arg} is of type {arg.type}",
+            remedy="write timestamp_seconds(x) for seconds since 1970",
+        )
+    return coerce(arg, target)
+
+
+def _from_unixtime(args: Sequence[Expr]) -> Expr:
+    seconds = converted("from_unixtime", args[0], Argument.BIGINT)
+    pattern = args[1] if len(args) > 1 else Literal(_DEFAULT, STRING)
+    return _FORMAT([Call("timestamp_seconds", (seconds,), TIMESTAMP), pattern])
+
+
+def _unix_timestamp(args: Sequence[Expr]) -> Expr:
+    moment = args[0]
+    if moment.type.kind is TypeKind.STRING:
+        pattern = args[1] if len(args) > 1 else Literal(_DEFAULT, STRING)
+        moment = _PARSE([moment, pattern])
+    micros = Call("unix_micros", (converted("unix_timestamp", moment, Argument.TIMESTAMP),), BIGINT)
+    # Unlike unix_seconds(), rounded towards zero.
+    return Call("div_int", (micros, Literal(1_000_000, BIGINT)), BIGINT)
+
+
+def _named(pattern: str) -> Callable[[Sequence[Expr]], Expr]:
+    return lambda args: _FORMAT([args[0], Literal(pattern, STRING)])
+
+
+def _since_1970(args: Sequence[Expr]) -> Expr:
+    day = converted("unix_date", args[0], Argument.DATE)
+    return Call("datediff", (day, Literal(0, DATE)), INT)
+
+
+def seconds_of(moment: Expr) -> Expr:
+    """``EXTRACT(SECOND FROM moment)``: seconds with their fraction, as a decimal."""
+    micros = Call("unix_micros", (converted("EXTRACT", moment, Argument.TIMESTAMP),), BIGINT)
+    minute = Literal(60_000_000, BIGINT)
+    rest = Call("pmod", (micros, minute), BIGINT)
+    exact = DataType(TypeKind.DECIMAL, 8, 0)
+    parts = (Call("cast", (rest,), exact), Literal(Decimal(1_000_000), exact))
+    return Call("cast", (Call("div", parts, _QUOTIENT),), _MICROS)
+
+
+def _of_date(op: str) -> Signature:
+    return Signature(op, (Argument.DATE,), DATE if op == "last_day" else INT)
+
+
+def _next_day(args: list[Expr]) -> list[Expr]:
+    day = text_of(args[1]).lower()
+    found = next((d for d in _WEEK if day in (d, d[:3], d[:2])), None)
+    if found is None:
+        raise bad_literal("next_day", args[1], "there is no such day", "write 'MON' etc.")
+    args[1] = Literal(found[:3], STRING)
+    return args
+
+
+def _zone(name: str) -> Callable[[list[Expr]], list[Expr]]:
+    def check(args: list[Expr]) -> list[Expr]:
+        zone = text_of(args[1])
+        if not is_zone(zone):
+            raise bad_literal(
+                name, args[1], "there is no such time zone", "write 'Europe/Berlin' or '+02:00'"
+            )
+        return args
+
+    return check
+
+
+def _moved(name: str) -> Signature:
+    return Signature(name, (Argument.TIMESTAMP, Argument.PATTERN), TIMESTAMP, check=_zone(name))
+
+
+def _try_to_timestamp(args: Sequence[Expr]) -> Expr:
+    found = _to_timestamp(args)
+    return Call("try", (found,), TIMESTAMP) if isinstance(found, Call) else found
+
+
+#: Function -> rewriting.
+DATES: dict[str, Rewriting] = {
+    **{
+        op: rewriting(_of_date(op))
+        for op in ("dayofweek", "dayofyear", "last_day", "weekday", "weekofyear")
+    },
+    "add_months": rewriting(Signature("add_months", (Argument.DATE, Argument.INT), DATE)),
+    "date_add": Rewriting(2, 3, _timestampadd),
+    "dateadd": Rewriting(2, 3, _timestampadd),
+    "timestampadd": Rewriting(3, 3, _timestampadd),
+    "date_sub": Rewriting(2, 2, _date_sub),
+    "date_diff": Rewriting(2, 3, _datediff),
+    "datediff": Rewriting(2, 3, _datediff),
+    "timestampdiff": Rewriting(3, 3, _datediff),
+    "date_format": rewriting(_FORMAT),
+    "date_from_unix_date": Rewriting(1, 1, lambda args: _DATE_ADD([Literal(0, DATE), *args])),
+    "date_trunc": rewriting(
+        Signature(
+            "date_trunc",
+            (Argument.PATTERN, Argument.TIMESTAMP),
+            TIMESTAMP,
+            check=_unit_at("date_trunc", 0),
+        )
+    ),
+    "dayname": Rewriting(1, 1, _named("EEE")),
+    "from_utc_timestamp": rewriting(_moved("from_utc_timestamp")),
+    "to_utc_timestamp": rewriting(_moved("to_utc_timestamp")),
+    "next_day": rewriting(
+        Signature("next_day", (Argument.DATE, Argument.PATTERN), DATE, check=_next_day)
+    ),
+    "try_to_timestamp": Rewriting(1, 2, _try_to_timestamp),
+    "from_unixtime": Rewriting(1, 2, _from_unixtime),
+    "make_date": rewriting(
+        Signature("make_date", (Argument.INT, Argument.INT, Argument.INT), DATE)
+    ),
+    "monthname": Rewriting(1, 1, _named("MMM")),
+    "months_between": rewriting(
+        Signature("months_between", (Argument.TIMESTAMP, Argument.TIMESTAMP), DOUBLE)
+    ),
+    "to_date": Rewriting(1, 2, _to_date),
+    "to_timestamp": Rewriting(1, 2, _to_timestamp),
+    "to_unix_timestamp": Rewriting(1, 2, _unix_timestamp),
+    "trunc": rewriting(
+        Signature(
+            "trunc", (Argument.DATE, Argument.PATTERN), DATE, check=_unit_at("trunc", 1, _TRUNCATED)
+        )
+    ),
+    "unix_date": Rewriting(1, 1, _since_1970),
+    "unix_timestamp": Rewriting(1, 2, _unix_timestamp),
+}
+#: Functions whose first of three arguments is a unit, written as a name.
+OF_UNIT = frozenset(
+    {"date_add", "dateadd", "date_diff", "datediff", "timestampadd", "timestampdiff"}
+)

@@ -1,0 +1,78 @@
+"""Everyday spellings that mean the same as others: hints, qualified names, LIKE ANY and ALL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from anabranch_planner.sql.unresolved import Node, at, unsupported
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+
+
+def simplify(statement: Node) -> None:
+    """Replace everyday spellings in ``statement`` by others of the same meaning.
+
+    A hint says how to join, not what: the planner decides it. Streams have no catalogs or
+    databases: a qualified name means the stream of its last part.
+
+    Raises:
+        QueryError: ``unsupported-sql``: two tables whose names differ only before the last part.
+    """
+    qualifiers: dict[str, str] = {}
+    for node in list(statement.walk()):
+        if isinstance(node, exp.Select):
+            node.set("hint", None)
+        elif isinstance(node, exp.Table) and node.args.get("db"):
+            _unqualify(node, qualifiers)
+        elif isinstance(node, exp.Column) and node.args.get("db"):
+            node.set("db", None)
+            node.set("catalog", None)
+        elif isinstance(node, exp.Like | exp.ILike) and isinstance(
+            node.expression, exp.Any | exp.All
+        ):
+            _write_out(node)
+
+
+def keep_commas(tree: Node, tokens: Iterable[Token]) -> None:
+    """Tell commas in FROM, whose tables a condition is to connect, from CROSS JOINs, as which the
+    parser reads them: without that word in the statement's tokens, there is none.
+    """
+    if any(token.text.upper() == "CROSS" for token in tokens):
+        return
+    for join in tree.find_all(exp.Join):
+        if str(join.args.get("kind") or "").upper() == "CROSS":
+            join.set("kind", None)
+
+
+def _unqualify(table: exp.Table, qualifiers: dict[str, str]) -> None:
+    before = f"{table.catalog}.{table.db}".strip(".")
+    if qualifiers.setdefault(table.name.lower(), before) != before:
+        with at(table):
+            raise unsupported(
+                f"{before}.{table.name} beside {qualifiers[table.name.lower()]}.{table.name}",
+                "register one of them as a stream of another name",
+            )
+    table.set("db", None)
+    table.set("catalog", None)
+
+
+def _write_out(node: Node) -> None:
+    """Replace ``x LIKE ANY (a, b)`` by ``x LIKE a OR x LIKE b``; ALL by AND."""
+    kind, listed = node.expression, node.expression.this
+    patterns = listed.expressions if isinstance(listed, exp.Tuple) else [listed]
+    made = [
+        type(node)(
+            this=node.this.copy(),
+            expression=(p.this if isinstance(p, exp.Paren) else p).copy(),
+            negate=node.args.get("negate"),
+        )
+        for p in patterns
+    ]
+    # NOT LIKE ALL: none of the patterns; NOT LIKE ANY: not each of them.
+    joined: type[exp.Connector] = exp.Or if isinstance(kind, exp.Any) else exp.And
+    node.replace(exp.Paren(this=reduce(lambda a, b: joined(this=a, expression=b), made)))

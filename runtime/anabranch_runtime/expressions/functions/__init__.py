@@ -1,0 +1,1 @@
+"""Kernels of Spark's functions, by kinds of values."""

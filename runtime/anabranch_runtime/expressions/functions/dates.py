@@ -1,0 +1,272 @@
+"""Spark's functions of dates and timestamps, by numpy's proleptic Gregorian calendar, in UTC.
+
+A date or timestamp beyond the range of its type is an error, as in Spark; Spark's ``date_add``
+wraps around instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_contract.queries.expressions import Call, Literal
+from anabranch_runtime.columns.arrays import (
+    MICROS_PER_DAY,
+    Ints,
+    both,
+    fixed,
+    overflow,
+    present,
+    with_nulls,
+)
+from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.errors import ExpressionError
+
+#: Unit of a fixed length -> microseconds.
+_LENGTHS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": MICROS_PER_DAY,
+    "week": 7 * MICROS_PER_DAY,
+}
+_MONTHS = {"month": 1, "quarter": 3, "year": 12}
+_WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_SECONDS_PER_MONTH = 31 * 86_400
+
+
+def _unit(call: Call) -> str:
+    unit = call.args[0]
+    assert isinstance(unit, Literal)
+    return str(unit.value).lower()
+
+
+def _integers(column: pa.Array) -> Ints:
+    if pa.types.is_integer(column.type):
+        return fixed(column, column.type.to_pandas_dtype()).astype(np.int64)
+    return fixed(column, np.int32 if pa.types.is_date(column.type) else np.int64).astype(np.int64)
+
+
+def _valid(*columns: pa.Array) -> Any:
+    found = None
+    for column in columns:
+        found = both(found, present(column))
+    return found
+
+
+def _civil(days: Ints) -> tuple[Ints, Ints]:
+    """Months since January 1970, and days of the month from 1."""
+    moment = days.astype("M8[D]")
+    months = moment.astype("M8[M]")
+    return months.astype(np.int64), (moment - months.astype("M8[D]")).astype(np.int64) + 1
+
+
+def _first(months: Ints) -> Ints:
+    """Days since 1970 of the first day of a month."""
+    days: Ints = months.astype("M8[M]").astype("M8[D]").astype(np.int64)
+    return days
+
+
+def _moved(days: Ints, months: Ints) -> Ints:
+    """``days`` moved by a number of months; the 31st becomes the last day of a shorter month."""
+    before, day = _civil(days)
+    target = before + months
+    length = _first(target + 1) - _first(target)
+    moved: Ints = _first(target) + np.minimum(day, length) - 1
+    return moved
+
+
+def _made(values: Ints, call: Call, valid: Any) -> pa.Array:
+    """A column of the call's type; an error where a valid value exceeds its range."""
+    target = arrow_type(call.type)
+    if target.bit_width == 32:
+        beyond = (values < -(2**31)) | (values >= 2**31)
+        if (beyond if valid is None else beyond & valid).any():
+            raise overflow(call.type)
+        values = values.astype(np.int32)
+    return with_nulls(values, target, valid)
+
+
+def _days(op: Callable[[Ints], Ints]) -> Callable[[Call, list[pa.Array]], pa.Array]:
+    def kernel(call: Call, args: list[pa.Array]) -> pa.Array:
+        return _made(op(_integers(args[0])), call, present(args[0]))
+
+    return kernel
+
+
+def _day_of_year(days: Ints) -> Ints:
+    return days - days.astype("M8[D]").astype("M8[Y]").astype("M8[D]").astype(np.int64) + 1
+
+
+def _week_of_year(days: Ints) -> Ints:
+    """The week of ISO 8601, which belongs to the year of its Thursday."""
+    thursday: Ints = days - (days + 3) % 7 + 3
+    week: Ints = (_day_of_year(thursday) - 1) // 7 + 1
+    return week
+
+
+def _last_day(days: Ints) -> Ints:
+    return _first(_civil(days)[0] + 1) - 1
+
+
+def date_add(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``date_add(date, days)``."""
+    return _made(_integers(args[0]) + _integers(args[1]), call, _valid(*args))
+
+
+def add_months(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``add_months(date, months)``."""
+    return _made(_moved(_integers(args[0]), _integers(args[1])), call, _valid(*args))
+
+
+def datediff(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``datediff(end, start)`` in days."""
+    return _made(_integers(args[0]) - _integers(args[1]), call, _valid(*args))
+
+
+def make_date(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``make_date(year, month, day)``.
+
+    Raises:
+        ExpressionError: there is no such date.
+    """
+    valid = _valid(*args)
+    year, month, day = (_integers(arg) for arg in args)
+    months = np.clip((year - 1970) * 12 + month - 1, -(10**7), 10**7)
+    length = _first(months + 1) - _first(months)
+    good = (month >= 1) & (month <= 12) & (day >= 1) & (day <= length) & (np.abs(year) < 800_000)
+    wrong = ~good if valid is None else ~good & valid
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        raise ExpressionError(
+            "bad-date",
+            f"there is no date of year {year[at]}, month {month[at]}, day {day[at]}",
+            remedy="filter such rows out first",
+        )
+    return _made(_first(months) + day - 1, call, valid)
+
+
+def trunc(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``trunc(date, unit)``: the first day of its week, month, quarter or year."""
+    unit = call.args[1]
+    assert isinstance(unit, Literal)
+    days = _truncated(_integers(args[0]), str(unit.value))
+    return _made(days, call, present(args[0]))
+
+
+def date_trunc(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``date_trunc(unit, timestamp)``: the beginning of the unit."""
+    unit, micros = _unit(call), _integers(args[1])
+    if unit in _LENGTHS and unit != "week":
+        size = _LENGTHS[unit]
+        found = micros - np.mod(micros, size)
+    else:
+        found = _truncated(np.floor_divide(micros, MICROS_PER_DAY), unit) * MICROS_PER_DAY
+    valid = present(args[1])
+    below = found > micros
+    if (below if valid is None else below & valid).any():
+        raise overflow(call.type)
+    return with_nulls(found, arrow_type(call.type), valid)
+
+
+def _truncated(days: Ints, unit: str) -> Ints:
+    if unit == "week":
+        return days - (days + 3) % 7
+    months = _civil(days)[0]
+    return _first(months - months % _MONTHS[unit])
+
+
+def timestampadd(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``timestampadd(unit, number, timestamp)``."""
+    unit, valid = _unit(call), _valid(args[1], args[2])
+    number, micros = _integers(args[1]), _integers(args[2])
+    if unit in _MONTHS:
+        days, time = np.divmod(micros, MICROS_PER_DAY)
+        found = _moved(days, number * _MONTHS[unit]) * MICROS_PER_DAY + time
+        far = np.abs(number) > 12 * 600_000
+    else:
+        size = _LENGTHS[unit]
+        found = micros + number * size
+        far = np.abs(number) > 2**63 // size
+    wrapped = far | ((found < micros) & (number > 0)) | ((found > micros) & (number < 0))
+    if (wrapped if valid is None else wrapped & valid).any():
+        raise overflow(call.type)
+    return with_nulls(found, arrow_type(call.type), valid)
+
+
+def timestampdiff(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``timestampdiff(unit, start, end)``: whole units, rounded towards zero."""
+    unit, valid = _unit(call), _valid(args[1], args[2])
+    start, end = _integers(args[1]), _integers(args[2])
+    if unit in _LENGTHS:
+        if ((np.sign(start) != np.sign(end)) & (np.sign(end - start) == np.sign(start))).any():
+            raise overflow(call.type)
+        found = np.abs(end - start) // _LENGTHS[unit] * np.sign(end - start)
+        return with_nulls(found, arrow_type(call.type), valid)
+    days, time = np.divmod(start, MICROS_PER_DAY)
+    later, later_time = np.divmod(end, MICROS_PER_DAY)
+    # As java.time: the end moves by a day where its time of day has not been reached.
+    later = later - ((later > days) & (later_time < time)) + ((later < days) & (later_time > time))
+    months, day = _civil(days)
+    later_months, later_day = _civil(later)
+    whole = (later_months * 32 + later_day) - (months * 32 + day)
+    found = np.abs(whole) // 32 * np.sign(whole)
+    size = _MONTHS[unit]
+    return with_nulls(np.abs(found) // size * np.sign(found), arrow_type(call.type), valid)
+
+
+def months_between(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``months_between(end, start)``: months of 31 days; rounded to eight digits."""
+    parts = []
+    for arg in args:
+        days, time = np.divmod(_integers(arg), MICROS_PER_DAY)
+        months, day = _civil(days)
+        length = _first(months + 1) - _first(months)
+        parts.append((months, day, day == length, time // 1_000_000))
+    (months, day, last, second), (others, other, other_last, other_second) = parts
+    whole = (months - others).astype(np.float64)
+    seconds = (day - other) * 86_400 + second - other_second
+    exact = whole + seconds.astype(np.float64) / _SECONDS_PER_MONTH
+    rounded = np.floor(exact * 1e8 + 0.5) / 1e8
+    found = np.where((day == other) | (last & other_last), whole, rounded)
+    return with_nulls(found, arrow_type(call.type), _valid(*args))
+
+
+def next_day(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``next_day(date, day)``: the first such day of the week after the date."""
+    wanted = call.args[1]
+    assert isinstance(wanted, Literal)
+    days = _integers(args[0])
+    ahead = (_WEEK.index(str(wanted.value)) - (days + 3)) % 7
+    return _made(days + np.where(ahead == 0, 7, ahead), call, present(args[0]))
+
+
+#: Operation -> kernel.
+DATES: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
+    "add_months": add_months,
+    "date_add": date_add,
+    "date_trunc": date_trunc,
+    "datediff": datediff,
+    "dayofweek": _days(lambda days: (days + 4) % 7 + 1),
+    "dayofyear": _days(_day_of_year),
+    "last_day": _days(_last_day),
+    "make_date": make_date,
+    "months_between": months_between,
+    "next_day": next_day,
+    "timestampadd": timestampadd,
+    "timestampdiff": timestampdiff,
+    "trunc": trunc,
+    "weekday": _days(lambda days: (days + 3) % 7),
+    "weekofyear": _days(_week_of_year),
+}
+#: Operations that can fail on a value.
+FALLIBLE = frozenset({
+    "add_months", "date_add", "date_trunc", "datediff", "last_day", "make_date", "next_day",
+    "timestampadd",
+    "timestampdiff", "trunc",
+})  # fmt: skip

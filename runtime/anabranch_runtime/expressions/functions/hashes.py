@@ -1,0 +1,118 @@
+"""Spark's ``hash``: MurmurHash3 (x86, 32 bits) with seed 42, column after column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch_contract.queries.expressions import Call
+from anabranch_runtime.columns.arrays import fixed, present, unscaled
+
+_SEED = 42
+_Words = npt.NDArray[np.uint32]
+_C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
+
+
+def murmur3(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``hash(values...)``; a NULL leaves the hash of the values before it."""
+    found: _Words = np.full(len(args[0]), _SEED, dtype=np.uint32)
+    with np.errstate(over="ignore"):
+        for arg in args:
+            valid = present(arg)
+            hashed = _column(arg, found)
+            found = hashed if valid is None else np.where(valid, hashed, found)
+    return pa.array(found.view(np.int32), pa.int32())
+
+
+def _column(column: pa.Array, seeds: _Words) -> _Words:
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _by_row(column.cast(pa.binary()).to_pylist(), seeds)
+    if pa.types.is_boolean(kind):
+        return _of_words([column.fill_null(False).to_numpy(False).astype(np.uint32)], seeds)
+    if pa.types.is_decimal(kind):
+        return _of_decimals(column, seeds)
+    if pa.types.is_floating(kind):
+        dtype = kind.to_pandas_dtype()
+        # Zeros and NaNs each have one hash.
+        values = fixed(column, dtype) + dtype(0.0)
+        values[np.isnan(values)] = np.nan
+        words = values.view(np.uint32 if kind.bit_width == 32 else np.uint64)
+    elif kind.bit_width == 64:
+        words = fixed(column, np.int64).view(np.uint64)
+    else:
+        plain = np.int32 if pa.types.is_date(kind) else kind.to_pandas_dtype()
+        words = fixed(column, plain).astype(np.int32).view(np.uint32)
+    if words.dtype == np.uint32:
+        return _of_words([words], seeds)
+    return _of_words([words.astype(np.uint32), (words >> np.uint64(32)).astype(np.uint32)], seeds)
+
+
+def _of_decimals(column: pa.Array, seeds: _Words) -> _Words:
+    values = unscaled(column)
+    if column.type.precision <= 18:
+        words = np.array([(v or 0) & (2**64 - 1) for v in values], dtype=np.uint64)
+        halves = [words.astype(np.uint32), (words >> np.uint64(32)).astype(np.uint32)]
+        return _of_words(halves, seeds)
+    return _by_row(
+        [None if v is None else v.to_bytes(_bytes(v), "big", signed=True) for v in values], seeds
+    )
+
+
+def _bytes(value: int) -> int:
+    return ((value if value >= 0 else ~value).bit_length()) // 8 + 1
+
+
+def _rotated(words: Any, by: int) -> Any:
+    return (words << np.uint32(by)) | (words >> np.uint32(32 - by))
+
+
+def _mixed(found: Any, word: Any) -> Any:
+    word = _rotated(word * _C1, 15) * _C2
+    return _rotated(found ^ word, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+
+
+def _finished(found: Any, length: int) -> Any:
+    found = found ^ np.uint32(length)
+    found = (found ^ (found >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    found = (found ^ (found >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return found ^ (found >> np.uint32(16))
+
+
+def _of_words(words: list[_Words], seeds: _Words) -> _Words:
+    found: Any = seeds
+    for word in words:
+        found = _mixed(found, word)
+    hashed: _Words = _finished(found, 4 * len(words))
+    return hashed
+
+
+def _by_row(values: list[bytes | None], seeds: _Words) -> _Words:
+    known: dict[tuple[bytes, int], int] = {}
+    found = np.zeros(len(values), dtype=np.uint32)
+    for row, (value, seed) in enumerate(zip(values, seeds.tolist(), strict=True)):
+        if value is None:
+            continue
+        if (value, seed) not in known:
+            known[value, seed] = _of_bytes(value, seed)
+        found[row] = known[value, seed]
+    return found
+
+
+def _of_bytes(data: bytes, seed: int) -> int:
+    found: Any = np.uint32(seed)
+    whole = len(data) // 4 * 4
+    for word in np.frombuffer(data[:whole], dtype="<u4"):
+        found = _mixed(found, word)
+    # Unlike the standard, each byte of the rest is mixed by itself, with its sign.
+    for byte in np.frombuffer(data[whole:], dtype=np.int8).astype(np.int32).view(np.uint32):
+        found = _mixed(found, byte)
+    return int(_finished(found, len(data)))
+
+
+#: Operation -> kernel.
+HASHES: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {"hash": murmur3}

@@ -1,0 +1,32 @@
+"""Kernels of Spark's functions, by operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from anabranch_contract.queries.expressions import Call
+from anabranch_runtime.expressions.functions import dates, numbers, patterns, texts
+from anabranch_runtime.expressions.functions.hashes import HASHES
+from anabranch_runtime.expressions.functions.time_texts import TIME_TEXTS
+from anabranch_runtime.expressions.functions.zones import ZONES
+
+#: Operation -> kernel of a call and its evaluated arguments.
+KERNELS: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
+    **dates.DATES,
+    **numbers.NUMBERS,
+    **texts.TEXTS,
+    **patterns.PATTERNS,
+    **HASHES,
+    **TIME_TEXTS,
+    **ZONES,
+}
+#: Operations that can fail on a value.
+FALLIBLE = (
+    dates.FALLIBLE
+    | numbers.FALLIBLE
+    | patterns.FALLIBLE
+    | texts.FALLIBLE
+    | {"date_format", "to_timestamp", *ZONES}
+)

@@ -1,0 +1,236 @@
+"""Spark's functions of regular expressions, by a linear engine, and of paths into JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch_contract.queries.expressions import Call, Literal
+from anabranch_contract.queries.json_paths import steps
+from anabranch_contract.queries.regular import rewritten, rewritten_replacement
+from anabranch_runtime.columns.arrays import Ints, both, by_value, fixed, present, with_nulls
+from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.expressions.casts import java_text
+
+_GROUP = re.compile(r"\\.|\[(?:\\.|[^\]])*\]|\(\?P<\w+>|\((?!\?)", re.DOTALL)
+
+
+def _literals(call: Call) -> list[Any]:
+    return [arg.value for arg in call.args[1:] if isinstance(arg, Literal)]
+
+
+def _run(kernel: Callable[..., pa.Array], text: pa.Array, **options: Any) -> pa.Array:
+    try:
+        return kernel(text, **options)
+    except pa.ArrowInvalid as error:
+        raise ExpressionError(
+            "bad-pattern",
+            f"the regular expression {options['pattern']!r} is not supported: {error}",
+            remedy="write a shorter one",
+        ) from error
+
+
+def rlike(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``text RLIKE pattern``."""
+    (pattern,) = _literals(call)
+    return _run(pc.match_substring_regex, args[0], pattern=rewritten(pattern).condition)
+
+
+def regexp_count(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``regexp_count(text, pattern)``."""
+    (pattern,) = _literals(call)
+    return _run(pc.count_substring_regex, args[0], pattern=rewritten(pattern).condition)
+
+
+def regexp_replace(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``regexp_replace(text, pattern, replacement)``."""
+    pattern, replacement = _literals(call)
+    found = rewritten(pattern)
+    made = rewritten_replacement(replacement, found.groups)
+    return _run(pc.replace_substring_regex, args[0], pattern=found.text, replacement=made)
+
+
+def regexp_extract(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``regexp_extract(text, pattern, group)``: an empty text where nothing matches."""
+    pattern, group = _literals(call)
+    found = rewritten(pattern)
+    matched = _run(
+        pc.extract_regex,
+        args[0],
+        pattern=_picked(found.condition if group else found.text, group),
+    )
+    texts = pc.fill_null(pc.struct_field(matched, "it"), "")
+    return pc.if_else(args[0].is_valid(), texts, pa.scalar(None, pa.string()))
+
+
+def _picked(pattern: str, group: int) -> str:
+    """``pattern`` with a name for one group, 0 for the whole, and no other groups."""
+    if group == 0:
+        flags = "(?i)" if pattern.startswith("(?i)") else ""
+        return f"{flags}(?P<it>{_picked(pattern.removeprefix(flags), -1)})"
+    count = 0
+
+    def one(match: re.Match[str]) -> str:
+        nonlocal count
+        if not match[0].startswith("("):
+            return match[0]
+        count += 1
+        return "(?P<it>" if count == group else "(?:"
+
+    return _GROUP.sub(one, pattern)
+
+
+def get_json_object(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``get_json_object(text, path)``: NULL where the text is no JSON, or has nothing there."""
+    (path,) = _literals(call)
+    through = steps(path)
+    return by_value(args[0], lambda text: _found(text, through), pa.string())
+
+
+def _found(text: str, through: tuple[str | int, ...]) -> str | None:
+    try:
+        # Text after the first value is ignored.
+        value = _DECODER.raw_decode(text.lstrip(" \t\r\n"))[0]
+    except (ValueError, RecursionError):
+        return None
+    for step in through:
+        if isinstance(value, dict) and isinstance(step, str):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            return None
+    return value if isinstance(value, str) else None if value is None else _written(value)
+
+
+def _first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        found.setdefault(key, value)
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_first_of_each, parse_constant=_no_constant, strict=False
+)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if isinstance(value, float):
+        return java_text(value)
+    if isinstance(value, dict):
+        inner = (f"{_quoted(key)}:{_written(one)}" for key, one in value.items())
+        return "{" + ",".join(inner) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_written, value)) + "]"
+    return _quoted(value) if isinstance(value, str) else str(value)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _pieces(call: Call, text: pa.Array) -> tuple[Ints, pa.Array]:
+    """The pieces of texts between matches of a pattern: offsets per text, and all pieces."""
+    pattern = rewritten(_literals(call)[0]).text
+    lists = _run(pc.split_pattern_regex, pc.fill_null(text, ""), pattern=pattern)
+    return np.asarray(lists.offsets, dtype=np.int64), lists.values
+
+
+def split_size(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``size(split(text, pattern))``."""
+    offsets, _ = _pieces(call, args[0])
+    return with_nulls(np.diff(offsets).astype(np.int32), pa.int32(), present(args[0]))
+
+
+def split_at(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``element_at(split(text, pattern), place)``: from 1, or from -1 at the end.
+
+    Raises:
+        ExpressionError: a text has no such piece.
+    """
+    offsets, pieces = _pieces(call, args[0])
+    valid = both(present(args[0]), present(args[2]))
+    place = fixed(args[2], np.int32).astype(np.int64)
+    at = np.where(place > 0, offsets[:-1] + place - 1, offsets[1:] + place)
+    good = (place != 0) & (at >= offsets[:-1]) & (at < offsets[1:])
+    wrong = ~good if valid is None else ~good & valid
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise ExpressionError(
+            "no-element",
+            f"{args[0][row].as_py()!r} has {offsets[row + 1] - offsets[row]} pieces, "
+            f"and none at place {place[row]}",
+            remedy="write split_part(x, ',', n), which is empty then, or try_element_at(...)",
+        )
+    return pieces.take(pa.array(np.where(good, at, 0), mask=None if valid is None else ~valid))
+
+
+_URL = re.compile(
+    r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?"
+)
+_AUTHORITY = re.compile(r"(?:([^@]*)@)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]*)(?::[0-9]*)?")
+_NO_URL = re.compile(r"[\s<>\"{}|\\^`\x00-\x1f\x7f]|%(?![0-9A-Fa-f]{2})")
+
+
+def parse_url(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``parse_url(url, part[, key])``; NULL where the URL has no such part.
+
+    Raises:
+        ExpressionError: a text that is no URL.
+    """
+    part, *key = _literals(call)
+    return by_value(args[0], lambda text: _part(text, part, *key), pa.string())
+
+
+def _part(text: str, part: str, key: str = "") -> str | None:
+    found = None if _NO_URL.search(text) else _URL.fullmatch(text)
+    if found is None:
+        raise ExpressionError(
+            "bad-url", f"{text[:60]!r} is no URL", remedy="filter such rows out first"
+        )
+    scheme, authority, path, query, reference = found.groups()
+    named = _AUTHORITY.fullmatch(authority) if authority else None
+    if part == "QUERY" and key:
+        inside = re.search(f"(?:^|&){re.escape(key)}=([^&]*)", query or "")
+        return None if inside is None else inside[1]
+    if part == "FILE":
+        return path if query is None else f"{path}?{query}"
+    return {
+        "PROTOCOL": scheme,
+        "HOST": (named[2] or None) if named else None,
+        "PATH": path,
+        "QUERY": query,
+        "REF": reference,
+        "AUTHORITY": authority or None,
+        "USERINFO": named[1] if named else None,
+    }[part]
+
+
+#: Operation -> kernel.
+PATTERNS: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
+    "get_json_object": get_json_object,
+    "parse_url": parse_url,
+    "regexp_count": regexp_count,
+    "regexp_extract": regexp_extract,
+    "regexp_replace": regexp_replace,
+    "rlike": rlike,
+    "split_at": split_at,
+    "split_size": split_size,
+}
+#: Operations that can fail on a value.
+FALLIBLE = frozenset({"parse_url", "split_at"})

@@ -1,0 +1,348 @@
+"""Spark's functions of texts: Arrow kernels where they agree, else once per distinct value."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Callable
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
+from urllib.parse import quote_plus, unquote_plus
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch_contract.queries.expressions import Call, Literal
+from anabranch_contract.queries.text_values import WIDE
+from anabranch_runtime.columns.arrays import by_value, present, with_nulls
+from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.errors import ExpressionError
+
+Kernel = Callable[[Call, list[pa.Array]], pa.Array]
+#: Most characters that repeat and pad make of one text.
+_LONGEST = 1 << 24
+
+
+def constants(call: Call) -> list[Any] | None:
+    """The values of all arguments but the first, if they are literals other than NULL."""
+    rest = call.args[1:]
+    if all(isinstance(arg, Literal) and arg.value is not None for arg in rest):
+        return [arg.value for arg in rest if isinstance(arg, Literal)]
+    return None
+
+
+def kernel(
+    function: Callable[..., Any], fast: Callable[..., pa.Array | None] | None = None
+) -> Kernel:
+    """A kernel that applies ``function`` to each combination of values without NULL.
+
+    Args:
+        fast: computes a whole column for literal further arguments; None: it can not.
+    """
+
+    def run(call: Call, args: list[pa.Array]) -> pa.Array:
+        target, rest = arrow_type(call.type), constants(call)
+        if rest is not None:
+            found = fast(args[0], *rest) if fast is not None else None
+            if found is not None:
+                return found
+            return by_value(args[0], lambda value: function(value, *rest), target)
+        rows = zip(*(arg.to_pylist() for arg in args), strict=True)
+        known: dict[tuple[Any, ...], Any] = {}
+        results = list[Any]()
+        for row in rows:
+            if any(value is None for value in row):
+                results.append(None)
+                continue
+            if row not in known:
+                known[row] = function(*row)
+            results.append(known[row])
+        return pa.array(results, target)
+
+    return run
+
+
+def _is_ascii(text: pa.Array) -> bool:
+    return pc.all(pc.string_is_ascii(text)).as_py() is not False
+
+
+def replace(text: str, search: str, replacement: str) -> str:
+    """``replace(text, search, replacement)``; nothing where ``search`` is empty."""
+    return text.replace(search, replacement) if search else text
+
+
+def _replace(text: pa.Array, search: str, replacement: str) -> pa.Array:
+    if not search:
+        return text
+    return pc.replace_substring(text, pattern=search, replacement=replacement)
+
+
+def split_part(text: str, separator: str, place: int) -> str:
+    """``split_part(text, separator, place)`` with places from 1, or from -1 at the end.
+
+    Raises:
+        ExpressionError: place 0.
+    """
+    if place == 0:
+        raise ExpressionError(
+            "bad-arguments", "split_part() has no part 0", remedy="count from 1, or from -1"
+        )
+    parts = text.split(separator) if separator else [text]
+    at = place - 1 if place > 0 else len(parts) + place
+    return parts[at] if 0 <= at < len(parts) else ""
+
+
+def _split_part(text: pa.Array, separator: str, place: int) -> pa.Array | None:
+    if place <= 0 or not separator:
+        return None
+    lists = pc.split_pattern(text, pattern=separator)
+    offsets = np.asarray(lists.offsets)
+    found = offsets[:-1] + place - 1
+    there = found < offsets[1:]
+    picked = lists.values.take(pa.array(np.where(there, found, 0), mask=~there))
+    return pc.if_else(text.is_valid(), pc.fill_null(picked, ""), pa.scalar(None, pa.string()))
+
+
+def padded(text: str, length: int, pad: str, *, left: bool) -> str:
+    """``text`` cut or padded to ``length`` characters.
+
+    Raises:
+        ExpressionError: more than 16 million characters.
+    """
+    missing = length - len(text)
+    if missing <= 0 or not pad:
+        return text[: max(length, 0)]
+    _check_length(length)
+    filling = (pad * (missing // len(pad) + 1))[:missing]
+    return filling + text if left else text + filling
+
+
+def _padded(left: bool) -> Callable[[pa.Array, int, str], pa.Array | None]:
+    def run(text: pa.Array, length: int, pad: str) -> pa.Array | None:
+        if len(pad) != 1 or not 0 < length <= _LONGEST:
+            return None
+        cut = pc.utf8_slice_codeunits(text, start=0, stop=length)
+        return (pc.utf8_lpad if left else pc.utf8_rpad)(cut, width=length, padding=pad)
+
+    return run
+
+
+def _check_length(characters: int) -> None:
+    if characters > _LONGEST:
+        raise ExpressionError(
+            "too-long",
+            f"a text of {characters} characters is longer than {_LONGEST}",
+            remedy="repeat or pad less",
+        )
+
+
+def repeat(text: str, times: int) -> str:
+    """``repeat(text, times)``.
+
+    Raises:
+        ExpressionError: more than 16 million characters.
+    """
+    _check_length(len(text) * max(times, 0))
+    return text * max(times, 0)
+
+
+def initcap(text: str) -> str:
+    """Each word, up to a space, with a capital first letter."""
+    return " ".join(map(_capital, text.split(" ")))
+
+
+def _capital(word: str) -> str:
+    first = word[:1]
+    # A final sigma has another lower case within its word than alone.
+    return first.title() + word.lower()[len(first.lower()) :]
+
+
+def instr(text: str, part: str) -> int:
+    """The place of ``part``, from 1; 0 if it does not occur."""
+    return text.find(part) + 1
+
+
+def _instr(text: pa.Array, part: str) -> pa.Array | None:
+    if not _is_ascii(text):
+        return None
+    return pc.add(pc.find_substring(text, pattern=part).cast(pa.int32()), pa.scalar(1, pa.int32()))
+
+
+def locate(part: str, text: str, start: int) -> int:
+    """The place of ``part`` at or after ``start``, from 1; 0 if it does not occur."""
+    if start < 1 or not part:
+        return int(start >= 1)
+    return text.find(part, start - 1) + 1
+
+
+def translate(text: str, letters: str, others: str) -> str:
+    """``text`` with each of ``letters`` replaced by its counterpart, or removed if it has none."""
+    table: dict[int, str | None] = {}
+    for place, letter in enumerate(letters):
+        table.setdefault(ord(letter), others[place] if place < len(others) else None)
+    return text.translate(table)
+
+
+def substring_index(text: str, separator: str, count: int) -> str:
+    """``text`` before the ``count``-th separator; if negative, after it, counted from the end."""
+    if not separator or not count:
+        return ""
+    if count > 0:
+        at = -1
+        for _ in range(count):
+            at = text.find(separator, at + 1)
+            if at < 0:
+                return text
+        return text[:at]
+    at = len(text) - len(separator) + 1
+    for _ in range(-count):
+        at = text.rfind(separator, 0, max(at + len(separator) - 1, 0))
+        if at < 0:
+            return text
+    return text[at + len(separator) :]
+
+
+def char(code: int) -> str:
+    """The character of a code from 0 to 255; of greater ones the last byte."""
+    return "" if code < 0 else chr(code % 256)
+
+
+def sha2(data: bytes, bits: int) -> str | None:
+    """SHA-2 in hexadecimal; 0 bits: 256; NULL for other sizes than 224, 256, 384 and 512."""
+    name = {0: "sha256", 224: "sha224", 256: "sha256", 384: "sha384", 512: "sha512"}.get(bits)
+    return None if name is None else hashlib.new(name, data).hexdigest()
+
+
+def _trimmed(trim: Callable[..., pa.Array]) -> Kernel:
+    """A kernel that trims characters, each of the second argument; without one, spaces."""
+    strip = {pc.utf8_trim: str.strip, pc.utf8_ltrim: str.lstrip, pc.utf8_rtrim: str.rstrip}[trim]
+
+    def fast(text: pa.Array, characters: str = " ") -> pa.Array:
+        return trim(text, characters=characters) if characters else text
+
+    def slow(text: str, characters: str) -> str:
+        return strip(text, characters) if characters else text
+
+    return kernel(slow, fast)
+
+
+def _reverse(call: Call, args: list[pa.Array]) -> pa.Array:
+    return pc.utf8_reverse(args[0])
+
+
+def _ascii(call: Call, args: list[pa.Array]) -> pa.Array:
+    first = pc.utf8_slice_codeunits(args[0], start=0, stop=1)
+    codes = by_value(first, lambda v: ord(v) if v else 0, pa.int32())
+    return with_nulls(np.asarray(pc.fill_null(codes, 0)), pa.int32(), present(args[0]))
+
+
+def hexadecimal(value: Any) -> str:
+    """``hex``: of a number its digits, of bytes or a text two digits a byte."""
+    if isinstance(value, int):
+        return f"{value & (2**64 - 1):X}"
+    data = value.encode() if isinstance(value, str) else value
+    return str(data.hex().upper())
+
+
+def unhex(text: str) -> bytes | None:
+    """The bytes of hexadecimal digits; NULL if it has others."""
+    try:
+        return bytes.fromhex(text if len(text) % 2 == 0 else "0" + text)
+    except ValueError as error:
+        raise ExpressionError(
+            "bad-cast", f"{text[:60]!r} is not hexadecimal", remedy="filter such rows out first"
+        ) from error
+
+
+def format_number(value: Any, digits: int) -> str:
+    """A number with commas between thousands, and ``digits`` decimal places."""
+    if isinstance(value, int):
+        value = Decimal(value)
+    if isinstance(value, Decimal):
+        value = value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_EVEN, WIDE)
+    elif not np.isfinite(value):
+        return "NaN" if np.isnan(value) else "∞" if value > 0 else "-∞"
+    elif abs(value) >= 1e15:
+        # Java writes zeros after the shortest digits that read back equal.
+        value = Decimal(repr(float(value)))
+    return f"{value:,.{max(digits, 0)}f}"
+
+
+def levenshtein(left: str, right: str) -> int:
+    """Least number of insertions, deletions and replacements of characters between two texts.
+
+    Raises:
+        ExpressionError: texts whose lengths have a product above a million.
+    """
+    if len(left) * len(right) > 1_000_000:
+        raise ExpressionError(
+            "too-long", "texts are too long for levenshtein()", remedy="compare left(x, 1000)"
+        )
+    row = list(range(len(right) + 1))
+    for number, letter in enumerate(left, 1):
+        before, row[0] = row[0], number
+        for place, other in enumerate(right, 1):
+            before, row[place] = (
+                row[place],
+                min(row[place] + 1, row[place - 1] + 1, before + (letter != other)),
+            )
+    return row[-1]
+
+
+def url_decode(text: str) -> str:
+    """The text of a URL-encoded one.
+
+    Raises:
+        ExpressionError: a % without two hexadecimal digits.
+    """
+    if re.search("%(?![0-9A-Fa-f]{2})", text):
+        raise ExpressionError(
+            "bad-cast", f"{text[:60]!r} is not URL-encoded", remedy="filter such rows out first"
+        )
+    return unquote_plus(text)
+
+
+def url_encode(text: str) -> str:
+    """A text as a part of a URL."""
+    return quote_plus(text, safe="*").replace("~", "%7E")
+
+
+#: Operation -> kernel.
+TEXTS: dict[str, Kernel] = {
+    "ascii": _ascii,
+    "base64": kernel(lambda data: base64.b64encode(data).decode()),
+    "bit_length": kernel(lambda data: 8 * len(data)),
+    "btrim": _trimmed(pc.utf8_trim),
+    "char": kernel(char),
+    "crc32": kernel(binascii.crc32),
+    "format_number": kernel(format_number),
+    "hex": kernel(hexadecimal),
+    "initcap": kernel(initcap),
+    "instr": kernel(instr, _instr),
+    "levenshtein": kernel(levenshtein),
+    "locate": kernel(locate),
+    "lpad": kernel(lambda text, n, pad: padded(text, n, pad, left=True), _padded(True)),
+    "ltrim": _trimmed(pc.utf8_ltrim),
+    "md5": kernel(lambda data: hashlib.md5(data, usedforsecurity=False).hexdigest()),
+    "octet_length": kernel(len),
+    "repeat": kernel(repeat),
+    "replace": kernel(replace, _replace),
+    "reverse": _reverse,
+    "rpad": kernel(lambda text, n, pad: padded(text, n, pad, left=False), _padded(False)),
+    "rtrim": _trimmed(pc.utf8_rtrim),
+    "sha1": kernel(lambda data: hashlib.sha1(data, usedforsecurity=False).hexdigest()),
+    "sha2": kernel(sha2),
+    "split_part": kernel(split_part, _split_part),
+    "substring_index": kernel(substring_index),
+    "translate": kernel(translate),
+    "unhex": kernel(unhex),
+    "url_decode": kernel(url_decode),
+    "url_encode": kernel(url_encode),
+}
+#: Operations that can fail on a value.
+FALLIBLE = frozenset({
+    "levenshtein", "lpad", "repeat", "rpad", "split_part", "unhex", "url_decode",
+})  # fmt: skip

@@ -1,0 +1,84 @@
+"""Timestamps between UTC and a time zone, by the time zone database, as java.time does.
+
+A local time that a zone skips is read as if its clock had not been put forward; one that occurs
+twice as the earlier moment. Years before 1900 and after 2200 are refused: databases differ there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_contract.queries.expressions import Call, Literal
+from anabranch_contract.queries.time_zones import fixed_offset
+from anabranch_runtime.columns.arrays import MICROS_PER_DAY, Ints, fixed, present, with_nulls
+from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.errors import ExpressionError
+
+#: Microseconds of a piece of time in which no zone changes since 1973.
+_PIECE = 15 * 60_000_000
+_PIECES_SINCE = 3 * 365 * MICROS_PER_DAY
+_FIRST, _LAST = -70 * 365 * MICROS_PER_DAY, 230 * 365 * MICROS_PER_DAY
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@lru_cache(maxsize=64)
+def _zone(name: str) -> tzinfo | int:
+    """The zone, or the fixed offset in microseconds."""
+    offset = fixed_offset(name)
+    return ZoneInfo(name) if offset is None else offset
+
+
+def _offsets(moments: Ints, name: str, *, local: bool) -> Ints:
+    """Offset from UTC, in microseconds, at each moment; ``local``: moments are local times."""
+    zone = _zone(name)
+    if isinstance(zone, int):
+        return np.full(len(moments), zone, dtype=np.int64)
+    pieces = np.where(moments >= _PIECES_SINCE, moments // _PIECE * _PIECE, moments)
+    distinct, places = np.unique(pieces, return_inverse=True)
+
+    def offset(micros: int) -> int:
+        moment = _EPOCH + timedelta(microseconds=micros)
+        if local:
+            # Fold 0: the offset before a change, in a gap as in an overlap.
+            found = moment.replace(tzinfo=zone).utcoffset()
+        else:
+            found = moment.astimezone(zone).utcoffset()
+        assert found is not None
+        return found // timedelta(microseconds=1)
+
+    made: Ints = np.array([offset(one) for one in distinct.tolist()], dtype=np.int64)
+    return made[places.reshape(-1)]
+
+
+def _moved(*, local: bool) -> Callable[[Call, list[pa.Array]], pa.Array]:
+    def kernel(call: Call, args: list[pa.Array]) -> pa.Array:
+        zone = call.args[1]
+        assert isinstance(zone, Literal)
+        valid = present(args[0])
+        micros = fixed(args[0], np.int64)
+        if valid is not None:
+            micros = np.where(valid, micros, 0)
+        if len(micros) and (micros.min() < _FIRST or micros.max() >= _LAST):
+            raise ExpressionError(
+                "unsupported",
+                "a time before 1900 or after 2200 can't be moved to a time zone",
+                remedy="filter such rows out first",
+            )
+        offsets = _offsets(micros, str(zone.value), local=local)
+        found = micros - offsets if local else micros + offsets
+        return with_nulls(found, arrow_type(call.type), valid)
+
+    return kernel
+
+
+#: Operation -> kernel.
+ZONES: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
+    "from_utc_timestamp": _moved(local=False),
+    "to_utc_timestamp": _moved(local=True),
+}
