@@ -29,7 +29,7 @@ ELSEWHERE = {
     "runtime/probe/groups": "runtime/probe/test_reads.py",
     "runtime/probe/program": "runtime/probe/test_rounds.py",
     "runtime/driver/reporting/reporting": "runtime/driver/test_driver.py",
-    "runtime/expressions/casts": "runtime/expressions/test_evaluate.py",
+    "runtime/expressions/functions": "runtime/expressions/functions/test_kernels.py",
     "runtime/index/kernels": "runtime/index/test_matching.py",
     "runtime/state/offsets": "runtime/sources/test_feeds.py",
     "runtime/storage/durable": "runtime/storage/test_object_store.py",

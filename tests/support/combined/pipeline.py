@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,7 +50,7 @@ from anabranch_service.errors import InvalidInput
 from tests.support.combined.answers import Answer
 from tests.support.combined.grammar import Grammar, Statement
 from tests.support.combined.registry import JointService, Registry, WideError
-from tests.support.combined.streams import draw_streams
+from tests.support.combined.streams import RandomStream, draw_streams
 from tests.support.oracles.invariants import Watch
 from tests.support.plain_service import last_snapshot, odd_plans, plan_normally
 from tests.support.scenarios.script import ATTEMPTS, Death, Fault, Point, draw
@@ -76,7 +76,7 @@ class Combined:
 
     Attributes:
         only: numbers of the statements to register; None: all. The others are still drawn.
-        calm: whether nothing fails and plans are the optimiser's.
+        calm: whether nothing fails and plans are the optimiser's. ``drawn``: draws the streams.
         features: of accepted statements. ``rows``: of the same, rows of answers.
     """
 
@@ -85,6 +85,7 @@ class Combined:
     seed: int
     only: frozenset[int] | None = None
     calm: bool = False
+    drawn: Callable[[Path, Random], dict[str, RandomStream]] = draw_streams
     events: Counter[str] = field(init=False, default_factory=Counter)
     features: Counter[str] = field(init=False, default_factory=Counter)
     refusals: Counter[str] = field(init=False, default_factory=Counter)
@@ -95,7 +96,7 @@ class Combined:
 
     def __post_init__(self) -> None:
         rng = self.rng = Random(self.seed)
-        self.streams = draw_streams(self.folder / "in", rng)
+        self.streams = self.drawn(self.folder / "in", rng)
         script = draw(self.seed, _BATCHES)
         hosts = tuple(rng.choice((1, 2, 3)) for _ in range(_BATCHES))
         self.script = replace(script, rationed=frozenset(), owed=frozenset(), hosts=hosts)

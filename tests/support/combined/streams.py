@@ -60,6 +60,7 @@ class RandomStream:
         lateness: in microseconds; None: nothing is late.
         rows: (operation, values) in the order of files.
         ends: batch -> number of rows read up to it, with the watermark before it.
+        sizes: numbers of rows of a file.
     """
 
     name: str
@@ -70,6 +71,7 @@ class RandomStream:
     key: int = 0
     rows: list[tuple[str, Row]] = field(default_factory=list)
     ends: list[tuple[int, int | None]] = field(default_factory=list)
+    sizes: tuple[int, ...] = (0, 4, 10)
     _present: list[Row] = field(default_factory=list)
     _owed: list[tuple[str, Row]] = field(default_factory=list)
 
@@ -108,7 +110,7 @@ class RandomStream:
     def write(self, rng: Random, minutes: int) -> None:
         """Write a file of random rows, or none; event times are around ``minutes``."""
         fresh, self._owed = self._owed, []
-        for _ in range(rng.choice((0, 4, 10) if self.kind is not Kind.TABLE else (0, 2, 4))):
+        for _ in range(rng.choice(self.sizes)):
             drawn = rng.random()
             if self.kind is Kind.UPSERT:
                 fresh.append(("c" if drawn < 0.8 else "d", self._draw(rng, minutes)))
@@ -252,7 +254,13 @@ def draw_streams(folder: Path, rng: Random) -> dict[str, RandomStream]:
         home.mkdir(parents=True)
         plain = kind is Kind.INSERTS
         return RandomStream(
-            name, kind, home, lateness, retained=not plain or rng.random() < 0.85, key=key
+            name,
+            kind,
+            home,
+            lateness,
+            retained=not plain or rng.random() < 0.85,
+            key=key,
+            sizes=(0, 2, 4) if kind is Kind.TABLE else (0, 4, 10),
         )
 
     def late() -> int | None:

@@ -1,0 +1,99 @@
+"""The statements of a file as continuous queries in one pipeline, beside DuckDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from anabranch_contract.errors import PlannerError
+from tests.sql.files import Block, shown
+from tests.support.combined.grammar import Statement, Text
+from tests.support.combined.pipeline import Combined
+from tests.support.combined.streams import MINUTE, Kind, RandomStream
+from tests.support.worlds.view_runs import comparable
+
+_KINDS = {
+    "a": Kind.CHANGES,
+    "b": Kind.CHANGES,
+    "c": Kind.INSERTS,
+    "h": Kind.INSERTS,
+    "d": Kind.INSERTS,
+    "f": Kind.INSERTS,
+    "p": Kind.TABLE,
+    "l": Kind.LATEST,
+}
+#: Batches in each of the two parts of a run, after which answers are compared.
+_BATCHES = 5
+
+
+def few_rows(folder: Path, rng: Random) -> dict[str, RandomStream]:
+    """Streams of fixed kinds with few rows: answers are read by people."""
+    found = {}
+    for name, kind in _KINDS.items():
+        home = folder / name
+        home.mkdir(parents=True)
+        key = int(kind in (Kind.TABLE, Kind.LATEST))
+        late = 30 * MINUTE if name == "l" else None
+        found[name] = RandomStream(name, kind, home, late, key=key, sizes=(1, 2, 5))
+    return found
+
+
+class Written(Combined):
+    """A run with given statements, all registered before the first row.
+
+    Attributes:
+        rows: query -> its final rows, which are DuckDB's.
+    """
+
+    def __init__(self, folder: Path, redis: str, seed: int, blocks: list[Block]) -> None:
+        self.blocks = blocks
+        self.rows: dict[str, list[tuple[Any, ...]]] = {}
+        super().__init__(folder, redis, seed, drawn=few_rows)
+
+    def refusal(self, block: Block) -> list[str]:
+        """Lines of the refusal of a statement; none if it is accepted."""
+        try:
+            self.registry.register("refused", block.sql, past=False)
+        except PlannerError as error:
+            return [f"{error.code}: {error.message}", f"remedy: {error.remedy}"]
+        self.registry.drop("refused")
+        return []
+
+    def _play(self) -> None:
+        rng = self.rng
+        for number, block in enumerate(self.blocks):
+            if block.kind == "query":
+                text = Text(block.sql, block.duckdb)
+                name = f"q{number}"
+                self.statements[name] = Statement(text, (), frozenset(), False, {})
+                self.registry.register(name, block.sql, past=False)
+                self.registered[name] = block.sql
+        self._changed = True
+        self._start()
+        for _ in range(2):
+            for _ in range(_BATCHES):
+                for stream in self.streams.values():
+                    stream.write(rng, self._minutes)
+                self._minutes += rng.choice((0, 5, 20))
+                self.turn()
+            for stream in self.streams.values():
+                stream.finish()
+            self.settle()
+            self.check()
+        for name in self.registered:
+            found = self._duck.execute(f"SELECT * FROM {name}").fetchall()
+            self.rows[name] = comparable(found)
+        self.driver.tables.close()
+
+    def answers(self) -> list[Block]:
+        """The blocks with their answers; only after :meth:`play`."""
+        found = []
+        for number, block in enumerate(self.blocks):
+            if block.kind == "query":
+                found.append(block.answered(shown(self.rows[f"q{number}"])))
+            elif block.kind == "refused":
+                found.append(block.answered(self.refusal(block)))
+            else:
+                found.append(block)
+        return found

@@ -1,0 +1,70 @@
+"""The statements of docs/sql.md, run continuously over random rows with deletes, equal DuckDB's
+answers after every batch, and the answers in the files at the end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sql.files import Block, files, read
+from tests.sql.run import Written
+from tests.support.surroundings.redis import redis_url
+
+#: Seed of the rows by which the answers in the files are made.
+SEED = 1
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[str]:
+    """A server of the module's own."""
+    with redis_url() as url:
+        yield url
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: path.stem)
+def test_answers_are_as_written(path: Path, tmp_path: Path, redis: str) -> None:
+    blocks = read(path)
+    run = Written(tmp_path, redis, SEED, blocks)
+    run.play()
+    wrong = [
+        (block.sql, block.answer, found.answer)
+        for block, found in zip(blocks, run.answers(), strict=True)
+        if block != found
+    ]
+    assert wrong == [], "python -m tests.sql fills the answers"
+    assert run.events["compared"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 40))
+@pytest.mark.parametrize("path", files(), ids=lambda path: path.stem)
+def test_answers_over_other_rows_are_those_of_duckdb(
+    path: Path, seed: int, tmp_path: Path, redis: str
+) -> None:
+    Written(tmp_path, redis, seed, read(path)).play()
+
+
+def test_few_answers_are_empty() -> None:
+    queries = [block for path in files() for block in read(path) if block.kind == "query"]
+    empty = [block.sql for block in queries if not block.answer]
+    assert len(empty) <= len(queries) / 20, empty
+
+
+def test_every_row_of_the_documentation_has_a_file() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "sql.md").read_text()
+    named = set(re.findall(r"tests/sql/(\w+)\.slt", text))
+    assert named == {path.stem for path in files()}
+
+
+def test_blocks_are_written_as_they_are_read(tmp_path: Path) -> None:
+    for path in files():
+        again = "\n\n".join(block.text() for block in read(path)) + "\n"
+        assert again == path.read_text(encoding="utf-8")
+    (tmp_path / "x.slt").write_text("statement ok\nSELECT 1")
+    with pytest.raises(ValueError, match="begins no block"):
+        read(tmp_path / "x.slt")
+    assert Block("query", "S", "D", ("1",)).text() == "query\nS\nduckdb\nD\n----\n1"
