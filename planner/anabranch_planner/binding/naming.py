@@ -10,6 +10,7 @@ from decimal import Decimal
 
 from sqlglot import exp
 
+from anabranch_planner.binding.functions.rewrites import REWRITINGS
 from anabranch_planner.binding.typecheck import cast_target
 from anabranch_planner.sql import functions
 from anabranch_planner.sql.unresolved import Node
@@ -30,6 +31,17 @@ _INFIX: dict[type[Node], str] = {
     exp.Or: "OR",
 }
 _SUBSTRING_END = "2147483647"
+#: Functions that Spark names in capitals.
+_IN_CAPITALS = frozenset({
+    "acos", "asin", "atan", "atan2", "ceil", "cos", "degrees", "e", "exp", "expm1", "floor",
+    "hypot", "log", "log10", "log1p", "log2", "pi", "power", "radians", "regexp_like", "rlike",
+    "signum", "sin", "sqrt", "tan",
+})  # fmt: skip
+#: Functions that Spark names as others.
+_OTHERWISE = frozenset({
+    "charindex", "date_add", "date_diff", "dateadd", "datediff", "isnotnull", "isnull", "mod",
+    "months_between", "position", "regexp", "regexp_replace",
+})  # fmt: skip
 
 
 def spark_name(node: Node) -> str | None:
@@ -118,7 +130,14 @@ def _function(node: exp.Anonymous) -> tuple[str, list[Node]] | None:
     if name in ("substr", "substring"):
         end = f", {_SUBSTRING_END}" if len(node.expressions) == 2 else ""
         return f"{name}({{all}}{end})", list(node.expressions)
-    plain = functions.is_known(name) or name in functions.MEETING
+    if name in _IN_CAPITALS:
+        return f"{name.upper()}({{all}})", list(node.expressions)
+    found = REWRITINGS.get(name)
+    if found is not None and name not in _OTHERWISE:
+        # Spark shows the defaults of missing arguments.
+        plain = name in ("greatest", "least") or found.most in (None, len(node.expressions))
+    else:
+        plain = functions.is_known(name) or name in functions.MEETING
     return (f"{name}({{all}})", list(node.expressions)) if plain else None
 
 

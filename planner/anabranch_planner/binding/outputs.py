@@ -31,8 +31,8 @@ def columns_of(items: Iterable[SelectItem], scope: Scope) -> Iterator[ShownColum
                 yield from starred(item, scope)
                 continue
             expr = typed(item.node, scope)
-            called = item.name if item.name is not None else spark_name(item.node)
-            if not called:
+            shown = item.name if item.name is not None else _spark_name(item.node, expr)
+            if not shown:
                 raise QueryError(
                     "unnamed-output",
                     f"{describe(item.node)} has no name",
@@ -41,11 +41,21 @@ def columns_of(items: Iterable[SelectItem], scope: Scope) -> Iterator[ShownColum
             if size(expr, LARGEST) > LARGEST:
                 raise QueryError(
                     "too-large",
-                    f"{called!r} is an expression of more than {LARGEST} terms once subqueries"
+                    f"{shown!r} is an expression of more than {LARGEST} terms once subqueries"
                     " are written out",
                     remedy="compute it where the results are read",
                 )
-            yield ShownColumn(called, expr)
+            yield ShownColumn(shown, expr)
+
+
+def _spark_name(node: Node, expr: Expr) -> str | None:
+    """Spark's name of an item; a date plus or minus days is named as a function."""
+    name = spark_name(node)
+    moved = isinstance(expr, Call) and expr.op == "date_add" and isinstance(node, exp.Add | exp.Sub)
+    if name is None or not moved:
+        return name
+    inside = name[1:-1].replace(" + " if isinstance(node, exp.Add) else " - ", ", ")
+    return f"date_{'add' if isinstance(node, exp.Add) else 'sub'}({inside})"
 
 
 def written(items: Iterable[SelectItem], scope: Scope) -> tuple[tuple[str, Expr], ...]:

@@ -30,6 +30,7 @@ from anabranch_contract.queries.expressions import (
     columns,
 )
 from anabranch_contract.queries.types import (
+    INTEGRAL,
     NUMERIC,
     TIMESTAMPS,
     DataType,
@@ -151,6 +152,10 @@ def arithmetic(op: str, left: Expr, right: Expr) -> Expr:
     if a in NUMERIC and b in NUMERIC:
         return _numeric(op, left, right)
     if op in ("add", "sub"):
+        if a is TypeKind.DATE and b in INTEGRAL:
+            return rewritten.call("date_add" if op == "add" else "date_sub", [left, right])
+        if op == "add" and a in INTEGRAL and b is TypeKind.DATE:
+            return rewritten.call("date_add", [right, left])
         if a is TypeKind.INTERVAL and b is TypeKind.INTERVAL:
             if isinstance(left, Literal) and isinstance(right, Literal):
                 return _folded_interval(op, left, right)

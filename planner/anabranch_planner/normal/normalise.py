@@ -7,7 +7,7 @@ result does not depend on the order, spelling and place (ON, WHERE) of conjuncts
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 
@@ -139,15 +139,15 @@ def _with_deadline(bound: Bound, given: Registration) -> JoinQuery | None:
     if is_look_up(bound.rights[0]) or weights.with_changes(whole.scope):
         return None
     sides = Sides(query, side, bound.scope, bound.rights[0], whole.scope)
-    times = sides.times(_joined(whole, given, ()))
+    times = sides.times(_joined(whole, given, (), outer=True))
     if not times:
         return None
     inner = partial(_refuse_inner, side.kind)
     parts = split(query, sides.shown_scope, inner)
     plan = sides.plan(times, None if parts is None else [(s.name, s.expr) for s in parts.joined])
-    pairs = _joined(whole, given, plan.pair_columns)
+    pairs = _joined(whole, given, plan.pair_columns, outer=True)
     own = replace(given, id=f"{given.id}{LEFT_SUFFIX}", window=of_those(given.window, bound.scope))
-    rows = _joined(bound, own, plan.left_columns)
+    rows = _joined(bound, own, plan.left_columns, outer=True)
     view = None if parts is None else parts.view
     return replace(pairs, outer=plan.outer, left=rows, view=view)
 
@@ -184,13 +184,13 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
     # Only retained streams store the left and right rows of an ASOF join.
     alone = weights.stored_whole(bound.scope) if asof else {}
     own = replace(given, id=f"{given.id}{LEFT_SUFFIX}", window=window, relaxed=alone)
-    joins = [_joined(bound, own, counted(plan.left_columns, bound.scope))]
+    joins = [_joined(bound, own, counted(plan.left_columns, bound.scope), outer=True)]
     right = []
     if chain.is_full:
         own = replace(given, id=pairs_id(given.id, 2))
         whole = bind(chain.right_rows(), own)
         own = replace(own, window=of_those(given.window, whole.scope))
-        right = [_joined(whole, own, counted(plan.right_columns, whole.scope))]
+        right = [_joined(whole, own, counted(plan.right_columns, whole.scope), outer=True)]
     for number, (statement, columns) in enumerate(plan.pairs, 1):
         # Pairs read the relations of their left rows, so they see the same tuples.
         above = joins[plan.outer.look_ups[number - 1].parent]
@@ -203,23 +203,28 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
         whole = bind(statement, own)
         alone = weights.stored_whole(whole.scope) if asof else relaxed
         own = replace(own, window=of_those(given.window, whole.scope), relaxed=alone)
-        joins.append(_joined(whole, own, counted(columns, whole.scope)))
+        joins.append(_joined(whole, own, counted(columns, whole.scope), outer=True))
     view = None if parts is None else parts.view
     rows, pairs, *others = joins
     return replace(pairs, outer=plan.outer, left=rows, others=(*others, *right), view=view)
 
 
 def _joined(
-    bound: Bound, given: Registration, columns: tuple[tuple[str, Expr], ...] | None = None
+    bound: Bound,
+    given: Registration,
+    columns: tuple[tuple[str, Expr], ...] | None = None,
+    *,
+    outer: bool = False,
 ) -> JoinQuery:
     """The canonical form of a query, ignoring its outer join.
 
     Args:
         columns: the projection; None: the SELECT list.
+        outer: whether it is a part of an outer join, whose rows need keys of their own.
     """
     scope, names = bound.scope, list(bound.scope.streams)
     closed = _closed_bounds(bound, given.window)
-    equalities = [*bound.equalities, *_constant_keys(bound, outer=columns is not None)]
+    equalities = [*bound.equalities, *_constant_keys(bound, outer=outer)]
     classes = classes_of(equalities)
 
     def inner(node: Node) -> JoinQuery:
@@ -480,7 +485,7 @@ def _constant_keys(bound: Bound, *, outer: bool) -> list[tuple[Side, Side]]:
                 f"{sets} are joined only by conditions that are not equalities",
                 remedy=equality,
             )
-    elif outer or not bound.query.has_cross_join:
+    elif outer or _accidental(bound.query, components):
         raise QueryError(
             "cross-product",
             f"cross product between {sets}",
@@ -488,6 +493,29 @@ def _constant_keys(bound: Bound, *, outer: bool) -> list[tuple[Side, Side]]:
         )
     sides = [_constant(component[0], bound.scope) for component in components]
     return list(itertools.pairwise(sides))
+
+
+def _accidental(query: Unresolved, components: Sequence[Sequence[str]]) -> bool:
+    """Whether more than one of ``components`` has neither the right side of a CROSS JOIN nor a
+    subquery with a query of its own, which mostly has one row.
+    """
+    crossed = tuple(_crossed(query, ""))
+    plain = [
+        component
+        for component in components
+        if not any(n == c or n.startswith(f"{c}.") for n in component for c in crossed)
+    ]
+    return len(plain) > 1
+
+
+def _crossed(query: Unresolved, prefix: str) -> Iterator[str]:
+    """Aliases of FROM that are right sides of CROSS JOINs, or queries of their own."""
+    for entry in query.sources:
+        name = f"{prefix}{entry.alias}" if entry.alias else prefix.rstrip(".")
+        if entry.crossed and name:
+            yield name
+        if isinstance(entry.of, Unresolved):
+            yield from _crossed(entry.of, f"{name}." if name else "")
 
 
 def _constant(alias: str, scope: Scope) -> Side:

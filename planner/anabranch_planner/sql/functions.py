@@ -167,7 +167,7 @@ def unknown(name: str, also: Iterable[str] = ()) -> QueryError:
             f"{name}() gives another value each time, so a result could not be repeated",
             remedy="compare event times with each other or with a literal",
         )
-    close = closest(name, [*_FUNCTIONS, *MEETING, *also, "if"], 0.75)
+    close = closest(name, [*_FUNCTIONS, *MEETING, *also, "if"], 0.8)
     return QueryError(
         "unknown-function",
         f"function {name}() is not supported",

@@ -85,7 +85,7 @@ def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved,
             parts.append(inside(replace(inner, nested=None)))
             # The subquery is kept, so that no other one can have its id.
             known[id(inner)] = inner, name(len(parts))
-        return replace(entry, of=known[id(inner)][1])
+        return replace(entry, of=known[id(inner)][1], crossed=True)
 
     whole = inside(query)
     return (*parts, whole)

@@ -43,7 +43,7 @@ class FromEntry:
         columns: new names of its columns, in order; empty: unchanged.
         types: types to which its columns are cast, in order; empty: unchanged.
         at_arrival: whether only its rows current when a left row arrives are joined.
-        crossed: whether it is joined by CROSS JOIN.
+        crossed: whether it is joined by CROSS JOIN, or a query of its own: it needs no condition.
         field: the field of a structured query that it comes from.
         node: the node of a statement that it comes from.
     """
@@ -207,12 +207,6 @@ class Unresolved:
         """Whether FROM has a UNION ALL, here or in a subquery that will be inlined."""
         inner = [entry.of for entry in self.sources if isinstance(entry.of, Unresolved)]
         return bool(self.branches) or any(o.nested is None and o.has_union for o in inner)
-
-    @cached_property
-    def has_cross_join(self) -> bool:
-        """Whether FROM has a CROSS JOIN, here or in a subquery that will be inlined."""
-        inner = [entry.of for entry in self.sources if isinstance(entry.of, Unresolved)]
-        return any(e.crossed for e in self.sources) or any(o.has_cross_join for o in inner)
 
     @cached_property
     def aliases(self) -> int:

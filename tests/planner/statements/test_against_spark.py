@@ -18,6 +18,23 @@ STREAMS = {"t": stream("t", ALL_TYPES, "ts"), "u": stream("u", U)}
 
 ITEMS = """
 key
+round(d, 2)
+sqrt(key)
+floor(p)
+power(key, 2)
+replace(name, 'a', 'b')
+lpad(name, 5, '*')
+date_trunc('day', ts)
+date_format(ts, 'yyyy')
+last_day(dt)
+timestampdiff(DAY, ts, ts)
+split_part(name, ',', 1)
+md5(name)
+regexp_extract(name, '(a)', 1)
+concat_ws('-', name, name)
+greatest(key, b)
+hash(key, name)
+dt + 1
 T.KEY
 t.`a b`
 `t`.`Key`
@@ -198,7 +215,6 @@ REFUSED = (
     "key + '1'",
     "coalesce(name, key)",
     "lower(key)",
-    "dt + 1",
     "1e3",
     "ok and ok and ok",
     "date '2020-01-01'",

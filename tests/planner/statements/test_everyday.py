@@ -9,6 +9,8 @@ from anabranch_contract.queries.expressions import Call
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
+from anabranch_planner.sql.named import in_parts
+from anabranch_planner.sql.syntax import parse_statement
 
 STREAMS = {
     name: Stream(
@@ -120,6 +122,15 @@ def test_joins_without_an_equality_have_a_constant_key(sql: str) -> None:
     assert len(keys) == 1
     assert len({str(expr) for _, _, expr in query.derived}) == 1
     assert [e.op for _, _, e in query.derived if isinstance(e, Call)] == ["constant"] * 2
+
+
+def test_parts_of_one_row_need_no_condition() -> None:
+    total = "(SELECT sum(k) AS total FROM shipments) t"
+    for sql in (f"SELECT o.id FROM orders o, {total}", f"SELECT o.id FROM {total}, orders o"):
+        *_, whole = in_parts(parse_statement(sql), "q.{}".format)
+        part = Stream(StreamName("q.1"), (("total", parse_type("bigint")),))
+        query = parse_sql("q", whole, {**STREAMS, "q.1": part})
+        assert [e.op for _, _, e in query.derived if isinstance(e, Call)] == ["constant"] * 2
 
 
 @pytest.mark.parametrize(
