@@ -112,17 +112,19 @@ def lateral(items: Iterable[SelectItem], scope: Scope) -> Iterator[SelectItem]:
     known: dict[str, Node] = {}
     columns = {column.name.lower() for column in scope.visible}
 
-    def written_out(node: Node) -> Node:
-        alias = node.name.lower() if isinstance(node, exp.Column) and not node.table else ""
-        found = known.get(alias)
-        if found is None or alias in columns:
-            return node
-        return exp.Paren(this=called(found.copy(), node.name))
+    def read(node: Node) -> list[exp.Column]:
+        """The columns of an item, outside of its subqueries, that are earlier aliases."""
+        parts = node.walk(prune=lambda part: isinstance(part, exp.Query))
+        named = (part for part in parts if isinstance(part, exp.Column) and not part.table)
+        return [one for one in named if one.name.lower() in known.keys() - columns]
 
     for item in items:
         made = item
-        if item.node is not None and known:
-            made = replace(item, node=item.node.copy().transform(written_out))
+        if item.node is not None and read(item.node):
+            inside = exp.Paren(this=item.node.copy())
+            for one in read(inside):
+                one.replace(exp.Paren(this=called(known[one.name.lower()].copy(), one.name)))
+            made = replace(item, node=inside.this)
         if made.node is not None and made.name is not None:
             known[made.name.lower()] = made.node
         yield made

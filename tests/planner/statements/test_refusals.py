@@ -48,6 +48,8 @@ def refusal(sql: str, window: int | dict[str, int] | None = None) -> QueryError:
         ("SELECT mode(k) AS n FROM R", "mode()"),
         ("SELECT sum(k) OVER (ORDER BY k) AS n FROM R", "sum() OVER"),
         ("SELECT a.R.k FROM a.R JOIN b.R ON a.R.k = b.R.k", "b.R beside a.R"),
+        ("SELECT a.b.c FROM R", "a.b.c is not supported"),
+        ("SELECT R.k.c FROM R", "R.k.c is not supported"),
         ("SELECT * RENAME (k AS l) FROM R", "RENAME"),
         ("SELECT * EXCEPT (k) FROM R WHERE k IN (SELECT k FROM S)", "beside a subquery"),
         ("SELECT k FROM range(10)", "in FROM"),

@@ -24,12 +24,13 @@ def simplify(statement: Node) -> None:
         QueryError: ``unsupported-sql``: two tables whose names differ only before the last part.
     """
     qualifiers: dict[str, str] = {}
+    for table in list(statement.find_all(exp.Table)):
+        if table.args.get("db"):
+            _unqualify(table, qualifiers)
     for node in list(statement.walk()):
         if isinstance(node, exp.Select):
             node.set("hint", None)
-        elif isinstance(node, exp.Table) and node.args.get("db"):
-            _unqualify(node, qualifiers)
-        elif isinstance(node, exp.Column) and node.args.get("db"):
+        elif isinstance(node, exp.Column) and node.table.lower() in qualifiers:
             node.set("db", None)
             node.set("catalog", None)
         elif isinstance(node, exp.Like | exp.ILike) and isinstance(
