@@ -1,0 +1,234 @@
+"""Aggregates over partitions, ``sum(x) OVER (PARTITION BY k)``, as joins with groups; rankings of
+groups as rankings of a query of WITH.
+
+A SELECT with such items becomes a query of WITH without them, a further one per list of partition
+keys with its aggregates by group, and their join. NULL is a partition: the join compares with
+``<=>``, and by a hash of the keys, so that it has an equality.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from anabranch_contract.errors import QueryError
+from anabranch_planner.sql.aggregates import function_over, holds_aggregate, windows_in
+from anabranch_planner.sql.unresolved import Node, at, describe
+
+_FUNCTIONS = frozenset({"avg", "count", "max", "min", "sum"})
+_RANKINGS = frozenset({"dense_rank", "lag", "lead", "rank", "row_number"})
+_ROWS, _GROUPS = "anabranch_rows", "anabranch_groups"
+#: Clauses that apply to the rows with their totals.
+_LAST = ("distinct", "order", "limit", "offset")
+_IN_FROM = (exp.From, exp.Join, exp.CTE, exp.SetOperation, exp.Subquery)
+
+
+def write_out(statement: Node) -> None:
+    """Replace SELECTs with aggregates over partitions in ``statement`` by such joins.
+
+    Raises:
+        QueryError: ``unnamed-output``: an item beside such an aggregate has no name.
+    """
+    for select in reversed(list(statement.find_all(exp.Select))):
+        items = select.expressions
+        grouped = select.args.get("group") is not None or any(map(holds_aggregate, items))
+        late = _totals(items) or (grouped and any(map(_rankings, items)))
+        if late and _can_be_table(select):
+            with at(select):
+                _Rewriting(select, grouped=grouped).apply()
+
+
+def _totals(nodes: list[Node]) -> list[exp.Window]:
+    """The aggregates over partitions in ``nodes``, outside of subqueries."""
+    parts = (p for n in nodes for p in n.walk(prune=lambda part: isinstance(part, exp.Query)))
+    return [part for part in parts if isinstance(part, exp.Window) and _is_total(part)]
+
+
+def _rankings(node: Node) -> list[Node]:
+    return [part for part in windows_in(node) if function_over(part) in _RANKINGS]
+
+
+def _is_total(window: exp.Window) -> bool:
+    others = any(window.args.get(name) for name in ("order", "spec", "alias"))
+    return function_over(window) in _FUNCTIONS and not others
+
+
+def _can_be_table(select: exp.Select) -> bool:
+    """Whether ``select`` has no QUALIFY or ``*``, and stands in FROM, in WITH or alone."""
+    stars = any(_is_star(node) for node in select.expressions)
+    distinct = select.args.get("distinct")
+    on = distinct is not None and distinct.args.get("on")
+    if select.args.get("qualify") or stars or on:
+        return False
+    inner: Node = select
+    while inner.parent is not None:
+        if not isinstance(inner.parent, (*_IN_FROM, exp.With, exp.Paren, exp.Select)):
+            return False
+        if isinstance(inner.parent, exp.Select) and inner.arg_key not in (
+            "from_",
+            "joins",
+            "with_",
+        ):
+            return False
+        inner = inner.parent
+    return True
+
+
+def _is_star(item: Node) -> bool:
+    return isinstance(item.this if isinstance(item, exp.Column) else item, exp.Star)
+
+
+@dataclass(slots=True)
+class _Rewriting:
+    """Rewriting of one SELECT.
+
+    Attributes:
+        columns: expression of a row -> its name in the query of rows.
+        grouped: whether it has groups, whose rankings follow.
+        groups: partition keys -> aggregate -> its name in the query of groups.
+    """
+
+    select: exp.Select
+    grouped: bool
+    columns: dict[Node, str] = field(default_factory=dict)
+    groups: dict[tuple[Node, ...], dict[Node, str]] = field(default_factory=dict)
+
+    def apply(self) -> None:
+        """Rewrite the SELECT in place."""
+        named = [(_name(item), _unaliased(item)) for item in self.select.expressions]
+        rows = self.select.copy()
+        for name, node in named:
+            if not self._is_late(node):
+                self.columns.setdefault(node, name)
+        self._write_out_ordinals(rows, [node for _, node in named])
+        items = [exp.alias_(self._outside(node), name, quoted=True) for name, node in named]
+        names = {name.lower() for name, _ in named}
+        order = rows.args.get("order")
+        for entry in [] if order is None else order.expressions:
+            self._order(entry, names)
+        outer = exp.Select(expressions=items).from_(exp.to_table(_ROWS), copy=False)
+        queries = []
+        for number, (keys, aggregates) in enumerate(self.groups.items(), 1):
+            queries.append((f"{_GROUPS}{number}", self._grouped(keys, aggregates)))
+            outer.append("joins", self._join(keys, number))
+        for name in _LAST:
+            outer.set(name, rows.args.get(name))
+            rows.set(name, None)
+        clause = rows.args.get("with_")
+        rows.set("with_", None)
+        rows.set(
+            "expressions", [exp.alias_(n.copy(), c, quoted=True) for n, c in self.columns.items()]
+        )
+        known = [] if clause is None else list(clause.expressions)
+        ctes = [_cte(name, query) for name, query in ((_ROWS, rows), *queries)]
+        outer.set("with_", exp.With(expressions=[*known, *ctes]))
+        for name in list(self.select.args):
+            self.select.set(name, None)
+        for name, value in list(outer.args.items()):
+            self.select.set(name, value)
+
+    def _write_out_ordinals(self, rows: exp.Select, nodes: list[Node]) -> None:
+        """Write the items out that GROUP BY names by position."""
+        group = rows.args.get("group")
+        for key in [] if group is None else list(group.expressions):
+            if isinstance(key, exp.Literal) and not key.is_string and str(key.this).isdecimal():
+                place = int(str(key.this)) - 1
+                if 0 <= place < len(nodes):
+                    key.replace(nodes[place].copy())
+
+    def _order(self, entry: Node, names: set[str]) -> None:
+        key = entry.this
+        is_alias = isinstance(key, exp.Column) and not key.table and key.name.lower() in names
+        if not is_alias and not isinstance(key, exp.Literal):
+            entry.set("this", self._outside(key))
+
+    def _outside(self, node: Node) -> Node:
+        """``node`` over the columns of the queries of rows and of groups."""
+        if isinstance(node, exp.Window) and _is_total(node):
+            return self._total(node)
+        is_branch = isinstance(node, exp.If) and isinstance(node.parent, exp.Case)
+        if not (self._is_late(node) or is_branch or isinstance(node, exp.Order | exp.Ordered)):
+            if node.find(exp.Column) is None and not holds_aggregate(node):
+                return node.copy()
+            return self._column(node)
+        made = node.copy()
+        for old, child in zip(
+            list(node.iter_expressions()), list(made.iter_expressions()), strict=True
+        ):
+            child.replace(self._outside(old))
+        return made
+
+    def _is_late(self, node: Node) -> bool:
+        """Whether ``node`` has an aggregate or a ranking that follows the query of rows."""
+        return bool(_totals([node])) or (self.grouped and bool(_rankings(node)))
+
+    def _column(self, node: Node) -> exp.Column:
+        name = self.columns.setdefault(node, f"anabranch_c{len(self.columns) + 1}")
+        return _of(_ROWS, name)
+
+    def _total(self, window: exp.Window) -> exp.Column:
+        keys = tuple(window.args.get("partition_by") or ())
+        known = self.groups.setdefault(keys, {})
+        name = known.setdefault(window.this, f"anabranch_a{len(known) + 1}")
+        for arg in (*keys, *window.this.expressions):
+            if arg.find(exp.Column) is not None or holds_aggregate(arg):
+                self._column(arg)
+        return _of(f"{_GROUPS}{list(self.groups).index(keys) + 1}", name)
+
+    def _grouped(self, keys: tuple[Node, ...], aggregates: dict[Node, str]) -> exp.Select:
+        """The query of groups by ``keys``."""
+        of_keys = [self._column(key) for key in keys]
+        items: list[Node] = [
+            exp.alias_(key.copy(), f"anabranch_k{n}", quoted=True)
+            for n, key in enumerate(of_keys, 1)
+        ]
+        for call, name in aggregates.items():
+            made = call.copy()
+            for arg in list(made.expressions):
+                if arg.find(exp.Column) is not None or holds_aggregate(arg):
+                    arg.replace(self._column(arg))
+            items.append(exp.alias_(made, name, quoted=True))
+        found = exp.Select(expressions=items).from_(exp.to_table(_ROWS), copy=False)
+        if of_keys:
+            found.set("group", exp.Group(expressions=of_keys))
+        return found
+
+    def _join(self, keys: tuple[Node, ...], number: int) -> exp.Join:
+        name = f"{_GROUPS}{number}"
+        table = exp.to_table(name)
+        if not keys:
+            return exp.Join(this=table, kind="CROSS")
+        left = [self._column(key) for key in keys]
+        right = [_of(name, f"anabranch_k{n}") for n in range(1, len(keys) + 1)]
+        hashes = [exp.Anonymous(this="hash", expressions=list(side)) for side in (left, right)]
+        condition: Node = exp.EQ(this=hashes[0], expression=hashes[1])
+        for one, other in zip(left, right, strict=True):
+            same = exp.NullSafeEQ(this=one.copy(), expression=other.copy())
+            condition = exp.And(this=condition, expression=same)
+        return exp.Join(this=table, on=condition)
+
+
+def _name(item: Node) -> str:
+    if isinstance(item, exp.Alias):
+        return str(item.alias)
+    if isinstance(item, exp.Column):
+        return item.name
+    raise QueryError(
+        "unnamed-output",
+        f"{describe(item)} has no name, beside an aggregate over a partition",
+        remedy="give it a name with AS",
+    )
+
+
+def _unaliased(item: Node) -> Node:
+    node: Node = item.this if isinstance(item, exp.Alias) else item
+    return node
+
+
+def _of(table: str, name: str) -> exp.Column:
+    return exp.column(exp.to_identifier(name, quoted=True), table=table)
+
+
+def _cte(name: str, query: exp.Select) -> exp.CTE:
+    return exp.CTE(this=query, alias=exp.TableAlias(this=exp.to_identifier(name)))
