@@ -47,6 +47,7 @@ def refusal(sql: str, window: int | dict[str, int] | None = None) -> QueryError:
         ("SELECT collect_list(k) AS n FROM R", "collect_list()"),
         ("SELECT mode(k) AS n FROM R", "mode()"),
         ("SELECT sum(k) OVER (ORDER BY k) AS n FROM R", "sum() OVER"),
+        ("SELECT count(DISTINCT k) OVER (PARTITION BY x) AS n FROM R", "count() OVER"),
         ("SELECT a.R.k FROM a.R JOIN b.R ON a.R.k = b.R.k", "b.R beside a.R"),
         ("SELECT a.b.c FROM R", "a.b.c is not supported"),
         ("SELECT R.k.c FROM R", "R.k.c is not supported"),

@@ -51,7 +51,7 @@ def _rankings(node: Node) -> list[Node]:
 
 def _is_total(window: exp.Window) -> bool:
     others = any(window.args.get(name) for name in ("order", "spec", "alias"))
-    return function_over(window) in _FUNCTIONS and not others
+    return function_over(window) in _FUNCTIONS and not (others or window.this.find(exp.Distinct))
 
 
 def _can_be_table(select: exp.Select) -> bool:
