@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -46,6 +47,11 @@ def with_nulls(values: npt.NDArray[Any], target: pa.DataType, valid: Bools | Non
 def both(left: Bools | None, right: Bools | None) -> Bools | None:
     """Return the mask of rows that are valid in both masks (None: all rows)."""
     return right if left is None else left if right is None else left & right
+
+
+def all_present(*columns: pa.Array) -> Bools | None:
+    """Return the mask of rows that have a value in every column; None if all have."""
+    return reduce(both, map(present, columns), None)
 
 
 def truths(column: pa.Array) -> Bools:

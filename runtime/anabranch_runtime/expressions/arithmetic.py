@@ -109,11 +109,16 @@ def _refuse_zero(left: pa.Array, right: pa.Array) -> None:
         zero = pa.scalar(0).cast(right.type)
     bad = pc.and_(pc.equal(right, zero), left.is_valid())
     if pc.any(bad).as_py():
-        raise ExpressionError(
-            "divide-by-zero",
-            "a divisor is zero",
-            remedy="guard it, e.g. CASE WHEN d <> 0 THEN n / d END",
-        )
+        raise divided_by_zero()
+
+
+def divided_by_zero() -> ExpressionError:
+    """Return the error for a divisor of zero."""
+    return ExpressionError(
+        "divide-by-zero",
+        "a divisor is zero",
+        remedy="guard it, e.g. CASE WHEN d <> 0 THEN n / d END",
+    )
 
 
 def _floating(op: str, left: pa.Array, right: pa.Array, target: pa.DataType) -> pa.Array:

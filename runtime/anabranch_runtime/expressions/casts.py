@@ -289,10 +289,10 @@ def _to_string(column: pa.Array, source: DataType) -> pa.Array:
             return column.cast(pa.string())
         return by_value(column, lambda v: format(v, "f"), pa.string())
     if kind is TypeKind.DATE:
-        _require_years(column, 1)
+        require_years(column, 1)
         return column.cast(pa.string())
     if kind in TIMESTAMPS:
-        _require_years(column, MICROS_PER_DAY)
+        require_years(column, MICROS_PER_DAY)
         text = pc.strftime(column.view(pa.timestamp("us")), format="%Y-%m-%d %H:%M:%S")
         return _without_zeros(text)
     raise ExpressionError("bad-cast", f"{source} can't be cast to string")
@@ -305,7 +305,12 @@ def _without_zeros(text: pa.Array) -> pa.Array:
     return short.cast(pa.string())
 
 
-def _require_years(column: pa.Array, per_day: int) -> None:
+def require_years(column: pa.Array, per_day: int) -> None:
+    """Check that dates (``per_day`` 1) or timestamps in microseconds are in years 0001 to 9999.
+
+    Raises:
+        ExpressionError: one is not.
+    """
     bounds = pc.min_max(column.view(pa.int32() if per_day == 1 else pa.int64()))
     least, most = bounds["min"].as_py(), bounds["max"].as_py()
     if least is not None and (least < _FIRST_DAY * per_day or most >= (_LAST_DAY + 1) * per_day):

@@ -53,12 +53,12 @@ def like_regex(pattern: str, escape: str = "\\") -> str:
 
 def lower(text: pa.Array) -> pa.Array:
     """Convert to lower case, by Unicode's full mapping."""
-    return pc.ascii_lower(text) if _is_ascii(text) else by_value(text, str.lower, pa.string())
+    return pc.ascii_lower(text) if is_ascii(text) else by_value(text, str.lower, pa.string())
 
 
 def upper(text: pa.Array) -> pa.Array:
     """Convert to upper case, by Unicode's full mapping."""
-    return pc.ascii_upper(text) if _is_ascii(text) else by_value(text, str.upper, pa.string())
+    return pc.ascii_upper(text) if is_ascii(text) else by_value(text, str.upper, pa.string())
 
 
 def length(value: pa.Array) -> pa.Array:
@@ -127,5 +127,6 @@ def _quoted(char: str) -> str:
     return re.escape(char) if char.isascii() else char
 
 
-def _is_ascii(text: pa.Array) -> bool:
+def is_ascii(text: pa.Array) -> bool:
+    """Whether all texts have ASCII characters only."""
     return bool(pc.all(pc.string_is_ascii(text)).as_py() is not False)

@@ -112,6 +112,13 @@ def _shift(op: str) -> Callable[[Sequence[Expr]], Expr]:
     return made
 
 
+def rounded_type(kind: DataType, digits: int) -> DataType:
+    """The type of a decimal that is rounded to ``digits`` places."""
+    scale = min(kind.scale, digits)
+    precision = min(kind.precision - kind.scale + 1 + scale, MAX_PRECISION)
+    return DataType(TypeKind.DECIMAL, precision, scale)
+
+
 def _bround(args: Sequence[Expr]) -> Expr:
     value, digits = args[0], args[1] if len(args) > 1 else Literal(0, INT)
     if not isinstance(digits, Literal) or not isinstance(digits.value, int) or digits.value < 0:
@@ -120,9 +127,7 @@ def _bround(args: Sequence[Expr]) -> Expr:
     if kind.kind in INTEGRAL:
         return value
     if kind.kind is TypeKind.DECIMAL:
-        scale = min(kind.scale, digits.value)
-        precision = min(kind.precision - kind.scale + 1 + scale, MAX_PRECISION)
-        return Call("bround", (value, digits), DataType(TypeKind.DECIMAL, precision, scale))
+        return Call("bround", (value, digits), rounded_type(kind, digits.value))
     return Call("bround", (converted("bround", value, Argument.DOUBLE), digits), DOUBLE)
 
 

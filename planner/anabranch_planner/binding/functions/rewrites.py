@@ -19,7 +19,7 @@ from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, DataType, TypeKind
 from anabranch_planner.binding.common_types import meet_all
 from anabranch_planner.binding.functions.dates import DATES, seconds_of
-from anabranch_planner.binding.functions.numbers import NUMBERS
+from anabranch_planner.binding.functions.numbers import NUMBERS, rounded_type
 from anabranch_planner.binding.functions.signatures import Argument, Rewriting, converted
 from anabranch_planner.binding.functions.texts import TEXTS
 from anabranch_planner.binding.literals import coerce
@@ -204,9 +204,7 @@ def _round(args: Sequence[Expr]) -> Expr:
     if kind.kind in INTEGRAL:
         return value
     if kind.kind is TypeKind.DECIMAL:
-        scale = min(kind.scale, digits.value)
-        precision = min(kind.precision - kind.scale + 1 + scale, MAX_PRECISION)
-        return coerce(value, DataType(TypeKind.DECIMAL, precision, scale))
+        return coerce(value, rounded_type(kind, digits.value))
     if kind.kind not in FLOATING:
         raise QueryError(
             "type-mismatch",

@@ -16,7 +16,7 @@ from anabranch_contract.queries.expressions import Call, Literal
 from anabranch_runtime.columns.arrays import (
     MICROS_PER_DAY,
     Ints,
-    both,
+    all_present,
     fixed,
     overflow,
     present,
@@ -50,13 +50,6 @@ def _integers(column: pa.Array) -> Ints:
     if pa.types.is_integer(column.type):
         return fixed(column, column.type.to_pandas_dtype()).astype(np.int64)
     return fixed(column, np.int32 if pa.types.is_date(column.type) else np.int64).astype(np.int64)
-
-
-def _valid(*columns: pa.Array) -> Any:
-    found = None
-    for column in columns:
-        found = both(found, present(column))
-    return found
 
 
 def _civil(days: Ints) -> tuple[Ints, Ints]:
@@ -116,17 +109,17 @@ def _last_day(days: Ints) -> Ints:
 
 def date_add(call: Call, args: list[pa.Array]) -> pa.Array:
     """``date_add(date, days)``."""
-    return _made(_integers(args[0]) + _integers(args[1]), call, _valid(*args))
+    return _made(_integers(args[0]) + _integers(args[1]), call, all_present(*args))
 
 
 def add_months(call: Call, args: list[pa.Array]) -> pa.Array:
     """``add_months(date, months)``."""
-    return _made(_moved(_integers(args[0]), _integers(args[1])), call, _valid(*args))
+    return _made(_moved(_integers(args[0]), _integers(args[1])), call, all_present(*args))
 
 
 def datediff(call: Call, args: list[pa.Array]) -> pa.Array:
     """``datediff(end, start)`` in days."""
-    return _made(_integers(args[0]) - _integers(args[1]), call, _valid(*args))
+    return _made(_integers(args[0]) - _integers(args[1]), call, all_present(*args))
 
 
 def make_date(call: Call, args: list[pa.Array]) -> pa.Array:
@@ -135,7 +128,7 @@ def make_date(call: Call, args: list[pa.Array]) -> pa.Array:
     Raises:
         ExpressionError: there is no such date.
     """
-    valid = _valid(*args)
+    valid = all_present(*args)
     year, month, day = (_integers(arg) for arg in args)
     months = np.clip((year - 1970) * 12 + month - 1, -(10**7), 10**7)
     length = _first(months + 1) - _first(months)
@@ -145,7 +138,7 @@ def make_date(call: Call, args: list[pa.Array]) -> pa.Array:
         at = int(np.flatnonzero(wrong)[0])
         raise ExpressionError(
             "bad-date",
-            f"there is no date of year {year[at]}, month {month[at]}, day {day[at]}",
+            f"year {year[at]}, month {month[at]}, day {day[at]} are not a date",
             remedy="filter such rows out first",
         )
     return _made(_first(months) + day - 1, call, valid)
@@ -183,7 +176,7 @@ def _truncated(days: Ints, unit: str) -> Ints:
 
 def timestampadd(call: Call, args: list[pa.Array]) -> pa.Array:
     """``timestampadd(unit, number, timestamp)``."""
-    unit, valid = _unit(call), _valid(args[1], args[2])
+    unit, valid = _unit(call), all_present(args[1], args[2])
     number, micros = _integers(args[1]), _integers(args[2])
     if unit in _MONTHS:
         days, time = np.divmod(micros, MICROS_PER_DAY)
@@ -201,7 +194,7 @@ def timestampadd(call: Call, args: list[pa.Array]) -> pa.Array:
 
 def timestampdiff(call: Call, args: list[pa.Array]) -> pa.Array:
     """``timestampdiff(unit, start, end)``: whole units, rounded towards zero."""
-    unit, valid = _unit(call), _valid(args[1], args[2])
+    unit, valid = _unit(call), all_present(args[1], args[2])
     start, end = _integers(args[1]), _integers(args[2])
     if unit in _LENGTHS:
         if ((np.sign(start) != np.sign(end)) & (np.sign(end - start) == np.sign(start))).any():
@@ -234,7 +227,7 @@ def months_between(call: Call, args: list[pa.Array]) -> pa.Array:
     exact = whole + seconds.astype(np.float64) / _SECONDS_PER_MONTH
     rounded = np.floor(exact * 1e8 + 0.5) / 1e8
     found = np.where((day == other) | (last & other_last), whole, rounded)
-    return with_nulls(found, arrow_type(call.type), _valid(*args))
+    return with_nulls(found, arrow_type(call.type), all_present(*args))
 
 
 def next_day(call: Call, args: list[pa.Array]) -> pa.Array:

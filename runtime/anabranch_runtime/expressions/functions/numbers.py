@@ -18,10 +18,17 @@ from anabranch_contract.queries.coercion import DOUBLE
 from anabranch_contract.queries.expressions import Call, Literal
 from anabranch_contract.queries.text_values import WIDE
 from anabranch_contract.queries.types import TypeKind
-from anabranch_runtime.columns.arrays import both, by_value, fixed, overflow, present, with_nulls
+from anabranch_runtime.columns.arrays import (
+    all_present,
+    both,
+    by_value,
+    fixed,
+    overflow,
+    present,
+    with_nulls,
+)
 from anabranch_runtime.columns.arrow_types import arrow_type
-from anabranch_runtime.errors import ExpressionError
-from anabranch_runtime.expressions.arithmetic import rounded
+from anabranch_runtime.expressions.arithmetic import divided_by_zero, rounded
 from anabranch_runtime.expressions.casts import cast
 
 Doubles = npt.NDArray[np.float64]
@@ -60,7 +67,7 @@ def _two(
         left, right = (_doubles(arg) for arg in args)
         with np.errstate(all="ignore"):
             found = function(left, right)
-        return with_nulls(found, pa.float64(), both(*map(present, args)))
+        return with_nulls(found, pa.float64(), all_present(*args))
 
     return kernel
 
@@ -77,7 +84,7 @@ def log(call: Call, args: list[pa.Array]) -> pa.Array:
     base, value = (_doubles(arg) for arg in args)
     with np.errstate(all="ignore"):
         found = np.log(value) / np.log(base)
-    valid = both(both(*map(present, args)), ~((base <= 0) | (value <= 0)))
+    valid = both(all_present(*args), ~((base <= 0) | (value <= 0)))
     return with_nulls(found, pa.float64(), valid)
 
 
@@ -114,7 +121,7 @@ def pmod(call: Call, args: list[pa.Array]) -> pa.Array:
     n, divisor = fixed(left, dtype), fixed(right, dtype)
     zero = divisor == 0
     if (zero if valid is None else zero & valid).any():
-        raise _zero()
+        raise divided_by_zero()
     divisor = np.where(zero, 1, divisor)
     with np.errstate(all="ignore"):
         rest = np.fmod(n, divisor)
@@ -128,7 +135,7 @@ def div_int(call: Call, args: list[pa.Array]) -> pa.Array:
     Raises:
         ExpressionError: a divisor of zero, or a quotient beyond bigint.
     """
-    valid = both(*map(present, args))
+    valid = all_present(*args)
     if call.args[0].type.kind is TypeKind.DECIMAL:
         wanted = call.args[0].type
         scale = max(wanted.scale, call.args[1].type.scale)
@@ -140,7 +147,7 @@ def div_int(call: Call, args: list[pa.Array]) -> pa.Array:
             if a is None or b is None:
                 continue
             if b == 0:
-                raise _zero()
+                raise divided_by_zero()
             found[row] = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
         try:
             return pa.array(found, pa.int64())
@@ -149,7 +156,7 @@ def div_int(call: Call, args: list[pa.Array]) -> pa.Array:
     n, divisor = (fixed(arg, np.int64) for arg in args)
     zero = divisor == 0
     if (zero if valid is None else zero & valid).any():
-        raise _zero()
+        raise divided_by_zero()
     least = (n == -(2**63)) & (divisor == -1)
     if (least if valid is None else least & valid).any():
         raise overflow(call.type)
@@ -164,14 +171,6 @@ def _unscaled(column: pa.Array, scale: int) -> list[int | None]:
     return [
         None if v is None else int(v.scaleb(column.type.scale)) * shift for v in column.to_pylist()
     ]
-
-
-def _zero() -> ExpressionError:
-    return ExpressionError(
-        "divide-by-zero",
-        "a divisor is zero",
-        remedy="guard it, e.g. CASE WHEN d <> 0 THEN n / d END",
-    )
 
 
 def sign(call: Call, args: list[pa.Array]) -> pa.Array:
@@ -192,16 +191,9 @@ def _bits(function: Callable[..., Any]) -> Callable[[Call, list[pa.Array]], pa.A
         target = arrow_type(call.type)
         values = [fixed(arg, arg.type.to_pandas_dtype()) for arg in args]
         found = function(*values).astype(target.to_pandas_dtype())
-        return with_nulls(found, target, _all_present(args))
+        return with_nulls(found, target, all_present(*args))
 
     return kernel
-
-
-def _all_present(args: list[pa.Array]) -> Any:
-    found = None
-    for arg in args:
-        found = both(found, present(arg))
-    return found
 
 
 def _shifted(*, left: bool) -> Callable[[Call, list[pa.Array]], pa.Array]:
@@ -245,7 +237,7 @@ def width_bucket(call: Call, args: list[pa.Array]) -> pa.Array:
     after = np.where(down, value <= least, value >= most)
     inside = np.where(wrong | before | after, 0, inside)
     found = np.where(before, 0, np.where(after, buckets + 1, inside.astype(np.int64) + 1))
-    return with_nulls(found, pa.int64(), both(_all_present(args), ~wrong))
+    return with_nulls(found, pa.int64(), both(all_present(*args), ~wrong))
 
 
 #: Operation -> kernel.

@@ -20,6 +20,7 @@ from anabranch_contract.queries.text_values import WIDE
 from anabranch_runtime.columns.arrays import by_value, present, with_nulls
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.expressions.text import is_ascii
 
 Kernel = Callable[[Call, list[pa.Array]], pa.Array]
 #: Most characters that repeat and pad make of one text.
@@ -63,10 +64,6 @@ def kernel(
         return pa.array(results, target)
 
     return run
-
-
-def _is_ascii(text: pa.Array) -> bool:
-    return pc.all(pc.string_is_ascii(text)).as_py() is not False
 
 
 def replace(text: str, search: str, replacement: str) -> str:
@@ -166,7 +163,7 @@ def instr(text: str, part: str) -> int:
 
 
 def _instr(text: pa.Array, part: str) -> pa.Array | None:
-    if not _is_ascii(text):
+    if not is_ascii(text):
         return None
     return pc.add(pc.find_substring(text, pattern=part).cast(pa.int32()), pa.scalar(1, pa.int32()))
 

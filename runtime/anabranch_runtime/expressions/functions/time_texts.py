@@ -17,10 +17,8 @@ import pyarrow.compute as pc
 from anabranch_contract.queries.expressions import Call, Literal
 from anabranch_contract.queries.time_patterns import Part, fields
 from anabranch_runtime.columns.arrays import MICROS_PER_DAY, Bools, Ints, fixed, present, with_nulls
-from anabranch_runtime.errors import ExpressionError
-from anabranch_runtime.expressions.casts import malformed
+from anabranch_runtime.expressions.casts import malformed, require_years
 
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _MONTHS = [calendar.month_name[n] for n in range(1, 13)]
 _DAYS = [calendar.day_name[n] for n in range(7)]
 _ORDINALS = ["1st quarter", "2nd quarter", "3rd quarter", "4th quarter"]
@@ -103,11 +101,7 @@ def date_format(call: Call, args: list[pa.Array]) -> pa.Array:
     micros = fixed(args[0], np.int64)
     if valid is not None:
         micros = np.where(valid, micros, 0)
-    if len(micros) and not (
-        micros.min() >= _FIRST_DAY * MICROS_PER_DAY
-        and micros.max() < (_LAST_DAY + 1) * MICROS_PER_DAY
-    ):
-        raise ExpressionError("unsupported", "a year outside 0001 to 9999 can't be written as text")
+    require_years(args[0], MICROS_PER_DAY)
     parts = _Fields(micros)
     texts = [
         part if isinstance(part, str) else parts.field(*part) for part in _pattern(call, 1)
