@@ -8,9 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
@@ -31,6 +28,7 @@ from anabranch_service.presenters.health import HealthLog
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.presenters.state import StoreHistory
 from anabranch_service.registry.publishing.lease import Lease
+from anabranch_service.registry.redis.connections import open_redis
 from anabranch_service.registry.store import Store
 from anabranch_service.routes import (
     access,
@@ -68,13 +66,7 @@ COMPRESSED = 1024
 
 def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
     """The application with settings ``config``; the epoch loop runs during its lifespan."""
-    redis = Redis.from_url(
-        config.redis_url,
-        decode_responses=True,
-        socket_timeout=5,
-        # After a restart of Redis the first use of each pooled connection fails: try it again.
-        retry=Retry(NoBackoff(), 1),
-    )
+    redis = open_redis(config.redis_url)
     store, metrics = Store(redis, config.namespace), Metrics()
     lease = Lease(redis, store.keys, own_address(config), config.lease_seconds)
     loop = EpochLoop(store, lease, config, metrics, clock)

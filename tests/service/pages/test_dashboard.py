@@ -29,6 +29,7 @@ from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.sinks.tail import Tails
 from tests.service.conftest import CHAIN, PAIR
+from tests.service.pages.drawn import drawn
 from tests.service.planning.replanning.test_reviser import ask, interim, planned
 from tests.service.routes.test_state import report, store
 from tests.support.surroundings.deliveries import sink, staged
@@ -140,7 +141,7 @@ def test_queries_plan_costs_and_history(browser: Browser, shop: Service) -> None
         assert shared
         expect(page.locator("#trees .edge.shared")).to_have_count(len(shared))
         expect(page.locator("#trees .tag-text").first).to_contain_text(" + ")
-        assert all(label for label in trees.evaluate_all("x => x.map(e => e.ariaLabel)"))
+        assert all(label for label in drawn(trees, "e => e.ariaLabel"))
         expect(page.locator("#steps tbody tr")).to_have_count(len(steps))
         _assert_no_overlap(page)
 
@@ -173,7 +174,7 @@ def test_stored_state(browser: Browser, shop: Service) -> None:
         expect(rows.first).to_contain_text("40 %")
         expect(rows.nth(1)).to_contain_text("nobody")
         picture = page.get_by_role("img", name="level 0: 2, level 1: 1")
-        parts = picture.locator("span").evaluate_all("x => x.map(e => e.offsetWidth)")
+        parts = drawn(picture.locator("span"), "e => e.offsetWidth")
         assert parts[1] > 2 * parts[0] > 0
         expect(page.locator("#state-facts")).to_contain_text("1.50")
         expect(page.locator("#state-note")).to_have_text("before batch 10")
@@ -210,7 +211,7 @@ def test_what_was_measured(browser: Browser, shop: Service) -> None:
         expect(rows.first).to_contain_text("4.2 s")
         picture = page.get_by_role("img", name="in order: 80.0 %")
         expect(picture).to_have_count(1)
-        heights = picture.locator("span").evaluate_all("x => x.map(e => e.offsetHeight)")
+        heights = drawn(picture.locator("span"), "e => e.offsetHeight")
         assert heights[0] > heights[-1] > heights[1]
         expect(page.locator("#sizes li")).to_have_count(12)
         expect(page.locator("#sizes li").first).to_contain_text("store 14")
@@ -398,8 +399,8 @@ def _js(record: dict[str, float]) -> str:
 def _assert_no_overlap(page: Page) -> None:
     """No two boxes of a tree lie on each other."""
     for tree in page.locator("#trees svg").all():
-        boxes = tree.locator("rect.box").evaluate_all(
-            "rects => rects.map(r => [r.x, r.y, r.width, r.height].map(v => v.baseVal.value))"
+        boxes = drawn(
+            tree.locator("rect.box"), "r => [r.x, r.y, r.width, r.height].map(v => v.baseVal.value)"
         )
         for i, (x, y, w, h) in enumerate(boxes):
             for ox, oy, ow, oh in boxes[i + 1 :]:

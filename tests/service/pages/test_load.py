@@ -16,6 +16,7 @@ from anabranch_contract.protocol.intake import InputProgress, StreamIntake
 from anabranch_contract.protocol.progress import Progress, Rationing
 from anabranch_contract.queries.joins import QueryId
 from tests.service.conftest import PAIR
+from tests.service.pages.drawn import drawn
 from tests.service.pages.test_dashboard import opened
 from tests.support.worlds.service import Service
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 LONG = "orders-of-the-last-quarter-with-all-their-items-and-customers-"
+CELLS = "row => [...row.cells].map(cell => cell.innerText)"
 
 
 def test_before_anything_runs_the_page_says_so(browser: Browser, shop: Service) -> None:
@@ -49,8 +51,7 @@ def test_what_overload_leaves_is_no_completeness(browser: Browser, shop: Service
         expect(page.locator("#queries tbody tr")).to_have_count(5)
         shown = {
             cells[0]: (cells[2], cells[8])
-            for row in page.locator("#queries tbody tr").all()
-            if (cells := row.locator("td").all_inner_texts())
+            for cells in drawn(page.locator("#queries tbody tr"), CELLS)
         }
         assert shown == {
             # Nearly all is not all.
@@ -61,7 +62,7 @@ def test_what_overload_leaves_is_no_completeness(browser: Browser, shop: Service
             "pending": ("–", "–"),
         }
         assert next(iter(shown)) == "rationed"
-        heads = page.locator("#queries thead th").all_inner_texts()
+        heads = drawn(page.locator("#queries thead th"), "e => e.innerText")
         assert (heads[2], heads[8]) == ("Kept", "Complete from")
         # The list of queries has the same words.
         page.goto(page.url.replace("/dashboard/load", "/"))

@@ -14,6 +14,7 @@ from anabranch_contract.protocol.measurements import (
     StoreStatistics,
     StreamStatistics,
 )
+from tests.service.pages.drawn import drawn
 from tests.service.pages.long_names import LONGEST, QUERIES, run
 from tests.service.pages.test_dashboard import opened
 from tests.support.worlds.service import Service
@@ -37,9 +38,7 @@ def shown(page: Page) -> list[str]:
           .filter((e) => e.childElementCount === 0 && !e.closest("pre, code, [hidden]"))
           .map((e) => e.textContent)"""
     )
-    labels: list[str] = page.locator("main [aria-label]").evaluate_all(
-        "found => found.map(e => e.ariaLabel)"
-    )
+    labels: list[str] = drawn(page.locator("main [aria-label]"), "e => e.ariaLabel")
     return [text for text in (*texts, *labels) if IDS.search(text)]
 
 

@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 
 import anabranch_service
 from anabranch_contract.rest.planning.settings import SettingsIn
+from tests.service.pages.drawn import drawn
 from tests.service.pages.long_names import nothing_is_cut
 from tests.service.pages.test_dashboard import opened
 from tests.support.surroundings.browsers import LOOKS
@@ -52,7 +53,7 @@ def test_settings_are_changed(browser: Browser, service: Service, width: int, sc
 def test_every_setting_of_the_api_has_a_field(browser: Browser, service: Service) -> None:
     with opened(browser, service, "dashboard/settings") as (page, _):
         expect(page.get_by_label("parallelism")).to_have_value("2")
-        fields = page.locator("[data-field]").evaluate_all("x => x.map(e => e.dataset.field)")
+        fields = drawn(page.locator("[data-field]"), "e => e.dataset.field")
     assert {*fields, "mode", "epoch_batches"} == set(service.get("/v1/settings"))
 
 

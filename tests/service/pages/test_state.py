@@ -14,6 +14,7 @@ from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.state_report import IndexReport, StoreParts
 from anabranch_runtime.driver.reporting import state_publisher as state_teller
 from tests.service.conftest import CHAIN, PAIR
+from tests.service.pages.drawn import drawn
 from tests.service.pages.long_names import nothing_is_cut
 from tests.service.pages.test_dashboard import opened
 from tests.service.routes.test_state import report, store
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 def numbers(page: Page, column: int) -> list[str]:
     """The texts of a column of the table of stores."""
-    return page.locator(f"#list tbody tr td:nth-child({column})").all_inner_texts()
+    return drawn(page.locator(f"#list tbody tr td:nth-child({column})"), "e => e.innerText")
 
 
 def test_a_pipeline_s_stores_their_segments_and_readers(
@@ -60,7 +61,7 @@ def test_a_pipeline_s_stores_their_segments_and_readers(
         # Sorting, by pointer and by keyboard.
         largest = sorted(stores.values(), key=lambda s: (-s["bytes"], s["store"]))
         links = page.locator("#list tbody a[title]")
-        ids = links.evaluate_all("found => found.map((a) => a.title)")
+        ids = drawn(links, "a => a.title")
         assert ids == [s["store"] for s in largest]
         head = page.get_by_role("columnheader", name="Rows")
         head.get_by_role("button").click()
@@ -233,8 +234,9 @@ def _of(stores: dict[str, dict[str, int]], field: str) -> list[int]:
 
 
 def _assert_as_high_as_they_are_large(page: Page, parts: list[dict[str, int]]) -> None:
-    bars = page.locator("#segments rect").evaluate_all(
-        "x => x.map(e => [e.height.baseVal.value, e.textContent, e.getAttribute('class')])"
+    bars = drawn(
+        page.locator("#segments rect"),
+        "e => [e.height.baseVal.value, e.textContent, e.getAttribute('class')]",
     )
     most = max(p["bytes"] for p in parts)
     tallest = max(height for height, _, _ in bars)
