@@ -87,4 +87,6 @@ def _value(value: Any) -> str:
         return "NULL"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{','.join(map(_value, value))}]"
     return str(value) if value != "" else "(empty)"

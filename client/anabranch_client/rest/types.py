@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from anabranch_contract.queries.types import DataType, TypeKind, parse_type
+
 #: Unsigned integers become the next wider type, as in Spark's Parquet reader.
 _PLAIN: dict[pa.DataType, str] = {
     pa.int8(): "tinyint",
@@ -32,6 +34,21 @@ _PLAIN: dict[pa.DataType, str] = {
     pa.binary_view(): "binary",
 }
 
+_SIMPLE: dict[str, pa.DataType] = {
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
 
 def spark_type(arrow: pa.DataType) -> str | None:
     """Spark's simple type string for ``arrow``; None if no stream's column can have this type."""
@@ -46,7 +63,22 @@ def spark_type(arrow: pa.DataType) -> str | None:
         return "binary"
     if pa.types.is_dictionary(arrow):
         return spark_type(arrow.value_type)
+    if pa.types.is_nested(arrow) and arrow.num_fields and not pa.types.is_union(arrow):
+        return _nested(arrow)
     return None
+
+
+def _nested(arrow: pa.DataType) -> str | None:
+    if pa.types.is_struct(arrow):
+        inner = [(f"`{f.name}`:", spark_type(f.type)) for f in arrow]
+    elif pa.types.is_map(arrow):
+        inner = [("", spark_type(arrow.key_type)), ("", spark_type(arrow.item_type))]
+    else:
+        inner = [("", spark_type(arrow.value_type))]
+    name = "struct" if pa.types.is_struct(arrow) else "map" if pa.types.is_map(arrow) else "array"
+    if any(kind is None for _, kind in inner):
+        return None
+    return f"{name}<{','.join(f'{before}{kind}' for before, kind in inner)}>"
 
 
 def arrow_type(spark: str) -> pa.DataType:
@@ -55,22 +87,15 @@ def arrow_type(spark: str) -> pa.DataType:
     Used only for the empty result of a query that never became active, which the runtime does not
     write.
     """
-    kinds = {
-        "tinyint": pa.int8(),
-        "smallint": pa.int16(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "string": pa.string(),
-        "boolean": pa.bool_(),
-        "date": pa.date32(),
-        "binary": pa.binary(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        "timestamp_ntz": pa.timestamp("us"),
-        "void": pa.null(),
-    }
-    if spark.startswith("decimal("):
-        precision, scale = spark[len("decimal(") : -1].split(",")
-        return pa.decimal128(int(precision), int(scale))
-    return kinds[spark]
+    return _arrow(parse_type(spark)) if spark != "void" else pa.null()
+
+
+def _arrow(kind: DataType) -> pa.DataType:
+    if kind.kind is TypeKind.DECIMAL:
+        return pa.decimal128(kind.precision, kind.scale)
+    inner = [(name, _arrow(of)) for name, of in kind.fields]
+    if kind.kind is TypeKind.STRUCT:
+        return pa.struct(inner)
+    if kind.kind is TypeKind.MAP:
+        return pa.map_(inner[0][1], inner[1][1])
+    return pa.list_(inner[0][1]) if kind.kind is TypeKind.ARRAY else _SIMPLE[kind]

@@ -4,7 +4,7 @@ of Spark's ``csv`` and ``json`` if all their options have the same meaning here 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from anabranch_contract.connectors.addresses import parse_path
@@ -23,6 +23,7 @@ from anabranch_contract.connectors.sources import (
     redis_stream_options,
 )
 from anabranch_contract.errors import StreamError
+from anabranch_contract.queries.types import NESTED, DataType
 
 #: Options that choose a policy for bad or changed files.
 POLICIES = ("on_bad_file", "on_changed_file")
@@ -116,6 +117,42 @@ def is_json(format: str, path: str | None, options: Mapping[str, str]) -> bool:
         return redis_stream_options(options).payload is SourcePayload.JSON
     found = own_files(format, path, options) if is_own(format, path, options) else None
     return found is not None and found.type is FileType.JSON
+
+
+def check_nested(
+    columns: Iterable[tuple[str, DataType]],
+    format: str,
+    path: str | None,
+    options: Mapping[str, str],
+) -> None:
+    """Reject columns of nested types in sources of texts, and maps in JSON.
+
+    Raises:
+        StreamError: ``unsupported-type``.
+    """
+    nested = {name: kind for name, kind in columns if kind.kind in NESTED}
+    if not nested:
+        return
+    if is_json(format, path, options):
+        nested = {name: kind for name, kind in nested.items() if "map<" in kind}
+        where, remedy = "JSON objects", "declare it as struct<...> of the keys, or as string"
+    elif (
+        format in ("csv", "text", "xml")
+        or (
+            format == REDIS_STREAM and redis_stream_options(options).payload is SourcePayload.FIELDS
+        )
+        or (format == FILES and file_options(path, options).type is FileType.CSV)
+    ):
+        where, remedy = "texts", "declare it as string, and use split() or get_json_object()"
+    else:
+        return
+    for name, kind in nested.items():
+        raise StreamError(
+            "unsupported-type",
+            f"a column of type {kind} is not read from {where}",
+            field=f"columns.{name}",
+            remedy=remedy,
+        )
 
 
 def own_files(format: str, path: str | None, options: Mapping[str, str]) -> FileOptions | None:

@@ -17,6 +17,7 @@ from anabranch_contract.queries.types import (
     EXACT,
     FLOATING,
     INTEGRAL,
+    NESTED,
     NUMERIC,
     TIMESTAMPS,
     DataType,
@@ -94,6 +95,12 @@ def common_type(left: DataType, right: DataType) -> DataType | None:
         return DOUBLE
     if kinds <= TIMESTAMPS:
         return TIMESTAMP
+    if len(kinds) == 1 and kinds <= NESTED and len(left.fields) == len(right.fields):
+        pairs = zip(left.fields, right.fields, strict=True)
+        met = [(name, common_type(a, b)) for (name, a), (_, b) in pairs]
+        fields = tuple((name, one) for name, one in met if one is not None)
+        if len(fields) == len(met):
+            return DataType(left.kind, fields=fields)
     return None
 
 
@@ -130,7 +137,13 @@ def arithmetic_type(op: str, left: DataType, right: DataType) -> DataType | None
 def castable(source: DataType, target: DataType) -> bool:
     """Whether Spark's ANSI mode has an explicit cast from ``source`` to ``target``."""
     a, b = source.kind, target.kind
-    if a is b or TypeKind.NULL in (a, b):
+    if TypeKind.NULL in (a, b):
+        return True
+    if a in NESTED or b in NESTED:
+        pairs = zip(source.fields, target.fields, strict=False)
+        same = a is b and len(source.fields) == len(target.fields)
+        return same and all(castable(x, y) for (_, x), (_, y) in pairs)
+    if a is b:
         return True
     if TypeKind.INTERVAL in (a, b):
         return False

@@ -67,8 +67,14 @@ FUNCTIONS = frozenset({
     "ascii", "base64", "bit_length", "btrim", "char", "crc32", "format_number", "get_json_object",
     "hash", "hex", "initcap", "instr", "levenshtein", "locate", "lpad", "ltrim", "md5",
     "octet_length", "parse_url", "regexp_count", "regexp_extract", "regexp_replace", "repeat",
-    "replace", "reverse", "rlike", "rpad", "rtrim", "sha1", "sha2", "split_at", "split_part",
-    "split_size", "substring_index", "translate", "unhex", "url_decode", "url_encode",
+    "replace", "reverse", "rlike", "rpad", "rtrim", "sha1", "sha2", "split", "split_part",
+    "substring_index", "translate", "unhex", "url_decode", "url_encode",
+    # Arrays, structs and maps
+    "array", "array_compact", "array_concat", "array_contains", "array_distinct", "array_except",
+    "array_intersect", "array_item", "array_join", "array_max", "array_min", "array_position",
+    "array_remove", "array_repeat", "array_reverse", "array_union", "arrays_overlap", "element_at",
+    "field", "flatten", "from_json", "get", "map_entries", "map_from_arrays", "map_keys",
+    "map_value", "map_values", "sequence", "size", "slice", "sort_array", "struct", "to_json",
 })  # fmt: skip
 OPERATIONS |= {name: name for name in FUNCTIONS}
 OPERATIONS |= {

@@ -2,6 +2,8 @@
 
 >>> str(parse_type("DECIMAL(12, 2)"))
 'decimal(12,2)'
+>>> str(parse_type("array<struct<Id: long, `a b`: map<string, int>>>"))
+'array<struct<Id:bigint,`a b`:map<string,int>>>'
 >>> key_type([parse_type("int"), parse_type("decimal(10,2)")])
 'decimal(38,2)'
 """
@@ -12,7 +14,7 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import lru_cache
-from typing import Self
+from typing import Any, Self
 
 from anabranch_contract.errors import PlannerError
 
@@ -35,6 +37,9 @@ class TypeKind(StrEnum):
     BINARY = "binary"
     INTERVAL = "interval"
     NULL = "void"
+    ARRAY = "array"
+    STRUCT = "struct"
+    MAP = "map"
 
 
 INTEGRAL = frozenset({TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT})
@@ -42,26 +47,54 @@ FLOATING = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
 EXACT = INTEGRAL | {TypeKind.DECIMAL}
 NUMERIC = EXACT | FLOATING
 TIMESTAMPS = frozenset({TypeKind.TIMESTAMP, TypeKind.TIMESTAMP_NTZ})
+NESTED = frozenset({TypeKind.ARRAY, TypeKind.STRUCT, TypeKind.MAP})
+#: Greatest depth of a nested type, and number of types in it.
+MOST_DEEP, MOST_PARTS = 16, 1000
 
 
 class DataType(str):
-    """A column type: its text, and its parts as attributes. Precision and scale are a decimal's.
+    """A column type: its text, and its parts as attributes. Precision and scale are a decimal's,
+    ``fields`` (name and type) those of a struct, ``element`` of an array, ``key`` and ``value`` of
+    a map.
 
     >>> DataType(TypeKind.DECIMAL, 12, 2), DataType(TypeKind.INT).kind
     ('decimal(12,2)', <TypeKind.INT: 'int'>)
     """
 
-    __slots__ = ("kind", "precision", "scale")
+    __slots__ = ("fields", "kind", "precision", "scale")
     kind: TypeKind
     precision: int
     scale: int
+    fields: tuple[tuple[str, DataType], ...]
 
-    def __new__(cls, kind: TypeKind, precision: int = 0, scale: int = 0) -> Self:
+    def __new__(
+        cls,
+        kind: TypeKind,
+        precision: int = 0,
+        scale: int = 0,
+        fields: tuple[tuple[str, DataType], ...] = (),
+    ) -> Self:
         """Make the type of ``kind``; precision and scale are for decimals."""
-        decimal = kind is TypeKind.DECIMAL
-        self = super().__new__(cls, f"decimal({precision},{scale})" if decimal else kind.value)
-        self.kind, self.precision, self.scale = kind, precision, scale
+        text = kind.value
+        if kind is TypeKind.DECIMAL:
+            text = f"decimal({precision},{scale})"
+        elif kind is TypeKind.STRUCT:
+            text = f"struct<{','.join(f'{_field_name(name)}:{of}' for name, of in fields)}>"
+        elif kind in NESTED:
+            text = f"{kind}<{','.join(of for _, of in fields)}>"
+        self = super().__new__(cls, text)
+        self.kind, self.precision, self.scale, self.fields = kind, precision, scale, fields
         return self
+
+    @property
+    def element(self) -> DataType:
+        """Type of an array's elements, or of a map's values."""
+        return self.fields[-1][1]
+
+    def field(self, name: str) -> tuple[str, DataType] | None:
+        """The field of a struct with this name, in any case."""
+        found = [one for one in self.fields if one[0].lower() == name.lower()]
+        return found[0] if found else None
 
     @classmethod
     @lru_cache(maxsize=1024)
@@ -71,12 +104,20 @@ class DataType(str):
         Raises:
             PlannerError: the text names no supported type.
         """
-        if text in (TypeKind.INTERVAL, TypeKind.NULL):
-            return cls(TypeKind(text))
-        return parse_type(text)
+        return _Reader(text, inner=True).whole()
 
-    def __getnewargs__(self) -> tuple[TypeKind, int, int]:  # type: ignore[override]
-        return self.kind, self.precision, self.scale
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return self.kind, self.precision, self.scale, self.fields
+
+
+def array_of(element: DataType) -> DataType:
+    """The type of arrays of ``element``."""
+    return DataType(TypeKind.ARRAY, fields=(("element", element),))
+
+
+def struct_of(fields: Iterable[tuple[str, DataType]]) -> DataType:
+    """The type of structs with these fields."""
+    return DataType(TypeKind.STRUCT, fields=tuple(fields))
 
 
 _ALIASES = {
@@ -84,7 +125,9 @@ _ALIASES = {
     "real": "float", "dec": "decimal", "numeric": "decimal", "bool": "boolean",
     "timestamp_ltz": "timestamp", "varchar": "string", "char": "string", "text": "string",
 }  # fmt: skip
-_PATTERN = re.compile(r"^\s*([a-z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*$")
+#: Types inside expressions, which no column of a stream has.
+_INNER = frozenset({TypeKind.INTERVAL, TypeKind.NULL})
+_TOKEN = re.compile(r"\s*(?:(\w+)|`([\w .$@-]+)`|([<>(),:]))")
 
 
 def parse_type(text: str) -> DataType:
@@ -93,25 +136,122 @@ def parse_type(text: str) -> DataType:
     Raises:
         PlannerError: the text names no supported type.
     """
-    match = _PATTERN.match(text.lower())
-    name = match.group(1) if match else ""
-    name = _ALIASES.get(name, name)
-    if not match or name not in TypeKind.__members__.values() or name in {"interval", "void"}:
-        raise PlannerError(
+    return _Reader(text, inner=False).whole()
+
+
+def _field_name(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else f"`{name}`"
+
+
+class _Reader:
+    """A reader of one type's text.
+
+    Attributes:
+        inner: whether types that only expressions have are read, too.
+    """
+
+    def __init__(self, text: str, *, inner: bool) -> None:
+        self._text, self._inner, self._at, self._parts = text, inner, 0, 0
+
+    def whole(self) -> DataType:
+        found = self._type(0)
+        if self._text[self._at :].strip():
+            raise self._unknown()
+        return found
+
+    def _unknown(self) -> PlannerError:
+        shown = self._text if len(self._text) <= 200 else f"{self._text[:200]}…"
+        names = [str(k) for k in TypeKind if k not in _INNER | NESTED]
+        names += ["array<…>", "struct<name:…>", "map<…,…>"]
+        return PlannerError(
             "unknown-type",
-            f"column type {text!r} is not supported",
-            remedy="use one of " + ", ".join(k for k in TypeKind if k not in ("interval", "void")),
+            f"column type {shown!r} is not supported",
+            remedy="use one of " + ", ".join(names),
         )
-    if name != "decimal":
-        return DataType(TypeKind(name))
-    precision, scale = int(match.group(2) or 10), int(match.group(3) or 0)
-    if not 1 <= precision <= 38 or not 0 <= scale <= precision:
-        raise PlannerError(
-            "unknown-type",
-            f"{text!r} is not a valid decimal",
-            remedy="decimal(p,s) needs 1 <= p <= 38 and 0 <= s <= p",
-        )
-    return DataType(TypeKind.DECIMAL, precision, scale)
+
+    def _next(self) -> str:
+        """The next token; names have a backtick before them if they were quoted."""
+        match = _TOKEN.match(self._text, self._at)
+        if match is None:
+            raise self._unknown()
+        self._at = match.end()
+        return match[1] or match[3] or f"`{match[2]}"
+
+    def _is_next(self, token: str) -> bool:
+        match = _TOKEN.match(self._text, self._at)
+        if match is None or match[3] != token:
+            return False
+        self._at = match.end()
+        return True
+
+    def _expect(self, token: str) -> None:
+        if not self._is_next(token):
+            raise self._unknown()
+
+    def _type(self, depth: int) -> DataType:
+        self._parts += 1
+        if depth > MOST_DEEP or self._parts > MOST_PARTS:
+            raise PlannerError(
+                "unknown-type",
+                f"a type is nested deeper than {MOST_DEEP} or has more than {MOST_PARTS} parts",
+                remedy="declare the inner part as string, and use get_json_object()",
+            )
+        name = self._next().lower()
+        name = _ALIASES.get(name, name)
+        if name not in TypeKind.__members__.values():
+            raise self._unknown()
+        kind = TypeKind(name)
+        if kind in _INNER and not self._inner:
+            raise self._unknown()
+        if kind is TypeKind.STRUCT:
+            return DataType(kind, fields=self._fields(depth))
+        if kind in NESTED:
+            self._expect("<")
+            first = self._type(depth + 1)
+            fields: tuple[tuple[str, DataType], ...] = (("element", first),)
+            if kind is TypeKind.MAP:
+                self._expect(",")
+                fields = (("key", first), ("value", self._type(depth + 1)))
+            self._expect(">")
+            return DataType(kind, fields=fields)
+        numbers = self._numbers()
+        if kind is not TypeKind.DECIMAL:
+            # As in varchar(20), timestamp(3).
+            return DataType(kind)
+        precision, scale = (*numbers, *(10, 0)[len(numbers) :])
+        if not 1 <= precision <= 38 or not 0 <= scale <= precision:
+            raise PlannerError(
+                "unknown-type",
+                f"{self._text!r} is not a valid decimal",
+                remedy="decimal(p,s) needs 1 <= p <= 38 and 0 <= s <= p",
+            )
+        return DataType(kind, precision, scale)
+
+    def _numbers(self) -> tuple[int, ...]:
+        if not self._is_next("("):
+            return ()
+        found = [self._next()]
+        if self._is_next(","):
+            found.append(self._next())
+        self._expect(")")
+        if not all(one.isdecimal() and one.isascii() for one in found):
+            raise self._unknown()
+        return tuple(map(int, found))
+
+    def _fields(self, depth: int) -> tuple[tuple[str, DataType], ...]:
+        found: dict[str, tuple[str, DataType]] = {}
+        self._expect("<")
+        while not self._is_next(">"):
+            if found:
+                self._expect(",")
+            name = self._next().removeprefix("`")
+            self._is_next(":")
+            if name in "<>(),:" or name.lower() in found:
+                raise self._unknown()
+            found[name.lower()] = (name, self._type(depth + 1))
+        if not found:
+            raise self._unknown()
+        return tuple(found.values())
 
 
 def key_type(types: Iterable[DataType]) -> str | None:

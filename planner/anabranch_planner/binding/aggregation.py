@@ -18,6 +18,7 @@ from anabranch_contract.queries.coercion import DOUBLE, INT, STRING
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
 from anabranch_contract.queries.types import FLOATING, NUMERIC, DataType, TypeKind
 from anabranch_contract.queries.views import AggregateFunction, ViewAggregate
+from anabranch_planner.binding.functions.collections import require_comparable
 from anabranch_planner.binding.literals import coerce
 from anabranch_planner.binding.naming import bare
 from anabranch_planner.binding.typecheck import boolean, typed
@@ -148,6 +149,8 @@ def _plain(call: AggregateCall, scope: Scope) -> _Found:
             raise unsupported(f"{call.name}(*)", "name a column")
         return _Found(_F.COUNT, None, BIGINT)
     value = typed(arguments[0], scope)
+    if function is not _F.COUNT or distinct:
+        require_comparable(f"{call.name}() of", value)
     if call.name in _OF_BOOLEANS and value.type != BOOLEAN:
         raise QueryError(
             "type-mismatch",
@@ -313,6 +316,7 @@ def _storable(node: Node, scope: Scope) -> Expr:
                 f"{describe(node)} is of type {value.type}, which this function can't take",
                 remedy="cast it to the type that you want",
             )
+    require_comparable("the aggregate of", value)
     return value
 
 

@@ -41,6 +41,7 @@ from anabranch_contract.queries.views import (
     View,
 )
 from anabranch_planner.binding.aggregation import Aggregation
+from anabranch_planner.binding.functions.collections import require_comparable
 from anabranch_planner.binding.grouping import Grouping, bits, chosen_by_set, grouping_of
 from anabranch_planner.binding.literals import coerce
 from anabranch_planner.binding.naming import bare, spark_name
@@ -260,7 +261,7 @@ class _Splitter:
                         tree = self._trees[_ordinal(place, len(self._trees))]
                 else:
                     tree = self._resolved(o.this, aliases=aliases)
-                yield SortKey(over(tree), bool(o.args.get("desc")), _nulls_first(o))
+                yield _sort_key(over(tree), o)
 
         projection = _outputs((name, over(tree)) for name, tree in trees)
         if ranking is None:
@@ -269,6 +270,8 @@ class _Splitter:
         else:
             limit, aliases = ranking.limit, ranking.aliases
             keys = [over(self._resolved(n, aliases=aliases)) for n in ranking.partition]
+            for key in keys:
+                require_comparable("PARTITION BY of", key)
             partition = {key.name: key.type for key in keys if isinstance(key, Column)}
             order = tuple(sort_keys(ranking.order, aliases=aliases))
         view = View(
@@ -361,7 +364,7 @@ class _Splitter:
                 else:
                     tree = self._resolved(node)
                 found = self._over_groups(tree)
-            yield SortKey(found, bool(entry.args.get("desc")), _nulls_first(entry))
+            yield _sort_key(found, entry)
 
     def _limit(self) -> int | None:
         clauses = self._clauses
@@ -453,6 +456,7 @@ class _Splitter:
                 f"{found.type} can't be grouped by",
                 remedy="cast it to the type that you want",
             )
+        require_comparable("GROUP BY or DISTINCT of", found)
         known = next((k for k in self._keys if k.expr == found), None)
         if known is None:
             known = ShownColumn(f"k{len(self._keys) + 1}", found)
@@ -629,6 +633,12 @@ def _count(node: Node, what: str) -> int:
             remedy="write a whole number up to 1000000000",
         )
     return int(text)
+
+
+def _sort_key(expr: Expr, entry: exp.Ordered) -> SortKey:
+    with at(entry):
+        require_comparable("ORDER BY of", expr)
+    return SortKey(expr, bool(entry.args.get("desc")), _nulls_first(entry))
 
 
 def _nulls_first(entry: exp.Ordered) -> bool:

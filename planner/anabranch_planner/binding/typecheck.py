@@ -7,6 +7,7 @@ columns such a conversion is rejected; for literals it is made here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 from sqlglot import exp
 
@@ -41,9 +42,15 @@ from anabranch_contract.queries.views import PLACE
 from anabranch_planner.binding.calendar import moved
 from anabranch_planner.binding.common_types import meet, meet_all, mismatch, typed_null, widest
 from anabranch_planner.binding.functions import rewrites as rewritten
+from anabranch_planner.binding.functions.collections import (
+    field_of,
+    item_of,
+    require_comparable,
+    struct,
+)
 from anabranch_planner.binding.functions.dates import OF_UNIT
 from anabranch_planner.binding.functions.numbers import bits, quotient
-from anabranch_planner.binding.functions.texts import split_at, split_size, trimmed
+from anabranch_planner.binding.functions.texts import trimmed
 from anabranch_planner.binding.literals import cast_literal, coerce, interval, negated, number
 from anabranch_planner.binding.rows import expanded
 from anabranch_planner.sql import functions
@@ -83,6 +90,7 @@ _REFUSED: dict[type[Node], tuple[str, str]] = {
     exp.Exists: ("EXISTS here", _ELSEWHERE),
     exp.Select: ("a subquery here", _ELSEWHERE),
     exp.Parameter: ("a parameter", "write the value into the query"),
+    exp.Array: ("an array before [...]", "write get(array(x, y), 0), from 0"),
     exp.Star: ("* inside an expression", "name the columns"),
     exp.CurrentDate: ("CURRENT_DATE", "compare event times with each other or a literal"),
     exp.CurrentTimestamp: ("CURRENT_TIMESTAMP", "compare event times with each other or a literal"),
@@ -137,6 +145,8 @@ def compare(op: str, left: Expr, right: Expr) -> Expr:
     Raises:
         QueryError: ``type-mismatch``.
     """
+    for side in (left, right):
+        require_comparable("the comparison of", side)
     left, right = meet(left, right, widest if op in _ORDER else None)
     return Call(op, (left, right), BOOLEAN)
 
@@ -244,11 +254,11 @@ def _folded_interval(op: str, left: Literal, right: Literal) -> Literal:
 
 
 def _column(node: exp.Column, scope: Scope) -> Expr:
-    if node.args.get("db") or not isinstance(node.this, exp.Identifier):
-        raise unsupported(
-            f"{describe(node)}", "write alias.column; fields of structs can't be reached"
-        )
-    return scope.column(node.name, node.table)
+    if not isinstance(node.this, exp.Identifier):
+        raise unsupported(f"{describe(node)}", "write alias.column, or alias.column.field")
+    parts = [part.name for part in node.parts]
+    own = 2 if len(parts) > 1 and (scope.find_table(parts[0]) or not scope.has(parts[0])) else 1
+    return reduce(field_of, parts[own:], scope.column(*parts[:own][::-1]))
 
 
 def _connective(node: Node, scope: Scope) -> Expr:
@@ -403,10 +413,6 @@ def cast_target(node: Node) -> DataType:
     target: Node = node.args["to"]
     name = target.sql(dialect="spark")
     try:
-        if target.expressions and not name.upper().startswith("DECIMAL"):
-            raise PlannerError(
-                "unknown-type", f"column type {name!r} is not supported", remedy="use STRING"
-            )
         return parse_type(name)
     except PlannerError as cause:
         raise QueryError(cause.code, cause.message, remedy=cause.remedy) from cause
@@ -528,34 +534,32 @@ def _date_part(node: Node, scope: Scope) -> Expr:
     return rewritten.part_of(part.value, moment)
 
 
-def _split(node: Node, scope: Scope) -> tuple[Expr, Expr]:
-    """Text and pattern of a call of split(), the only array that there is."""
-    if not isinstance(node, exp.Anonymous) or str(node.this).lower() != "split":
-        raise unsupported(f"the array {describe(node)}", "use the elements of split(text, ',')")
-    functions.check_arity("split", len(node.expressions), 2, 2)
-    text, pattern = (typed(arg, scope) for arg in node.expressions)
-    return text, pattern
+def _bracket(node: Node, scope: Scope) -> Expr:
+    """``array[place]``, ``map[key]``."""
+    if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
+        raise unsupported(f"{describe(node)}", "write slice(x, start, length)")
+    return item_of(typed(node.this, scope), typed(node.expressions[0], scope))
 
 
-def _element(node: Node, scope: Scope) -> Expr:
-    """``split(text, pattern)[place]``, from 0."""
-    text, pattern = _split(node.this, scope)
-    place = typed(node.expressions[0], scope)
-    if isinstance(place, Literal) and isinstance(place.value, int) and place.value >= 0:
-        return split_at(text, pattern, Literal(place.value + 1, INT))
-    raise unsupported(f"the element {place}", "write a number from 0, or element_at(..., -1)")
+def _dot(node: Node, scope: Scope) -> Expr:
+    """``struct.field``."""
+    if not isinstance(node.expression, exp.Identifier):
+        raise unsupported(f"{describe(node)}", "write value.field")
+    inner = node.this
+    if isinstance(inner, exp.Column) and not inner.table and not scope.has(inner.name):
+        scope.table(inner.name)
+    return field_of(typed(inner, scope), node.expression.name)
 
 
-def _element_at(node: Node, scope: Scope) -> Expr:
-    functions.check_arity("element_at", len(node.expressions), 2, 2)
-    text, pattern = _split(node.expressions[0], scope)
-    lenient = str(node.this).lower().startswith("try_")
-    return split_at(text, pattern, typed(node.expressions[1], scope), lenient=lenient)
-
-
-def _size(node: Node, scope: Scope) -> Expr:
-    functions.check_arity("size", len(node.expressions), 1, 1)
-    return split_size(*_split(node.expressions[0], scope))
+def _struct(node: Node, scope: Scope) -> Expr:
+    """``struct(x, y AS b)``: columns keep their names, other values are col1, col2 and so on."""
+    functions.check_arity("struct", len(node.expressions), 1, None)
+    names = [
+        one.alias_or_name if isinstance(one, exp.Alias | exp.Column | exp.Dot) else f"col{at}"
+        for at, one in enumerate(node.expressions, 1)
+    ]
+    values = [one.this if isinstance(one, exp.Alias) else one for one in node.expressions]
+    return struct(names, [typed(value, scope) for value in values])
 
 
 def _tried(node: Node, scope: Scope) -> Expr:
@@ -587,11 +591,7 @@ _BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
     "date_part": _date_part,
     "datepart": _date_part,
     "decode": _decode,
-    "element_at": _element_at,
-    "try_element_at": _element_at,
-    "size": _size,
-    "cardinality": _size,
-    "array_size": _size,
+    "struct": _struct,
     **dict.fromkeys(_TRIED, _tried),
 }
 
@@ -632,7 +632,8 @@ _RULES: dict[type[Node], Callable[[Node, Scope], Expr]] = {
         typed(node.this, scope), typed(node.expression, scope)
     ),
     exp.TryCast: _cast,
-    exp.Bracket: _element,
+    exp.Bracket: _bracket,
+    exp.Dot: _dot,
     exp.BitwiseNot: lambda node, scope: bits("bit_not", [typed(node.this, scope)]),
     **dict.fromkeys(_BITS, _bitwise),
     exp.NullSafeNEQ: lambda node, scope: Call(

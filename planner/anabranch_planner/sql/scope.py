@@ -280,6 +280,10 @@ class Scope:
             if column.name.lower() == lowered
         ]
 
+    def has(self, name: str) -> bool:
+        """Whether a visible column has this name."""
+        return any(c.name.lower() == name.lower() for c in self.visible)
+
     def column(self, name: str, qualifier: str = "") -> Expr:
         """The column of :meth:`shown` as an expression over the streams."""
         return self.shown(name, qualifier).expr

@@ -94,9 +94,9 @@ def conform(column: pa.Array | pa.ChunkedArray, kind: DataType) -> pa.Array:
         if pa.types.is_date64(column.type) and kind.kind is TypeKind.DATE:
             days = np.floor_divide(fixed(column, np.int64), 86_400_000).astype(np.int32)
             return with_nulls(days, target, present(column))
-        if _same_family(column.type, target):
+        if _same_family(column.type, target) or pa.types.is_nested(target):
             return column.cast(target)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise ExpressionError("bad-column", f"a column is not of type {kind}: {error}") from error
     raise ExpressionError(
         "bad-column",

@@ -5,6 +5,8 @@
 'decimal128(12, 2)'
 >>> str(spark_type(pa.timestamp("ns", "Europe/Oslo")))
 'timestamp'
+>>> str(spark_type(arrow_type(parse_type("map<string,array<struct<a:int>>>"))))
+'map<string,array<struct<a:int>>>'
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from anabranch_contract.queries.expressions import Output
-from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_contract.queries.types import DataType, TypeKind, array_of, struct_of
 from anabranch_runtime.errors import ArrowTypeError
 
 _TO_ARROW: dict[TypeKind, pa.DataType] = {
@@ -61,6 +63,12 @@ def arrow_type(kind: DataType) -> pa.DataType:
     """Return the Arrow type for values of ``kind``."""
     if kind.kind is TypeKind.DECIMAL:
         return pa.decimal128(kind.precision, kind.scale)
+    if kind.kind is TypeKind.ARRAY:
+        return pa.list_(arrow_type(kind.element))
+    if kind.kind is TypeKind.STRUCT:
+        return pa.struct([(name, arrow_type(of)) for name, of in kind.fields])
+    if kind.kind is TypeKind.MAP:
+        return pa.map_(*(arrow_type(of) for _, of in kind.fields))
     return _TO_ARROW[kind.kind]
 
 
@@ -83,6 +91,13 @@ def spark_type(kind: pa.DataType) -> DataType:
         return DataType(TypeKind.DECIMAL, kind.precision, kind.scale)
     if pa.types.is_fixed_size_binary(kind):
         return DataType(TypeKind.BINARY)
+    if _is_list(kind):
+        return array_of(spark_type(kind.value_type))
+    if pa.types.is_struct(kind) and kind.num_fields:
+        return struct_of((field.name, spark_type(field.type)) for field in kind)
+    if pa.types.is_map(kind):
+        fields = (("key", spark_type(kind.key_type)), ("value", spark_type(kind.item_type)))
+        return DataType(TypeKind.MAP, fields=fields)
     found = _FROM_ARROW.get(kind)
     if found is None:
         raise ArrowTypeError(
@@ -91,3 +106,9 @@ def spark_type(kind: pa.DataType) -> DataType:
             remedy="cast the column to a number, string, boolean, date, timestamp or binary",
         )
     return found
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )

@@ -50,6 +50,7 @@ from anabranch_runtime.columns.arrays import (
     with_nulls,
 )
 from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.columns.nested import is_nested
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.expressions import arithmetic, text
 from anabranch_runtime.expressions import unix_times as epochs
@@ -76,6 +77,8 @@ _PARTS = {
     "minute": pc.minute,
     "second": pc.second,
 }
+#: Operations that are not NULL if an argument is.
+_KEEPING = frozenset({"array", "array_repeat", "struct"})
 _WIDTHS = (TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT)
 
 
@@ -238,7 +241,7 @@ def _arguments(expr: Call, frame: _Frame) -> list[pa.Array]:
     valid: Bools | None = None
     for i in order:
         arg = expr.args[i]
-        if valid is not None and not valid.all() and _fallible(arg):
+        if valid is not None and not valid.all() and expr.op not in _KEEPING and _fallible(arg):
             rows = np.flatnonzero(valid)
             found[i] = scatter(_evaluate(arg, frame.subset(rows)), rows, frame.length)
         else:
@@ -317,7 +320,7 @@ def _try(expr: Call, frame: _Frame) -> pa.Array:
     assert isinstance(call, Call)
     args = _arguments(call, frame)
     changing = [place for place, arg in enumerate(call.args) if not isinstance(arg, Literal)]
-    if len(changing) != 1 or frame.length == 1:
+    if len(changing) != 1 or frame.length == 1 or is_nested(args[changing[0]].type):
         return _strict_or_null(call, args)
     # Once per distinct value.
     encoded = args[changing[0]].dictionary_encode()

@@ -13,6 +13,9 @@ timestamp            string, ``2026-01-31T23:59:59.000001Z``
 timestamp_ntz        string, the same without the ``Z``
 binary               string, Base64
 interval             number of microseconds
+array                array
+struct               object
+map                  object, with the keys' texts as names
 NULL                 null
 ===================  ==================================================
 
@@ -28,8 +31,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Control characters, which JSON escapes like the quote and the backslash.
-_CONTROLS = "[\\x00-\\x1f]"
+from anabranch_runtime.columns.nested import is_nested, json_of, json_strings
 
 
 def json_rows(rows: pa.RecordBatch) -> pa.Array:
@@ -54,6 +56,8 @@ def _values(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.dictionary_decode(), kind.value_type
+    if is_nested(kind):
+        return json_of(column, _values)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return column.cast(pa.large_string())
     if pa.types.is_duration(kind):
@@ -69,7 +73,7 @@ def _values(column: pa.Array) -> pa.Array:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         coded = [None if v is None else base64.b64encode(v).decode() for v in column.to_pylist()]
         return _quoted(pa.array(coded, pa.large_string()))
-    return _strings(column.cast(pa.large_string()))
+    return json_strings(column.cast(pa.large_string()))
 
 
 def _quoted(text: pa.Array, end: str = "") -> pa.Array:
@@ -92,15 +96,3 @@ def _floats(column: pa.Array) -> pa.Array:
         ),
     )
     return pc.if_else(finite, text, names)
-
-
-def _strings(text: pa.Array) -> pa.Array:
-    escaped = pc.replace_substring(text, "\\", "\\\\")
-    escaped = _quoted(pc.replace_substring(escaped, '"', '\\"'))
-    special = pc.match_substring_regex(text, _CONTROLS)
-    if not pc.any(special).as_py():
-        return escaped
-    # Control characters are rare: values that contain one are encoded separately.
-    mask = pc.fill_null(special, False)
-    coded = [json.dumps(v, ensure_ascii=False) for v in pc.filter(text, mask).to_pylist()]
-    return pc.replace_with_mask(escaped, mask, pa.array(coded, pa.large_string()))

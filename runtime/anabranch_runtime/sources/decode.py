@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 from anabranch_contract.queries.types import (
     FLOATING,
     INTEGRAL,
+    NESTED,
     TIMESTAMPS,
     DataType,
     TypeKind,
     parse_type,
 )
 from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.columns.nested import converted
 from anabranch_runtime.expressions.casts import cast
 from anabranch_runtime.sources.files.envelopes import Envelope, unwrapped
 from anabranch_runtime.sources.invalid import FAILURES, Decoded, convert_values, split, unreadable
@@ -179,9 +181,7 @@ def _read(lines: bytes, count: int, kinds: Kinds, text: bool) -> pa.RecordBatch:
     if not lines.isascii():
         # Arrow would accept any bytes as text: check that the lines are UTF-8.
         lines.decode()
-    schema = pa.schema(
-        [(n, pa.string() if text or k.kind in _AS_TEXT else arrow_type(k)) for n, k in kinds]
-    )
+    schema = pa.schema([(n, pa.string() if text else _in_json(k)) for n, k in kinds])
     table = pj.read_json(
         pa.BufferReader(lines),
         read_options=pj.ReadOptions(use_threads=False, block_size=max(len(lines) + 1, 1 << 16)),
@@ -240,6 +240,8 @@ def _converted(parsed: pa.RecordBatch, lines: bytes, kinds: Kinds, text: bool) -
         if array.type != wanted:
             encoded = kind.kind is TypeKind.BINARY and not text
             convert = _from_base64 if encoded else from_text(kind)
+            if kind.kind in NESTED and not text:
+                convert = _from_parts(kind)
             column, wrong = convert_values(array, wanted, convert)
             if wrong is not None:
                 bad = wrong if bad is None else bad | wrong
@@ -247,6 +249,26 @@ def _converted(parsed: pa.RecordBatch, lines: bytes, kinds: Kinds, text: bool) -
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in kinds])
     tuples = pa.RecordBatch.from_arrays(arrays, schema=schema)
     return split(tuples, bad, arrived)
+
+
+def _in_json(kind: DataType) -> pa.DataType:
+    """Return the Arrow type with which values of ``kind`` are read from JSON."""
+    if kind.kind is TypeKind.ARRAY:
+        return pa.list_(_in_json(kind.element))
+    if kind.kind is TypeKind.STRUCT:
+        return pa.struct([(name, _in_json(of)) for name, of in kind.fields])
+    return pa.string() if kind.kind in _AS_TEXT else arrow_type(kind)
+
+
+def _from_parts(kind: DataType) -> Callable[[pa.Array], pa.Array]:
+    """Return the function that converts nested values as read from JSON to ``kind``."""
+
+    def leaf(column: pa.Array, of: DataType) -> pa.Array:
+        if of.kind is TypeKind.BINARY:
+            return _from_base64(column)
+        return cast(column, _STRING, of) if of.kind in _AS_TEXT else column
+
+    return lambda column: converted(column, kind, leaf)
 
 
 def from_text(kind: DataType) -> Callable[[pa.Array], pa.Array]:

@@ -3,8 +3,8 @@
 A value takes a word for NULL (0 for values, -1 or 1 for NULL) unless its field excludes NULL, then
 one word, or two for decimals of more than 18 digits. Integers, dates, times and booleans are their
 own words; floats are mapped to integers of the same order (NaN last, -0.0 as 0.0); texts and
-binaries are numbers in a pool of texts (:class:`Texts`), compared there by their bytes. Words of
-descending fields are inverted.
+binaries are numbers in a pool of texts (:class:`Texts`), compared there by their bytes, as are
+nested values, by exact texts of them without an order. Words of descending fields are inverted.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch_contract.queries.types import FLOATING, DataType, TypeKind
+from anabranch_contract.queries.types import FLOATING, NESTED, DataType, TypeKind
 from anabranch_runtime.columns.arrays import I32, U64, Bools, Ints, fixed, present
 from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.columns.nested import exact_text, exact_value
 from anabranch_runtime.tables import kernels
 
 U8 = np.typing.NDArray[np.uint8]
-_TEXTS = frozenset({TypeKind.STRING, TypeKind.BINARY})
+_TEXTS = frozenset({TypeKind.STRING, TypeKind.BINARY}) | NESTED
 #: Most digits of a decimal in one word.
 _DIGITS = 18
 _SIGN = np.int64(np.iinfo(np.int64).min)
@@ -195,6 +196,8 @@ class TupleLayout:
             out[:, at + n] = word
 
     def _words(self, field: TupleField, column: pa.Array) -> tuple[list[Ints], Bools | None]:
+        if field.kind.kind in NESTED:
+            return [self.pool.numbers(exact_text(column))], present(column)
         if field.kind.kind in _TEXTS:
             return [self.pool.numbers(column)], present(column)
         if field.kind.kind in FLOATING:
@@ -236,6 +239,8 @@ def column_of(field: TupleField, words: Ints, valid: Bools | None, pool: Texts) 
     target = arrow_type(field.kind)
     low = np.ascontiguousarray(words[:, -1])
     kind = field.kind.kind
+    if kind in NESTED:
+        return exact_value(pool.column(low, valid, pa.string()), field.kind)
     if kind in _TEXTS:
         return pool.column(low, valid, target)
     if kind is TypeKind.NULL:

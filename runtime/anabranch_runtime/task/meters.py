@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from anabranch_contract.plans.ruleset import StoreSpec
 from anabranch_runtime.columns.arrays import U64, Bools, plain
+from anabranch_runtime.columns.nested import is_nested
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.index.frequent import frequent
 from anabranch_runtime.index.hash_index import distinct, distinct_sketch
@@ -274,7 +275,7 @@ def _few(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _picked(rows: pa.RecordBatch, chosen: NDArray[np.int64], ranks: U64) -> pa.RecordBatch:
-    names = rows.schema.names[:COLUMNS]
+    names = [f.name for f in rows.schema if not is_nested(f.type)][:COLUMNS]
     taken = rows.select(names).take(pa.array(chosen))
     columns = [_short(plain(column)) for column in taken.columns]
     return pa.RecordBatch.from_arrays([pa.array(ranks), *columns], names=[RANK, *names])

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from anabranch_contract.queries.changes import TUPLE_WEIGHT, ChangeFormat
 from anabranch_contract.queries.views import Change
 from anabranch_runtime.columns.arrays import Bools, Ints, fixed
+from anabranch_runtime.columns.nested import exact_text, is_nested
 
 
 def weights_of(
@@ -110,6 +111,8 @@ def _codes(column: pa.Array) -> Ints:
     """A number per distinct value, NULL included; floats by their bits."""
     if pa.types.is_floating(column.type):
         column = column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
+    if is_nested(column.type):
+        column = exact_text(column)
     indices = column.dictionary_encode(null_encoding="encode").indices
     return fixed(indices, np.int32).astype(np.int64)
 

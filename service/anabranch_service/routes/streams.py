@@ -13,7 +13,7 @@ from fastapi import Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
-from anabranch_contract.connectors.file_sources import is_json, is_own
+from anabranch_contract.connectors.file_sources import check_nested, is_json, is_own
 from anabranch_contract.connectors.sources import FILES, REDIS_STREAM
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.protocol.activations import Activation
@@ -378,6 +378,8 @@ def read_stream(body: StreamIn, settings: ServiceSettings) -> StreamRecord:
         source=body.source,
     )
     record = check_stream(record, settings)
+    source = record.source
+    check_nested(record.tuple_columns, source.format, source.path, source.options)
     _check_lateness(record)
     return record
 

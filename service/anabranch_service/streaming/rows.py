@@ -57,6 +57,14 @@ def _python_type(kind: DataType) -> Any:
         return Annotated[StrictInt, Field(ge=-limit, le=limit - 1)]
     if kind.kind is TypeKind.DECIMAL:
         return Annotated[Decimal, Field(max_digits=kind.precision, decimal_places=kind.scale)]
+    if kind.kind is TypeKind.ARRAY:
+        return list[_python_type(kind.element) | None]  # type: ignore[misc]
+    if kind.kind is TypeKind.STRUCT:
+        fields: dict[str, Any] = {
+            f"c{number}": (_python_type(of) | None, Field(default=None, alias=name))
+            for number, (name, of) in enumerate(kind.fields)
+        }
+        return create_model("Struct", __base__=_Row, **fields)
     simple: dict[TypeKind, Any] = {
         TypeKind.FLOAT: StrictFloat,
         TypeKind.DOUBLE: StrictFloat,

@@ -39,10 +39,18 @@ def to_spark_text(expr: Expr) -> str:
         return f"CAST({args[0]} AS {expr.type})"
     if expr.op == "try":
         return _tried(expr.args[0])
-    if expr.op == "split_size":
-        return f"size(split({args[0]}, {args[1]}))"
-    if expr.op == "split_at":
-        return f"element_at(split({args[0]}, {args[1]}), {args[2]})"
+    if expr.op in ("array_item", "map_value"):
+        return f"{args[0]}[{args[1]}]"
+    if expr.op == "field":
+        return f"{args[0]}.{quoted(str(getattr(expr.args[1], 'value', '')))}"
+    if expr.op == "struct":
+        names = [name for name, _ in expr.type.fields]
+        parts = [f"{string(name)}, {arg}" for name, arg in zip(names, args, strict=True)]
+        return f"named_struct({', '.join(parts)})"
+    if expr.op == "element_at" and len(args) > 2:
+        return f"try_element_at({', '.join(args[:2])})"
+    if expr.op == "sort_array" and len(args) > 2:
+        return f"array_sort({args[0]})"
     if expr.op in ("timestampadd", "timestampdiff"):
         unit = args[0].strip("'")
         return f"{symbol}({unit}, {args[1]}, {args[2]})"
@@ -60,7 +68,7 @@ def to_spark_text(expr: Expr) -> str:
 def _tried(expr: Expr) -> str:
     """Spark's ``try_`` function of ``expr``."""
     text = to_spark_text(expr)
-    if not isinstance(expr, Call) or expr.op in ("cast", "split_at"):
+    if not isinstance(expr, Call) or expr.op == "cast":
         return f"try_{text}"
     name = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide"}.get(expr.op)
     if name is None:

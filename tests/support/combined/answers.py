@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from anabranch_contract.queries.views import CHANGE, Change, View
-from tests.support.worlds.view_runs import comparable
+from tests.support.worlds.view_runs import comparable, plain
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Answer:
     def _apply(self, row: dict[str, Any]) -> None:
         if self.view is None:
             change = row.pop(CHANGE, Change.INSERT)
-            self._sum[tuple(row.values())] += 1 if change == Change.INSERT else -1
+            self._sum[tuple(map(plain, row.values()))] += 1 if change == Change.INSERT else -1
             return
         identity = tuple(repr(row[name]) for name in self.view.identity)
         if row[CHANGE] == Change.DELETE:

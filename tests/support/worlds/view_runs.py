@@ -314,15 +314,18 @@ def _evaluated(expr: Expr, rows: pa.RecordBatch) -> pa.Array:
 
 def comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Rows in one order, numbers in one spelling, floats without their last digits."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, float):
-            return round(value, 5)
-        if isinstance(value, Decimal):
-            return value.normalize() + 0
-        return value
-
     return sorted((tuple(map(plain, row)) for row in rows), key=repr)
+
+
+def plain(value: Any) -> Any:
+    """A value in one spelling; arrays are tuples, structs and maps tuples of name and value."""
+    if isinstance(value, float):
+        return round(value, 5)
+    if isinstance(value, Decimal):
+        return value.normalize() + 0
+    if isinstance(value, dict):
+        return tuple((name, plain(one)) for name, one in value.items())
+    return tuple(map(plain, value)) if isinstance(value, list | tuple) else value
 
 
 def run_seed(folder: Path, seed: int) -> tuple[str, int]:

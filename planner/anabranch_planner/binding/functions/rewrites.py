@@ -18,6 +18,7 @@ from anabranch_contract.queries.coercion import (
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, DataType, TypeKind
 from anabranch_planner.binding.common_types import meet_all
+from anabranch_planner.binding.functions.collections import COLLECTIONS
 from anabranch_planner.binding.functions.dates import DATES, seconds_of
 from anabranch_planner.binding.functions.numbers import NUMBERS, rounded_type
 from anabranch_planner.binding.functions.signatures import Argument, Rewriting, converted
@@ -236,6 +237,7 @@ REWRITINGS: dict[str, Rewriting] = {
     **DATES,
     **NUMBERS,
     **TEXTS,
+    **COLLECTIONS,
 }
 #: Part of EXTRACT and date_part -> function.
 PARTS = {

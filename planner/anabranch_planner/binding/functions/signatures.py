@@ -15,7 +15,7 @@ from anabranch_contract.queries.coercion import (
     STRING,
     TIMESTAMP,
 )
-from anabranch_contract.queries.expressions import Call, Expr, Literal
+from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal
 from anabranch_contract.queries.types import INTEGRAL, NUMERIC, TIMESTAMPS, DataType, TypeKind
 from anabranch_planner.binding.literals import coerce
 from anabranch_planner.sql.unresolved import unsupported
@@ -36,6 +36,7 @@ class Argument(Enum):
     DATE = (DATE, _MOMENTS, "a date")
     TIMESTAMP = (TIMESTAMP, _MOMENTS, "a timestamp")
     BINARY = (DataType(TypeKind.BINARY), frozenset({TypeKind.STRING}), "bytes or a text")
+    BOOLEAN = (BOOLEAN, frozenset[TypeKind](), "true or false")
     #: A literal text.
     PATTERN = (STRING, frozenset[TypeKind](), "a literal text")
 

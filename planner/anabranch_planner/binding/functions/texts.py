@@ -9,7 +9,8 @@ from anabranch_contract.queries.coercion import BIGINT, INT, STRING
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal
 from anabranch_contract.queries.json_paths import steps
 from anabranch_contract.queries.regular import Regular, rewritten, rewritten_replacement
-from anabranch_contract.queries.types import INTEGRAL, NUMERIC, DataType, TypeKind
+from anabranch_contract.queries.types import INTEGRAL, NUMERIC, DataType, TypeKind, array_of
+from anabranch_planner.binding.functions.collections import joined_or, reversed_or
 from anabranch_planner.binding.functions.signatures import (
     Argument,
     Rewriting,
@@ -83,6 +84,12 @@ def _replaced(args: list[Expr]) -> list[Expr]:
     return args
 
 
+def _split(args: list[Expr]) -> list[Expr]:
+    if _read("split", args[1]).takes_nothing:
+        raise _of_nothing("split", args[1])
+    return args
+
+
 def _path(args: list[Expr]) -> list[Expr]:
     try:
         steps(text_of(args[1]))
@@ -130,6 +137,7 @@ _SIGNATURES: dict[str, Signature] = {
     "sha": _SHA1,
     "sha1": _SHA1,
     "sha2": Signature("sha2", (_B, _I), STRING),
+    "split": Signature("split", (_T, _P), array_of(STRING), check=_split),
     "split_part": Signature("split_part", (_T, _T, _I), STRING),
     "substring_index": Signature("substring_index", (_T, _T, _I), STRING),
     "translate": Signature("translate", (_T, _T, _T), STRING),
@@ -190,23 +198,6 @@ def _url_part(args: Sequence[Expr]) -> Expr:
     return Call("parse_url", (url, *literals), STRING)
 
 
-def split_size(text: Expr, pattern: Expr) -> Expr:
-    """``size(split(text, pattern))``."""
-    return Signature("split_size", (_T, _P), INT, check=_split)([text, pattern])
-
-
-def split_at(text: Expr, pattern: Expr, place: Expr, *, lenient: bool = False) -> Expr:
-    """``element_at(split(text, pattern), place)``; ``lenient``: NULL where there is none."""
-    found = Signature("split_at", (_T, _P, _I), STRING, check=_split)([text, pattern, place])
-    return Call("try", (found,), STRING) if lenient and isinstance(found, Call) else found
-
-
-def _split(args: list[Expr]) -> list[Expr]:
-    if _read("split", args[1]).takes_nothing:
-        raise _of_nothing("split", args[1])
-    return args
-
-
 def _space(args: Sequence[Expr]) -> Expr:
     return _SIGNATURES["repeat"]([Literal(" ", STRING), *args])
 
@@ -221,7 +212,8 @@ def _concat(args: Sequence[Expr]) -> Expr:
 #: Function -> rewriting.
 TEXTS: dict[str, Rewriting] = {
     **{name: rewriting(one) for name, one in _SIGNATURES.items()},
-    "concat": Rewriting(1, None, _concat),
+    "reverse": Rewriting(1, 1, reversed_or(_SIGNATURES["reverse"])),
+    "concat": Rewriting(1, None, joined_or(_concat)),
     "format_number": Rewriting(2, 2, _format_number),
     "hash": Rewriting(1, None, _hash),
     "hex": Rewriting(1, 1, _hex),

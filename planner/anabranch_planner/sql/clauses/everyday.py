@@ -1,8 +1,10 @@
-"""Everyday spellings that mean the same as others: hints, qualified names, LIKE ANY and ALL."""
+"""Everyday spellings that mean the same as others: hints, qualified names, LIKE ANY and ALL,
+fields of structs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Set
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,10 @@ from anabranch_planner.sql.unresolved import Node, at, unsupported
 
 if TYPE_CHECKING:
     from sqlglot import Token
+
+
+#: Nodes of FROM, WITH and LATERAL that name a table.
+_NAMED = (exp.Table, exp.Subquery, exp.CTE, exp.Lateral, exp.TableAlias)
 
 
 def simplify(statement: Node) -> None:
@@ -27,16 +33,43 @@ def simplify(statement: Node) -> None:
     for table in list(statement.find_all(exp.Table)):
         if table.args.get("db"):
             _unqualify(table, qualifiers)
+    names = {name.lower() for table in statement.find_all(*_NAMED) for name in _names(table)}
+    # As in window.start.
+    names.add("window")
+    reads = statement.find(exp.From) is not None
     for node in list(statement.walk()):
         if isinstance(node, exp.Select):
             node.set("hint", None)
         elif isinstance(node, exp.Column) and node.table.lower() in qualifiers:
             node.set("db", None)
             node.set("catalog", None)
+        elif reads and isinstance(node, exp.Column) and isinstance(node.this, exp.Identifier):
+            _reach(node, names)
         elif isinstance(node, exp.Like | exp.ILike) and isinstance(
             node.expression, exp.Any | exp.All
         ):
             _write_out(node)
+
+
+def _names(table: Node) -> Iterator[str]:
+    yield from filter(None, (table.alias, table.name))
+
+
+def _reach(column: exp.Column, names: Set[str]) -> None:
+    """Write ``alias.column.field`` and ``column.field`` with dots: with ``names`` of all tables,
+    the first part is an alias or a column.
+    """
+    parts = column.parts
+    own = 2 if parts[0].name.lower() in names else 1
+    if own >= len(parts):
+        return
+    table = parts[0].copy() if own == 2 else None
+    made: Node = exp.Column(this=parts[own - 1].copy(), table=table)
+    made.meta.update(column.meta)
+    for field in parts[own:]:
+        made = exp.Dot(this=made, expression=field.copy())
+        made.meta.update(column.meta)
+    column.replace(made)
 
 
 def keep_commas(tree: Node, tokens: Iterable[Token]) -> None:

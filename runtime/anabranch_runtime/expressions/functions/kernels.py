@@ -7,13 +7,14 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from anabranch_contract.queries.expressions import Call
-from anabranch_runtime.expressions.functions import dates, numbers, patterns, texts
+from anabranch_runtime.expressions.functions import collections, dates, numbers, patterns, texts
 from anabranch_runtime.expressions.functions.hashes import HASHES
 from anabranch_runtime.expressions.functions.time_texts import TIME_TEXTS
 from anabranch_runtime.expressions.functions.zones import ZONES
 
 #: Operation -> kernel of a call and its evaluated arguments.
 KERNELS: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
+    **collections.COLLECTIONS,
     **dates.DATES,
     **numbers.NUMBERS,
     **texts.TEXTS,
@@ -24,7 +25,8 @@ KERNELS: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
 }
 #: Operations that can fail on a value.
 FALLIBLE = (
-    dates.FALLIBLE
+    collections.FALLIBLE
+    | dates.FALLIBLE
     | numbers.FALLIBLE
     | patterns.FALLIBLE
     | texts.FALLIBLE

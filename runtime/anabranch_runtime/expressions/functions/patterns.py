@@ -7,14 +7,15 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch_contract.queries.expressions import Call, Literal
 from anabranch_contract.queries.json_paths import steps
 from anabranch_contract.queries.regular import rewritten, rewritten_replacement
-from anabranch_runtime.columns.arrays import Ints, both, by_value, fixed, present, with_nulls
+from anabranch_runtime.columns.arrays import by_value, present
+from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.columns.nested import elements, lists
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.expressions.casts import java_text
 
@@ -144,40 +145,12 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _pieces(call: Call, text: pa.Array) -> tuple[Ints, pa.Array]:
-    """The pieces of texts between matches of a pattern: offsets per text, and all pieces."""
+def split(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``split(text, pattern)``: the pieces between matches of a pattern."""
     pattern = rewritten(_literals(call)[0]).text
-    lists = _run(pc.split_pattern_regex, pc.fill_null(text, ""), pattern=pattern)
-    return np.asarray(lists.offsets, dtype=np.int64), lists.values
-
-
-def split_size(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``size(split(text, pattern))``."""
-    offsets, _ = _pieces(call, args[0])
-    return with_nulls(np.diff(offsets).astype(np.int32), pa.int32(), present(args[0]))
-
-
-def split_at(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``element_at(split(text, pattern), place)``: from 1, or from -1 at the end.
-
-    Raises:
-        ExpressionError: a text has no such piece.
-    """
-    offsets, pieces = _pieces(call, args[0])
-    valid = both(present(args[0]), present(args[2]))
-    place = fixed(args[2], np.int32).astype(np.int64)
-    at = np.where(place > 0, offsets[:-1] + place - 1, offsets[1:] + place)
-    good = (place != 0) & (at >= offsets[:-1]) & (at < offsets[1:])
-    wrong = ~good if valid is None else ~good & valid
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise ExpressionError(
-            "no-element",
-            f"{args[0][row].as_py()!r} has {offsets[row + 1] - offsets[row]} pieces, "
-            f"and none at place {place[row]}",
-            remedy="write split_part(x, ',', n), which is empty then, or try_element_at(...)",
-        )
-    return pieces.take(pa.array(np.where(good, at, 0), mask=None if valid is None else ~valid))
+    pieces = _run(pc.split_pattern_regex, pc.fill_null(args[0], ""), pattern=pattern)
+    limits, values = elements(pieces)
+    return lists(limits, values, present(args[0]), arrow_type(call.type))
 
 
 _URL = re.compile(
@@ -229,8 +202,7 @@ PATTERNS: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
     "regexp_extract": regexp_extract,
     "regexp_replace": regexp_replace,
     "rlike": rlike,
-    "split_at": split_at,
-    "split_size": split_size,
+    "split": split,
 }
 #: Operations that can fail on a value.
-FALLIBLE = frozenset({"parse_url", "split_at"})
+FALLIBLE = frozenset({"parse_url"})

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from anabranch_contract.connectors.sources import KEY, RUN, TOTAL, OnLoss
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.changes import IDENTITY
+from anabranch_runtime.columns.nested import exact_text, is_nested
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.decode import schema_of, typed
 from anabranch_runtime.sources.feed import Piece, Waiting, feed_id
@@ -302,4 +303,6 @@ def _texts(column: pa.Array) -> pa.Array:
         column = pc.add(column, pa.scalar(0.0, kind))
     elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return column.cast(pa.binary())
+    elif is_nested(kind):
+        column = exact_text(column)
     return column.cast(pa.string()).cast(pa.binary())

@@ -148,6 +148,11 @@ def _typed(value: Any, kind: DataType) -> Any:
 
 def _from_json(value: Any, kind: DataType) -> Any:
     here = kind.kind
+    if here is TypeKind.ARRAY:
+        return [_part(one, kind.element) for one in value] if type(value) is list else None
+    if here is TypeKind.STRUCT:
+        fields = [(name, _part(value.get(name), of)) for name, of in kind.fields]
+        return dict(fields)
     if here in INTEGRAL:
         return _integer(value, here) if type(value) is int else None
     if here in FLOATING:
@@ -163,6 +168,18 @@ def _from_json(value: Any, kind: DataType) -> Any:
         if here is TypeKind.BINARY
         else _from_text(value, kind)
     )
+
+
+def _part(value: Any, kind: DataType) -> Any:
+    """A value inside an array or struct.
+
+    Raises:
+        ValueError: it does not fit.
+    """
+    found = None if value is None else _from_json(value, kind)
+    if found is None and value is not None:
+        raise ValueError(f"{value!r} is not of type {kind}")
+    return found
 
 
 def _from_text(text: Any, kind: DataType) -> Any:
@@ -194,6 +211,13 @@ def _decimal(text: str, kind: DataType) -> Decimal | None:
 def _arrow(kind: DataType) -> pa.DataType:
     if kind.kind is TypeKind.DECIMAL:
         return pa.decimal128(kind.precision, kind.scale)
+    inner = [(name, _arrow(of)) for name, of in kind.fields]
+    if kind.kind is TypeKind.STRUCT:
+        return pa.struct(inner)
+    if kind.kind is TypeKind.MAP:
+        return pa.map_(inner[0][1], inner[1][1])
+    if kind.kind is TypeKind.ARRAY:
+        return pa.list_(inner[0][1])
     return _ARROW[kind.kind]
 
 
@@ -205,6 +229,10 @@ def _json(value: Any) -> Any:
     """``value`` as a JSON value; texts are shortened."""
     if isinstance(value, bytes):
         return base64.b64encode(value[:SHOWN]).decode()
+    if isinstance(value, dict):
+        return {str(name): _json(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_json(one) for one in value]
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, datetime | date):

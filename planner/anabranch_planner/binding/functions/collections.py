@@ -1,0 +1,448 @@
+"""Functions of arrays, structs and maps: types of arguments and results.
+
+Nested values are built, taken apart and written; they are not compared, grouped by or joined on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.coercion import BIGINT, INT, STRING, common_type
+from anabranch_contract.queries.expressions import BOOLEAN, NULL, Call, Expr, Literal
+from anabranch_contract.queries.types import (
+    INTEGRAL,
+    NESTED,
+    DataType,
+    TypeKind,
+    array_of,
+    struct_of,
+)
+from anabranch_planner.binding.common_types import meet_all
+from anabranch_planner.binding.functions.signatures import (
+    Argument,
+    Rewriting,
+    bad_literal,
+    converted,
+)
+from anabranch_planner.binding.literals import coerce
+from anabranch_planner.sql.scope import nearest
+
+Made = Callable[[Sequence[Expr]], Expr]
+_TRUE, _NOTHING = Literal(True, BOOLEAN), Literal("", STRING)
+
+
+def is_null(expr: Expr) -> bool:
+    """Whether ``expr`` is the literal NULL."""
+    return isinstance(expr, Literal) and expr.value is None
+
+
+def _of(name: str, arg: Expr, *kinds: TypeKind) -> DataType:
+    """The type of ``arg``, which must be of one of ``kinds``; of an array of NULL for NULL.
+
+    Raises:
+        QueryError: ``type-mismatch``.
+    """
+    if arg.type.kind in kinds:
+        return arg.type
+    if is_null(arg):
+        return array_of(NULL)
+    article = " or ".join(f"{'an' if kind is TypeKind.ARRAY else 'a'} {kind}" for kind in kinds)
+    remedy = "see docs/sql.md, Nested values"
+    if arg.type.kind is TypeKind.STRING:
+        remedy = f"write split({arg}, ',') for the parts of a text"
+    raise QueryError(
+        "type-mismatch", f"{name} takes {article}, but {arg} is of type {arg.type}", remedy=remedy
+    )
+
+
+def require_comparable(what: str, expr: Expr) -> None:
+    """Reject a nested value where values are compared.
+
+    Raises:
+        QueryError: ``type-mismatch``.
+    """
+    if expr.type.kind in NESTED:
+        parts = {
+            TypeKind.ARRAY: f"{expr}[0] or array_join({expr}, ',')",
+            TypeKind.STRUCT: f"its fields, such as {expr}.{expr.type.fields[0][0]}",
+            TypeKind.MAP: f"{expr}['key']",
+        }
+        raise QueryError(
+            "type-mismatch",
+            f"{what} {expr}, which is of type {expr.type}, is not supported",
+            remedy=f"write {parts[expr.type.kind]}",
+        )
+
+
+def field_of(value: Expr, name: str) -> Expr:
+    """``value.name``: the field of a struct, or of each struct in an array.
+
+    Raises:
+        QueryError: ``type-mismatch``, or ``unknown-column``: the struct has no such field.
+    """
+    kind = value.type
+    if is_null(value):
+        return value
+    inside = kind.element if kind.kind is TypeKind.ARRAY else kind
+    if kind.kind is TypeKind.MAP:
+        return item_of(value, Literal(name, STRING))
+    if inside.kind is not TypeKind.STRUCT:
+        raise QueryError(
+            "type-mismatch",
+            f"{value}.{name}: {value} is of type {kind}, which has no fields",
+            remedy="declare the column as struct<...>, or use get_json_object() for a JSON text",
+        )
+    found = inside.field(name)
+    if found is None:
+        raise QueryError(
+            "unknown-column",
+            f"{value} has no field {name!r}",
+            remedy=nearest(name, (one for one, _ in inside.fields)),
+        )
+    result = array_of(found[1]) if kind.kind is TypeKind.ARRAY else found[1]
+    return Call("field", (value, Literal(found[0], STRING)), result)
+
+
+def item_of(value: Expr, place: Expr) -> Expr:
+    """``value[place]``: an element from 0, the value of a key, or a field.
+
+    Raises:
+        QueryError: ``type-mismatch``.
+    """
+    kind = value.type.kind
+    if kind is TypeKind.STRUCT and isinstance(place, Literal) and isinstance(place.value, str):
+        return field_of(value, place.value)
+    if kind is TypeKind.MAP:
+        return _map_value(value, place)
+    _of("[...]", value, TypeKind.ARRAY, TypeKind.MAP)
+    return _array_call("array_item", value, converted("[...]", place, Argument.INT))
+
+
+def _array_call(op: str, array: Expr, *args: Expr) -> Expr:
+    """A call that gives an element of ``array``; of NULL it is NULL."""
+    if is_null(array) or any(map(is_null, args)):
+        return Literal(None, array.type.element if array.type.kind is TypeKind.ARRAY else NULL)
+    return Call(op, (array, *args), array.type.element)
+
+
+def _map_value(value: Expr, key: Expr) -> Expr:
+    wanted = value.type.fields[0][1]
+    if is_null(key):
+        return Literal(None, value.type.element)
+    met = common_type(wanted, key.type)
+    if met != wanted and not isinstance(key, Literal):
+        raise QueryError(
+            "type-mismatch",
+            f"the keys of {value} are of type {wanted}, {key} of type {key.type}",
+            remedy=f"write CAST({key} AS {str(wanted).upper()})",
+        )
+    require_comparable("the key", key)
+    return Call("map_value", (value, coerce(key, wanted)), value.type.element)
+
+
+def element_at(args: Sequence[Expr], *, lenient: bool = False) -> Expr:
+    """``element_at(array, place)`` from 1, or -1 from the end; ``element_at(map, key)``.
+
+    Args:
+        lenient: NULL where an array has no such element.
+    """
+    value, place = args
+    _of("element_at()", value, TypeKind.ARRAY, TypeKind.MAP)
+    if value.type.kind is TypeKind.MAP:
+        return _map_value(value, place)
+    found = _array_call("element_at", value, converted("element_at", place, Argument.INT))
+    if lenient and isinstance(found, Call):
+        return Call(found.op, (*found.args, _TRUE), found.type)
+    return found
+
+
+def _get(args: Sequence[Expr]) -> Expr:
+    _of("get()", args[0], TypeKind.ARRAY)
+    return _array_call("get", args[0], converted("get", args[1], Argument.INT))
+
+
+def _size(args: Sequence[Expr]) -> Expr:
+    _of("size()", args[0], TypeKind.ARRAY, TypeKind.MAP)
+    return Literal(None, INT) if is_null(args[0]) else Call("size", tuple(args), INT)
+
+
+def _array(args: Sequence[Expr]) -> Expr:
+    if not args:
+        return Call("array", (), array_of(NULL))
+    met = meet_all(args)
+    return Call("array", tuple(met), array_of(met[0].type))
+
+
+def _struct(args: Sequence[Expr]) -> Expr:
+    """``named_struct(name, value, ...)``."""
+    if len(args) % 2:
+        raise QueryError(
+            "bad-arguments",
+            f"named_struct() takes names and values by turns, not {len(args)} arguments",
+            remedy="write named_struct('a', x, 'b', y)",
+        )
+    names = [_name(one) for one in args[::2]]
+    return struct(names, args[1::2])
+
+
+def _name(arg: Expr) -> str:
+    if not isinstance(arg, Literal) or not isinstance(arg.value, str):
+        raise bad_literal("named_struct", arg, "it is no name", "write the name as a text: 'a'")
+    return arg.value
+
+
+def struct(names: Sequence[str], values: Sequence[Expr]) -> Expr:
+    """The struct of ``values`` with these field names.
+
+    Raises:
+        QueryError: ``duplicate-name``.
+    """
+    lowered = [name.lower() for name in names]
+    for at, name in enumerate(lowered):
+        if name in lowered[:at]:
+            raise QueryError(
+                "duplicate-name",
+                f"two fields of a struct are called {names[at]!r}",
+                remedy="give them different names: named_struct('a', x, 'b', y)",
+            )
+    kinds = [value.type for value in values]
+    return Call("struct", tuple(values), struct_of(zip(names, kinds, strict=True)))
+
+
+def _map(args: Sequence[Expr]) -> Expr:
+    if len(args) % 2 or not args:
+        raise QueryError(
+            "bad-arguments",
+            f"map() takes keys and values by turns, not {len(args)} arguments",
+            remedy="write map('a', x, 'b', y)",
+        )
+    return _map_of([_array(args[::2]), _array(args[1::2])])
+
+
+def _map_of(args: Sequence[Expr]) -> Expr:
+    keys, values = (_of("map_from_arrays()", arg, TypeKind.ARRAY).element for arg in args)
+    if keys.kind in NESTED or keys.kind is TypeKind.NULL:
+        raise QueryError(
+            "type-mismatch",
+            f"the keys of a map are of type {keys}",
+            remedy="use a text or number as key",
+        )
+    kind = DataType(TypeKind.MAP, fields=(("key", keys), ("value", values)))
+    return Call("map_from_arrays", tuple(args), kind)
+
+
+def _entries(op: str) -> Made:
+    def made(args: Sequence[Expr]) -> Expr:
+        if is_null(args[0]):
+            return Literal(None, array_of(NULL))
+        kind = _of(f"{op}()", args[0], TypeKind.MAP)
+        found = {
+            "map_keys": kind.fields[0][1],
+            "map_values": kind.element,
+            "map_entries": struct_of(kind.fields),
+        }[op]
+        return Call(op, tuple(args), array_of(found))
+
+    return made
+
+
+def _contains_key(args: Sequence[Expr]) -> Expr:
+    return _searched("array_contains", lambda _: BOOLEAN)([_entries("map_keys")(args[:1]), args[1]])
+
+
+def _searched(op: str, result: Callable[[DataType], DataType]) -> Made:
+    """A function of an array and a value of its elements' type."""
+
+    def made(args: Sequence[Expr]) -> Expr:
+        array, value = args
+        kind = _of(f"{op}()", array, TypeKind.ARRAY)
+        if is_null(array) or is_null(value):
+            return Literal(None, result(kind))
+        array, value = _agreeing(op, array, value)
+        return Call(op, (array, value), result(array.type))
+
+    return made
+
+
+def _agreeing(op: str, array: Expr, value: Expr) -> tuple[Expr, Expr]:
+    """An array and a value, cast to a common type of its elements."""
+    met = common_type(array.type.element, value.type)
+    if met is None and isinstance(value, Literal):
+        met = array.type.element
+    if met is None:
+        raise QueryError(
+            "type-mismatch",
+            f"{op}(): {array} is of type {array.type}, {value} of type {value.type}",
+            remedy=f"write CAST({value} AS {str(array.type.element).upper()})",
+        )
+    require_comparable(f"{op}() of", value)
+    return coerce(array, array_of(met)), coerce(value, met)
+
+
+def _added(op: str) -> Made:
+    """``array_append(array, value)`` and ``array_prepend``, as concatenations."""
+
+    def made(args: Sequence[Expr]) -> Expr:
+        _of(f"{op}()", args[0], TypeKind.ARRAY)
+        one = _array(args[1:])
+        return _joined([args[0], one] if op == "array_append" else [one, args[0]])
+
+    return made
+
+
+def _joined(args: Sequence[Expr]) -> Expr:
+    """The concatenation of arrays."""
+    for arg in args:
+        _of("concat() of an array", arg, TypeKind.ARRAY)
+    met = meet_all(args)
+    return Call("array_concat", tuple(met), met[0].type)
+
+
+def _same(op: str) -> Made:
+    """A function of arrays of one type that gives such an array."""
+
+    def made(args: Sequence[Expr]) -> Expr:
+        for arg in args:
+            kind = _of(f"{op}()", arg, TypeKind.ARRAY)
+            if kind.element.kind in NESTED and op not in ("array_reverse", "array_compact"):
+                require_comparable(f"{op}() of", Call("get", (arg, Literal(0, INT)), kind.element))
+        if any(map(is_null, args)):
+            return Literal(None, args[0].type)
+        met = meet_all(args)
+        return Call(op, tuple(met), met[0].type)
+
+    return made
+
+
+def _overlap(args: Sequence[Expr]) -> Expr:
+    found = _same("arrays_overlap")(args)
+    return Call(found.op, found.args, BOOLEAN) if isinstance(found, Call) else found
+
+
+def _extreme(op: str) -> Made:
+    def made(args: Sequence[Expr]) -> Expr:
+        kind = _of(f"{op}()", args[0], TypeKind.ARRAY)
+        if is_null(args[0]):
+            return Literal(None, NULL)
+        require_comparable(f"{op}() of", Call("get", (args[0], Literal(0, INT)), kind.element))
+        return Call(op, tuple(args), kind.element)
+
+    return made
+
+
+def _sorted(args: Sequence[Expr]) -> Expr:
+    ascending = converted("sort_array", args[1], Argument.BOOLEAN) if len(args) > 1 else _TRUE
+    if not isinstance(ascending, Literal):
+        raise bad_literal("sort_array", ascending, "it is no literal", "write true or false")
+    found = _same("sort_array")(args[:1])
+    return (
+        Call(found.op, (*found.args, ascending), found.type) if isinstance(found, Call) else found
+    )
+
+
+def _sorted_nulls_last(args: Sequence[Expr]) -> Expr:
+    found = _same("sort_array")(args)
+    if not isinstance(found, Call):
+        return found
+    return Call("sort_array", (*found.args, _TRUE, _TRUE), found.type)
+
+
+def _text_of(args: Sequence[Expr]) -> Expr:
+    """``array_join(array, separator[, text for NULL])``."""
+    kind = _of("array_join()", args[0], TypeKind.ARRAY)
+    if is_null(args[0]):
+        return Literal(None, STRING)
+    if kind.element.kind in NESTED:
+        _of("array_join()", args[0], TypeKind.STRING)
+    texts = [converted("array_join", arg, Argument.PATTERN) for arg in args[1:]]
+    return Call("array_join", (coerce(args[0], array_of(STRING)), *texts), STRING)
+
+
+def _slice(args: Sequence[Expr]) -> Expr:
+    kind = _of("slice()", args[0], TypeKind.ARRAY)
+    bounds = [converted("slice", arg, Argument.INT) for arg in args[1:]]
+    if any(map(is_null, [args[0], *bounds])):
+        return Literal(None, kind)
+    return Call("slice", (args[0], *bounds), kind)
+
+
+def _flatten(args: Sequence[Expr]) -> Expr:
+    kind = _of("flatten()", args[0], TypeKind.ARRAY)
+    if is_null(args[0]):
+        return args[0]
+    _of("flatten() of an array of", Call("get", (args[0], Literal(0, INT)), kind.element),
+        TypeKind.ARRAY)  # fmt: skip
+    return Call("flatten", tuple(args), kind.element)
+
+
+def _sequence(args: Sequence[Expr]) -> Expr:
+    for arg in args:
+        if arg.type.kind not in INTEGRAL and not is_null(arg):
+            raise QueryError(
+                "type-mismatch",
+                f"sequence() takes integers, but {arg} is of type {arg.type}",
+                remedy="write date_add(start, n) for days",
+            )
+    met = meet_all(args)
+    return Call("sequence", tuple(met), array_of(met[0].type))
+
+
+def _repeated(args: Sequence[Expr]) -> Expr:
+    count = converted("array_repeat", args[1], Argument.INT)
+    return Call("array_repeat", (args[0], count), array_of(args[0].type))
+
+
+def joined_or(texts: Made) -> Made:
+    """``concat`` of arrays, or else of ``texts``."""
+    return lambda args: (
+        _joined(args) if any(arg.type.kind is TypeKind.ARRAY for arg in args) else texts(args)
+    )
+
+
+def reversed_or(texts: Made) -> Made:
+    """``reverse`` of an array, or else of ``texts``."""
+    return lambda args: (
+        _same("array_reverse")(args) if args[0].type.kind is TypeKind.ARRAY else texts(args)
+    )
+
+
+def _identity(kind: DataType) -> DataType:
+    return kind
+
+
+#: Function -> rewriting.
+COLLECTIONS: dict[str, Rewriting] = {
+    "array": Rewriting(0, None, _array),
+    "array_append": Rewriting(2, 2, _added("array_append")),
+    "array_compact": Rewriting(1, 1, _same("array_compact")),
+    "array_contains": Rewriting(2, 2, _searched("array_contains", lambda _: BOOLEAN)),
+    "array_distinct": Rewriting(1, 1, _same("array_distinct")),
+    "array_except": Rewriting(2, 2, _same("array_except")),
+    "array_intersect": Rewriting(2, 2, _same("array_intersect")),
+    "array_join": Rewriting(2, 3, _text_of),
+    "array_max": Rewriting(1, 1, _extreme("array_max")),
+    "array_min": Rewriting(1, 1, _extreme("array_min")),
+    "array_position": Rewriting(2, 2, _searched("array_position", lambda _: BIGINT)),
+    "array_prepend": Rewriting(2, 2, _added("array_prepend")),
+    "array_remove": Rewriting(2, 2, _searched("array_remove", _identity)),
+    "array_repeat": Rewriting(2, 2, _repeated),
+    "array_sort": Rewriting(1, 1, _sorted_nulls_last),
+    "array_union": Rewriting(2, 2, _same("array_union")),
+    "arrays_overlap": Rewriting(2, 2, _overlap),
+    **dict.fromkeys(("array_size", "cardinality", "size"), Rewriting(1, 1, _size)),
+    "element_at": Rewriting(2, 2, element_at),
+    "flatten": Rewriting(1, 1, _flatten),
+    "get": Rewriting(2, 2, _get),
+    "map": Rewriting(0, None, _map),
+    "map_contains_key": Rewriting(2, 2, _contains_key),
+    "map_entries": Rewriting(1, 1, _entries("map_entries")),
+    "map_from_arrays": Rewriting(2, 2, _map_of),
+    "map_keys": Rewriting(1, 1, _entries("map_keys")),
+    "map_values": Rewriting(1, 1, _entries("map_values")),
+    "named_struct": Rewriting(2, None, _struct),
+    "sequence": Rewriting(2, 3, _sequence),
+    "slice": Rewriting(3, 3, _slice),
+    "sort_array": Rewriting(1, 2, _sorted),
+    "try_element_at": Rewriting(2, 2, lambda args: element_at(args, lenient=True)),
+}

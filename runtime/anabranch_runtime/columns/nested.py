@@ -1,0 +1,241 @@
+"""Arrays, structs and maps as flat columns: limits per row, and the values of all rows.
+
+A list column of Arrow may have values behind NULLs and before its first row; the functions here
+return limits that begin at 0, and NULL rows without values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from anabranch_contract.queries.types import INTEGRAL, TIMESTAMPS, DataType, TypeKind
+from anabranch_runtime.columns.arrays import Bools, Ints, present
+from anabranch_runtime.columns.arrow_types import arrow_type
+
+
+def elements(column: pa.Array) -> tuple[Ints, pa.Array]:
+    """Return limits per row (one more than rows), and the elements of all rows of a list or map
+    column; of a map's, as structs of key and value.
+    """
+    if pa.types.is_map(column.type):
+        key = pa.field("key", column.type.key_type, nullable=False)
+        column = column.cast(pa.list_(pa.struct([key, ("value", column.type.item_type)])))
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    limits = np.zeros(len(column) + 1, np.int64)
+    np.cumsum(lengths, out=limits[1:])
+    return limits, pc.list_flatten(column)
+
+
+def owners(limits: Ints) -> Ints:
+    """Return the row of each element."""
+    return np.repeat(np.arange(len(limits) - 1), np.diff(limits))
+
+
+def lists(limits: Ints, values: pa.Array, valid: Bools | None, kind: pa.DataType) -> pa.Array:
+    """Return the list column of these limits and values; NULL if not valid."""
+    mask = None if valid is None else pa.array(~valid)
+    made = pa.ListArray.from_arrays(pa.array(limits.astype(np.int32)), values, mask=mask)
+    return made if made.type == kind else made.cast(kind)
+
+
+def structs(children: list[pa.Array], valid: Bools | None, kind: Any) -> pa.Array:
+    """Return the struct column of ``children`` with the fields of ``kind``; NULL if not valid."""
+    mask = None if valid is None else pa.array(~valid)
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+
+
+def maps(limits: Ints, keys: pa.Array, values: pa.Array, valid: Bools | None) -> pa.Array:
+    """Return the map column of these limits, keys and values; NULL if not valid."""
+    offsets = pa.array(limits.astype(np.int32))
+    if valid is None:
+        return pa.MapArray.from_arrays(offsets, keys, values)
+    return pa.MapArray.from_arrays(offsets, keys, values, mask=pa.array(~valid))
+
+
+def converted(
+    column: pa.Array, kind: DataType, leaf: Callable[[pa.Array, DataType], pa.Array]
+) -> pa.Array:
+    """Return ``column`` with its leaves converted by ``leaf`` to those of the nested type ``kind``,
+    to whose form ``column`` conforms.
+    """
+    if kind.kind is TypeKind.STRUCT:
+        children = [
+            converted(pc.struct_field(column, [at]), of, leaf)
+            for at, (_, of) in enumerate(kind.fields)
+        ]
+        return structs(children, present(column), arrow_type(kind))
+    if kind.kind is TypeKind.ARRAY:
+        limits, values = elements(column)
+        made = converted(values, kind.element, leaf)
+        return lists(limits, made, present(column), arrow_type(kind))
+    if kind.kind is TypeKind.MAP:
+        limits, pairs = elements(column)
+        keys, values = (
+            converted(pc.struct_field(pairs, [at]), of, leaf)
+            for at, (_, of) in enumerate(kind.fields)
+        )
+        return maps(limits, keys, values, present(column))
+    return leaf(column, kind)
+
+
+def json_of(column: pa.Array, leaf: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Return the JSON text of each value, with ``leaf`` for the texts of simple values; NULL for
+    NULL, and ``null`` inside. Maps are objects, with the texts of their keys as names.
+    """
+    kind = column.type
+    if pa.types.is_struct(kind):
+        parts = [
+            part
+            for at, field in enumerate(kind)
+            for part in (
+                f"{',' if at else '{'}{json.dumps(field.name, ensure_ascii=False)}:",
+                pc.fill_null(json_of(pc.struct_field(column, [at]), leaf), "null"),
+            )
+        ]
+        return pc.if_else(column.is_valid(), _joined([*parts, "}"]), _NO_TEXT)
+    if is_nested(kind):
+        limits, values = elements(column)
+        texts, around = _texts(values, kind, leaf), "{}" if pa.types.is_map(kind) else "[]"
+        inner = lists(limits, texts, present(column), pa.list_(pa.large_string()))
+        return _joined(
+            [around[0], pc.binary_join(inner, pa.scalar(",", pa.large_string())), around[1]]
+        )
+    return leaf(column).cast(pa.large_string())
+
+
+def _texts(values: pa.Array, kind: pa.DataType, leaf: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Return the texts of elements, of a map's elements as members of an object."""
+    if not pa.types.is_map(kind):
+        return pc.fill_null(json_of(values, leaf), "null")
+    keys, items = (json_of(pc.struct_field(values, [at]), leaf) for at in (0, 1))
+    quoted = pc.if_else(pc.starts_with(keys, '"'), keys, _joined(['"', keys, '"']))
+    return _joined([quoted, ":", pc.fill_null(items, "null")])
+
+
+def _joined(parts: list[Any]) -> pa.Array:
+    text = [pa.scalar(p, pa.large_string()) if isinstance(p, str) else p for p in parts]
+    return pc.binary_join_element_wise(*text, pa.scalar("", pa.large_string()))
+
+
+def is_nested(kind: pa.DataType) -> bool:
+    """Whether ``kind`` is an array, struct or map."""
+    return bool(pa.types.is_nested(kind))
+
+
+def read_json(texts: pa.Array, form: pa.DataType) -> pa.Array:
+    """Return the nested values of JSON texts; NULL for NULL.
+
+    Args:
+        form: the Arrow type of the values as JSON has them.
+
+    Raises:
+        pa.ArrowException: a text is no JSON, or does not fit.
+    """
+    if not len(texts):
+        return pa.nulls(0, form)
+    lines = _joined(['{"v":', pc.fill_null(texts.cast(pa.large_string()), "null"), "}\n"])
+    data = b"".join(lines.cast(pa.large_binary()).to_pylist())
+    table = pj.read_json(
+        pa.BufferReader(data),
+        read_options=pj.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1 << 16)),
+        parse_options=pj.ParseOptions(
+            explicit_schema=pa.schema([("v", form)]), unexpected_field_behavior="ignore"
+        ),
+    )
+    return table.column("v").combine_chunks()
+
+
+# --- exact texts: nested values in tables, whose words number texts -----------------------------
+
+
+def exact_text(column: pa.Array) -> pa.Array:
+    """Return a text per value from which :func:`exact_value` makes it again: equal for equal
+    values, with floats by their bits.
+    """
+    return json_of(_as_pairs(column), _exact_leaf).cast(pa.string())
+
+
+def exact_value(texts: pa.Array, kind: DataType) -> pa.Array:
+    """Return the values of :func:`exact_text`."""
+    return converted(read_json(texts, _exact_form(kind)), kind, _from_exact)
+
+
+def _as_pairs(column: pa.Array) -> pa.Array:
+    """Return ``column`` with lists of key and value instead of maps."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        children = [_as_pairs(pc.struct_field(column, [at])) for at in range(kind.num_fields)]
+        fields = [field.with_type(c.type) for field, c in zip(kind, children, strict=True)]
+        return structs(children, present(column), fields)
+    if is_nested(kind):
+        limits, values = elements(column)
+        values = _as_pairs(values)
+        return lists(limits, values, present(column), pa.list_(values.type))
+    return column
+
+
+def _exact_leaf(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_floating(kind):
+        column = column.view(pa.int32() if pa.types.is_float32(kind) else pa.int64())
+    elif pa.types.is_date(kind):
+        column = column.view(pa.int32())
+    elif pa.types.is_temporal(kind):
+        column = column.view(pa.int64())
+    elif pa.types.is_binary(kind):
+        column = pa.array([None if v is None else v.hex() for v in column.to_pylist()], pa.string())
+    text = column.cast(pa.large_string())
+    if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
+        return text
+    return json_strings(text)
+
+
+def _exact_form(kind: DataType) -> pa.DataType:
+    if kind.kind is TypeKind.ARRAY:
+        return pa.list_(_exact_form(kind.element))
+    if kind.kind is TypeKind.MAP:
+        return pa.list_(pa.struct([(name, _exact_form(of)) for name, of in kind.fields]))
+    if kind.kind is TypeKind.STRUCT:
+        return pa.struct([(name, _exact_form(of)) for name, of in kind.fields])
+    if kind.kind in INTEGRAL or kind.kind is TypeKind.BOOLEAN:
+        return arrow_type(kind)
+    if kind.kind in (TypeKind.DATE, TypeKind.FLOAT):
+        return pa.int32()
+    if kind.kind in TIMESTAMPS or kind.kind in (TypeKind.DOUBLE, TypeKind.INTERVAL):
+        return pa.int64()
+    return pa.null() if kind.kind is TypeKind.NULL else pa.string()
+
+
+def _from_exact(column: pa.Array, kind: DataType) -> pa.Array:
+    if kind.kind is TypeKind.BINARY:
+        values = [None if v is None else bytes.fromhex(v) for v in column.to_pylist()]
+        return pa.array(values, pa.binary())
+    target = arrow_type(kind)
+    if kind.kind is TypeKind.DECIMAL or kind.kind is TypeKind.NULL:
+        return column.cast(target)
+    return column if column.type == target else column.view(target)
+
+
+#: Control characters, which JSON escapes like the quote and the backslash.
+_CONTROLS = "[\\x00-\\x1f]"
+_NO_TEXT = pa.scalar(None, pa.large_string())
+
+
+def json_strings(text: pa.Array) -> pa.Array:
+    """Return JSON strings of texts; NULL for NULL."""
+    escaped = pc.replace_substring(text, "\\", "\\\\")
+    escaped = _joined(['"', pc.replace_substring(escaped, '"', '\\"'), '"'])
+    special = pc.match_substring_regex(text, _CONTROLS)
+    if not pc.any(special).as_py():
+        return escaped
+    # Control characters are rare: values that contain one are encoded separately.
+    mask = pc.fill_null(special, False)
+    coded = [json.dumps(v, ensure_ascii=False) for v in pc.filter(text, mask).to_pylist()]
+    return pc.replace_with_mask(escaped, mask, pa.array(coded, pa.large_string()))

@@ -1,0 +1,499 @@
+"""Kernels of arrays, structs and maps, over the elements of all rows at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch_contract.queries.expressions import Call, Literal
+from anabranch_contract.queries.types import TypeKind
+from anabranch_runtime.columns.arrays import (
+    Bools,
+    Ints,
+    all_present,
+    fixed,
+    present,
+    with_nulls,
+)
+from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.columns.nested import elements, lists, maps, owners, structs
+from anabranch_runtime.errors import ExpressionError
+
+#: Most elements of an array that sequence() and array_repeat() make.
+MOST = 1_000_000
+
+
+def _ints(column: pa.Array) -> Ints:
+    """Integers of a column; 0 for NULL."""
+    return np.asarray(pc.fill_null(column.cast(pa.int64()), 0).to_numpy(), np.int64)
+
+
+def _taken(values: pa.Array, at: Ints, good: Bools) -> pa.Array:
+    """Values at positions; NULL where not good."""
+    return values.take(pa.array(np.where(good, at, 0), mask=~good))
+
+
+def _all(valid: Bools | None, rows: int) -> Bools:
+    return np.ones(rows, np.bool_) if valid is None else valid
+
+
+def _outside(row: int, limits: Ints, place: int, remedy: str) -> ExpressionError:
+    return ExpressionError(
+        "no-element",
+        f"an array has {limits[row + 1] - limits[row]} elements, and none at place {place}",
+        remedy=remedy,
+    )
+
+
+# --- parts --------------------------------------------------------------------------------------
+
+
+def _field(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``struct.field``; of an array of structs the array of the fields."""
+    kind = call.args[0].type
+    name = call.args[1]
+    assert isinstance(name, Literal)
+    inside = kind.element if kind.kind is TypeKind.ARRAY else kind
+    at = [one for one, _ in inside.fields].index(str(name.value))
+    if kind.kind is TypeKind.STRUCT:
+        return pc.struct_field(args[0], [at])
+    limits, values = elements(args[0])
+    return lists(limits, pc.struct_field(values, [at]), present(args[0]), arrow_type(call.type))
+
+
+def _item(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``array[place]`` from 0.
+
+    Raises:
+        ExpressionError: an array has no such element.
+    """
+    limits, values = elements(args[0])
+    place, valid = _ints(args[1]), _all(all_present(*args), len(args[0]))
+    good = valid & (place >= 0) & (place < np.diff(limits))
+    if (valid & ~good).any():
+        row = int(np.flatnonzero(valid & ~good)[0])
+        raise _outside(row, limits, int(place[row]), f"write get({', '.join(map(str, call.args))})")
+    return _taken(values, limits[:-1] + place, good)
+
+
+def _get(_call: Call, args: list[pa.Array]) -> pa.Array:
+    """``get(array, place)`` from 0; NULL where there is no such element."""
+    limits, values = elements(args[0])
+    place, valid = _ints(args[1]), _all(all_present(*args), len(args[0]))
+    return _taken(values, limits[:-1] + place, valid & (place >= 0) & (place < np.diff(limits)))
+
+
+def _element_at(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``element_at(array, place)`` from 1, or from -1 at the end; with a third argument NULL where
+    there is no such element.
+
+    Raises:
+        ExpressionError: an array has no such element, or the place is 0.
+    """
+    limits, values = elements(args[0])
+    place, valid = _ints(args[1]), _all(all_present(*args), len(args[0]))
+    at = np.where(place > 0, limits[:-1] + place - 1, limits[1:] + place)
+    good = valid & (place != 0) & (at >= limits[:-1]) & (at < limits[1:])
+    wrong = valid & (place == 0) if len(args) > 2 else valid & ~good
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        given = ", ".join(map(str, call.args))
+        raise _outside(row, limits, int(place[row]), f"write try_element_at({given})")
+    return _taken(values, at, good)
+
+
+def _map_value(_call: Call, args: list[pa.Array]) -> pa.Array:
+    """``map[key]``; NULL where the map has no such key."""
+    limits, pairs = elements(args[0])
+    row = owners(limits)
+    same = _equal(pc.struct_field(pairs, [0]), args[1].take(pa.array(row)))
+    hits = np.flatnonzero(np.asarray(pc.fill_null(same, False)))
+    at, good = np.zeros(len(args[0]), np.int64), np.zeros(len(args[0]), np.bool_)
+    at[row[hits]], good[row[hits]] = hits, True
+    return _taken(pc.struct_field(pairs, [1]), at, good & _all(present(args[1]), len(good)))
+
+
+def _size(_call: Call, args: list[pa.Array]) -> pa.Array:
+    sizes = np.diff(elements(args[0])[0]).astype(np.int32)
+    return with_nulls(sizes, pa.int32(), present(args[0]))
+
+
+def _part_of_pairs(at: int | None) -> Callable[[Call, list[pa.Array]], pa.Array]:
+    def kernel(call: Call, args: list[pa.Array]) -> pa.Array:
+        limits, pairs = elements(args[0])
+        values = pairs if at is None else pc.struct_field(pairs, [at])
+        return lists(limits, values, present(args[0]), arrow_type(call.type))
+
+    return kernel
+
+
+# --- construction -------------------------------------------------------------------------------
+
+
+def _array(call: Call, args: list[pa.Array]) -> pa.Array:
+    if not args:
+        return pa.array([[]], arrow_type(call.type))
+    rows, count = len(args[0]), len(args)
+    place = np.arange(rows)[:, None] + rows * np.arange(count)
+    values = pa.concat_arrays(args).take(pa.array(place.ravel()))
+    return lists(np.arange(rows + 1) * count, values, None, arrow_type(call.type))
+
+
+def _struct(call: Call, args: list[pa.Array]) -> pa.Array:
+    return structs(args, None, arrow_type(call.type))
+
+
+def _map(_call: Call, args: list[pa.Array]) -> pa.Array:
+    """``map_from_arrays(keys, values)``.
+
+    Raises:
+        ExpressionError: a key is NULL or twice in a map, or there are not as many values.
+    """
+    (limits, keys), (others, values) = map(elements, args)
+    valid = all_present(*args)
+    if valid is not None and (np.diff(limits)[~valid].any() or np.diff(others)[~valid].any()):
+        kept = pa.array(np.where(valid, np.arange(len(valid)), 0), mask=~valid)
+        (limits, keys), (others, values) = (elements(one.take(kept)) for one in args)
+    if (limits != others).any():
+        raise ExpressionError(
+            "bad-map", "a map has not as many values as keys", remedy="give each key a value"
+        )
+    if keys.null_count:
+        raise ExpressionError("bad-map", "a key of a map is NULL", remedy="use coalesce(key, '')")
+    if len(_firsts(limits, keys)) < len(keys):
+        raise ExpressionError("bad-map", "a key is twice in a map", remedy="give each key once")
+    return maps(limits, keys, values, valid)
+
+
+def _concat(call: Call, args: list[pa.Array]) -> pa.Array:
+    parts = [elements(arg) for arg in args]
+    valid = all_present(*args)
+    sizes = np.stack([np.diff(limits) for limits, _ in parts], axis=1)
+    if valid is not None:
+        sizes[~valid] = 0
+    bases = np.cumsum([0, *(len(values) for _, values in parts[:-1])])
+    starts = np.stack([limits[:-1] for limits, _ in parts], axis=1) + bases
+    place = _ranges(starts.ravel(), sizes.ravel())
+    values = pa.concat_arrays([values for _, values in parts]).take(pa.array(place))
+    limits = np.concatenate([[0], np.cumsum(sizes.sum(axis=1))])
+    return lists(limits, values, valid, arrow_type(call.type))
+
+
+def _ranges(starts: Ints, sizes: Ints) -> Ints:
+    """Concatenate ``range(start, start + size)``."""
+    before = np.cumsum(sizes) - sizes
+    return np.arange(int(sizes.sum())) - np.repeat(before - starts, sizes)
+
+
+def _sequence(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``sequence(start, stop[, step])``.
+
+    Raises:
+        ExpressionError: the step leads away from the stop, or there are too many elements.
+    """
+    valid = _all(all_present(*args), len(args[0]))
+    start, stop = _ints(args[0]), _ints(args[1])
+    step = _ints(args[2]) if len(args) > 2 else np.where(stop >= start, 1, -1)
+    away = valid & (((step > 0) & (start > stop)) | ((step < 0) & (start < stop)))
+    if (away | valid & (step == 0) & (start != stop)).any():
+        raise ExpressionError(
+            "bad-sequence",
+            "the step of a sequence leads away from its end",
+            remedy="write a positive step for a rising sequence, a negative one for a falling one",
+        )
+    whole = np.where(step == 0, 1, step)
+    spans = np.abs(stop.astype(np.float64) - start) / np.abs(whole)
+    _bound(int(np.where(valid, spans, 0).max(initial=0)))
+    sizes = np.where(valid, np.abs(stop - start) // np.abs(whole) + 1, 0)
+    limits = np.concatenate([[0], np.cumsum(sizes)])
+    values = np.repeat(start, sizes) + _ranges(np.zeros_like(sizes), sizes) * np.repeat(step, sizes)
+    made = pa.array(values).cast(arrow_type(call.type.element))
+    return lists(limits, made, valid, arrow_type(call.type))
+
+
+def _repeat(call: Call, args: list[pa.Array]) -> pa.Array:
+    valid = _all(present(args[1]), len(args[0]))
+    sizes = np.where(valid, np.maximum(_ints(args[1]), 0), 0)
+    _bound(int(sizes.max(initial=0)))
+    values = args[0].take(pa.array(np.repeat(np.arange(len(sizes)), sizes)))
+    limits = np.concatenate([[0], np.cumsum(sizes)])
+    return lists(limits, values, valid, arrow_type(call.type))
+
+
+def _bound(size: int) -> None:
+    if size > MOST:
+        raise ExpressionError(
+            "too-long",
+            f"an array would have {size} elements, over {MOST}",
+            remedy="make it shorter",
+        )
+
+
+# --- search and order ---------------------------------------------------------------------------
+
+
+def _canonical(values: pa.Array) -> pa.Array:
+    """Return ``values`` with one NaN and without -0.0, as equality has them."""
+    if not pa.types.is_floating(values.type):
+        return values
+    dtype = values.type.to_pandas_dtype()
+    floats = fixed(values, dtype) + dtype(0.0)
+    floats[np.isnan(floats)] = np.nan
+    return with_nulls(floats, values.type, present(values))
+
+
+def _codes(values: pa.Array) -> tuple[Ints, Bools]:
+    """Return a number per distinct value, and where values are not NULL."""
+    encoded = _canonical(values).dictionary_encode()
+    codes = pc.fill_null(encoded.indices.cast(pa.int64()), len(encoded.dictionary)).to_numpy()
+    return np.asarray(codes, np.int64), _all(present(values), len(values))
+
+
+def _equal(left: pa.Array, right: pa.Array) -> pa.Array:
+    """Equality in which NaN equals NaN; NULL where a side is NULL."""
+    codes, known = _codes(pa.concat_arrays([left, right]))
+    half = len(left)
+    return pa.array(codes[:half] == codes[half:], mask=~(known[:half] & known[half:]))
+
+
+def _ranks(values: pa.Array) -> Ints:
+    """Return the rank of each value among all, from 1: NaN last; 0 for NULL."""
+    if not len(values):
+        return np.empty(0, np.int64)
+    ranks = pc.rank(_canonical(values), sort_keys="ascending", tiebreaker="dense")
+    return np.where(_all(present(values), len(values)), ranks.to_numpy().astype(np.int64), 0)
+
+
+def _firsts(limits: Ints, values: pa.Array) -> Ints:
+    """Return the positions of the first of equal elements of a row, in order."""
+    codes, _ = _codes(values)
+    _, first = np.unique(owners(limits) * (len(values) + 2) + codes, return_index=True)
+    return np.sort(first)
+
+
+def _kept(call: Call, limits: Ints, values: pa.Array, at: Ints, valid: Bools | None) -> pa.Array:
+    """Return lists of the elements at rising positions."""
+    counts = np.bincount(owners(limits)[at], minlength=len(limits) - 1)
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    return lists(bounds, values.take(pa.array(at)), valid, arrow_type(call.type))
+
+
+def _matches(args: list[pa.Array]) -> tuple[Ints, pa.Array, Ints, Bools, Bools]:
+    """Return limits, elements and owners of arrays, and where an element equals the row's value,
+    and is NULL.
+    """
+    limits, values = elements(args[0])
+    row = owners(limits)
+    same = _equal(values, args[1].take(pa.array(row)))
+    nulls = ~_all(present(values), len(values))
+    return limits, values, row, np.asarray(pc.fill_null(same, False)), nulls
+
+
+def _contains(_call: Call, args: list[pa.Array]) -> pa.Array:
+    """``array_contains``: NULL where no element matches and one is NULL."""
+    _, _, row, same, nulls = _matches(args)
+    rows = len(args[0])
+    found = np.bincount(row[same], minlength=rows) > 0
+    known = found | (np.bincount(row[nulls], minlength=rows) == 0)
+    return pa.array(found, mask=~(known & _all(all_present(*args), rows)))
+
+
+def _position(_call: Call, args: list[pa.Array]) -> pa.Array:
+    limits, _, row, same, _ = _matches(args)
+    hits = np.flatnonzero(same)[::-1]
+    place = np.zeros(len(args[0]), np.int64)
+    place[row[hits]] = hits - limits[row[hits]] + 1
+    return with_nulls(place, pa.int64(), all_present(*args))
+
+
+def _remove(call: Call, args: list[pa.Array]) -> pa.Array:
+    limits, values, row, same, _ = _matches(args)
+    valid = all_present(*args)
+    at = np.flatnonzero(~same)
+    if valid is not None:
+        at = at[valid[row[at]]]
+    return _kept(call, limits, values, at, valid)
+
+
+def _extreme(sign: int) -> Callable[[Call, list[pa.Array]], pa.Array]:
+    def kernel(_call: Call, args: list[pa.Array]) -> pa.Array:
+        """The least or greatest element; NULL without any that is not NULL."""
+        limits, values = elements(args[0])
+        ranks, row = _ranks(values), owners(limits)
+        at = np.flatnonzero(ranks)
+        order = at[np.lexsort((sign * ranks[at], row[at]))]
+        rows, first = np.unique(row[order], return_index=True)
+        place, good = np.zeros(len(args[0]), np.int64), np.zeros(len(args[0]), np.bool_)
+        place[rows], good[rows] = order[first], True
+        return _taken(values, place, good)
+
+    return kernel
+
+
+def _sort(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``sort_array``: NULL first if ascending, last if descending or with a third argument."""
+    ascending = call.args[1]
+    assert isinstance(ascending, Literal)
+    limits, values = elements(args[0])
+    ranks = _ranks(values) if ascending.value else -_ranks(values)
+    if len(args) > 2:
+        ranks[ranks == 0] = len(ranks) + 1
+    order = np.lexsort((ranks, owners(limits)))
+    return lists(limits, values.take(pa.array(order)), present(args[0]), arrow_type(call.type))
+
+
+def _distinct(call: Call, args: list[pa.Array]) -> pa.Array:
+    limits, values = elements(args[0])
+    return _kept(call, limits, _canonical(values), _firsts(limits, values), present(args[0]))
+
+
+def _union(call: Call, args: list[pa.Array]) -> pa.Array:
+    return _distinct(call, [_concat(call, args)])
+
+
+def _members(args: list[pa.Array]) -> tuple[Ints, pa.Array, Ints, Bools]:
+    """Return limits and elements of the left arrays, the positions of distinct ones in order, and
+    where they are in the right array of the row.
+    """
+    (limits, values), (others, more) = map(elements, args)
+    codes, _ = _codes(pa.concat_arrays([values, more]))
+    keys = np.concatenate([owners(limits), owners(others)]) * (len(codes) + 2) + codes
+    inside = np.isin(keys[: len(values)], keys[len(values) :])
+    first = _firsts(limits, values)
+    return limits, values, first, inside[first]
+
+
+def _of_members(wanted: bool) -> Callable[[Call, list[pa.Array]], pa.Array]:
+    def kernel(call: Call, args: list[pa.Array]) -> pa.Array:
+        valid = all_present(*args)
+        limits, values, first, inside = _members(args)
+        at = first[inside == wanted]
+        if valid is not None:
+            at = at[valid[owners(limits)[at]]]
+        return _kept(call, limits, _canonical(values), at, valid)
+
+    return kernel
+
+
+def _overlap(_call: Call, args: list[pa.Array]) -> pa.Array:
+    """``arrays_overlap``: NULL where both have elements, none is in both, and one is NULL."""
+    rows = len(args[0])
+    limits, values, first, inside = _members(args)
+    valid = _all(present(values), len(values))
+    common = np.bincount(owners(limits)[first[inside & valid[first]]], minlength=rows) > 0
+    some, with_null = np.ones(rows, np.bool_), np.zeros(rows, np.bool_)
+    for arg in args:
+        bounds, inner = elements(arg)
+        some &= np.diff(bounds) > 0
+        nulls = ~_all(present(inner), len(inner))
+        with_null |= np.bincount(owners(bounds)[nulls], minlength=rows) > 0
+    known = common | ~(some & with_null)
+    return pa.array(common, mask=~(known & _all(all_present(*args), rows)))
+
+
+def _compact(call: Call, args: list[pa.Array]) -> pa.Array:
+    limits, values = elements(args[0])
+    at = np.flatnonzero(_all(present(values), len(values)))
+    return _kept(call, limits, values, at, present(args[0]))
+
+
+def _reverse(call: Call, args: list[pa.Array]) -> pa.Array:
+    limits, values = elements(args[0])
+    row = owners(limits)
+    place = limits[row] + limits[row + 1] - 1 - np.arange(len(row))
+    return lists(limits, values.take(pa.array(place)), present(args[0]), arrow_type(call.type))
+
+
+def _slice(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``slice(array, start, length)``.
+
+    Raises:
+        ExpressionError: the start is 0, or the length negative.
+    """
+    limits, values = elements(args[0])
+    valid = _all(all_present(*args), len(args[0]))
+    start, length = _ints(args[1]), _ints(args[2])
+    if (valid & ((start == 0) | (length < 0))).any():
+        raise ExpressionError(
+            "bad-slice",
+            "slice() begins at place 0, or has a negative length",
+            remedy="count from 1, or from -1 at the end",
+        )
+    begin = np.where(start > 0, limits[:-1] + start - 1, limits[1:] + start)
+    good = valid & (begin >= limits[:-1]) & (begin < limits[1:])
+    sizes = np.where(good, np.minimum(length, limits[1:] - begin), 0)
+    place = _ranges(np.where(good, begin, 0), sizes)
+    bounds = np.concatenate([[0], np.cumsum(sizes)])
+    return lists(bounds, values.take(pa.array(place)), valid, arrow_type(call.type))
+
+
+def _flatten(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``flatten``: NULL where an inner array is."""
+    limits, inner = elements(args[0])
+    rows = len(args[0])
+    missing = np.bincount(owners(limits)[~_all(present(inner), len(inner))], minlength=rows) > 0
+    valid = _all(present(args[0]), rows) & ~missing
+    sizes = np.diff(limits)
+    if not valid.all():
+        place = _ranges(np.where(valid, limits[:-1], 0), np.where(valid, sizes, 0))
+        inner = inner.take(pa.array(place))
+        limits = np.concatenate([[0], np.cumsum(np.where(valid, sizes, 0))])
+    bounds, values = elements(inner)
+    return lists(bounds[limits], values, valid, arrow_type(call.type))
+
+
+def _join(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``array_join``: NULLs are left out, or replaced by the third argument."""
+    texts = [str(arg.value) for arg in call.args[1:] if isinstance(arg, Literal)]
+    limits, values = elements(args[0])
+    valid = present(args[0])
+    if len(texts) > 1:
+        values = pc.fill_null(values, texts[1])
+    else:
+        at = np.flatnonzero(_all(present(values), len(values)))
+        counts = np.bincount(owners(limits)[at], minlength=len(limits) - 1)
+        limits, values = np.concatenate([[0], np.cumsum(counts)]), values.take(pa.array(at))
+    return pc.binary_join(lists(limits, values, valid, pa.list_(pa.string())), texts[0])
+
+
+#: Operation -> kernel.
+COLLECTIONS: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
+    "array": _array,
+    "array_compact": _compact,
+    "array_concat": _concat,
+    "array_contains": _contains,
+    "array_distinct": _distinct,
+    "array_except": _of_members(False),
+    "array_intersect": _of_members(True),
+    "array_item": _item,
+    "array_join": _join,
+    "array_max": _extreme(-1),
+    "array_min": _extreme(1),
+    "array_position": _position,
+    "array_remove": _remove,
+    "array_repeat": _repeat,
+    "array_reverse": _reverse,
+    "array_union": _union,
+    "arrays_overlap": _overlap,
+    "element_at": _element_at,
+    "field": _field,
+    "flatten": _flatten,
+    "get": _get,
+    "map_entries": _part_of_pairs(None),
+    "map_from_arrays": _map,
+    "map_keys": _part_of_pairs(0),
+    "map_value": _map_value,
+    "map_values": _part_of_pairs(1),
+    "sequence": _sequence,
+    "size": _size,
+    "slice": _slice,
+    "sort_array": _sort,
+    "struct": _struct,
+}
+#: Operations that can fail on a value.
+FALLIBLE = frozenset({
+    "array_item", "array_repeat", "element_at", "map_from_arrays", "sequence", "slice",
+})  # fmt: skip

@@ -1,0 +1,205 @@
+"""Functions of arrays, structs and maps against Spark on random rows, with NULL and extremes."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.expressions import Column
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.types import parse_type
+from anabranch_planner.binding.typecheck import typed
+from anabranch_planner.sql.scope import Scope
+from anabranch_planner.sql.syntax import parse_expression
+from anabranch_runtime.columns.arrow_types import arrow_type, spark_type
+from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.expressions.evaluate import evaluate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = 2_000
+_COLUMNS = {
+    "i": "int",
+    "j": "int",
+    "u": "string",
+    "x": "double",
+    "a": "array<int>",
+    "c": "array<int>",
+    "e": "array<string>",
+    "f": "array<double>",
+    "g": "array<array<int>>",
+    "p": "struct<n:int,t:string,k:struct<v:bigint,w:array<int>>>",
+    "l": "array<struct<n:int,t:string>>",
+    "m": "map<string,int>",
+    "o": "map<int,array<string>>",
+}
+_FLOATS = [0.0, -0.0, math.nan, 1.5, -2.25, math.inf]
+
+
+def _value(rng: Random, kind: Any, missing: float = 0.1) -> Any:
+    if rng.random() < missing:
+        return None
+    name = kind.kind.value
+    if name == "array":
+        return [_value(rng, kind.element, 0.15) for _ in range(rng.choice([0, 1, 2, 3, 6]))]
+    if name == "struct":
+        return {field: _value(rng, of) for field, of in kind.fields}
+    if name == "map":
+        keys = {_value(rng, kind.fields[0][1], 0) for _ in range(rng.randrange(4))}
+        return [(key, _value(rng, kind.element)) for key in keys]
+    if name == "string":
+        return rng.choice(["", "a", "b", "ab", "a,b", "é", "a b"])
+    return rng.choice(_FLOATS) if name == "double" else rng.randrange(-3, 6)
+
+
+def _table(rng: Random) -> pa.Table:
+    kinds = {name: parse_type(text) for name, text in _COLUMNS.items()}
+    return pa.table(
+        {
+            name: pa.array([_value(rng, kind) for _ in range(ROWS)], arrow_type(kind))
+            for name, kind in kinds.items()
+        }
+    )
+
+
+_EXPRESSIONS = [
+    "a", "p", "m", "l", "o", "p.n", "p.k", "p.k.v", "get(p.k.w, 0)", "l.n", "l.t",
+    "get(l, 0).t", "m['a']",
+    "m[u]", "m.ab", "o[i]", "get(o[1], 0)", "element_at(m, 'b')", "element_at(o, 2)", "get(a, i)",
+    "get(a, 0)", "get(l, 1).n", "try_element_at(a, -1)", "try_element_at(a, 2)", "size(a)",
+    "cardinality(m)", "array_size(e)", "array_contains(a, 2)", "array_contains(a, i)",
+    "array_contains(e, u)", "array_contains(f, x)", "array_position(a, i)",
+    "array_position(e, 'ab')", "array_remove(a, i)", "array_remove(f, x)", "array_distinct(a)",
+    "array_distinct(e)", "array_distinct(f)", "array_max(a)", "array_min(a)", "array_max(f)",
+    "array_min(f)", "array_max(e)", "sort_array(a)", "sort_array(a, false)", "sort_array(e)",
+    "sort_array(f)", "sort_array(f, false)", "array_sort(a)", "array_sort(f)", "array_union(a, c)",
+    "array_intersect(a, c)", "array_except(a, c)", "array_union(f, f)", "array_intersect(f, array(x))",
+    "array_except(f, array(x))", "arrays_overlap(a, c)",
+    "array_compact(a)", "array_compact(l)", "reverse(a)", "reverse(l)", "reverse(u)",
+    "concat(a, c)", "concat(a, c, a)", "concat(e, array(u))", "array_append(a, i)",
+    "array_prepend(a, i)", "flatten(g)", "slice(a, 1, 2)", "slice(a, -2, 2)", "slice(l, 2, 1)",
+    "array_join(e, '/')", "array_join(e, '/', 'none')", "array_join(a, ',')", "array(i, j)",
+    "array(i, 2, NULL)", "array(u)", "array(p, p)", "size(array())", "array(x, i)", "array(a, c)",
+    "named_struct('a', i, 'b', u)", "struct(i, u)", "struct(i + 1, u AS t, p.n)",
+    "named_struct('a', named_struct('b', a)).a.b", "map('a', i, 'b', j)", "map('a', i)['a']",
+    "map_keys(m)", "map_values(m)", "map_values(o)", "map_entries(m)", "map_contains_key(m, 'a')",
+    "map_contains_key(o, i)", "map_from_arrays(array('x', 'y'), array(i, j))", "sequence(1, 3)",
+    "sequence(i, j)", "sequence(5, 1, -2)", "array_repeat(i, 3)", "array_repeat(u, j)",
+    "split(u, ',')", "split(u, '[ ,]')[0]", "element_at(split(u, ','), -1)", "size(split(u, ','))",
+    "CAST(a AS array<bigint>)", "CAST(a AS array<string>)",
+    "coalesce(a, c)", "coalesce(a, array())",
+    "CASE WHEN i > 0 THEN a ELSE c END", "CASE WHEN i > 0 THEN p END", "a IS NULL", "p.t IS NULL",
+    "coalesce(m['a'], 0) + 1", "array_contains(map_keys(m), 'b')", "if(size(a) > 1, a[1], -1)",
+    "get(array(1, 2), 1)", "r.p.n", "r.m['a']", "r.p.k.v + 1", "P.N",
+    "array_contains(array(1, NULL), i)", "get(flatten(g), 0)",
+]  # fmt: skip
+
+
+def _comparable(value: Any) -> Any:
+    """Values that compare as they look: NaN with NaN, but 0.0 not with -0.0; maps without order."""
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, dict):
+        return {name: _comparable(one) for name, one in value.items()}
+    if isinstance(value, list) and value and isinstance(value[0], tuple):
+        return {key: _comparable(one) for key, one in value}
+    return [_comparable(one) for one in value] if isinstance(value, list) else value
+
+
+def _column(table: pa.Table, column: Column) -> pa.Array:
+    return table.column(column.name)
+
+
+def _scope() -> Scope:
+    columns = tuple((name, parse_type(text)) for name, text in _COLUMNS.items())
+    return Scope.of_stream("r", Stream(StreamName("r"), columns))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_functions_are_those_of_spark_on_random_rows(spark: SparkSession, seed: int) -> None:
+    table, scope = _table(Random(seed)), _scope()
+    schema = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
+    frame = spark.createDataFrame(table, schema=schema).coalesce(1).alias("r")
+    listed = [f"{text} AS c{k}" for k, text in enumerate(_EXPRESSIONS)]
+    answer = frame.selectExpr(*listed).toArrow()
+    wrong = list[tuple[Any, ...]]()
+    for k, text in enumerate(_EXPRESSIONS):
+        expr = typed(parse_expression(text), scope)
+        # Rows that begin anywhere in their columns, as in a part of a batch.
+        parts = [table.slice(0, 700), table.slice(700)]
+        try:
+            found = pa.chunked_array(
+                [evaluate(expr, partial(_column, part), part.num_rows) for part in parts]
+            )
+            found.validate(full=True)
+        except ExpressionError as error:
+            wrong.append((text, str(error)))
+            continue
+        kind = spark_type(answer.schema.field(k).type)
+        if kind != expr.type:
+            wrong.append((text, kind, expr.type))
+        pairs = zip(answer.column(k).to_pylist(), found.to_pylist(), strict=True)
+        rows = [
+            (n, want, have)
+            for n, (want, have) in enumerate(pairs)
+            if _comparable(want) != _comparable(have)
+        ]
+        wrong += [(text, len(rows), table.slice(n, 1).to_pylist(), want, have)
+                  for n, want, have in rows[:1]]  # fmt: skip
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a = c", "the comparison of r.a, which is of type array<int>, is not supported"),
+        ("p.nope", "r.p has no field 'nope'"),
+        ("i.n", "which has no fields"),
+        ("a['x']", "takes an integer"),
+        ("size(u)", "size() takes an array or a map, but r.u is of type string"),
+        ("array_contains(a, u)", "array_contains(): r.a is of type array<int>, r.u of type string"),
+        ("array(a, u)", "is of type"),
+        ("map('a')", "takes keys and values by turns"),
+        ("named_struct('a', 1, 'A', 2)", "two fields of a struct are called"),
+        ("array_max(l)", "array_max() of get(r.l, 0)"),
+        ("sequence(1, x)", "sequence() takes integers"),
+        ("CAST(a AS STRING)", "can't be cast"),
+        ("flatten(a)", "flatten() of an array of"),
+    ],
+)
+def test_what_does_not_fit_is_refused(text: str, message: str) -> None:
+    with pytest.raises(QueryError) as error:
+        typed(parse_expression(text), _scope())
+    assert message in error.value.message
+    assert error.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("a[9]", "no-element"),
+        ("element_at(a, 9)", "no-element"),
+        ("element_at(a, 0)", "no-element"),
+        ("slice(a, 0, 1)", "bad-slice"),
+        ("sequence(1, 2000000)", "too-long"),
+        ("sequence(1, 5, -1)", "bad-sequence"),
+        ("array_repeat(u, 2000000)", "too-long"),
+        ("map('a', 1, 'a', 2)", "bad-map"),
+        ("map(u, 1)", "bad-map"),
+    ],
+)
+def test_what_fails_in_spark_fails_here(text: str, code: str) -> None:
+    table = pa.table(
+        {"a": pa.array([[1, 2]], pa.list_(pa.int32())), "u": pa.array([None], "string")}
+    )
+    with pytest.raises(ExpressionError) as error:
+        evaluate(typed(parse_expression(text), _scope()), partial(_column, table), 1)
+    assert error.value.code == code
