@@ -268,7 +268,8 @@ def _is_reread(stream: StreamOut) -> bool:
 
 
 def _column(text: str) -> tuple[str, str]:
-    name, colon, kind = text.rpartition(":")
+    # A colon may also be in a name, or in a struct's type.
+    name, colon, kind = text.partition("<")[0].rpartition(":")
     if not (colon and name and kind):
         raise UsageError(f"{text!r} is not a column", field="--column", remedy="write name:type")
-    return name, kind
+    return name, text[len(name) + 1 :]

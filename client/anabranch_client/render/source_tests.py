@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
@@ -31,7 +33,7 @@ def source_test(found: SourceTestOut) -> RenderableType:
     if found.rows:
         rows = table_of(*found.rows[0])
         for row in found.rows:
-            rows.add_row(*(Text("null" if v is None else str(v)) for v in row.values()))
+            rows.add_row(*(Text(_shown(v)) for v in row.values()))
         parts.append(rows)
     if found.misfits:
         misfits = table_of("row", "column", "value", "expected", right=("row",))
@@ -40,3 +42,10 @@ def source_test(found: SourceTestOut) -> RenderableType:
             misfits.add_row(str(one.row), escape(one.column or "all of it"), value, one.expected)
         parts.append(misfits)
     return Group(*parts)
+
+
+def _shown(value: object) -> str:
+    """A value of a sample row: nested ones as JSON."""
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    return "null" if value is None else str(value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 
 #: Unsigned integers become the next wider type, as in Spark's Parquet reader.
@@ -75,10 +76,14 @@ def _nested(arrow: pa.DataType) -> str | None:
         inner = [("", spark_type(arrow.key_type)), ("", spark_type(arrow.item_type))]
     else:
         inner = [("", spark_type(arrow.value_type))]
-    name = "struct" if pa.types.is_struct(arrow) else "map" if pa.types.is_map(arrow) else "array"
-    if any(kind is None for _, kind in inner):
+    kind = "struct" if pa.types.is_struct(arrow) else "map" if pa.types.is_map(arrow) else "array"
+    if any(of is None for _, of in inner):
         return None
-    return f"{name}<{','.join(f'{before}{kind}' for before, kind in inner)}>"
+    try:
+        return str(parse_type(f"{kind}<{','.join(f'{name}{of}' for name, of in inner)}>"))
+    except PlannerError:
+        # A field's name, or a type that is too deep.
+        return None
 
 
 def arrow_type(spark: str) -> pa.DataType:

@@ -26,6 +26,7 @@ _REASONS = {
     AggregateFunction.PERCENTILE_CONT: f"a percentile {_OF}: that of all may be less or greater",
     AggregateFunction.PERCENTILE_DISC: f"a percentile {_OF}: that of all may be less or greater",
     AggregateFunction.LISTAGG: f"the texts {_OF}: others are missing",
+    AggregateFunction.COLLECT_LIST: f"the values {_OF}: others are missing",
     AggregateFunction.CORR: f"the correlation {_OF}",
     AggregateFunction.COVAR_POP: f"the covariance {_OF}",
     AggregateFunction.COVAR_SAMP: f"the covariance {_OF}",
@@ -37,6 +38,7 @@ _REASONS = {
 _DISTINCT = {
     AggregateFunction.COUNT: f"distinct values {_OF}: all have no fewer",
     AggregateFunction.LISTAGG: _REASONS[AggregateFunction.LISTAGG],
+    AggregateFunction.COLLECT_LIST: _REASONS[AggregateFunction.COLLECT_LIST],
 }
 
 

@@ -127,7 +127,9 @@ _ALIASES = {
 }  # fmt: skip
 #: Types inside expressions, which no column of a stream has.
 _INNER = frozenset({TypeKind.INTERVAL, TypeKind.NULL})
-_TOKEN = re.compile(r"\s*(?:(\w+)|`([\w .$@-]+)`|([<>(),:]))")
+#: Names of fields: without backticks, braces (of ``${…}``) and control characters.
+FIELD = re.compile(r"[^`{}\x00-\x1f]+")
+_TOKEN = re.compile(rf"\s*(?:(\w+)|`({FIELD.pattern})`|([<>(),:]))")
 
 
 def parse_type(text: str) -> DataType:
@@ -246,7 +248,7 @@ class _Reader:
                 self._expect(",")
             name = self._next().removeprefix("`")
             self._is_next(":")
-            if name in "<>(),:" or name.lower() in found:
+            if (len(name) == 1 and name in "<>(),:") or name.lower() in found:
                 raise self._unknown()
             found[name.lower()] = (name, self._type(depth + 1))
         if not found:

@@ -74,6 +74,8 @@ class AggregateFunction(StrEnum):
     #: Texts in the order of ``by``, then of themselves, joined by ``option``. NULL in ``by`` comes
     #: first if ascending, last if descending. NULL without texts.
     LISTAGG = "listagg"
+    #: Values as an array, in the order of ``by``, then of themselves; empty without values.
+    COLLECT_LIST = "collect_list"
     #: Of the pairs (``column``, ``by``) of doubles without NULLs. NULL where a variance, or of
     #: ``covar_samp`` n - 1, is zero.
     CORR = "corr"
@@ -88,7 +90,8 @@ class ViewAggregate(Row, frozen=True):
     ``max_by`` and ``min_by``, and ``column`` of all others.
 
     Attributes:
-        distinct: of ``count``, ``sum``, ``avg`` and ``listagg``: whether equal values count once.
+        distinct: of ``count``, ``sum``, ``avg``, ``listagg`` and ``collect_list``: whether equal
+            values count once.
         by: column with the function's second argument, or its sort key.
         option: a constant argument: fraction of a percentile, separator of texts.
         descending: whether ``by``, or of percentiles ``column``, sorts descending.
@@ -120,6 +123,8 @@ def call_text(call: ViewAggregate, texts: Mapping[str, str]) -> str:
         separator = call.option.replace("\\", "\\\\").replace("'", "\\'")
         order = f"{by or value}{direction}"
         return f"{call.function}({text}, '{separator}') WITHIN GROUP (ORDER BY {order})"
+    if call.function is AggregateFunction.COLLECT_LIST:
+        return f"{call.function}({text} ORDER BY {by or value}{direction})"
     return f"{call.function}({text}{'' if by is None else f', {by}'})"
 
 

@@ -16,7 +16,7 @@ from sqlglot import exp
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import DOUBLE, INT, STRING
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
-from anabranch_contract.queries.types import FLOATING, NUMERIC, DataType, TypeKind
+from anabranch_contract.queries.types import FLOATING, NUMERIC, DataType, TypeKind, array_of
 from anabranch_contract.queries.views import AggregateFunction, ViewAggregate
 from anabranch_planner.binding.functions.collections import require_comparable
 from anabranch_planner.binding.literals import coerce
@@ -239,8 +239,25 @@ def _listagg(call: AggregateCall, scope: Scope) -> _Found:
             )
         separator = constant.value or ""
     found = _Found(_F.LISTAGG, value, STRING, call.distinct, option=separator)
+    return _ordered(call, found, scope)
+
+
+def _collected(call: AggregateCall, scope: Scope) -> _Found:
+    """``collect_list(x)``, ``collect_set(x)`` and ``array_agg(x)``, with an order inside."""
+    _require(call, call.arguments, 1, "one argument", f"write {call.name}(x)")
+    value = typed(call.arguments[0], scope)
+    if value.type.kind in (TypeKind.INTERVAL, TypeKind.NULL):
+        _storable(call.arguments[0], scope)
+    distinct = call.distinct or call.name == "collect_set"
+    found = _Found(_F.COLLECT_LIST, value, array_of(value.type), distinct)
+    return _ordered(call, found, scope)
+
+
+def _ordered(call: AggregateCall, found: _Found, scope: Scope) -> _Found:
+    """``found`` in the order of the call."""
     if not call.order:
         return found
+    value = found.value
     if len(call.order) > 1:
         with at(call.order[1]):
             raise unsupported(f"{call.name}() with several sort keys", "order by one expression")
@@ -249,7 +266,7 @@ def _listagg(call: AggregateCall, scope: Scope) -> _Found:
     if by == value:
         return replace(found, by=by, descending=True) if descending else found
     with at(entry):
-        if call.distinct:
+        if found.distinct:
             raise unsupported(
                 f"{call.name}(DISTINCT x) in the order of another expression", "order by x itself"
             )
@@ -268,6 +285,7 @@ _RULES: dict[AggregateFunction, Callable[[AggregateCall, Scope], _Found]] = {
     _F.MIN_BY: _by,
     _F.PERCENTILE_CONT: _percentile,
     _F.PERCENTILE_DISC: _percentile,
+    _F.COLLECT_LIST: _collected,
     _F.LISTAGG: _listagg,
     _F.CORR: _pair,
     _F.COVAR_POP: _pair,

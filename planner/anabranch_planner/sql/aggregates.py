@@ -55,6 +55,7 @@ AGGREGATES = {
     ),
     "listagg": AggregateFunction.LISTAGG,
     "string_agg": AggregateFunction.LISTAGG,
+    **dict.fromkeys(("array_agg", "collect_list", "collect_set"), AggregateFunction.COLLECT_LIST),
     "corr": AggregateFunction.CORR,
     "covar_pop": AggregateFunction.COVAR_POP,
     "covar_samp": AggregateFunction.COVAR_SAMP,
@@ -62,10 +63,6 @@ AGGREGATES = {
 _PAIRS = "restrict both to rows in which neither is NULL, with FILTER (WHERE ...)"
 #: Unsupported aggregates of Spark, with the remedy.
 REFUSED = {
-    **dict.fromkeys(
-        ("collect_list", "collect_set", "array_agg"),
-        "there is no type for lists: write listagg(x, ',') for a text",
-    ),
     "mode": "count the values in groups, and order by the count",
     "regr_slope": f"write covar_pop(y, x) / var_pop(x), and {_PAIRS}",
     "regr_count": "write count(*) FILTER (WHERE y IS NOT NULL AND x IS NOT NULL)",
@@ -79,7 +76,9 @@ REFUSED = {
     **dict.fromkeys(("skewness", "kurtosis"), "write it with sums of powers"),
 }
 #: Functions that accept ORDER BY in the call, or WITHIN GROUP.
-_ORDERED = frozenset({"percentile_cont", "percentile_disc", "listagg", "string_agg"})
+_ORDERED = frozenset({
+    "array_agg", "collect_list", "listagg", "percentile_cont", "percentile_disc", "string_agg",
+})  # fmt: skip
 #: Functions that accept IGNORE NULLS.
 _ANY = frozenset({"any_value", "first", "first_value", "last", "last_value"})
 

@@ -194,7 +194,7 @@ class GroupAggregates:
             return self._extreme(aggregate, (aggregate.by, column), aggregate.by)
         if function in (_F.PERCENTILE_CONT, _F.PERCENTILE_DISC):
             return self._percentile(aggregate, column)
-        if function is _F.LISTAGG:
+        if function in (_F.LISTAGG, _F.COLLECT_LIST):
             return self._list(aggregate, column)
         once = self._of_column(column) if aggregate.distinct else None
         if function is _F.COUNT:
@@ -285,6 +285,8 @@ class GroupAggregates:
             columns.insert(0, aggregate.by)
         number = self._collection(tuple(columns), tuple(fields), column)
         values, kind = self.collections[number], arrow_type(aggregate.type)
+        if aggregate.function is _F.COLLECT_LIST:
+            return lambda _, slots: values.gathered(slots, kind, once=aggregate.distinct)
         return lambda _, slots: values.listed(
             slots, aggregate.option, kind, once=aggregate.distinct
         )

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_runtime.columns.arrays import Bools, Ints
+from anabranch_runtime.columns.nested import lists
 from anabranch_runtime.tables import trees
 from anabranch_runtime.tables.accumulators import masked
 from anabranch_runtime.tables.inputs import Inputs
@@ -114,6 +115,15 @@ class Collection:
             exact = [-(-numerator * int(n) // denominator) for n in totals]
             ranks = np.array(exact, np.int64)
         return self.at(slots, np.where(totals > 0, np.maximum(ranks, 1) - 1, 0), 0)
+
+    def gathered(self, slots: Ints, kind: pa.DataType, *, once: bool) -> pa.Array:
+        """Return each group's values of the last field as a list; ``once``: without duplicates."""
+        walk, layout = self.values.walk(slots), self.values.layout
+        times = np.ones_like(walk.times) if once else walk.times
+        column = layout.column(self.values.words[walk.nodes], len(layout.fields) - 1)
+        values = column.take(pa.array(np.repeat(np.arange(len(times)), times)))
+        before = np.concatenate([[0], np.cumsum(times)])
+        return lists(before[np.concatenate([[0], walk.ends])], values, None, kind)
 
     def listed(self, slots: Ints, separator: str, kind: pa.DataType, *, once: bool) -> pa.Array:
         """Return each group's texts joined by ``separator``; ``once``: without duplicates."""

@@ -135,3 +135,7 @@ def test_streams_of_changes_and_upserts_are_added(
     assert "upsert, operation in column op, from debezium envelopes" in found.stdout
     assert client.stream("b").key == ["id"]
     assert add("c", "--operation", "kind").exit_code == 1
+    nested = "struct<name:string,address:struct<city:string>>"
+    found = add("d", "--column", f"customer:{nested}")
+    assert found.exit_code == 0, found.output
+    assert {c.name: c.type for c in client.stream("d").columns}["customer"] == nested

@@ -33,10 +33,17 @@ KNOWN = {
     pa.timestamp("us"): "timestamp_ntz",
     pa.binary(): "binary",
     pa.binary(16): "binary",
+    pa.list_(pa.int32()): "array<int>",
+    pa.large_list(pa.string()): "array<string>",
+    pa.struct(
+        [("a", pa.int32()), ("b c", pa.list_(pa.date32()))]
+    ): "struct<a:int,`b c`:array<date>>",
+    pa.map_(pa.string(), pa.float64()): "map<string,double>",
 }
 UNKNOWN = [
-    pa.list_(pa.int32()),
-    pa.struct([("a", pa.int32())]),
+    pa.list_(pa.time64("us")),
+    pa.struct([("a`", pa.int32())]),
+    pa.struct([]),
     pa.time64("us"),
     pa.duration("s"),
     pa.null(),

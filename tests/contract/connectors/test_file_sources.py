@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch_contract.connectors.file_sources import is_own, own_files, sparks_option
+from anabranch_contract.connectors.file_sources import (
+    check_nested,
+    is_own,
+    own_files,
+    sparks_option,
+)
 from anabranch_contract.connectors.sources import OnChangedFile, OnLoss
 from anabranch_contract.errors import StreamError
 from anabranch_contract.queries.types import parse_type
@@ -62,3 +67,30 @@ def test_options_by_which_rows_would_vanish_or_change_are_refused(more: dict[str
         with pytest.raises(StreamError, match=why):
             check_source(format, "/in", {**options, **more}, COLUMNS)
     assert check_source("csv", "/in", {"enforceSchema": "true"}, COLUMNS) is None
+
+
+@pytest.mark.parametrize(
+    ("format", "options", "kind", "where"),
+    [
+        ("csv", {}, "array<int>", "texts"),
+        ("files", {"type": "csv"}, "struct<a:int>", "texts"),
+        ("redis-stream", {"payload": "fields"}, "array<int>", "texts"),
+        ("json", {}, "map<string,int>", "JSON objects"),
+        ("redis-stream", {}, "array<map<string,int>>", "JSON objects"),
+        ("json", {}, "array<struct<a:int>>", None),
+        ("files", {"type": "parquet"}, "map<string,int>", None),
+        ("parquet", {}, "map<string,int>", None),
+        ("csv", {}, "int", None),
+    ],
+)
+def test_nested_columns_are_read_where_values_are(
+    format: str, options: dict[str, str], kind: str, where: str | None
+) -> None:
+    columns = [("k", parse_type("int")), ("n", parse_type(kind))]
+    if where is None:
+        check_nested(columns, format, "/in", options)
+        return
+    with pytest.raises(StreamError, match=f"is not read from {where}") as error:
+        check_nested(columns, format, "/in", options)
+    assert error.value.field == "columns.n"
+    assert error.value.remedy

@@ -226,7 +226,7 @@ def test_other_queries_as_values_are_refused(inner: str) -> None:
         ("SELECT n FROM a GROUP BY n HAVING zz > 1", "unknown-column", (1, 35)),
         ("SELECT sum(s_a) AS x FROM a", "type-mismatch", (1, 8)),
         ("SELECT sum(DISTINCT CAST(n AS DOUBLE)) AS x FROM a", "unsupported-sql", (1, 8)),
-        ("SELECT collect_list(n) AS x FROM a", "unsupported-sql", (1, 8)),
+        ("SELECT collect_list(n, k) AS x FROM a", "bad-arguments", (1, 8)),
         ("SELECT mode(n) AS x FROM a", "unsupported-sql", (1, 8)),
         ("SELECT count(n, k) AS x FROM a", "bad-arguments", (1, 8)),
         ("SELECT n FROM a ORDER BY m", "unknown-column", (1, 26)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -160,3 +161,34 @@ def test_how_sources_stand_is_shown(service: Service) -> None:
     assert "anabranch_batch_row_limit 900.0" in text
     assert "anabranch_batch_private_bytes 200.0" in text
     assert "anabranch_batch_memory_limit_bytes 300.0" in text
+
+
+def test_nested_rows_arrive_as_they_were_sent(service: Service) -> None:
+    kinds = {"at": "timestamp", "s": "struct<n:tinyint,d:date>", "l": "array<struct<k:bigint>>"}
+    source = {"format": "redis-stream"}
+    service.post(
+        "/v1/streams", {"name": "s", "columns": kinds, "event_time": "at", "source": source}
+    )
+    at = "2024-05-01T12:00:00Z"
+    rows = [
+        {"at": at, "s": {"n": 1, "d": "2024-05-01"}, "l": [{"k": 2**40}, None, {}]},
+        {"at": at, "s": {"n": None}, "l": []},
+        {"at": at},
+    ]
+    service.post("/v1/streams/s/rows", {"rows": rows}, 202)
+    first, second, third = read(service)
+    assert first["s"] == {"n": 1, "d": date(2024, 5, 1)}
+    assert first["l"] == [{"k": 2**40}, None, {"k": None}]
+    assert (second["s"], second["l"]) == ({"n": None, "d": None}, [])
+    assert (third["s"], third["l"]) == (None, None)
+    for wrong in ({"s": {"n": 300}}, {"s": {"m": 1}}, {"l": [1]}, {"l": {"k": 1}}):
+        problem = service.post("/v1/streams/s/rows", {"rows": [{"at": at, **wrong}]}, 422)
+        assert problem["errors"][0]["field"].startswith(f"rows.0.{next(iter(wrong))}")
+
+
+def test_nested_columns_need_a_source_of_values(service: Service) -> None:
+    body = {"name": "s", "columns": {"l": "array<int>"}}
+    source = {"format": "csv", "path": "/in"}
+    problem = service.post("/v1/streams", {**body, "source": source}, 422)
+    assert (problem["code"], problem["errors"][0]["field"]) == ("unsupported-type", "columns.l")
+    assert "split()" in problem["remedy"]

@@ -56,6 +56,11 @@ _AGGREGATES = (
         "string_agg({g}, ',' ORDER BY {g})",
         "o",
     ),
+    (
+        "collect_list({x})",
+        "coalesce(list({x} ORDER BY {x}) FILTER (WHERE {x} IS NOT NULL), [])",
+        "o",
+    ),
 )
 _FEATURES_OF_AGGREGATES = (
     ("DISTINCT", "aggregate DISTINCT"),

@@ -11,6 +11,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import BIGINT, INT, STRING, common_type
 from anabranch_contract.queries.expressions import BOOLEAN, NULL, Call, Expr, Literal
 from anabranch_contract.queries.types import (
+    FIELD,
     INTEGRAL,
     NESTED,
     DataType,
@@ -198,6 +199,10 @@ def struct(names: Sequence[str], values: Sequence[Expr]) -> Expr:
     Raises:
         QueryError: ``duplicate-name``.
     """
+    for name in names:
+        if not FIELD.fullmatch(name):
+            reason = "a field's name has no backticks, braces and line ends"
+            raise bad_literal("named_struct", repr(name), reason, "write another name")
     lowered = [name.lower() for name in names]
     for at, name in enumerate(lowered):
         if name in lowered[:at]:
