@@ -85,11 +85,24 @@ def converted(
     return leaf(column, kind)
 
 
-def json_of(column: pa.Array, leaf: Callable[[pa.Array], pa.Array]) -> pa.Array:
+def json_of(
+    column: pa.Array, leaf: Callable[[pa.Array], pa.Array], *, nulls: bool = True
+) -> pa.Array:
     """Return the JSON text of each value, with ``leaf`` for the texts of simple values; NULL for
     NULL, and ``null`` inside. Maps are objects, with the texts of their keys as names.
+
+    Args:
+        nulls: whether objects have fields that are NULL.
     """
     kind = column.type
+    if pa.types.is_struct(kind) and not nulls:
+        members = [
+            pc.fill_null(_joined([f",{json.dumps(field.name, ensure_ascii=False)}:", one]), "")
+            for at, field in enumerate(kind)
+            for one in [json_of(pc.struct_field(column, [at]), leaf, nulls=nulls)]
+        ]
+        inside = pc.utf8_slice_codeunits(_joined(members), 1)
+        return pc.if_else(column.is_valid(), _joined(["{", inside, "}"]), _NO_TEXT)
     if pa.types.is_struct(kind):
         parts = [
             part
@@ -102,7 +115,7 @@ def json_of(column: pa.Array, leaf: Callable[[pa.Array], pa.Array]) -> pa.Array:
         return pc.if_else(column.is_valid(), _joined([*parts, "}"]), _NO_TEXT)
     if is_nested(kind):
         limits, values = elements(column)
-        texts, around = _texts(values, kind, leaf), "{}" if pa.types.is_map(kind) else "[]"
+        texts, around = _texts(values, kind, leaf, nulls), "{}" if pa.types.is_map(kind) else "[]"
         inner = lists(limits, texts, present(column), pa.list_(pa.large_string()))
         return _joined(
             [around[0], pc.binary_join(inner, pa.scalar(",", pa.large_string())), around[1]]
@@ -110,11 +123,13 @@ def json_of(column: pa.Array, leaf: Callable[[pa.Array], pa.Array]) -> pa.Array:
     return leaf(column).cast(pa.large_string())
 
 
-def _texts(values: pa.Array, kind: pa.DataType, leaf: Callable[[pa.Array], pa.Array]) -> pa.Array:
+def _texts(
+    values: pa.Array, kind: pa.DataType, leaf: Callable[[pa.Array], pa.Array], nulls: bool
+) -> pa.Array:
     """Return the texts of elements, of a map's elements as members of an object."""
     if not pa.types.is_map(kind):
-        return pc.fill_null(json_of(values, leaf), "null")
-    keys, items = (json_of(pc.struct_field(values, [at]), leaf) for at in (0, 1))
+        return pc.fill_null(json_of(values, leaf, nulls=nulls), "null")
+    keys, items = (json_of(pc.struct_field(values, [at]), leaf, nulls=nulls) for at in (0, 1))
     quoted = pc.if_else(pc.starts_with(keys, '"'), keys, _joined(['"', keys, '"']))
     return _joined([quoted, ":", pc.fill_null(items, "null")])
 

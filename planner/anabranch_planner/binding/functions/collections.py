@@ -5,9 +5,10 @@ Nested values are built, taken apart and written; they are not compared, grouped
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
-from anabranch_contract.errors import QueryError
+from anabranch_contract.errors import PlannerError, QueryError
 from anabranch_contract.queries.coercion import BIGINT, INT, STRING, common_type
 from anabranch_contract.queries.expressions import BOOLEAN, NULL, Call, Expr, Literal
 from anabranch_contract.queries.types import (
@@ -17,6 +18,7 @@ from anabranch_contract.queries.types import (
     DataType,
     TypeKind,
     array_of,
+    parse_type,
     struct_of,
 )
 from anabranch_planner.binding.common_types import meet_all
@@ -398,6 +400,37 @@ def _repeated(args: Sequence[Expr]) -> Expr:
     return Call("array_repeat", (args[0], count), array_of(args[0].type))
 
 
+def _from_json(args: Sequence[Expr]) -> Expr:
+    """``from_json(text, schema)``, with columns (``a INT, b STRING``) or a type as schema."""
+    text = converted("from_json", args[0], Argument.TEXT)
+    schema = converted("from_json", args[1], Argument.PATTERN)
+    given = str(schema.value) if isinstance(schema, Literal) else ""
+    kind = None
+    for form in (given, f"struct<{given}>"):
+        with suppress(PlannerError):
+            kind = kind or parse_type(form)
+    if kind is None or kind.kind not in NESTED:
+        raise bad_literal(
+            "from_json", schema, "it names no columns or nested type", "write 'a INT, b STRING'"
+        )
+    if any(key != STRING for key in _keys(kind)):
+        raise bad_literal("from_json", schema, "names in JSON are texts", "write map<string, ...>")
+    return Call("from_json", (text, schema), kind)
+
+
+def _keys(kind: DataType) -> Iterator[DataType]:
+    """The types of all keys of maps in ``kind``."""
+    if kind.kind is TypeKind.MAP:
+        yield kind.fields[0][1]
+    for _, of in kind.fields:
+        yield from _keys(of)
+
+
+def _to_json(args: Sequence[Expr]) -> Expr:
+    _of("to_json()", args[0], TypeKind.ARRAY, TypeKind.STRUCT, TypeKind.MAP)
+    return Literal(None, STRING) if is_null(args[0]) else Call("to_json", tuple(args), STRING)
+
+
 def joined_or(texts: Made) -> Made:
     """``concat`` of arrays, or else of ``texts``."""
     return lambda args: (
@@ -438,6 +471,7 @@ COLLECTIONS: dict[str, Rewriting] = {
     **dict.fromkeys(("array_size", "cardinality", "size"), Rewriting(1, 1, _size)),
     "element_at": Rewriting(2, 2, element_at),
     "flatten": Rewriting(1, 1, _flatten),
+    "from_json": Rewriting(2, 2, _from_json),
     "get": Rewriting(2, 2, _get),
     "map": Rewriting(0, None, _map),
     "map_contains_key": Rewriting(2, 2, _contains_key),
@@ -449,5 +483,6 @@ COLLECTIONS: dict[str, Rewriting] = {
     "sequence": Rewriting(2, 3, _sequence),
     "slice": Rewriting(3, 3, _slice),
     "sort_array": Rewriting(1, 2, _sorted),
+    "to_json": Rewriting(1, 1, _to_json),
     "try_element_at": Rewriting(2, 2, lambda args: element_at(args, lenient=True)),
 }

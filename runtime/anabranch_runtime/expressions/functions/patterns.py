@@ -97,7 +97,7 @@ def get_json_object(call: Call, args: list[pa.Array]) -> pa.Array:
 def _found(text: str, through: tuple[str | int, ...]) -> str | None:
     try:
         # Text after the first value is ignored.
-        value = _DECODER.raw_decode(text.lstrip(" \t\r\n"))[0]
+        value = DECODER.raw_decode(text.lstrip(" \t\r\n"))[0]
     except (ValueError, RecursionError):
         return None
     for step in through:
@@ -107,7 +107,7 @@ def _found(text: str, through: tuple[str | int, ...]) -> str | None:
             value = value[step]
         else:
             return None
-    return value if isinstance(value, str) else None if value is None else _written(value)
+    return value if isinstance(value, str) else None if value is None else written(value)
 
 
 def _first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -121,12 +121,14 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-_DECODER = json.JSONDecoder(
+#: Reader of JSON as Spark reads it: the first of equal keys, control characters in texts.
+DECODER = json.JSONDecoder(
     object_pairs_hook=_first_of_each, parse_constant=_no_constant, strict=False
 )
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
+    """Return the JSON text of a value, with Java's numbers."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:
@@ -134,10 +136,10 @@ def _written(value: Any) -> str:
     if isinstance(value, float):
         return java_text(value)
     if isinstance(value, dict):
-        inner = (f"{_quoted(key)}:{_written(one)}" for key, one in value.items())
+        inner = (f"{_quoted(key)}:{written(one)}" for key, one in value.items())
         return "{" + ",".join(inner) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(_written, value)) + "]"
+        return "[" + ",".join(map(written, value)) + "]"
     return _quoted(value) if isinstance(value, str) else str(value)
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS = 2_000
+#: Share of NULLs in the column of JSON texts.
+JSON = 0.07
 _COLUMNS = {
     "i": "int",
     "j": "int",
@@ -39,7 +41,30 @@ _COLUMNS = {
     "l": "array<struct<n:int,t:string>>",
     "m": "map<string,int>",
     "o": "map<int,array<string>>",
+    "h": "string",
 }
+_JSON = [
+    '{"a": 1, "b": "x"}',
+    '{"a": "1", "b": 2}',
+    '{"a": 1.5, "b": [1, 2]}',
+    '{"b": {"c": true}}',
+    '{"a": 1',
+    "",
+    " ",
+    "null",
+    "[]",
+    '[{"a": 1}, {"a": 2}]',
+    '{"a": 99999999999}',
+    "3",
+    '"a"',
+    '{"a": {"x": 1.0}, "b": ["x", 1]}',
+    '{"b": {"d": "2026-01-31", "c": "no"}}',
+    '{"A": 1}',
+    '{"a": true, "b": null}',
+    '{"a": 12.345}',
+    '{"a": "NaN"}',
+    '{"b": {"k": 1, "l": "m"}}',
+]
 _FLOATS = [0.0, -0.0, math.nan, 1.5, -2.25, math.inf]
 
 
@@ -54,6 +79,8 @@ def _value(rng: Random, kind: Any, missing: float = 0.1) -> Any:
     if name == "map":
         keys = {_value(rng, kind.fields[0][1], 0) for _ in range(rng.randrange(4))}
         return [(key, _value(rng, kind.element)) for key in keys]
+    if missing == JSON:
+        return rng.choice(_JSON)
     if name == "string":
         return rng.choice(["", "a", "b", "ab", "a,b", "é", "a b"])
     return rng.choice(_FLOATS) if name == "double" else rng.randrange(-3, 6)
@@ -63,7 +90,10 @@ def _table(rng: Random) -> pa.Table:
     kinds = {name: parse_type(text) for name, text in _COLUMNS.items()}
     return pa.table(
         {
-            name: pa.array([_value(rng, kind) for _ in range(ROWS)], arrow_type(kind))
+            name: pa.array(
+                [_value(rng, kind, JSON if name == "h" else 0.1) for _ in range(ROWS)],
+                arrow_type(kind),
+            )
             for name, kind in kinds.items()
         }
     )
@@ -94,6 +124,11 @@ _EXPRESSIONS = [
     "map_contains_key(o, i)", "map_from_arrays(array('x', 'y'), array(i, j))", "sequence(1, 3)",
     "sequence(i, j)", "sequence(5, 1, -2)", "array_repeat(i, 3)", "array_repeat(u, j)",
     "split(u, ',')", "split(u, '[ ,]')[0]", "element_at(split(u, ','), -1)", "size(split(u, ','))",
+    "from_json(h, 'a INT, b STRING')", "from_json(h, 'a STRING, b ARRAY<INT>').a",
+    "from_json(h, 'struct<a:double,b:struct<c:boolean,d:date>>').b.d",
+    "from_json(h, 'a DECIMAL(5,2), b MAP<STRING,INT>')", "from_json(h, 'ARRAY<STRUCT<a: BIGINT>>')",
+    "from_json(h, 'MAP<STRING,STRING>')", "to_json(p)", "to_json(l)", "to_json(m)", "to_json(a)",
+    "to_json(named_struct('x', x, 'u', u, 't', timestamp_millis(i), 'd', CAST(i AS DECIMAL(5,1))))",
     "CAST(a AS array<bigint>)", "CAST(a AS array<string>)",
     "coalesce(a, c)", "coalesce(a, array())",
     "CASE WHEN i > 0 THEN a ELSE c END", "CASE WHEN i > 0 THEN p END", "a IS NULL", "p.t IS NULL",

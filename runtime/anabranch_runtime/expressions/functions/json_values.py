@@ -1,0 +1,133 @@
+"""``from_json`` and ``to_json``: nested values of JSON texts, and texts of nested values."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch_contract.queries.expressions import Call
+from anabranch_contract.queries.text_values import BITS, quantized, reader_of
+from anabranch_contract.queries.types import FLOATING, INTEGRAL, DataType, TypeKind
+from anabranch_runtime.columns.arrays import by_value
+from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.columns.nested import json_of, json_strings
+from anabranch_runtime.expressions.functions.patterns import DECODER, written
+
+_NUMBERS = {"NaN": "NaN", "Infinity": "inf", "+Infinity": "inf", "-Infinity": "-inf",
+            "INF": "inf", "+INF": "inf", "-INF": "-inf"}  # fmt: skip
+
+
+def from_json(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``from_json(text, schema)``: a value that does not fit is NULL, and so are all fields of a
+    text that is no JSON. Each distinct text is parsed once.
+    """
+    kind = call.type
+    return by_value(args[0], lambda text: _parsed(text, kind), arrow_type(kind))
+
+
+def _parsed(text: str, kind: DataType) -> Any:
+    nothing = {name: None for name, _ in kind.fields} if kind.kind is TypeKind.STRUCT else None
+    if not text.strip(" \t\r\n"):
+        return None
+    try:
+        value = DECODER.raw_decode(text.lstrip(" \t\r\n"))[0]
+    except (ValueError, RecursionError):
+        return nothing
+    if kind.kind is TypeKind.STRUCT and isinstance(value, list):
+        value = value[0] if len(value) == 1 else None
+    if kind.kind is TypeKind.ARRAY and isinstance(value, dict):
+        value = [value]
+    found = _value(value, kind)
+    return nothing if found is None else found
+
+
+def _value(value: Any, kind: DataType) -> Any:
+    """A JSON value as a value of ``kind``; None if it is none."""
+    if value is None:
+        return None
+    here = kind.kind
+    if here is TypeKind.STRUCT:
+        if not isinstance(value, dict):
+            return None
+        return {name: _value(value.get(name), of) for name, of in kind.fields}
+    if here is TypeKind.ARRAY:
+        return [_value(one, kind.element) for one in value] if isinstance(value, list) else None
+    if here is TypeKind.MAP:
+        if not isinstance(value, dict):
+            return None
+        found = {name: _value(one, kind.element) for name, one in value.items()}
+        unfit = any(found[name] is None and one is not None for name, one in value.items())
+        return None if unfit else list(found.items())
+    if here is TypeKind.STRING:
+        return value if isinstance(value, str) else written(value)
+    if here is TypeKind.BOOLEAN:
+        return value if isinstance(value, bool) else None
+    if isinstance(value, bool):
+        return None
+    if here in INTEGRAL:
+        half = 1 << (BITS[here] - 1)
+        return value if isinstance(value, int) and -half <= value < half else None
+    if here in FLOATING:
+        if isinstance(value, str):
+            return float(_NUMBERS[value]) if value in _NUMBERS else None
+        return float(value) if isinstance(value, int | float) else None
+    return _read(value, kind)
+
+
+def _read(value: Any, kind: DataType) -> Any:
+    """A decimal, date, time or binary value of a text or number; None if it is none."""
+    try:
+        if kind.kind is TypeKind.DECIMAL:
+            return (
+                quantized(Decimal(str(value)), kind) if not isinstance(value, dict | list) else None
+            )
+        if not isinstance(value, str):
+            return None
+        if kind.kind is TypeKind.BINARY:
+            return base64.b64decode(value, validate=True)
+        found = reader_of(kind)(value)
+        return None if found is None else pa.scalar(found, arrow_type(kind)).as_py()
+    except (ValueError, ArithmeticError, OverflowError, binascii.Error):
+        return None
+
+
+def to_json(_call: Call, args: list[pa.Array]) -> pa.Array:
+    """``to_json(value)``: fields that are NULL are left out."""
+    return json_of(args[0], _leaf, nulls=False).cast(pa.string())
+
+
+def _leaf(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
+        return column.cast(pa.large_string())
+    if pa.types.is_floating(kind):
+        texts = by_value(column, _number, pa.string())
+        return texts.cast(pa.large_string())
+    if pa.types.is_timestamp(kind):
+        millis = column.cast(pa.timestamp("us")).cast(pa.timestamp("ms"), safe=False)
+        text = pc.strftime(millis, "%Y-%m-%dT%H:%M:%S")
+        if kind.tz is not None:
+            text = pc.binary_join_element_wise(text, "Z", "")
+        return json_strings(text.cast(pa.large_string()))
+    if pa.types.is_binary(kind):
+        coded = [None if v is None else base64.b64encode(v).decode() for v in column.to_pylist()]
+        return json_strings(pa.array(coded, pa.large_string()))
+    return json_strings(column.cast(pa.large_string()))
+
+
+def _number(value: float) -> str:
+    text = written(value)
+    return f'"{text}"' if text in _NUMBERS else text
+
+
+#: Operation -> kernel.
+JSON_VALUES: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
+    "from_json": from_json,
+    "to_json": to_json,
+}
