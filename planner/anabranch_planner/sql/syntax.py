@@ -38,8 +38,8 @@ from anabranch_planner.sql.clauses.join_kinds import as_of, is_right, kind_of
 from anabranch_planner.sql.clauses.partition_totals import write_out
 from anabranch_planner.sql.clauses.set_operations import as_values, clauses_after, set_operation
 from anabranch_planner.sql.flink import simplified, spelled_as_spark
-from anabranch_planner.sql.foreign import refuse_foreign
 from anabranch_planner.sql.places import misspelt
+from anabranch_planner.sql.quoted_names import read_names
 from anabranch_planner.sql.unresolved import (
     AGGREGATES,
     SUBQUERY,
@@ -213,7 +213,7 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
         tokens = simplified(dialect.tokenize(sql))
         if whole:
             check_beginning(tokens)
-        refuse_foreign(sql, tokens)
+        read_names(sql, tokens)
         _check_quotes(sql, tokens)
         statements = list(dialect.parser().parse(tokens, sql))
     except SqlglotError as cause:
