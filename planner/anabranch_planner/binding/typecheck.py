@@ -82,7 +82,7 @@ _REFUSED: dict[type[Node], tuple[str, str]] = {
     exp.Subquery: ("a subquery here", _ELSEWHERE),
     exp.Exists: ("EXISTS here", _ELSEWHERE),
     exp.Select: ("a subquery here", _ELSEWHERE),
-    exp.Parameter: ("a parameter", "write the value into the query"),
+    exp.Parameter: ("a parameter @x", "write :x, and its value in parameters"),
     exp.Star: ("* inside an expression", "name the columns"),
     exp.CurrentDate: ("CURRENT_DATE", "compare event times with each other or a literal"),
     exp.CurrentTimestamp: ("CURRENT_TIMESTAMP", "compare event times with each other or a literal"),
@@ -607,8 +607,14 @@ def _after_aggregate(node: Node, scope: Scope) -> Expr:
 
 
 def _placeholder(node: Node, _: Scope) -> Expr:
+    if node.this is None:
+        raise unsupported("a parameter ?", "write :x, and its value in parameters")
     if node.this != PLACE:
-        raise unsupported("a parameter", "write the value into the query")
+        raise QueryError(
+            "missing-parameter",
+            f"the statement has a parameter :{node.name}, which has no value",
+            remedy="give it a value in parameters",
+        )
     return Column("", PLACE, INT)
 
 
