@@ -578,6 +578,22 @@ def _decode(node: Node, scope: Scope) -> Expr:
     return _chosen(conditions, [typed(one, scope) for one in [*pairs[1::2], *default]])
 
 
+def _iff(node: Node, scope: Scope) -> Expr:
+    """iff(condition, value, other), as ``if``."""
+    functions.check_arity("iff", len(node.expressions), 3, 3)
+    condition, *values = node.expressions
+    return _chosen([boolean(condition, scope)], [typed(value, scope) for value in values])
+
+
+def _typeof(node: Node, scope: Scope) -> Expr:
+    """typeof(x): the name of its type, a constant."""
+    functions.check_arity("typeof", len(node.expressions), 1, 1)
+    kind = typed(node.expressions[0], scope).type
+    if kind == INTERVAL:
+        raise unsupported("typeof() of an interval", "write the text 'interval'")
+    return Literal("void" if kind == NULL else str(kind), parse_type("string"))
+
+
 _TRIED = {"try_add": "add", "try_divide": "div", "try_multiply": "mul", "try_subtract": "sub"}
 #: Functions whose arguments need a common type, or that are rewritten as other functions.
 _BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
@@ -588,6 +604,8 @@ _BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
     "datepart": _date_part,
     "decode": _decode,
     "element_at": _element_at,
+    "iff": _iff,
+    "typeof": _typeof,
     "try_element_at": _element_at,
     "size": _size,
     "cardinality": _size,

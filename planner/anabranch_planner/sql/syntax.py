@@ -33,7 +33,7 @@ from anabranch_planner.sql.aggregates import (
 )
 from anabranch_planner.sql.arguments import check_arguments, refuse_others
 from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
-from anabranch_planner.sql.clauses.everyday import keep_commas, simplify
+from anabranch_planner.sql.clauses.everyday import keep_commas, simplify, with_commas
 from anabranch_planner.sql.clauses.join_kinds import as_of, is_right, kind_of
 from anabranch_planner.sql.clauses.partition_totals import write_out
 from anabranch_planner.sql.clauses.set_operations import as_values, clauses_after, set_operation
@@ -210,7 +210,7 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
     """Parse the statements in ``sql``; ``whole``: ``sql`` is the user's text, without a prefix."""
     dialect, tokens = JoinDialect(), list[Token]()
     try:
-        tokens = simplified(dialect.tokenize(sql))
+        tokens = with_commas(simplified(dialect.tokenize(sql)))
         if whole:
             check_beginning(tokens)
         read_names(sql, tokens)

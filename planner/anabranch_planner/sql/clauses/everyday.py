@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from sqlglot import exp
+from sqlglot import TokenType, exp
 
 from anabranch_planner.sql.unresolved import Node, at, unsupported
 
 if TYPE_CHECKING:
     from sqlglot import Token
+
+
+#: Functions whose arguments may stand between words.
+_SPOKEN = frozenset({"SUBSTRING", "SUBSTR", "OVERLAY"})
+_SEPARATORS = frozenset({"FROM", "FOR", "PLACING"})
 
 
 def simplify(statement: Node) -> None:
@@ -37,6 +42,30 @@ def simplify(statement: Node) -> None:
             node.expression, exp.Any | exp.All
         ):
             _write_out(node)
+
+
+def with_commas(tokens: list[Token]) -> list[Token]:
+    """``tokens`` with commas in ``substring(s FROM 2 FOR 3)`` and in ``overlay(s PLACING 'x' FROM
+    2)``, which are calls with the same arguments in this order.
+    """
+    #: Per open parenthesis, whether it is that of such a call.
+    calls: list[bool] = []
+    for index, token in enumerate(tokens):
+        if token.token_type is TokenType.L_PAREN:
+            calls.append(index > 0 and tokens[index - 1].text.upper() in _SPOKEN)
+        elif token.token_type is TokenType.R_PAREN:
+            calls[-1:] = []
+        elif calls and calls[-1] and token.text.upper() in _SEPARATORS and _between(tokens, index):
+            token.token_type = TokenType.COMMA
+    return tokens
+
+
+def _between(tokens: Sequence[Token], index: int) -> bool:
+    """Whether a word stands between two arguments, and is not one of them."""
+    edges = (TokenType.COMMA, TokenType.L_PAREN, TokenType.R_PAREN, TokenType.DOT)
+    before, after = tokens[index - 1].token_type, tokens[index + 1].token_type
+    # IS DISTINCT FROM; (s).placing; substring(placing, 2).
+    return before not in (*edges[:2], *edges[3:], TokenType.DISTINCT) and after not in edges[::2]
 
 
 def keep_commas(tree: Node, tokens: Iterable[Token]) -> None:
