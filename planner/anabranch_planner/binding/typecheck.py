@@ -41,6 +41,7 @@ from anabranch_contract.queries.views import PLACE
 from anabranch_planner.binding.calendar import moved
 from anabranch_planner.binding.common_types import meet, meet_all, mismatch, typed_null, widest
 from anabranch_planner.binding.functions import rewrites as rewritten
+from anabranch_planner.binding.functions.absent import refusal
 from anabranch_planner.binding.functions.dates import OF_UNIT
 from anabranch_planner.binding.functions.numbers import bits, quotient
 from anabranch_planner.binding.functions.texts import split_at, split_size, trimmed
@@ -493,6 +494,9 @@ def _function(node: Node, scope: Scope) -> Expr:
     if name not in functions.MEETING:
         # Report an unknown function before its arguments, which may have errors of their own.
         if not functions.is_known(name):
+            refused = refusal(name, node.expressions)
+            if refused is not None:
+                raise refused
             raise functions.unknown(name, [*rewritten.REWRITINGS, *_BY_MEETING])
         return functions.call(name, [typed(arg, scope) for arg in node.expressions])
     functions.check_arity(name, len(node.expressions), *functions.MEETING[name])

@@ -33,7 +33,7 @@ from anabranch_planner.sql.aggregates import (
 )
 from anabranch_planner.sql.arguments import check_arguments, refuse_others
 from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
-from anabranch_planner.sql.clauses.everyday import keep_commas, simplify, with_commas
+from anabranch_planner.sql.clauses.everyday import keep_commas, no_stream, simplify, with_commas
 from anabranch_planner.sql.clauses.join_kinds import as_of, is_right, kind_of
 from anabranch_planner.sql.clauses.partition_totals import write_out
 from anabranch_planner.sql.clauses.set_operations import as_values, clauses_after, set_operation
@@ -658,7 +658,7 @@ def _source(node: Node, ctes: Mapping[str, Unresolved], *, versioned: bool = Fal
                 inner = replace(inner, items=(SelectItem(None),), nested=joined)
             return FromEntry(inner, name, columns=columns, node=node)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
-            raise unsupported(f"{describe(node)} in FROM", "name a registered stream")
+            raise no_stream(node)
         of = ctes.get(node.name.lower(), node.name)
         return FromEntry(of, name or node.name, columns=columns, node=node)
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from sqlglot import TokenType, exp
 
-from anabranch_planner.sql.unresolved import Node, at, unsupported
+from anabranch_contract.errors import QueryError
+from anabranch_planner.sql.clauses.values import look_up_values
+from anabranch_planner.sql.unresolved import Node, as_written, at, describe, unsupported
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -32,6 +34,7 @@ def simplify(statement: Node) -> None:
     for table in list(statement.find_all(exp.Table)):
         if table.args.get("db"):
             _unqualify(table, qualifiers)
+    look_up_values(statement)
     for node in list(statement.walk()):
         if isinstance(node, exp.Select):
             node.set("hint", None)
@@ -77,6 +80,21 @@ def keep_commas(tree: Node, tokens: Iterable[Token]) -> None:
     for join in tree.find_all(exp.Join):
         if str(join.args.get("kind") or "").upper() == "CROSS":
             join.set("kind", None)
+
+
+def no_stream(node: Node) -> QueryError:
+    """The error for an entry of FROM that is neither a stream nor a query."""
+    if not isinstance(node, exp.Lateral):
+        return unsupported(f"{describe(node)} in FROM", "name a registered stream")
+    remedy = "write the subquery without LATERAL, and its conditions into ON"
+    select = node.this.this if isinstance(node.this, exp.Subquery) else None
+    if isinstance(select, exp.Select) and len(select.expressions) == 1:
+        item = select.expressions[0]
+        name = item.alias_or_name or "value"
+        scalar = select.copy()
+        scalar.expressions[0].replace(item.unalias().copy())
+        remedy = f"write ({as_written(scalar)}) AS {name} in the SELECT list"
+    return unsupported("LATERAL in FROM", remedy)
 
 
 def _unqualify(table: exp.Table, qualifiers: dict[str, str]) -> None:
