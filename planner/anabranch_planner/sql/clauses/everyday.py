@@ -51,15 +51,19 @@ def with_commas(tokens: list[Token]) -> list[Token]:
     """``tokens`` with commas in ``substring(s FROM 2 FOR 3)`` and in ``overlay(s PLACING 'x' FROM
     2)``, which are calls with the same arguments in this order.
     """
-    #: Per open parenthesis, whether it is that of such a call.
-    calls: list[bool] = []
+    #: Per open parenthesis, the function's name if it is that of such a call.
+    calls: list[Token | None] = []
     for index, token in enumerate(tokens):
         if token.token_type is TokenType.L_PAREN:
-            calls.append(index > 0 and tokens[index - 1].text.upper() in _SPOKEN)
+            before = tokens[index - 1] if index else None
+            calls.append(before if before and before.text.upper() in _SPOKEN else None)
         elif token.token_type is TokenType.R_PAREN:
             calls[-1:] = []
         elif calls and calls[-1] and token.text.upper() in _SEPARATORS and _between(tokens, index):
             token.token_type = TokenType.COMMA
+            # Spark names a column with FROM in this way.
+            if calls[-1].text.upper() == "SUBSTR":
+                calls[-1].text = "substring"
     return tokens
 
 

@@ -18,7 +18,15 @@ from sqlglot import exp
 
 from anabranch_contract.queries.text_values import reader_of
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_planner.sql.unresolved import Node, as_written, at, called, conjunction, unsupported
+from anabranch_planner.sql.unresolved import (
+    COLUMN,
+    Node,
+    as_written,
+    at,
+    called,
+    conjunction,
+    unsupported,
+)
 
 _READINGS = tuple(
     DataType(kind)
@@ -334,7 +342,8 @@ def _substitute(select: exp.Select, values: _Values, made: Callable[[str], Node]
         ordered = column.find_ancestor(exp.Order) is select.args.get("order") is not None
         if ordered and not column.table and column.name.lower() in aliases:
             continue
-        found = called(made(column.name.lower()), column.name)
+        found = called(made(column.name.lower()), as_written(column))
+        found.meta[COLUMN] = column.name
         if column.parent is select and column.arg_key == "expressions":
             found = exp.alias_(found, column.name, quoted=True)
         column.replace(found)

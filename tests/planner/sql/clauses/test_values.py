@@ -24,8 +24,8 @@ CASE = "CASE WHEN 1 = R.k THEN 'one' WHEN 2 = R.k THEN 'two' END"
             f"SELECT R.x, {CASE} AS label FROM R WHERE R.k IN (1, 2) AND {CASE} <> 'one'",
         ),
         (
-            f"SELECT R.x, upper(v.label) AS u FROM R LEFT JOIN {NAMED} ON v.id = R.k",
-            f"SELECT R.x, upper({CASE}) AS u FROM R",
+            f"SELECT R.x, upper(v.label) FROM R LEFT JOIN {NAMED} ON v.id = R.k",
+            f"SELECT R.x, upper({CASE}) AS `upper(label)` FROM R",
         ),
         (
             f"SELECT v.label, R.x FROM {NAMED} JOIN R ON v.id = R.k",
