@@ -13,8 +13,8 @@ from anabranch_client.texts import read_utf8
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.families import Constant, parameters, substituted
 
-#: Field of a declared query with the values of its parameters, of a family with those of each
-#: query, or with the name of a CSV file.
+#: Field of a declared query with the values of its parameters; of a family with the values for
+#: each query, or with the name of a CSV file.
 _PARAMETERS = "parameters"
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?")
 

@@ -36,8 +36,8 @@ class Created:
 
     Attributes:
         name: its name, without a catalog and a database.
-        select: the statement with spaces in place of all before the SELECT, so that lines and
-            columns stay those of the statement.
+        select: the statement with spaces in place of all before the SELECT, so that places
+            of errors are places in the statement.
     """
 
     name: str

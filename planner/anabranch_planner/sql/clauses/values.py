@@ -212,7 +212,7 @@ def _is_inner(join: exp.Join) -> bool:
 
 
 def _conditions(select: exp.Select, join: exp.Join, values: _Values) -> list[Node]:
-    """The conjuncts of the join; those of WHERE that compare keys, if it has none."""
+    """The conjuncts of the join; if it has none, the conjuncts of WHERE that compare keys."""
     using = join.args.get("using") or ()
     if using:
         return [
