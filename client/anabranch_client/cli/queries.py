@@ -21,10 +21,12 @@ from anabranch_client.cli.statements import (
     File,
     Sql,
     Structured,
+    Values,
     Windows,
     quoting,
     read_document,
     read_statement,
+    read_values,
     read_window,
 )
 from anabranch_client.declared.declaration import read_declaration
@@ -79,6 +81,7 @@ def query_add(
     file: File = None,
     structured: Structured = None,
     window: Windows = None,
+    parameter: Values = None,
     sink: Annotated[
         str | None,
         typer.Option(
@@ -107,6 +110,7 @@ def query_add(
     """
     common = given(
         window=read_window(window),
+        parameters=read_values(parameter),
         sink=sink_document(sink, sink_option, sink_path, commit_interval),
         slo=slo_document(latency_goal, freshness, completeness),
         **terms,
@@ -145,6 +149,7 @@ def query_explain(
     file: File = None,
     dialect: Dialect = None,
     window: Windows = None,
+    parameter: Values = None,
     dot: Annotated[bool, typer.Option("--dot", help="Write the plan as a graph.")] = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
@@ -152,7 +157,12 @@ def query_explain(
     """Show the join plan and the estimated cost of a statement; register nothing."""
     statement = read_statement(sql, file)
     with connect(url) as client, quoting({"sql": statement}, as_json):
-        found = client.explain(statement, dialect=dialect, window=read_window(window))
+        found = client.explain(
+            statement,
+            dialect=dialect,
+            window=read_window(window),
+            parameters=read_values(parameter),
+        )
     if dot:
         if found.after is None:
             raise UsageError("there is no plan to draw", field="--dot", remedy="leave it out")

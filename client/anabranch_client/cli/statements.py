@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from anabranch_client.cli.context import stderr
 from anabranch_client.errors import ApiError, UsageError
 from anabranch_client.render.excerpt import excerpt, excerpt_width
 from anabranch_client.texts import read_utf8
+from anabranch_contract.queries.families import Constant
 
 Sql = Annotated[str | None, typer.Argument(help="The statement; - reads standard input.")]
 File = Annotated[Path | None, typer.Option("--file", help="Read the statement from a file.")]
@@ -24,6 +26,10 @@ Structured = Annotated[
 Windows = Annotated[
     list[str] | None,
     typer.Option("--window", help="Window for all aliases, or alias=duration (repeatable)."),
+]
+Values = Annotated[
+    list[str] | None,
+    typer.Option("--parameter", help="name=value of a parameter, ':name' (repeatable)."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes without making them.")]
 Dialect = Annotated[
@@ -45,6 +51,32 @@ def read_window(texts: list[str] | None) -> str | dict[str, str] | None:
             remedy="give one duration, or alias=duration for each",
         )
     return {alias: duration for alias, _, duration in pairs}
+
+
+def read_values(texts: list[str] | None) -> dict[str, Constant] | None:
+    """Parse ``--parameter``: JSON's numbers, ``true``, ``false`` and ``null``; others are texts.
+
+    >>> read_values(["least=20", "code=007", 'zip="0150"'])
+    {'least': 20, 'code': '007', 'zip': '0150'}
+    """
+    if not texts:
+        return None
+    pairs = [text.partition("=") for text in texts]
+    if not all(equals for _, equals, _ in pairs):
+        raise UsageError(
+            "a parameter has a name and a value", field="--parameter", remedy="give name=value"
+        )
+    return {name: _constant(value) for name, _, value in pairs}
+
+
+def _constant(text: str) -> Constant:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    plain = found is None or isinstance(found, bool | int | str)
+    plain = plain or (isinstance(found, float) and math.isfinite(found))
+    return found if plain else text
 
 
 def read_statement(sql: str | None, file: Path | None) -> str:

@@ -1,4 +1,4 @@
-"""Declared families: one statement with parameters, and their values for each query."""
+"""Declared queries with parameters, and families: values of the parameters for each query."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from typing import Any
 from anabranch_client.errors import UsageError
 from anabranch_client.texts import read_utf8
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.families import Constant, substituted
+from anabranch_contract.queries.families import Constant, parameters, substituted
 
-#: Field of a declared query with the values of its parameters, or with the name of a CSV file.
+#: Field of a declared query with the values of its parameters; of a family with the values for
+#: each query, or with the name of a CSV file.
 _PARAMETERS = "parameters"
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?")
 
 
 def members(name: str, body: Mapping[str, Any], folder: Path) -> dict[str, dict[str, Any]]:
-    """Queries of a declared query, by id: itself without parameters, otherwise its family.
+    """Queries of a declared query, by id: itself, or its family if parameters have values for
+    several queries.
 
     Args:
         folder: directory of the file, to which the name of a CSV file is relative.
@@ -33,6 +35,9 @@ def members(name: str, body: Mapping[str, Any], folder: Path) -> dict[str, dict[
     rest = {field: value for field, value in body.items() if field != _PARAMETERS}
     if not isinstance(sql, str):
         raise UsageError("a family has a statement", field="sql", remedy="write sql: ... for it")
+    own = isinstance(given, dict) and any(name in given for name in parameters(sql))
+    if own and not any(isinstance(value, dict) for value in given.values()):
+        return {name: {**rest, "sql": _filled(body, given, _PARAMETERS)}}
     if isinstance(given, str):
         given = _table(folder / given)
     if not isinstance(given, dict) or not given:
@@ -47,20 +52,24 @@ def members(name: str, body: Mapping[str, Any], folder: Path) -> dict[str, dict[
         if not isinstance(values, dict):
             remedy = f"write {key}: {{parameter: value}}"
             raise UsageError("a query of a family has values", field=place, remedy=remedy)
-        for parameter, value in values.items():
-            if not isinstance(value, bool | int | float | str | None):
-                raise UsageError(
-                    f"{value!r} is no constant",
-                    field=f"{place}.{parameter}",
-                    remedy="write a number, true, false or null, and other constants in quotes",
-                )
-        try:
-            text = substituted(sql, values, str(body.get("dialect", "spark")))
-        except QueryError as error:
-            field = f"{place}.{error.field}"
-            raise UsageError(error.message, field=field, remedy=error.remedy) from None
-        found[f"{name}-{key}"] = {**rest, "sql": text}
+        found[f"{name}-{key}"] = {**rest, "sql": _filled(body, values, place)}
     return found
+
+
+def _filled(body: Mapping[str, Any], values: Mapping[str, Any], place: str) -> str:
+    """The statement of ``body`` with ``values``; errors have fields below ``place``."""
+    for parameter, value in values.items():
+        if not isinstance(value, bool | int | float | str | None):
+            raise UsageError(
+                f"{value!r} is no constant",
+                field=f"{place}.{parameter}",
+                remedy="write a number, true, false or null, and other constants in quotes",
+            )
+    try:
+        return substituted(str(body["sql"]), values, str(body.get("dialect", "spark")))
+    except QueryError as error:
+        field = f"{place}.{error.field}"
+        raise UsageError(error.message, field=field, remedy=error.remedy) from None
 
 
 def _table(path: Path) -> dict[str, dict[str, Constant]]:

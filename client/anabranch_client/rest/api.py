@@ -150,12 +150,14 @@ class Calls:
         query: JsonObject | None = None,
         name: str | None = None,
         window: str | Mapping[str, str] | None = None,
+        parameters: Mapping[str, Constant] | None = None,
         sink: str | Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
         **terms: Unpack[QueryOptions],
     ) -> RestCall[QueryOut]:
         """Register a query: SQL, or a structured ``query``.
 
+        ``parameters``: values of the statement's parameters (``:name``).
         ``sink``: a format, or a document with ``format``, ``options``, ``path`` and
         ``commit_interval``. ``slo``: service level objectives (``latency``, ``freshness`` by
         alias, ``completeness``). ``dialect``: the statement's SQL dialect, by default Spark's.
@@ -163,7 +165,8 @@ class Calls:
         results over stored tuples.
         """
         writer = {"format": sink} if isinstance(sink, str) else sink
-        body = _given(**query_body(sql, query, name, window), sink=writer, **terms)
+        statement = query_body(sql, query, name, window)
+        body = _given(**statement, parameters=parameters, sink=writer, **terms)
         headers = None if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         return RestCall("POST", "/v1/queries", QueryOut.read, body, headers=headers)
 
@@ -305,9 +308,10 @@ class Calls:
         *,
         dialect: str | None = None,
         window: str | Mapping[str, str] | None = None,
+        parameters: Mapping[str, Constant] | None = None,
     ) -> RestCall[ExplainOut]:
         """The join plan of a statement, and its cost as a registered query; stores nothing."""
-        body = _given(sql=sql, dialect=dialect, window=window)
+        body = _given(sql=sql, dialect=dialect, window=window, parameters=parameters)
         return RestCall("POST", "/v1/queries:explain", ExplainOut.read, body)
 
     @pages

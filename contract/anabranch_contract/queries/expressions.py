@@ -57,18 +57,20 @@ OPERATIONS = {
 FUNCTIONS = frozenset({
     # Dates and times
     "add_months", "date_add", "date_format", "date_trunc", "datediff", "dayofweek", "dayofyear",
-    "from_utc_timestamp", "last_day", "make_date", "months_between", "next_day", "timestampadd",
-    "timestampdiff", "to_timestamp", "to_utc_timestamp", "trunc", "weekday", "weekofyear",
+    "from_utc_timestamp", "last_day", "make_date", "make_timestamp", "months_between", "next_day",
+    "timestampadd", "timestampdiff", "to_timestamp", "to_utc_timestamp", "trunc", "weekday",
+    "weekofyear",
     # Numbers
     "acos", "asin", "atan", "atan2", "bround", "ceil", "cos", "degrees", "exp", "expm1", "floor",
     "hypot", "isnan", "ln", "log", "log10", "log1p", "log2", "pmod", "power", "radians", "rint",
     "shiftleft", "shiftright", "sign", "sin", "sqrt", "tan", "width_bucket",
     # Texts
-    "ascii", "base64", "bit_length", "btrim", "char", "crc32", "format_number", "get_json_object",
-    "hash", "hex", "initcap", "instr", "levenshtein", "locate", "lpad", "ltrim", "md5",
-    "octet_length", "parse_url", "regexp_count", "regexp_extract", "regexp_replace", "repeat",
-    "replace", "reverse", "rlike", "rpad", "rtrim", "sha1", "sha2", "split", "split_part",
-    "substring_index", "translate", "unhex", "url_decode", "url_encode",
+    "ascii", "base64", "bin", "bit_length", "btrim", "char", "conv", "crc32", "format_number",
+    "format_string", "get_json_object", "hash", "hex", "initcap", "instr", "levenshtein", "locate",
+    "lpad", "ltrim", "md5", "octet_length", "overlay", "parse_url", "regexp_count",
+    "regexp_extract", "regexp_replace", "repeat", "replace", "reverse", "rlike", "rpad", "rtrim",
+    "sha1", "sha2", "soundex", "split", "split_part", "substring_index",
+    "translate", "unhex", "url_decode", "url_encode", "xxhash64",
     # Arrays, structs and maps
     "array", "array_compact", "array_concat", "array_contains", "array_distinct", "array_except",
     "array_intersect", "array_item", "array_join", "array_max", "array_min", "array_position",

@@ -126,7 +126,7 @@ def substituted(sql: str, values: Mapping[str, Constant], dialect: str = _SPARK)
                 "missing-parameter",
                 f"the statement has a parameter :{name}, which has no value",
                 field=name,
-                remedy="give each query of the family a value for it",
+                remedy="give it a value in parameters",
             )
     for name in values:
         if name not in wanted:

@@ -81,6 +81,15 @@ class AggregateFunction(StrEnum):
     CORR = "corr"
     COVAR_POP = "covar_pop"
     COVAR_SAMP = "covar_samp"
+    #: Of doubles. NULL where the variance is zero.
+    SKEWNESS = "skewness"
+    KURTOSIS = "kurtosis"
+    #: Of integers: bits of all, of some, of an odd number of values. NULL without values.
+    BIT_AND = "bit_and"
+    BIT_OR = "bit_or"
+    BIT_XOR = "bit_xor"
+    #: The most frequent value, of several the least; ``descending``: the greatest.
+    MODE = "mode"
 
 
 class ViewAggregate(Row, frozen=True):
@@ -118,6 +127,8 @@ def call_text(call: ViewAggregate, texts: Mapping[str, str]) -> str:
     direction = " DESC" if call.descending else ""
     if call.function in (AggregateFunction.PERCENTILE_CONT, AggregateFunction.PERCENTILE_DISC):
         return f"{call.function}({call.option}) WITHIN GROUP (ORDER BY {value}{direction})"
+    if call.function is AggregateFunction.MODE:
+        return f"mode() WITHIN GROUP (ORDER BY {value}{direction})"
     text, by = "DISTINCT " * call.distinct + value, None if call.by is None else texts[call.by]
     if call.function is AggregateFunction.LISTAGG:
         separator = call.option.replace("\\", "\\\\").replace("'", "\\'")

@@ -9,20 +9,10 @@ from pydantic import Field
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.families import substituted
 from anabranch_contract.rest.documents import Document, QueryName, StatementText, examples
-from anabranch_contract.rest.queries import MAX_BATCH, QueryIn
-
-#: A value for a parameter of a statement.
-ConstantIn = Annotated[
-    bool
-    | int
-    | Annotated[float, Field(allow_inf_nan=False)]
-    | Annotated[str, Field(max_length=10_000)]
-    | None,
-    Field(description="A number, text, boolean, or null.", examples=[100]),
-]
+from anabranch_contract.rest.queries import MAX_BATCH, Parameters, QueryIn, RegistrationIn
 
 
-class FamilyIn(QueryIn):
+class FamilyIn(RegistrationIn):
     """Queries to register at once, all or none, with one statement that has parameters
     (``:name``). Each query gets the id of the family, a hyphen, and its key in ``parameters``.
     """
@@ -43,7 +33,7 @@ class FamilyIn(QueryIn):
     id: QueryName
     sql: StatementText
     parameters: Annotated[
-        dict[str, dict[str, ConstantIn]],
+        dict[str, Parameters],
         Field(
             min_length=1,
             max_length=MAX_BATCH,

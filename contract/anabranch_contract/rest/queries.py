@@ -65,6 +65,18 @@ Past = Annotated[
 ]
 
 
+#: A value for a parameter of a statement.
+ConstantIn = Annotated[
+    bool
+    | int
+    | Annotated[float, Field(allow_inf_nan=False)]
+    | Annotated[str, Field(max_length=10_000)]
+    | None,
+    Field(description="A number, text, boolean, or null.", examples=[100]),
+]
+Parameters = Annotated[dict[str, ConstantIn], Field(max_length=1000)]
+
+
 def _parsed(text: str) -> str:
     try:
         parse_duration(text)
@@ -132,7 +144,31 @@ class QueryOptions(TypedDict, total=False):
     past: str | None
 
 
-class QueryIn(Closed, QueryTerms):
+class RegistrationIn(Closed, QueryTerms):
+    """Fields common to the registrations of one query and of a family."""
+
+    sql: StatementText | None = None
+    dialect: Dialect = "spark"
+    ttl: Duration | None = Field(default=None, description="Time until the query expires.")
+    expires_at: AwareDatetime | None = Field(default=None, description="Expiry time, ISO 8601.")
+
+    @field_validator("query")
+    @classmethod
+    def _encodable(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Reject text with lone surrogates, which UTF-8 can't encode, and text longer than an SQL
+        statement may be.
+        """
+        try:
+            text = json.dumps(value, ensure_ascii=False)
+            text.encode()
+        except (UnicodeEncodeError, RecursionError):
+            raise PydanticCustomError("bad-text", "must be valid Unicode, not too deep") from None
+        if len(text) > MAX_TEXT:
+            raise PydanticCustomError("too-long", f"must have {MAX_TEXT} characters at most")
+        return value
+
+
+class QueryIn(RegistrationIn):
     """A query to register: exactly one of ``sql`` and ``query``."""
 
     model_config = examples(
@@ -157,25 +193,11 @@ class QueryIn(Closed, QueryTerms):
     )
 
     id: QueryName | None = None
-    sql: StatementText | None = None
-    dialect: Dialect = "spark"
-    ttl: Duration | None = Field(default=None, description="Time until the query expires.")
-    expires_at: AwareDatetime | None = Field(default=None, description="Expiry time, ISO 8601.")
-
-    @field_validator("query")
-    @classmethod
-    def _encodable(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Reject text with lone surrogates, which UTF-8 can't encode, and text longer than an SQL
-        statement may be.
-        """
-        try:
-            text = json.dumps(value, ensure_ascii=False)
-            text.encode()
-        except (UnicodeEncodeError, RecursionError):
-            raise PydanticCustomError("bad-text", "must be valid Unicode, not too deep") from None
-        if len(text) > MAX_TEXT:
-            raise PydanticCustomError("too-long", f"must have {MAX_TEXT} characters at most")
-        return value
+    parameters: Parameters | None = Field(
+        default=None,
+        description="Values of the statement's parameters (`:name`), which take their places.",
+        examples=[{"least": 20}],
+    )
 
 
 class QueryPatch(Closed):

@@ -16,7 +16,14 @@ from sqlglot import exp
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import DOUBLE, INT, STRING
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
-from anabranch_contract.queries.types import FLOATING, NUMERIC, DataType, TypeKind, array_of
+from anabranch_contract.queries.types import (
+    FLOATING,
+    INTEGRAL,
+    NUMERIC,
+    DataType,
+    TypeKind,
+    array_of,
+)
 from anabranch_contract.queries.views import AggregateFunction, ViewAggregate
 from anabranch_planner.binding.functions.collections import require_comparable
 from anabranch_planner.binding.literals import coerce
@@ -36,8 +43,13 @@ from anabranch_planner.sql.unresolved import Node, at, describe, unsupported
 _F = AggregateFunction
 _ONE = Literal(1, INT)
 _OF_BOOLEANS = frozenset({"count_if", "countif", "bool_and", "every", "bool_or", "some"})
-_OF_NUMBERS = frozenset({_F.SUM, _F.AVG, _F.STDDEV_SAMP, _F.STDDEV_POP, _F.VAR_SAMP, _F.VAR_POP})
+_OF_NUMBERS = frozenset({
+    _F.SUM, _F.AVG, _F.STDDEV_SAMP, _F.STDDEV_POP, _F.VAR_SAMP, _F.VAR_POP, _F.SKEWNESS,
+    _F.KURTOSIS,
+})  # fmt: skip
+_OF_BITS = frozenset({_F.BIT_AND, _F.BIT_OR, _F.BIT_XOR})
 _DISTINCT = frozenset({_F.COUNT, _F.SUM, _F.AVG, _F.LISTAGG})
+_MOMENTS = frozenset({_F.SKEWNESS, _F.KURTOSIS})
 _LEAST_OR_GREATEST = frozenset({_F.MIN, _F.MAX})
 #: Types whose texts lack the character that separates the columns of :func:`_together`.
 _PLAIN = NUMERIC - FLOATING | {TypeKind.BOOLEAN, TypeKind.DATE}
@@ -94,7 +106,9 @@ class Aggregation:
                     f"{call.name}() contains another aggregate",
                     remedy="aggregate once; register another query over the results",
                 )
-            found = _RULES.get(AGGREGATES[call.name], _plain)(call, scope)
+            regression = call.name.startswith("regr_")
+            rule = _regression if regression else _RULES.get(AGGREGATES[call.name], _plain)
+            found = rule(call, scope)
             if call.where is not None:
                 found = found.only(boolean(call.where, scope))
         return self._added(found)
@@ -159,10 +173,20 @@ def _plain(call: AggregateCall, scope: Scope) -> _Found:
         )
     if function in _OF_NUMBERS and value.type.kind not in NUMERIC:
         raise no_number(call.name, value.type)
+    if function in _OF_BITS:
+        _refuse_distinct(call)
+        if value.type.kind not in INTEGRAL:
+            raise QueryError(
+                "type-mismatch",
+                f"{call.name}() takes an integer, its argument is of type {value.type}",
+                remedy=f"write {call.name}(CAST({describe(arguments[0])} AS BIGINT))",
+            )
     distinct = distinct and function not in _LEAST_OR_GREATEST
     if distinct:
         _require_distinct(call.name, function, value)
     found = _Found(function, value, result_type(function, value.type), distinct)
+    if function in _MOMENTS:
+        return replace(found, value=coerce(value, DOUBLE))
     if call.name in ("count_if", "countif"):
         return replace(found, value=_if(value, _ONE))
     return found
@@ -182,6 +206,36 @@ def _pair(call: AggregateCall, scope: Scope) -> _Found:
     _refuse_distinct(call)
     value, by = (_double(call.name, typed(node, scope)) for node in call.arguments)
     return _Found(AGGREGATES[call.name], value, DOUBLE, by=by)
+
+
+def _mode(call: AggregateCall, scope: Scope) -> _Found:
+    """The most frequent value: ``mode(x)``, or ``mode() WITHIN GROUP (ORDER BY x)``."""
+    _refuse_distinct(call)
+    if not call.arguments and len(call.order) == 1:
+        value = _storable(call.order[0].this, scope)
+        descending = bool(call.order[0].args.get("desc"))
+        return _Found(_F.MODE, value, value.type, descending=descending)
+    certain = len(call.arguments) == 2 and isinstance(call.arguments[1], exp.Boolean)
+    if call.order or not (certain or len(call.arguments) == 1):
+        raise QueryError(
+            "bad-arguments",
+            "mode() takes one argument, or WITHIN GROUP with one sort key",
+            remedy="write mode(x)",
+        )
+    value = _storable(call.arguments[0], scope)
+    return _Found(_F.MODE, value, value.type)
+
+
+def _regression(call: AggregateCall, scope: Scope) -> _Found:
+    """``regr_count(y, x)``, ``regr_avgx(y, x)`` and ``regr_avgy(y, x)``: of rows with both."""
+    _require(call, call.arguments, 2, "two arguments", f"write {call.name}(y, x)")
+    _refuse_distinct(call)
+    y, x = (_double(call.name, typed(node, scope)) for node in call.arguments)
+    there = Call("is_not_null", (x if call.name == "regr_avgy" else y,), BOOLEAN)
+    if call.name == "regr_count":
+        value = _if(there, _if(Call("is_not_null", (x,), BOOLEAN), _ONE))
+        return _Found(_F.COUNT, value, BIGINT)
+    return _Found(_F.AVG, _if(there, y if call.name == "regr_avgy" else x), DOUBLE)
 
 
 def _percentile(call: AggregateCall, scope: Scope) -> _Found:
@@ -290,6 +344,7 @@ _RULES: dict[AggregateFunction, Callable[[AggregateCall, Scope], _Found]] = {
     _F.CORR: _pair,
     _F.COVAR_POP: _pair,
     _F.COVAR_SAMP: _pair,
+    _F.MODE: _mode,
 }
 
 

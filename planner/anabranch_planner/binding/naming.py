@@ -13,7 +13,7 @@ from sqlglot import exp
 from anabranch_planner.binding.functions.rewrites import REWRITINGS
 from anabranch_planner.binding.typecheck import cast_target
 from anabranch_planner.sql import functions
-from anabranch_planner.sql.unresolved import Node
+from anabranch_planner.sql.unresolved import COLUMN, Node
 
 _INFIX: dict[type[Node], str] = {
     exp.Add: "+",
@@ -61,8 +61,8 @@ def bare(node: Node) -> Node:
 
 def _text(node: Node) -> str | None:
     node = bare(node)
-    if isinstance(node, exp.Column):
-        return node.name
+    if isinstance(node, exp.Column) or COLUMN in node.meta:
+        return str(node.meta.get(COLUMN) or node.name)
     if isinstance(node, exp.Literal):
         return str(node.this) if node.is_string else _number(str(node.this))
     if isinstance(node, exp.Null):

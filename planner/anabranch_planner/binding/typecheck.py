@@ -42,6 +42,7 @@ from anabranch_contract.queries.views import PLACE
 from anabranch_planner.binding.calendar import moved
 from anabranch_planner.binding.common_types import meet, meet_all, mismatch, typed_null, widest
 from anabranch_planner.binding.functions import rewrites as rewritten
+from anabranch_planner.binding.functions.absent import refusal
 from anabranch_planner.binding.functions.collections import (
     field_of,
     item_of,
@@ -89,7 +90,7 @@ _REFUSED: dict[type[Node], tuple[str, str]] = {
     exp.Subquery: ("a subquery here", _ELSEWHERE),
     exp.Exists: ("EXISTS here", _ELSEWHERE),
     exp.Select: ("a subquery here", _ELSEWHERE),
-    exp.Parameter: ("a parameter", "write the value into the query"),
+    exp.Parameter: ("a parameter @x", "write :x, and its value in parameters"),
     exp.Array: ("an array before [...]", "write get(array(x, y), 0), from 0"),
     exp.Star: ("* inside an expression", "name the columns"),
     exp.CurrentDate: ("CURRENT_DATE", "compare event times with each other or a literal"),
@@ -499,6 +500,9 @@ def _function(node: Node, scope: Scope) -> Expr:
     if name not in functions.MEETING:
         # Report an unknown function before its arguments, which may have errors of their own.
         if not functions.is_known(name):
+            refused = refusal(name, node.expressions)
+            if refused is not None:
+                raise refused
             raise functions.unknown(name, [*rewritten.REWRITINGS, *_BY_MEETING])
         return functions.call(name, [typed(arg, scope) for arg in node.expressions])
     functions.check_arity(name, len(node.expressions), *functions.MEETING[name])
@@ -582,6 +586,22 @@ def _decode(node: Node, scope: Scope) -> Expr:
     return _chosen(conditions, [typed(one, scope) for one in [*pairs[1::2], *default]])
 
 
+def _iff(node: Node, scope: Scope) -> Expr:
+    """iff(condition, value, other), as ``if``."""
+    functions.check_arity("iff", len(node.expressions), 3, 3)
+    condition, *values = node.expressions
+    return _chosen([boolean(condition, scope)], [typed(value, scope) for value in values])
+
+
+def _typeof(node: Node, scope: Scope) -> Expr:
+    """typeof(x): the name of its type, a constant."""
+    functions.check_arity("typeof", len(node.expressions), 1, 1)
+    kind = typed(node.expressions[0], scope).type
+    if kind == INTERVAL:
+        raise unsupported("typeof() of an interval", "write the text 'interval'")
+    return Literal("void" if kind == NULL else str(kind), parse_type("string"))
+
+
 _TRIED = {"try_add": "add", "try_divide": "div", "try_multiply": "mul", "try_subtract": "sub"}
 #: Functions whose arguments need a common type, or that are rewritten as other functions.
 _BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
@@ -591,7 +611,9 @@ _BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
     "date_part": _date_part,
     "datepart": _date_part,
     "decode": _decode,
+    "iff": _iff,
     "struct": _struct,
+    "typeof": _typeof,
     **dict.fromkeys(_TRIED, _tried),
 }
 
@@ -607,8 +629,14 @@ def _after_aggregate(node: Node, scope: Scope) -> Expr:
 
 
 def _placeholder(node: Node, _: Scope) -> Expr:
+    if node.this is None:
+        raise unsupported("a parameter ?", "write :x, and its value in parameters")
     if node.this != PLACE:
-        raise unsupported("a parameter", "write the value into the query")
+        raise QueryError(
+            "missing-parameter",
+            f"the statement has a parameter :{node.name}, which has no value",
+            remedy="give it a value in parameters",
+        )
     return Column("", PLACE, INT)
 
 

@@ -59,25 +59,33 @@ AGGREGATES = {
     "corr": AggregateFunction.CORR,
     "covar_pop": AggregateFunction.COVAR_POP,
     "covar_samp": AggregateFunction.COVAR_SAMP,
+    "skewness": AggregateFunction.SKEWNESS,
+    "kurtosis": AggregateFunction.KURTOSIS,
+    "bit_and": AggregateFunction.BIT_AND,
+    "bit_or": AggregateFunction.BIT_OR,
+    "bit_xor": AggregateFunction.BIT_XOR,
+    "mode": AggregateFunction.MODE,
+    "regr_count": AggregateFunction.COUNT,
+    "regr_avgx": AggregateFunction.AVG,
+    "regr_avgy": AggregateFunction.AVG,
 }
 _PAIRS = "restrict both to rows in which neither is NULL, with FILTER (WHERE ...)"
 #: Unsupported aggregates of Spark, with the remedy.
 REFUSED = {
-    "mode": "count the values in groups, and order by the count",
     "regr_slope": f"write covar_pop(y, x) / var_pop(x), and {_PAIRS}",
-    "regr_count": "write count(*) FILTER (WHERE y IS NOT NULL AND x IS NOT NULL)",
-    "regr_avgx": "write avg(x) FILTER (WHERE y IS NOT NULL)",
-    "regr_avgy": "write avg(y) FILTER (WHERE x IS NOT NULL)",
     "regr_r2": "square corr(y, x)",
     **dict.fromkeys(
         ("regr_intercept", "regr_sxx", "regr_sxy", "regr_syy"),
         f"write it with avg, var_pop and covar_pop, and {_PAIRS}",
     ),
-    **dict.fromkeys(("skewness", "kurtosis"), "write it with sums of powers"),
+    "histogram_numeric": "group by width_bucket(x, low, high, n), and count",
+    "try_sum": "write sum(x); of a wider type it does not overflow: sum(CAST(x AS DECIMAL(38, 0)))",
+    "try_avg": "write avg(x)",
 }
 #: Functions that accept ORDER BY in the call, or WITHIN GROUP.
 _ORDERED = frozenset({
-    "array_agg", "collect_list", "listagg", "percentile_cont", "percentile_disc", "string_agg",
+    "array_agg", "collect_list", "listagg", "mode", "percentile_cont", "percentile_disc",
+    "string_agg",
 })  # fmt: skip
 #: Functions that accept IGNORE NULLS.
 _ANY = frozenset({"any_value", "first", "first_value", "last", "last_value"})
@@ -182,6 +190,8 @@ def result_type(function: AggregateFunction, argument: DataType) -> DataType:
 _OF_ARGUMENT = frozenset({
     AggregateFunction.MIN, AggregateFunction.MAX, AggregateFunction.MAX_BY,
     AggregateFunction.MIN_BY, AggregateFunction.PERCENTILE_DISC, AggregateFunction.LISTAGG,
+    AggregateFunction.BIT_AND, AggregateFunction.BIT_OR, AggregateFunction.BIT_XOR,
+    AggregateFunction.MODE,
 })  # fmt: skip
 
 

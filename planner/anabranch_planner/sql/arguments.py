@@ -114,7 +114,7 @@ _NAMES = {
     "laterals": ("LATERAL VIEW", "explode before the rows enter the stream"),
     "spec": ("a frame of rows", "leave it out: a ranking has none"),
     "locks": ("FOR UPDATE", "leave it out: streams are append-only"),
-    "sample": ("TABLESAMPLE", "sample before the rows enter the stream"),
+    "sample": ("TABLESAMPLE", "write WHERE pmod(hash(x), 100) < 10 for 10 percent of the keys x"),
     "pivots": ("PIVOT", "pivot where the results are read"),
     "when": ("a table version", "streams have one version"),
     "kind": ("SELECT AS", SHAPE),

@@ -68,8 +68,7 @@ _FUNCTIONS = {
 #: Functions that the typechecker handles itself, because their arguments need a common type.
 MEETING = {"coalesce": (1, None), "nvl": (2, 2), "ifnull": (2, 2)}
 _AGGREGATES = frozenset({
-    *AGGREGATES, *REFUSED, "any", "count_min_sketch", "grouping", "grouping_id", "try_avg",
-    "try_sum",
+    *AGGREGATES, *REFUSED, "any", "count_min_sketch", "grouping", "grouping_id",
 })  # fmt: skip
 _WINDOW = frozenset({
     "row_number", "rank", "dense_rank", "ntile", "lag", "lead", "cume_dist", "percent_rank",

@@ -33,13 +33,13 @@ from anabranch_planner.sql.aggregates import (
 )
 from anabranch_planner.sql.arguments import check_arguments, refuse_others
 from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
-from anabranch_planner.sql.clauses.everyday import keep_commas, simplify
+from anabranch_planner.sql.clauses.everyday import keep_commas, no_stream, simplify, with_commas
 from anabranch_planner.sql.clauses.join_kinds import as_of, is_right, kind_of
 from anabranch_planner.sql.clauses.partition_totals import write_out
 from anabranch_planner.sql.clauses.set_operations import as_values, clauses_after, set_operation
 from anabranch_planner.sql.flink import simplified, spelled_as_spark
-from anabranch_planner.sql.foreign import refuse_foreign
 from anabranch_planner.sql.places import misspelt
+from anabranch_planner.sql.quoted_names import read_names
 from anabranch_planner.sql.unresolved import (
     AGGREGATES,
     SUBQUERY,
@@ -210,10 +210,10 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
     """Parse the statements in ``sql``; ``whole``: ``sql`` is the user's text, without a prefix."""
     dialect, tokens = JoinDialect(), list[Token]()
     try:
-        tokens = simplified(dialect.tokenize(sql))
+        tokens = with_commas(simplified(dialect.tokenize(sql)))
         if whole:
             check_beginning(tokens)
-        refuse_foreign(sql, tokens)
+        read_names(sql, tokens)
         _check_quotes(sql, tokens)
         statements = list(dialect.parser().parse(tokens, sql))
     except SqlglotError as cause:
@@ -658,7 +658,7 @@ def _source(node: Node, ctes: Mapping[str, Unresolved], *, versioned: bool = Fal
                 inner = replace(inner, items=(SelectItem(None),), nested=joined)
             return FromEntry(inner, name, columns=columns, node=node)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
-            raise unsupported(f"{describe(node)} in FROM", "name a registered stream")
+            raise no_stream(node)
         of = ctes.get(node.name.lower(), node.name)
         return FromEntry(of, name or node.name, columns=columns, node=node)
 

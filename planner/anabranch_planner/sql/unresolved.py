@@ -26,6 +26,8 @@ HIDDEN = "anabranch hidden "
 AGGREGATES = "aggregates"
 #: Key of the metadata of a node with a subquery: its number in :attr:`Unresolved.subqueries`.
 SUBQUERY = "subquery"
+#: Key of a node's metadata for the name of the column that it replaces.
+COLUMN = "column"
 #: Key of a node's metadata for its name in messages.
 _CALLED = "called"
 

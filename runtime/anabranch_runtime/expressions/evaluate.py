@@ -77,8 +77,6 @@ _PARTS = {
     "minute": pc.minute,
     "second": pc.second,
 }
-#: Operations that are not NULL if an argument is.
-_KEEPING = frozenset({"array", "array_repeat", "struct"})
 _WIDTHS = (TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT)
 
 
@@ -230,6 +228,10 @@ def _widens(source: DataType, target: DataType) -> bool:
     return b is TypeKind.DOUBLE and a is not TypeKind.STRING
 
 
+#: Operations that have a value although an argument is NULL.
+_OF_NULLS = frozenset({"array", "array_repeat", "hash", "struct", "xxhash64"})
+
+
 def _arguments(expr: Call, frame: _Frame) -> list[pa.Array]:
     """Evaluate the arguments of an operation that is NULL if any argument is. An argument that can
     fail is evaluated only on rows on which Spark evaluates it (a divisor before the dividend).
@@ -241,7 +243,7 @@ def _arguments(expr: Call, frame: _Frame) -> list[pa.Array]:
     valid: Bools | None = None
     for i in order:
         arg = expr.args[i]
-        if valid is not None and not valid.all() and expr.op not in _KEEPING and _fallible(arg):
+        if expr.op not in _OF_NULLS and valid is not None and not valid.all() and _fallible(arg):
             rows = np.flatnonzero(valid)
             found[i] = scatter(_evaluate(arg, frame.subset(rows)), rows, frame.length)
         else:

@@ -119,6 +119,38 @@ class ProductSum:
         sums.add_products(unsigned, floats, at, index, x, y, valid, weights)
 
 
+@dataclass(frozen=True, slots=True)
+class PowerSum:
+    """The sum of the third or fourth powers of a column as doubles."""
+
+    column: str
+    power: int
+
+    once: ClassVar[int | None] = None
+    width: ClassVar[int] = sums.FLOAT_WORDS
+
+    def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
+        """Add the weighted powers."""
+        values, valid = rows.floats(self.column), rows.valid(self.column)
+        unsigned, floats = state.view(np.uint64), state.view(np.float64)
+        sums.add_powers(unsigned, floats, at, index, values, valid, weights, self.power)
+
+
+@dataclass(frozen=True, slots=True)
+class BitCounts:
+    """The number of values of an integer column with each of 64 bits, the sign extended."""
+
+    column: str
+
+    once: ClassVar[int | None] = None
+    width: ClassVar[int] = 64
+
+    def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
+        """Add the weights of the bits."""
+        values, valid = rows.integers(self.column), rows.valid(self.column)
+        sums.add_bits(state, at, index, values, valid, weights)
+
+
 class Least:
     """The least tuple of ``columns`` so far, if rows are never deleted.
 

@@ -21,20 +21,24 @@ from anabranch_runtime.expressions import arithmetic
 from anabranch_runtime.tables import sums
 from anabranch_runtime.tables.accumulators import (
     Accumulator,
+    BitCounts,
     Count,
     DecimalSum,
     FloatSum,
     IntegerSum,
     Least,
+    PowerSum,
     ProductSum,
 )
 from anabranch_runtime.tables.collections import Collection
 from anabranch_runtime.tables.inputs import Inputs
+from anabranch_runtime.tables.moments import exact, higher_moments
 from anabranch_runtime.tables.words import Texts, TupleField, decimal_column, integers_of
 
 _F = AggregateFunction
 _DOUBLE = DataType(TypeKind.DOUBLE)
 _VARIANCES = frozenset({_F.VAR_POP, _F.VAR_SAMP, _F.STDDEV_POP, _F.STDDEV_SAMP})
+_BITS = frozenset({_F.BIT_AND, _F.BIT_OR, _F.BIT_XOR})
 _OF_PAIRS = frozenset({_F.CORR, _F.COVAR_POP, _F.COVAR_SAMP})
 _ROOTS = frozenset({_F.STDDEV_POP, _F.STDDEV_SAMP})
 _SAMPLES = frozenset({_F.VAR_SAMP, _F.STDDEV_SAMP, _F.COVAR_SAMP})
@@ -196,6 +200,13 @@ class GroupAggregates:
             return self._percentile(aggregate, column)
         if function in (_F.LISTAGG, _F.COLLECT_LIST):
             return self._list(aggregate, column)
+        if function is _F.MODE:
+            field = TupleField(self._kinds[column], aggregate.descending, nullable=False)
+            values = self.collections[self._collection((column,), (field,), column)]
+            return lambda _, slots: values.frequent(slots)
+        if function in _BITS:
+            n, at = self._part(Count((column,))), self._part(BitCounts(column))
+            return lambda state, _: _bits(state, n, at, aggregate)
         once = self._of_column(column) if aggregate.distinct else None
         if function is _F.COUNT:
             at = self._part(Count((column,), once))
@@ -204,6 +215,8 @@ class GroupAggregates:
             return self._sum(aggregate, column, once)
         if function in _VARIANCES:
             return self._variance(function, column, once)
+        if function in (_F.SKEWNESS, _F.KURTOSIS):
+            return self._moment(function, column)
         assert function in _OF_PAIRS, function
         assert aggregate.by is not None
         return self._covariance(function, column, aggregate.by)
@@ -228,6 +241,17 @@ class GroupAggregates:
         xx = self._part(ProductSum(column, column, once=once))
         n = self._part(Count((column,), once))
         return lambda state, _: _spread(state, n, (x, x, xx), function)
+
+    def _moment(self, function: _F, column: str) -> Value:
+        n = self._part(Count((column,)))
+        powers = [
+            self._part(FloatSum(column)),
+            self._part(ProductSum(column, column)),
+            self._part(PowerSum(column, 3)),
+        ]
+        if function is _F.KURTOSIS:
+            powers.append(self._part(PowerSum(column, 4)))
+        return lambda state, _: higher_moments(state, n, powers)
 
     def _covariance(self, function: _F, column: str, other: str) -> Value:
         n = self._part(Count((column, other)))
@@ -366,16 +390,21 @@ def _central(state: Ints, counts: Ints, places: tuple[int, int, int]) -> Floats:
     unsigned, floats = state.view(np.uint64), state.view(np.float64)
     sums.central_moments(unsigned, floats, counts, *places, out, doubtful)
     for row in np.flatnonzero(doubtful):
-        x, y, xy = (_fraction(state[row], at) for at in places)
+        x, y, xy = (exact(state[row], at) for at in places)
         out[row] = float(int(counts[row]) * xy - x * y)
     return out
 
 
-def _fraction(row: Ints, at: int) -> Fraction:
-    """Return the exact value of a float sum."""
-    fixed = int.from_bytes(row[at : at + sums.FIXED].tobytes(), "little", signed=True)
-    beside = row[at + sums.FIXED : at + sums.FIXED + 2].view(np.float64)
-    return Fraction(fixed, 2**-sums.LAST_BIT) + sum((Fraction(v) for v in beside), Fraction())
+def _bits(state: Ints, n: int, at: int, aggregate: ViewAggregate) -> pa.Array:
+    """Return the integers whose bits all, some, or an odd number of values have."""
+    counts, bits = state[:, n, np.newaxis], state[:, at : at + 64]
+    held = bits == counts if aggregate.function is _F.BIT_AND else bits != 0
+    if aggregate.function is _F.BIT_XOR:
+        held = bits & 1 != 0
+    packed = np.packbits(held, axis=1, bitorder="little").view("<i8").reshape(-1)
+    # The sign is extended, so that the value fits the type.
+    kind = arrow_type(aggregate.type)
+    return pa.array(packed.astype(kind.to_pandas_dtype()), kind, mask=state[:, n] == 0)
 
 
 def _spread(

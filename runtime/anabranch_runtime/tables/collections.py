@@ -125,6 +125,22 @@ class Collection:
         before = np.concatenate([[0], np.cumsum(times)])
         return lists(before[np.concatenate([[0], walk.ends])], values, None, kind)
 
+    def frequent(self, slots: Ints) -> pa.Array:
+        """Return the most frequent value of each group, of several the first in order, or NULL."""
+        walk = self.values.walk(slots)
+        found = np.zeros(len(slots), np.int64)
+        lengths = np.diff(walk.ends, prepend=0)
+        some = np.flatnonzero(lengths)
+        if len(some):
+            starts = walk.ends[some] - lengths[some]
+            most = np.repeat(np.maximum.reduceat(walk.times, starts), lengths[some])
+            places = np.where(walk.times == most, np.arange(len(walk.times)), len(walk.times))
+            found[some] = walk.nodes[np.minimum.reduceat(places, starts)]
+        words = self.values.words[found]
+        if len(some) < len(slots):
+            words[lengths == 0] = 0
+        return masked(self.values.layout.column(words, 0), lengths > 0)
+
     def listed(self, slots: Ints, separator: str, kind: pa.DataType, *, once: bool) -> pa.Array:
         """Return each group's texts joined by ``separator``; ``once``: without duplicates."""
         values, pool = self.values, self.values.layout.pool

@@ -209,6 +209,57 @@ def add_products(
 
 
 @njit(cache=True, nogil=True)
+def add_powers(
+    state: U64,
+    floats: Floats,
+    at: int,
+    index: Ints,
+    values: Floats,
+    valid: Bools,
+    weights: Ints,
+    power: int,
+) -> None:
+    """Add weighted powers of ``values``, the third or fourth, to the float sum from ``at`` on. A
+    power is up to eight doubles without rounding, if none of them is below the least double.
+    """
+    for i in range(len(index)):
+        if len(valid) > 0 and not valid[i]:
+            continue
+        x, w, r = values[i], weights[i], index[i]
+        square, rest = _exact_product(x, x)
+        if not (math.isfinite(square) and math.isfinite(square * (x if power == 3 else square))):
+            _add_float(state, floats, r, at, square * (x if power == 3 else square), w)
+            continue
+        if power == 3:
+            _add_product(state, floats, r, at, square, x, w)
+            _add_product(state, floats, r, at, rest, x, w)
+        else:
+            _add_product(state, floats, r, at, square, square, w)
+            _add_product(state, floats, r, at, square, rest, w)
+            _add_product(state, floats, r, at, rest, square, w)
+            _add_product(state, floats, r, at, rest, rest, w)
+
+
+@njit(cache=True, nogil=True)
+def _add_product(state: U64, floats: Floats, r: int, at: int, x: float, y: float, w: int) -> None:
+    product, rest = _exact_product(x, y)
+    _add_float(state, floats, r, at, product, w)
+    if rest != 0.0 and math.isfinite(rest):
+        _add_float(state, floats, r, at, rest, w)
+
+
+@njit(cache=True, nogil=True)
+def add_bits(state: Ints, at: int, index: Ints, values: Ints, valid: Bools, weights: Ints) -> None:
+    """Add the weights of the values that have bit ``b`` to the word ``at + b``, for all 64 bits."""
+    for i in range(len(index)):
+        if len(valid) > 0 and not valid[i]:
+            continue
+        for b in range(64):
+            if (values[i] >> b) & 1:
+                state[index[i], at + b] += weights[i]
+
+
+@njit(cache=True, nogil=True)
 def _exact_product(x: float, y: float) -> Any:
     """The product as an unevaluated sum of two doubles (Dekker, 1971)."""
     p = x * y

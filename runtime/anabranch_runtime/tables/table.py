@@ -181,6 +181,8 @@ _AGGREGATES = (
     (_F.MAX, "k", False, _TYPES["k"], None, ""),
     (_F.PERCENTILE_CONT, "f", False, _TYPES["f"], None, "0.5"),
     (_F.LISTAGG, "k", False, _TYPES["k"], None, ","),
+    (_F.SKEWNESS, "f", False, _TYPES["f"], None, ""),
+    (_F.BIT_OR, "i", False, _TYPES["i"], None, ""),
 )
 
 

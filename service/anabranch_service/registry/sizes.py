@@ -6,9 +6,14 @@ They are checked before planning, whose time grows faster than linearly with the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.families import Constant, substituted
 from anabranch_contract.queries.joins import Stream
+from anabranch_contract.rest.documents import MAX_TEXT
+from anabranch_planner.sql.clauses.created import read_created
 from anabranch_planner.sql.dialects import SPARK, to_spark
 from anabranch_service.errors import Conflict, InvalidInput
 from anabranch_service.registry.statements import Statement, read_statement
@@ -22,19 +27,30 @@ def read_checked(
     window: str | Mapping[str, str] | None = None,
     dialect: str = SPARK,
     streams: Mapping[str, Stream] | None = None,
+    *,
+    parameters: Mapping[str, Constant] | None = None,
+    name: str = "",
 ) -> Statement:
     """Parse a query of a request, and refuse too many explicit aliases or columns.
 
     Args:
         sql: SQL in ``dialect``; it is translated to Spark's with the column types of ``streams``.
+            A SELECT, or the creation of a view from one.
+        parameters: values of the statement's parameters; None: it has none.
+        name: id of the query, which the created view must have; empty: any.
 
     Raises:
-        InvalidInput: ``too-many-aliases`` or ``too-many-columns``, or as
+        InvalidInput: ``too-many-aliases``, ``too-many-columns`` or ``other-name``, or as
             :func:`~anabranch_service.registry.statements.read_statement` does.
         QueryError: the SQL can't be parsed.
     """
-    text = None if sql is None else to_spark(sql, dialect, streams)
+    text = None
+    if sql is not None:
+        text = to_spark(_select(filled(sql, parameters, dialect), dialect, name), dialect, streams)
     statement = read_statement(text, query, window, dialect)
+    if statement.sql is not None and sql != text:
+        # Spaces stand in place of CREATE, so that errors have the places of the request.
+        statement = replace(statement, sql=statement.sql.lstrip())
     if statement.parsed is not None:
         count, selected = statement.parsed.aliases, len(statement.parsed.items)
         aliases, columns = "sql", "sql"
@@ -51,6 +67,45 @@ def read_checked(
         )
     check_columns(selected, settings, "the query selects", columns)
     return statement
+
+
+def filled(sql: str, parameters: Mapping[str, Constant] | None, dialect: str) -> str:
+    """``sql`` with the values of ``parameters``.
+
+    Raises:
+        InvalidInput: ``missing-parameter``, ``unknown-parameter`` or ``bad-parameter``;
+            ``too-long``.
+    """
+    if parameters is None:
+        return sql
+    try:
+        found = substituted(sql, parameters, dialect)
+    except QueryError as cause:
+        field = f"parameters.{cause.field}"
+        raise InvalidInput(cause.code, cause.message, field=field, remedy=cause.remedy) from None
+    if len(found) > MAX_TEXT:
+        raise InvalidInput(
+            "too-long",
+            f"the statement has {len(found)} characters with its parameters, {MAX_TEXT} at most",
+            field="parameters",
+            remedy="register a table of the constants, and join it",
+        )
+    return found
+
+
+def _select(sql: str, dialect: str, name: str) -> str:
+    """The SELECT of a statement that creates view ``name``; any other statement as it is."""
+    created = read_created(sql, dialect)
+    if created is None:
+        return sql
+    if name and created.name.lower() != name.lower():
+        raise InvalidInput(
+            "other-name",
+            f"the statement creates {created.name!r}, but the id of the query is {name!r}",
+            field="id",
+            remedy=f"leave the id out, give the id {created.name!r}, or register only the SELECT",
+        )
+    return created.select
 
 
 def _length(part: object) -> int:

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch_client.cli.app import app
+from anabranch_client.cli.statements import read_values
 from anabranch_client.rest.api import Client
 
 if TYPE_CHECKING:
@@ -83,3 +84,18 @@ def test_an_explained_refusal_is_quoted_too(url: str, shop: Client) -> None:
     assert "  2 | FROM orders o OFFSET 3\n    |                      ^\n" in result.stdout
     refused = json.loads(run("query", "explain", sql, "--json", url=url).stdout)["refused"]
     assert (refused["line"], refused["column"]) == (2, 22)
+
+
+def test_parameters_have_values_of_json_or_texts(url: str, shop: Client) -> None:
+    sql = "SELECT o.order_id FROM orders o WHERE o.total > :least AND o.total < :most"
+    given = ("--parameter", "least=-2.5", "--parameter", "most=100")
+    result = run("query", "add", sql, "--name", "filled", *given, url=url)
+    assert result.exit_code == 0, result.stderr
+    assert shop.query("filled").sql == sql.replace(":least", " -2.5").replace(":most", "100")
+    result = run("query", "explain", sql, *given, url=url)
+    assert result.exit_code == 0, result.stderr
+    result = run("query", "add", sql, "--parameter", "least", url=url)
+    assert (result.exit_code, "give name=value" in result.stderr) == (2, True)
+    assert read_values(["a=007", 'b="0150"', "c=null", "d=true", "e=x=y", "f=[1]"]) == {
+        "a": "007", "b": "0150", "c": None, "d": True, "e": "x=y", "f": "[1]",
+    }  # fmt: skip

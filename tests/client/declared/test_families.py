@@ -17,6 +17,15 @@ def test_a_query_without_parameters_is_itself() -> None:
     assert members("q", {"sql": SQL}, Path()) == {"q": {"sql": SQL}}
 
 
+def test_a_query_with_values_of_its_parameters_is_filled() -> None:
+    body = {"sql": SQL, "parameters": {"least": 1.5, "key": "it's"}, "owner": "me"}
+    filled = SQL.replace(":least", "1.5").replace(":key", "'it\\'s'")
+    assert members("q", body, Path()) == {"q": {"sql": filled, "owner": "me"}}
+    with pytest.raises(UsageError, match="no parameter :most") as caught:
+        members("q", {"sql": SQL, "parameters": {"least": 1, "key": 2, "most": 3}}, Path())
+    assert caught.value.field == "parameters.most"
+
+
 def test_constants_of_a_table_have_the_types_that_they_are_written_in(tmp_path: Path) -> None:
     lines = "name,least,key\na,1,x\nb,-2.50,007\n\nc,,'q'\nd,1e3,inf\n"
     (tmp_path / "rows.csv").write_text("\ufeff" + lines)

@@ -53,6 +53,12 @@ def said(sql: str) -> tuple[list[str], list[tuple[str, str]]]:
         ("corr(n, d)", "corr"),
         ("covar_pop(n, d)", "covar_pop"),
         ("covar_samp(n, d)", "covar_samp"),
+        ("skewness(d)", "skewness"),
+        ("kurtosis(d)", "kurtosis"),
+        ("bit_and(n)", "bit_and"),
+        ("bit_or(n)", "bit_or"),
+        ("bit_xor(n)", "bit_xor"),
+        ("mode(n)", "mode"),
     ],
 )
 def test_each_function(aggregate: str, code: str | None) -> None:

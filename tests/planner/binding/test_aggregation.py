@@ -76,6 +76,26 @@ CALLS: dict[str, tuple[list[str], str, tuple[str | None, str | None], bool, str,
         ["a.s_a"], "listagg", ("a1", None), False, ",", False, "string"),
     "listagg(DISTINCT a.s_a, ',') WITHIN GROUP (ORDER BY a.s_a DESC)": (
         ["a.s_a"], "listagg", ("a1", "a1"), True, ",", True, "string"),
+    "skewness(a.n)": (
+        ["cast(a.n as double)"], "skewness", ("a1", None), False, "", False, "double"),
+    "kurtosis(a.v)": (
+        ["cast(a.v as double)"], "kurtosis", ("a1", None), False, "", False, "double"),
+    "bit_and(a.n)": (["a.n"], "bit_and", ("a1", None), False, "", False, "int"),
+    "bit_or(a.k)": (["a.k"], "bit_or", ("a1", None), False, "", False, "bigint"),
+    "bit_xor(a.n)": (["a.n"], "bit_xor", ("a1", None), False, "", False, "int"),
+    "mode(a.s_a)": (["a.s_a"], "mode", ("a1", None), False, "", False, "string"),
+    "mode(a.v, true)": (["a.v"], "mode", ("a1", None), False, "", False, "decimal(12,2)"),
+    "mode() WITHIN GROUP (ORDER BY a.d DESC)": (
+        ["a.d"], "mode", ("a1", None), False, "", True, "date"),
+    "regr_count(a.n, b.v)": (
+        ["CASE((cast(a.n as double) IS NOT NULL), CASE((cast(b.v as double) IS NOT NULL), 1))"],
+        "count", ("a1", None), False, "", False, "bigint"),
+    "regr_avgx(a.n, b.v)": (
+        ["CASE((cast(a.n as double) IS NOT NULL), cast(b.v as double))"],
+        "avg", ("a1", None), False, "", False, "double"),
+    "regr_avgy(a.n, b.v)": (
+        ["CASE((cast(b.v as double) IS NOT NULL), cast(a.n as double))"],
+        "avg", ("a1", None), False, "", False, "double"),
     "corr(a.n, b.v)": (
         ["cast(a.n as double)", "cast(b.v as double)"], "corr", ("a1", "a2"), False, "", False,
         "double"),

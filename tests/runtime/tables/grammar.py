@@ -131,7 +131,7 @@ def _aggregate(name: str, random: Random, *, sampled: bool) -> tuple[ViewAggrega
     ) -> tuple[ViewAggregate, str]:  # fmt: skip
         return ViewAggregate(name, function, column, distinct, kind, by, option, descending), sql
 
-    pick = random.randrange(13)
+    pick = random.randrange(16)
     number = random.choice(_NUMBERS)
     distinct = random.random() < 0.3
     word = "DISTINCT " if distinct else ""
@@ -196,6 +196,29 @@ def _aggregate(name: str, random: Random, *, sampled: bool) -> tuple[ViewAggrega
         )
         sql = f"string_agg(xs, '{separator}' ORDER BY {order})"
         return made(F.LISTAGG, "xs", STRING, sql, by=key, option=separator, descending=down)
+    if pick == 12:
+        column = random.choice(("xi", "xl", "ki"))
+        function = random.choice((F.BIT_AND, F.BIT_OR, F.BIT_XOR))
+        return made(function, column, TYPES[column], f"{function}({column})")
+    if pick == 13:
+        column, down = random.choice(("xi", "xs", "xd", "xt", "xb")), random.random() < 0.5
+        # The entries of a histogram are in the order of its values.
+        later = f"b.value {'>=' if down else '>'} a.value"
+        entries = f"map_entries(histogram({column}))"
+        chosen = f"list_reduce({entries}, lambda a, b: CASE WHEN {later} THEN b ELSE a END).key"
+        sql = f"CASE WHEN count({column}) > 0 THEN {chosen} END"
+        return made(F.MODE, column, TYPES[column], sql, descending=down)
+    if pick == 14:
+        column = random.choice(("xi", "xd", "xg"))
+        function = random.choice((F.SKEWNESS, F.KURTOSIS))
+        n = f"count({column})"
+        sql = f"kurtosis_pop({column}::double)"
+        if function is F.SKEWNESS:
+            # DuckDB's is that of a sample, NULL of two values.
+            share = f"({n} - 2) / sqrt({n} * ({n} - 1))"
+            sql = f"CASE {n} WHEN 2 THEN 0.0 ELSE skewness({column}::double) * {share} END"
+        varied = f"min({column}) < max({column})"
+        return made(function, column, DOUBLE, f"CASE WHEN {varied} THEN {sql} END")
     one, other = random.choice((("xi", "xg"), ("xg", "xd"), ("xd", "xi")))
     function = random.choice((F.CORR, F.COVAR_POP, F.COVAR_SAMP))
     sql = f"{function}({one}::double, {other}::double)"

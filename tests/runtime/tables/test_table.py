@@ -279,6 +279,38 @@ def test_sums_of_floats_are_exact_whatever_the_order_and_the_deletes(seed: int) 
     assert math.isclose(_one(spread), variance, rel_tol=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_higher_moments_are_exact_whatever_the_order_and_the_deletes(seed: int) -> None:
+    random = Random(seed)
+    # A common part that cancels, and outliers that are deleted again.
+    values = [1e6 + random.gauss(0, 1) for _ in range(80)]
+    gone = [random.uniform(-1, 1) * 10.0 ** random.randrange(-5, 11) for _ in range(40)]
+    events = [(v, 1) for v in (*values, *gone)] + [(v, -1) for v in gone]
+    random.shuffle(events)
+    exact = [Fraction(v) for v in values]
+    n, mean = len(exact), sum(exact) / len(exact)
+    second, third, fourth = (sum((v - mean) ** p for v in exact) / n for p in (2, 3, 4))
+    skewness = math.copysign(math.sqrt(third**2 / second**3), third)
+    for function, wanted in ((F.SKEWNESS, skewness), (F.KURTOSIS, float(fourth / second**2 - 3))):
+        table = MaintainedTable(_view(function, "f", "double"), SCHEMA, deletes=True)
+        for start in range(0, len(events), 37):
+            part = events[start : start + 37]
+            rows = _rows(*((1, 0, v) for v, _ in part))
+            table.apply(rows, _signs(*(w for _, w in part)), start)
+        assert math.isclose(_one(table), wanted, rel_tol=1e-15)
+
+
+def test_higher_moments_of_equal_or_infinite_values() -> None:
+    for function in (F.SKEWNESS, F.KURTOSIS):
+        table = MaintainedTable(_view(function, "f", "double"), SCHEMA, deletes=True)
+        table.apply(_rows((1, 0, 0.1), (1, 0, 0.1), (1, 0, None)), None, 1)
+        assert _one(table) is None
+        table.apply(_rows((1, 0, math.inf)), None, 2)
+        assert math.isnan(_one(table))
+        table.apply(_rows((1, 0, math.inf)), _signs(-1), 3)
+        assert _one(table) is None
+
+
 def test_floats_beyond_the_exact_range_count_too() -> None:
     table = MaintainedTable(_view(F.SUM, "f", "double"), SCHEMA, deletes=True)
     table.apply(_rows((1, 0, 1e-300), (1, 0, 3e-300), (1, 0, 5e-324)), None, 1)

@@ -21,7 +21,13 @@ from anabranch_contract.rest.documents import (
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.planning.insight import DiffRecord, ReasonsRecord, SharesRecord
 from anabranch_contract.rest.planning.settings import AssumedSettings
-from anabranch_contract.rest.queries import Dialect, MissedOut, ProblemRecord, QueryIn
+from anabranch_contract.rest.queries import (
+    Dialect,
+    MissedOut,
+    Parameters,
+    ProblemRecord,
+    QueryIn,
+)
 from anabranch_contract.rest.streams import RetentionIn
 
 Detail = Literal["full", "summary"]
@@ -37,6 +43,9 @@ class ExplainIn(Closed):
     sql: StatementText
     dialect: Dialect = "spark"
     window: Duration | dict[str, Duration] | None = None
+    parameters: Parameters | None = Field(
+        default=None, description="Values of the statement's parameters (`:name`)."
+    )
 
 
 class DryRunIn(AssumedSettings):

@@ -10,7 +10,7 @@ from anabranch_contract.queries.coercion import BIGINT, DATE, DOUBLE, INT, STRIN
 from anabranch_contract.queries.expressions import Call, Expr, Literal
 from anabranch_contract.queries.time_patterns import check_read, check_written
 from anabranch_contract.queries.time_zones import is_zone
-from anabranch_contract.queries.types import TIMESTAMPS, DataType, TypeKind
+from anabranch_contract.queries.types import NUMERIC, TIMESTAMPS, DataType, TypeKind
 from anabranch_planner.binding.functions.signatures import (
     Argument,
     Rewriting,
@@ -36,6 +36,7 @@ _UNITS = {
     **dict.fromkeys(("quarter", "quarters"), "quarter"),
     **dict.fromkeys(("year", "years", "yyyy", "yy"), "year"),
 }
+_SECONDS, _LOCAL = DataType(TypeKind.DECIMAL, 16, 6), DataType(TypeKind.TIMESTAMP_NTZ)
 _WEEK = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DEFAULT = "yyyy-MM-dd HH:mm:ss"
 _TRUNCATED = frozenset({"week", "month", "quarter", "year"})
@@ -214,6 +215,38 @@ def _try_to_timestamp(args: Sequence[Expr]) -> Expr:
     return Call("try", (found,), TIMESTAMP) if isinstance(found, Call) else found
 
 
+def _make_timestamp(kind: DataType) -> Callable[[Sequence[Expr]], Expr]:
+    """``make_timestamp(year, month, day, hour, minute, second[, zone])``."""
+
+    def made(args: Sequence[Expr]) -> Expr:
+        parts = [converted("make_timestamp", arg, Argument.INT) for arg in args[:5]]
+        parts.append(_seconds(args[5]))
+        if any(isinstance(part, Literal) and part.value is None for part in parts):
+            return Literal(None, kind)
+        found: Expr = Call("make_timestamp", tuple(parts), TIMESTAMP)
+        if len(args) == 7:
+            found = _moved("to_utc_timestamp")([found, args[6]])
+        return coerce(found, kind)
+
+    return made
+
+
+def _seconds(arg: Expr) -> Expr:
+    if arg.type.kind is TypeKind.NULL:
+        return Literal(None, _SECONDS)
+    if arg.type.kind not in NUMERIC:
+        return coerce(converted("make_timestamp", arg, Argument.DOUBLE), _SECONDS)
+    return coerce(arg, _SECONDS)
+
+
+def _convert_timezone(args: Sequence[Expr]) -> Expr:
+    """``convert_timezone([from, ]to, moment)``, from UTC by default."""
+    moment = converted("convert_timezone", args[-1], Argument.TIMESTAMP)
+    if len(args) == 3:
+        moment = _moved("to_utc_timestamp")([moment, args[0]])
+    return coerce(_moved("from_utc_timestamp")([moment, args[-2]]), _LOCAL)
+
+
 #: Function -> rewriting.
 DATES: dict[str, Rewriting] = {
     **{
@@ -249,6 +282,10 @@ DATES: dict[str, Rewriting] = {
     "make_date": rewriting(
         Signature("make_date", (Argument.INT, Argument.INT, Argument.INT), DATE)
     ),
+    "convert_timezone": Rewriting(2, 3, _convert_timezone),
+    "make_timestamp": Rewriting(6, 7, _make_timestamp(TIMESTAMP)),
+    "make_timestamp_ltz": Rewriting(6, 7, _make_timestamp(TIMESTAMP)),
+    "make_timestamp_ntz": Rewriting(6, 6, _make_timestamp(_LOCAL)),
     "monthname": Rewriting(1, 1, _named("MMM")),
     "months_between": rewriting(
         Signature("months_between", (Argument.TIMESTAMP, Argument.TIMESTAMP), DOUBLE)

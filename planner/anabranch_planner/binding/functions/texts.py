@@ -11,6 +11,7 @@ from anabranch_contract.queries.json_paths import steps
 from anabranch_contract.queries.regular import Regular, rewritten, rewritten_replacement
 from anabranch_contract.queries.types import INTEGRAL, NUMERIC, DataType, TypeKind, array_of
 from anabranch_planner.binding.functions.collections import joined_or, reversed_or
+from anabranch_planner.binding.functions.formats import formatted
 from anabranch_planner.binding.functions.signatures import (
     Argument,
     Rewriting,
@@ -108,10 +109,12 @@ _LOCATED = Signature("locate", (_T, _T, _I), INT, least=2, rest=(_ONE,))
 _SIGNATURES: dict[str, Signature] = {
     "ascii": Signature("ascii", (_T,), INT),
     "base64": Signature("base64", (_B,), STRING),
+    "bin": Signature("bin", (Argument.BIGINT,), STRING),
     "bit_length": Signature("bit_length", (_B,), INT),
     "btrim": Signature("btrim", (_T, _T), STRING, least=1, rest=(_SPACE,)),
     "char": _CHAR,
     "chr": _CHAR,
+    "conv": Signature("conv", (_T, _I, _I), STRING),
     "crc32": Signature("crc32", (_B,), BIGINT),
     "get_json_object": Signature("get_json_object", (_T, _P), STRING, check=_path),
     "initcap": Signature("initcap", (_T,), STRING),
@@ -121,6 +124,7 @@ _SIGNATURES: dict[str, Signature] = {
     "ltrim": Signature("ltrim", (_T,), STRING),
     "md5": Signature("md5", (_B,), STRING),
     "octet_length": Signature("octet_length", (_B,), INT),
+    "overlay": Signature("overlay", (_T, _T, _I, _I), STRING, least=3, rest=(Literal(-1, INT),)),
     "regexp": _RLIKE,
     "regexp_count": Signature("regexp_count", (_T, _P), INT, check=_counted),
     "regexp_extract": Signature(
@@ -137,6 +141,7 @@ _SIGNATURES: dict[str, Signature] = {
     "sha": _SHA1,
     "sha1": _SHA1,
     "sha2": Signature("sha2", (_B, _I), STRING),
+    "soundex": Signature("soundex", (_T,), STRING),
     "split": Signature("split", (_T, _P), array_of(STRING), check=_split),
     "split_part": Signature("split_part", (_T, _T, _I), STRING),
     "substring_index": Signature("substring_index", (_T, _T, _I), STRING),
@@ -168,13 +173,16 @@ def _format_number(args: Sequence[Expr]) -> Expr:
     return Call("format_number", (args[0], digits), STRING)
 
 
-def _hash(args: Sequence[Expr]) -> Expr:
-    # A NULL leaves the hash of the values before it, at first the seed.
-    present = [arg for arg in args if arg.type.kind is not TypeKind.NULL]
-    for arg in present:
-        if arg.type.kind is TypeKind.INTERVAL:
-            converted("hash", arg, Argument.TEXT)
-    return Call("hash", tuple(present), INT) if present else Literal(42, INT)
+def _hash(op: str, kind: DataType) -> Callable[[Sequence[Expr]], Expr]:
+    def made(args: Sequence[Expr]) -> Expr:
+        # A NULL leaves the hash of the values before it, at first the seed.
+        present = [arg for arg in args if arg.type.kind is not TypeKind.NULL]
+        for arg in present:
+            if arg.type.kind is TypeKind.INTERVAL:
+                converted(op, arg, Argument.TEXT)
+        return Call(op, tuple(present), kind) if present else Literal(42, kind)
+
+    return made
 
 
 def _hex(args: Sequence[Expr]) -> Expr:
@@ -215,10 +223,13 @@ TEXTS: dict[str, Rewriting] = {
     "reverse": Rewriting(1, 1, reversed_or(_SIGNATURES["reverse"])),
     "concat": Rewriting(1, None, joined_or(_concat)),
     "format_number": Rewriting(2, 2, _format_number),
-    "hash": Rewriting(1, None, _hash),
+    "format_string": Rewriting(1, None, formatted),
+    "hash": Rewriting(1, None, _hash("hash", INT)),
     "hex": Rewriting(1, 1, _hex),
     "parse_url": Rewriting(2, 3, _url_part),
+    "printf": Rewriting(1, None, formatted),
     "space": Rewriting(1, 1, _space),
+    "xxhash64": Rewriting(1, None, _hash("xxhash64", BIGINT)),
     **{name: Rewriting(2, 3, _locate) for name in ("charindex", "locate", "position")},
 }
 

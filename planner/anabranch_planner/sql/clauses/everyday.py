@@ -4,13 +4,15 @@ fields of structs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from sqlglot import exp
+from sqlglot import TokenType, exp
 
-from anabranch_planner.sql.unresolved import Node, at, unsupported
+from anabranch_contract.errors import QueryError
+from anabranch_planner.sql.clauses.values import look_up_values
+from anabranch_planner.sql.unresolved import Node, as_written, at, describe, unsupported
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 #: Nodes of FROM, WITH and LATERAL that name a table.
 _NAMED = (exp.Table, exp.Subquery, exp.CTE, exp.Lateral, exp.TableAlias)
+#: Functions whose arguments may stand between words.
+_SPOKEN = frozenset({"SUBSTRING", "SUBSTR", "OVERLAY"})
+_SEPARATORS = frozenset({"FROM", "FOR", "PLACING"})
 
 
 def simplify(statement: Node) -> None:
@@ -33,6 +38,7 @@ def simplify(statement: Node) -> None:
     for table in list(statement.find_all(exp.Table)):
         if table.args.get("db"):
             _unqualify(table, qualifiers)
+    look_up_values(statement)
     names = {name.lower() for table in statement.find_all(*_NAMED) for name in _names(table)}
     # As in window.start.
     names.add("window")
@@ -72,6 +78,34 @@ def _reach(column: exp.Column, names: Set[str]) -> None:
     column.replace(made)
 
 
+def with_commas(tokens: list[Token]) -> list[Token]:
+    """``tokens`` with commas in ``substring(s FROM 2 FOR 3)`` and in ``overlay(s PLACING 'x' FROM
+    2)``, which are calls with the same arguments in this order.
+    """
+    #: Per open parenthesis, the function's name if it is that of such a call.
+    calls: list[Token | None] = []
+    for index, token in enumerate(tokens):
+        if token.token_type is TokenType.L_PAREN:
+            before = tokens[index - 1] if index else None
+            calls.append(before if before and before.text.upper() in _SPOKEN else None)
+        elif token.token_type is TokenType.R_PAREN:
+            calls[-1:] = []
+        elif calls and calls[-1] and token.text.upper() in _SEPARATORS and _between(tokens, index):
+            token.token_type = TokenType.COMMA
+            # Spark names a column with FROM in this way.
+            if calls[-1].text.upper() == "SUBSTR":
+                calls[-1].text = "substring"
+    return tokens
+
+
+def _between(tokens: Sequence[Token], index: int) -> bool:
+    """Whether a word stands between two arguments, and is not one of them."""
+    edges = (TokenType.COMMA, TokenType.L_PAREN, TokenType.R_PAREN, TokenType.DOT)
+    before, after = tokens[index - 1].token_type, tokens[index + 1].token_type
+    # IS DISTINCT FROM; (s).placing; substring(placing, 2).
+    return before not in (*edges[:2], *edges[3:], TokenType.DISTINCT) and after not in edges[::2]
+
+
 def keep_commas(tree: Node, tokens: Iterable[Token]) -> None:
     """Tell commas in FROM, whose tables a condition is to connect, from CROSS JOINs, as which the
     parser reads them: without that word in the statement's tokens, there is none.
@@ -81,6 +115,21 @@ def keep_commas(tree: Node, tokens: Iterable[Token]) -> None:
     for join in tree.find_all(exp.Join):
         if str(join.args.get("kind") or "").upper() == "CROSS":
             join.set("kind", None)
+
+
+def no_stream(node: Node) -> QueryError:
+    """The error for an entry of FROM that is neither a stream nor a query."""
+    if not isinstance(node, exp.Lateral):
+        return unsupported(f"{describe(node)} in FROM", "name a registered stream")
+    remedy = "write the subquery without LATERAL, and its conditions into ON"
+    select = node.this.this if isinstance(node.this, exp.Subquery) else None
+    if isinstance(select, exp.Select) and len(select.expressions) == 1:
+        item = select.expressions[0]
+        name = item.alias_or_name or "value"
+        scalar = select.copy()
+        scalar.expressions[0].replace(item.unalias().copy())
+        remedy = f"write ({as_written(scalar)}) AS {name} in the SELECT list"
+    return unsupported("LATERAL in FROM", remedy)
 
 
 def _unqualify(table: exp.Table, qualifiers: dict[str, str]) -> None:

@@ -11,15 +11,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from anabranch_contract.queries.expressions import Call, Literal
+from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_runtime.columns.arrays import (
     MICROS_PER_DAY,
+    Bools,
     Ints,
     all_present,
     fixed,
     overflow,
     present,
+    unscaled,
     with_nulls,
 )
 from anabranch_runtime.columns.arrow_types import arrow_type
@@ -37,6 +41,7 @@ _LENGTHS = {
 }
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_DATE = DataType(TypeKind.DATE)
 _SECONDS_PER_MONTH = 31 * 86_400
 
 
@@ -144,6 +149,41 @@ def make_date(call: Call, args: list[pa.Array]) -> pa.Array:
     return _made(_first(months) + day - 1, call, valid)
 
 
+def make_timestamp(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``make_timestamp(year, month, day, hour, minute, second)`` in UTC; a second of 60 is the
+    first one of the next minute.
+
+    Raises:
+        ExpressionError: there is no such time.
+    """
+    valid = all_present(*args)
+    days = fixed(make_date(Call(call.op, call.args[:3], _DATE), _where(args[:3], valid)), np.int32)
+    hour, minute = (_integers(arg) for arg in args[3:5])
+    micros = np.array([value or 0 for value in unscaled(args[5])], dtype=np.int64)
+    good = (hour >= 0) & (hour < 24) & (minute >= 0) & (minute < 60)
+    good &= (micros >= 0) & (micros <= 60_000_000)
+    wrong = ~good if valid is None else ~good & valid
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        raise ExpressionError(
+            "bad-date",
+            f"hour {hour[at]}, minute {minute[at]}, second {micros[at] / 1e6} are not a time",
+            remedy="filter such rows out first",
+        )
+    clock = (hour * 60 + minute) * 60_000_000 + micros
+    if valid is not None:
+        days, clock = np.where(valid, days, 0), np.where(valid, clock, 0)
+    return _made(days.astype(np.int64) * MICROS_PER_DAY + clock, call, valid)
+
+
+def _where(columns: list[pa.Array], valid: Bools | None) -> list[pa.Array]:
+    """``columns`` with NULL where a row is not valid."""
+    if valid is None:
+        return columns
+    nothing, mask = pa.scalar(None, pa.int32()), pa.array(valid)
+    return [pc.if_else(mask, column, nothing) for column in columns]
+
+
 def trunc(call: Call, args: list[pa.Array]) -> pa.Array:
     """``trunc(date, unit)``: the first day of its week, month, quarter or year."""
     unit = call.args[1]
@@ -249,6 +289,7 @@ DATES: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
     "dayofyear": _days(_day_of_year),
     "last_day": _days(_last_day),
     "make_date": make_date,
+    "make_timestamp": make_timestamp,
     "months_between": months_between,
     "next_day": next_day,
     "timestampadd": timestampadd,
@@ -259,7 +300,8 @@ DATES: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
 }
 #: Operations that can fail on a value.
 FALLIBLE = frozenset({
-    "add_months", "date_add", "date_trunc", "datediff", "last_day", "make_date", "next_day",
+    "add_months", "date_add", "date_trunc", "datediff", "last_day", "make_date", "make_timestamp",
+    "next_day",
     "timestampadd",
     "timestampdiff", "trunc",
 })  # fmt: skip

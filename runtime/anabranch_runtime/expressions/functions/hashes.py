@@ -1,4 +1,4 @@
-"""Spark's ``hash``: MurmurHash3 (x86, 32 bits) with seed 42, column after column."""
+"""Spark's ``hash`` (MurmurHash3, x86, 32 bits) and ``xxhash64``, column after column."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from anabranch_contract.queries.expressions import Call
 from anabranch_runtime.columns.arrays import fixed, present, unscaled
+from anabranch_runtime.expressions.functions.xxhash import of_bytes, of_words
 
 _SEED = 42
 _Words = npt.NDArray[np.uint32]
@@ -28,39 +29,50 @@ def murmur3(call: Call, args: list[pa.Array]) -> pa.Array:
     return pa.array(found.view(np.int32), pa.int32())
 
 
-def _column(column: pa.Array, seeds: _Words) -> _Words:
+def xxhash64(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``xxhash64(values...)``: XXH64 with seed 42; a NULL leaves the hash of the values before."""
+    found = np.full(len(args[0]), _SEED, dtype=np.uint64)
+    for arg in args:
+        words, valid = words_of(arg), present(arg)
+        hashed = of_bytes(words, found) if isinstance(words, list) else of_words(words, found)
+        found = hashed if valid is None else np.where(valid, hashed, found)
+    return pa.array(found.view(np.int64), pa.int64())
+
+
+def words_of(column: pa.Array) -> npt.NDArray[Any] | list[bytes | None]:
+    """The values of a column as Spark hashes them: as words of 32 or 64 bits, or as bytes."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return _by_row(column.cast(pa.binary()).to_pylist(), seeds)
+        found: list[bytes | None] = column.cast(pa.binary()).to_pylist()
+        return found
     if pa.types.is_boolean(kind):
-        return _of_words([column.fill_null(False).to_numpy(False).astype(np.uint32)], seeds)
+        flags: _Words = column.fill_null(False).to_numpy(False).astype(np.uint32)
+        return flags
     if pa.types.is_decimal(kind):
-        return _of_decimals(column, seeds)
+        values = unscaled(column)
+        if kind.precision <= 18:
+            return np.array([(v or 0) & (2**64 - 1) for v in values], dtype=np.uint64)
+        return [None if v is None else v.to_bytes(_bytes(v), "big", signed=True) for v in values]
     if pa.types.is_floating(kind):
         dtype = kind.to_pandas_dtype()
         # Zeros and NaNs each have one hash.
-        values = fixed(column, dtype) + dtype(0.0)
-        values[np.isnan(values)] = np.nan
-        words = values.view(np.uint32 if kind.bit_width == 32 else np.uint64)
-    elif kind.bit_width == 64:
-        words = fixed(column, np.int64).view(np.uint64)
-    else:
-        plain = np.int32 if pa.types.is_date(kind) else kind.to_pandas_dtype()
-        words = fixed(column, plain).astype(np.int32).view(np.uint32)
+        floats = fixed(column, dtype) + dtype(0.0)
+        floats[np.isnan(floats)] = np.nan
+        bits: npt.NDArray[Any] = floats.view(np.uint32 if kind.bit_width == 32 else np.uint64)
+        return bits
+    if kind.bit_width == 64:
+        return fixed(column, np.int64).view(np.uint64)
+    plain = np.int32 if pa.types.is_date(kind) else kind.to_pandas_dtype()
+    return fixed(column, plain).astype(np.int32).view(np.uint32)
+
+
+def _column(column: pa.Array, seeds: _Words) -> _Words:
+    words = words_of(column)
+    if isinstance(words, list):
+        return _by_row(words, seeds)
     if words.dtype == np.uint32:
         return _of_words([words], seeds)
     return _of_words([words.astype(np.uint32), (words >> np.uint64(32)).astype(np.uint32)], seeds)
-
-
-def _of_decimals(column: pa.Array, seeds: _Words) -> _Words:
-    values = unscaled(column)
-    if column.type.precision <= 18:
-        words = np.array([(v or 0) & (2**64 - 1) for v in values], dtype=np.uint64)
-        halves = [words.astype(np.uint32), (words >> np.uint64(32)).astype(np.uint32)]
-        return _of_words(halves, seeds)
-    return _by_row(
-        [None if v is None else v.to_bytes(_bytes(v), "big", signed=True) for v in values], seeds
-    )
 
 
 def _bytes(value: int) -> int:
@@ -115,4 +127,7 @@ def _of_bytes(data: bytes, seed: int) -> int:
 
 
 #: Operation -> kernel.
-HASHES: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {"hash": murmur3}
+HASHES: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
+    "hash": murmur3,
+    "xxhash64": xxhash64,
+}

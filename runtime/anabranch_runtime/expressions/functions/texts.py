@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import re
 from collections.abc import Callable
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from typing import Any
 from urllib.parse import quote_plus, unquote_plus
 
@@ -268,6 +268,132 @@ def format_number(value: Any, digits: int) -> str:
     return f"{value:,.{max(digits, 0)}f}"
 
 
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+#: Digit of each letter in soundex(); 7: passed over.
+_SOUNDS = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "01230127022455012623017202", strict=True))
+_SPECIFIER = re.compile(r"%([-+ ,0]*)([1-9][0-9]*)?(?:\.([0-9]+))?([sdxf])")
+
+
+def conv(text: str, given: int, wanted: int) -> str | None:
+    """``conv(number, from base, to base)``: digits up to the first other character; unsigned, or
+    signed in a negative base. NULL of an empty text, and for bases beyond 2 to 36.
+
+    Raises:
+        ExpressionError: a number of more than 64 bits.
+    """
+    text = text.strip(" ")
+    if not (2 <= given <= 36 and 2 <= abs(wanted) <= 36 and text):
+        return None
+    negative = text[0] == "-"
+    value = 0
+    for letter in text[negative:].lower():
+        digit = _DIGITS.find(letter) if letter.isascii() else -1
+        if not 0 <= digit < given:
+            break
+        value = value * given + digit
+        if value >= 1 << 64:
+            raise ExpressionError(
+                "overflow",
+                f"conv() of {text[:60]!r} has more than 64 bits",
+                remedy="filter such rows out first",
+            )
+    if negative and wanted > 0:
+        value = (1 << 64) - 1 if value >> 63 else -value & (1 << 64) - 1
+    if wanted < 0 and value >> 63:
+        value, negative = (1 << 64) - value, True
+    digits = ""
+    while value or not digits:
+        value, digit = divmod(value, abs(wanted))
+        digits = _DIGITS[digit] + digits
+    return ("-" if negative and wanted < 0 else "") + digits.upper()
+
+
+def soundex(text: str) -> str:
+    """The code of a word by its sound, of a letter and three digits; any other text as it is."""
+    first = text[:1].upper() if text[:1].isascii() else ""
+    if first not in _SOUNDS:
+        return text
+    code, last = first, _SOUNDS[first]
+    for byte in text.encode()[1:]:
+        sound = _SOUNDS.get(chr(byte).upper() if byte < 128 else "")
+        if sound is None:
+            last = "0"
+        elif sound != "7":
+            if sound not in ("0", last):
+                code += sound
+                if len(code) == 4:
+                    break
+            last = sound
+    return code.ljust(4, "0")
+
+
+def overlay(text: str, other: str, place: int, length: int) -> str:
+    """``text`` with ``other`` in place of ``length`` characters from ``place``; a negative length
+    is that of ``other``.
+    """
+    after = place + (len(other) if length < 0 else length)
+    start = after - 1 if after > 0 else max(len(text) + after, 0) if after else 0
+    return text[: max(place - 1, 0)] + other + text[start:]
+
+
+def _format_string(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``format_string(specifier, value)``, with the rules of Java's formatter."""
+    specifier = call.args[0]
+    assert isinstance(specifier, Literal)
+    found = _SPECIFIER.fullmatch(str(specifier.value))
+    assert found is not None
+    flags, width, digits, kind = found.groups()
+    places = None if digits is None else int(digits)
+
+    def written(value: Any) -> str:
+        if kind == "s":
+            text = _cut(value, places)
+        elif kind == "x":
+            text = f"{value & ((1 << args[1].type.bit_width) - 1):x}"
+        else:
+            text = _number(value, flags, 6 if places is None else places)
+        return _justified(text, flags, int(width or 0), number=kind != "s")
+
+    return by_value(args[1], written, pa.string())
+
+
+def _cut(text: str, units: int | None) -> str:
+    if units is None:
+        return text
+    return (
+        text.encode("utf-16-le")[: 2 * units].decode("utf-16-le", "replace").replace("\ufffd", "?")
+    )
+
+
+def _number(value: Any, flags: str, places: int) -> str:
+    """The digits of an integer or a double, with sign."""
+    if isinstance(value, int):
+        negative, digits = value < 0, f"{abs(value):,}"
+    else:
+        number = float(value)
+        if np.isnan(number):
+            return "NaN"
+        negative, digits = bool(np.signbit(number)), "Infinity"
+        if np.isfinite(number):
+            exact = Decimal(repr(abs(number)))
+            exact = exact.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, WIDE)
+            digits = f"{exact:,.{places}f}"
+    if "," not in flags:
+        digits = digits.replace(",", "")
+    sign = "-" if negative else "+" if "+" in flags else " " if " " in flags else ""
+    return sign + digits
+
+
+def _justified(text: str, flags: str, width: int, *, number: bool) -> str:
+    missing = max(width - len(text.encode("utf-16-le")) // 2, 0)
+    if "-" in flags:
+        return text + " " * missing
+    if number and "0" in flags and not text.endswith(("NaN", "Infinity")):
+        sign = len(text) - len(text.lstrip("+- "))
+        return text[:sign] + "0" * missing + text[sign:]
+    return " " * missing + text
+
+
 def levenshtein(left: str, right: str) -> int:
     """Least number of insertions, deletions and replacements of characters between two texts.
 
@@ -311,11 +437,14 @@ def url_encode(text: str) -> str:
 TEXTS: dict[str, Kernel] = {
     "ascii": _ascii,
     "base64": kernel(lambda data: base64.b64encode(data).decode()),
+    "bin": kernel(lambda value: f"{value & (2**64 - 1):b}"),
     "bit_length": kernel(lambda data: 8 * len(data)),
     "btrim": _trimmed(pc.utf8_trim),
     "char": kernel(char),
+    "conv": kernel(conv),
     "crc32": kernel(binascii.crc32),
     "format_number": kernel(format_number),
+    "format_string": _format_string,
     "hex": kernel(hexadecimal),
     "initcap": kernel(initcap),
     "instr": kernel(instr, _instr),
@@ -325,6 +454,7 @@ TEXTS: dict[str, Kernel] = {
     "ltrim": _trimmed(pc.utf8_ltrim),
     "md5": kernel(lambda data: hashlib.md5(data, usedforsecurity=False).hexdigest()),
     "octet_length": kernel(len),
+    "overlay": kernel(overlay),
     "repeat": kernel(repeat),
     "replace": kernel(replace, _replace),
     "reverse": _reverse,
@@ -332,6 +462,7 @@ TEXTS: dict[str, Kernel] = {
     "rtrim": _trimmed(pc.utf8_rtrim),
     "sha1": kernel(lambda data: hashlib.sha1(data, usedforsecurity=False).hexdigest()),
     "sha2": kernel(sha2),
+    "soundex": kernel(soundex),
     "split_part": kernel(split_part, _split_part),
     "substring_index": kernel(substring_index),
     "translate": kernel(translate),
@@ -341,5 +472,5 @@ TEXTS: dict[str, Kernel] = {
 }
 #: Operations that can fail on a value.
 FALLIBLE = frozenset({
-    "levenshtein", "lpad", "repeat", "rpad", "split_part", "unhex", "url_decode",
+    "conv", "levenshtein", "lpad", "repeat", "rpad", "split_part", "unhex", "url_decode",
 })  # fmt: skip

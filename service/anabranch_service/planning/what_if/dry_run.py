@@ -289,7 +289,14 @@ def _added(
         taken = taken | {name}
         try:
             statement = read_checked(
-                settings, given.sql, given.query, given.window, given.dialect, streams
+                settings,
+                given.sql,
+                given.query,
+                given.window,
+                given.dialect,
+                streams,
+                parameters=given.parameters,
+                name=given.id or "",
             )
             reading = with_queries(statement, streams, others, name)
             query = reading.statement.normalise(name, reading.streams)

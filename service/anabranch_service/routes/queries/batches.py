@@ -24,6 +24,7 @@ from anabranch_service.presenters.records import query_out
 from anabranch_service.routes.queries.registration import (
     Beginning,
     begin,
+    id_of,
     is_understood,
     register,
     register_all,
@@ -77,8 +78,13 @@ async def _checked(
     targets: dict[str, int] = {}
     for number, query in enumerate(queries):
         target = target_of(query.sink)
-        if query.id is not None and query.id in ids:
-            found.append(_twice(query.id))
+        try:
+            name = id_of(query)
+        except PlannerError as cause:
+            found.append(cause)
+            continue
+        if name is not None and name in ids:
+            found.append(_twice(name))
         elif target is not None and target in targets:
             found.append(_shared(target, targets[target]))
         else:
@@ -86,8 +92,8 @@ async def _checked(
                 found.append(await begin(ctx, query, now))
             except _OF_A_QUERY as cause:
                 found.append(cause)
-        if query.id is not None:
-            ids.add(query.id)
+        if name is not None:
+            ids.add(name)
         if target is not None:
             targets.setdefault(target, number)
     return found

@@ -95,7 +95,9 @@ def _understand(
     """Parse and convert a statement; returns the answer without the plan, its normal form if it
     can run continuously, and the statement with the queries that it reads.
     """
-    statement = read_checked(settings, body.sql, None, body.window, body.dialect, streams)
+    statement = read_checked(
+        settings, body.sql, None, body.window, body.dialect, streams, parameters=body.parameters
+    )
     reading = with_queries(statement, streams, queries, name)
     statement, streams = reading.statement, reading.streams
     meaning = refused = None

@@ -24,6 +24,7 @@ from anabranch_contract.queries.views import change_columns
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import Past, QueryIn, QueryOut, SinkRecord
 from anabranch_contract.rest.slo import Slo
+from anabranch_planner.sql.clauses.created import read_created
 from anabranch_service.context import Context
 from anabranch_service.durations import read_positive
 from anabranch_service.errors import Conflict, InvalidInput
@@ -86,11 +87,24 @@ async def begin(ctx: Context, body: QueryIn, now: datetime) -> Beginning:
     Raises:
         Conflict: ``duplicate-query``: a query with this id has not ended.
     """
-    name = body.id or f"q-{uuid4().hex[:12]}"
+    name = id_of(body) or f"q-{uuid4().hex[:12]}"
     before = await ctx.store.query(name)
     if before is not None and await status_now(ctx, before) in LIVE:
         raise taken(name)
     return await prepare(ctx, await run_after(ctx, name, before), body, now, before)
+
+
+def id_of(body: QueryIn) -> str | None:
+    """The id of the query that ``body`` registers, its own or that of the view that its statement
+    creates; None: it has none.
+
+    Raises:
+        QueryError: the statement creates a view in a form that is not supported.
+    """
+    if body.id is not None or body.sql is None:
+        return body.id
+    created = read_created(body.sql, body.dialect)
+    return None if created is None else created.name
 
 
 async def run_after(ctx: Context, query: str, before: QueryRecord | None) -> str:
@@ -414,7 +428,16 @@ def read_body(
     run: str,
 ) -> Reading:
     """Parse the statement of a request for ``run``, and resolve the queries that it reads."""
-    statement = read_checked(settings, body.sql, body.query, body.window, body.dialect, streams)
+    statement = read_checked(
+        settings,
+        body.sql,
+        body.query,
+        body.window,
+        body.dialect,
+        streams,
+        parameters=body.parameters,
+        name=query_of(run),
+    )
     return with_queries(statement, streams, queries, run)
 
 

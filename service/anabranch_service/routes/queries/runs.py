@@ -244,7 +244,7 @@ async def _as_begun(ctx: Context, begun: Beginning, response: Response) -> Query
 
 
 def _given(body: QueryIn) -> set[str]:
-    return body.model_fields_set - {"id", "dialect"}
+    return body.model_fields_set - {"id", "dialect", "parameters"}
 
 
 def _ended(name: str) -> Conflict:

@@ -1,0 +1,66 @@
+"""Remedies for functions that no query may call, with the arguments of the statement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from anabranch_contract.errors import QueryError
+from anabranch_planner.sql.unresolved import Node, as_written, unsupported
+
+_FROM_ROW = "compute it from the row, so that it is the same each time"
+_SHARE = f"{_FROM_ROW}: pmod(hash(x), 100) for a number, with the columns of its key as x"
+_ID = f"{_FROM_ROW}: md5(concat_ws('-', x)) for an id, with the columns of its key as x"
+
+
+def refusal(name: str, arguments: Sequence[Node]) -> QueryError | None:
+    """The error for a call of ``name``, whose remedy is written with its arguments; None for a
+    function that has no remedy of its own.
+
+    >>> refusal("truncate", [exp.column("price"), exp.Literal.number(1)]).remedy
+    'write CAST(price * 10 AS BIGINT) / 10'
+    """
+    made = _REFUSED.get(name)
+    return None if made is None else made([as_written(one) for one in arguments])
+
+
+def _truncate(given: list[str]) -> QueryError:
+    value, digits = given[0] if given else "x", given[1] if len(given) > 1 else "0"
+    whole = f"CAST({value} AS BIGINT)"
+    if digits.isdecimal() and 0 < int(digits) < 19:
+        step = 10 ** int(digits)
+        whole = f"CAST({value} * {step} AS BIGINT) / {step}"
+    return unsupported("truncate(), as Spark has no such function,", f"write {whole}")
+
+
+def _json_tuple(given: list[str]) -> QueryError:
+    text, names = given[0] if given else "x", given[1:] or ["'a'"]
+    columns = (f"get_json_object({text}, '$.{one.strip(chr(39))}')" for one in names)
+    shown = ", ".join(f"{one} AS c{number}" for number, one in enumerate(columns))
+    return unsupported("json_tuple(), which gives several columns,", f"write {shown}")
+
+
+def _make_interval(given: list[str]) -> QueryError:
+    remedy = "write timestampadd(MONTH, n, ts) or timestampadd(SECOND, n, ts)"
+    return unsupported("make_interval(), as no column has the type of intervals,", remedy)
+
+
+def _not_repeatable(name: str, remedy: str) -> Callable[[list[str]], QueryError]:
+    def made(given: list[str]) -> QueryError:
+        return QueryError(
+            "unsupported-sql",
+            f"{name}() gives another value each time, so a result could not be repeated",
+            remedy=remedy,
+        )
+
+    return made
+
+
+_REFUSED: dict[str, Callable[[list[str]], QueryError]] = {
+    "truncate": _truncate,
+    "json_tuple": _json_tuple,
+    "make_interval": _make_interval,
+    "make_ym_interval": _make_interval,
+    "make_dt_interval": _make_interval,
+    **{name: _not_repeatable(name, _SHARE) for name in ("rand", "random", "randn", "randstr")},
+    **{name: _not_repeatable(name, _ID) for name in ("uuid", "monotonically_increasing_id")},
+}

@@ -1,0 +1,115 @@
+"""``CREATE VIEW name AS SELECT ...``: the SELECT, and the name of the query that it defines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlglot import TokenType
+from sqlglot.errors import SqlglotError
+
+from anabranch_contract.errors import QueryError
+from anabranch_planner.sql.dialects import SPARK, reader_of
+from anabranch_planner.sql.places import place_of
+from anabranch_planner.sql.unresolved import unsupported
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+
+#: Words that may stand between CREATE and the name, as far as they are read.
+_FORMS = frozenset({
+    ("VIEW",), ("MATERIALIZED", "VIEW"), ("TABLE",),
+    ("OR", "REPLACE", "VIEW"), ("OR", "REPLACE", "MATERIALIZED", "VIEW"),
+    ("OR", "REPLACE", "TABLE"),
+})  # fmt: skip
+_ABSENT = ("IF", "NOT", "EXISTS")
+_OBJECTS = ("VIEW", "TABLE")
+#: Names that queries may have.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A view or table that a statement creates.
+
+    Attributes:
+        name: its name, without a catalog and a database.
+        select: the statement with spaces in place of all before the SELECT, so that places
+            of errors are places in the statement.
+    """
+
+    name: str
+    select: str
+
+
+def read_created(sql: str, dialect: str = SPARK) -> Created | None:
+    """The view or table that ``sql`` creates from a SELECT; None for any other statement.
+
+    Raises:
+        QueryError: ``unknown-dialect``; ``unsupported-sql``: a clause between the name and AS;
+            ``bad-name``: a name that no query may have.
+
+    >>> read_created("CREATE OR REPLACE VIEW shop.late AS SELECT o.id FROM orders o").name
+    'late'
+    """
+    reader = reader_of(dialect)
+    if "create" not in sql[:10_000].lower():
+        return None
+    try:
+        tokens: list[Token] = reader.tokenize(sql)
+    except SqlglotError:
+        return None
+    words = [token.text.upper() for token in tokens[:12]]
+    if words[:1] != ["CREATE"]:
+        return None
+    kind = next((n for n, word in enumerate(words) if word in _OBJECTS), 0)
+    if tuple(words[1 : kind + 1]) not in _FORMS:
+        return None
+    first = kind + 1
+    if tuple(words[first : first + 3]) == _ABSENT:
+        first += 3
+    last = first
+    while last + 2 < len(tokens) and tokens[last + 1].token_type is TokenType.DOT:
+        last += 2
+    begin = _body(tokens, last)
+    if begin is None:
+        return None
+    if begin != last + 2:
+        raise _clause(tokens, last + 1)
+    name = tokens[last]
+    if not _NAME.fullmatch(name.text):
+        raise QueryError(
+            "bad-name",
+            f"{name.text[:60]!r} can't be the id of a query",
+            field="sql",
+            remedy="use letters, digits, '_', '.' and '-'",
+            position=place_of(name),
+        )
+    before = sql[: tokens[begin].start]
+    return Created(name.text, re.sub(r"\S", " ", before) + sql[tokens[begin].start :])
+
+
+def _body(tokens: Sequence[Token], last: int) -> int | None:
+    """Place of the query after AS; None if there is none."""
+    for index in range(last + 1, len(tokens) - 1):
+        if tokens[index].token_type is TokenType.SELECT:
+            return None
+        if tokens[index].token_type is TokenType.ALIAS:
+            body = index + 1
+            while tokens[body].token_type is TokenType.L_PAREN and body + 1 < len(tokens):
+                body += 1
+            is_query = tokens[body].text.upper() in ("SELECT", "WITH")
+            return index + 1 if is_query else None
+    return None
+
+
+def _clause(tokens: Sequence[Token], at: int) -> QueryError:
+    token = tokens[at]
+    if token.token_type is TokenType.L_PAREN:
+        what, remedy = "a list of columns", "name the columns with AS in the SELECT list"
+    else:
+        what, remedy = token.text.upper()[:60], "leave it out; the query's sink has such properties"
+    error = unsupported(f"{what} between the name and AS", remedy)
+    return error.moved(field="sql", position=place_of(token))
