@@ -1,0 +1,111 @@
+"""Nexmark in small: the events follow the model, and every query has DuckDB's rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from benchmarks.nexmark import generator
+from benchmarks.nexmark.exact import exact, main
+from benchmarks.nexmark.generator import Events, generate
+from benchmarks.nexmark.statements import JOINS, QUERIES
+
+_EVENTS, _RATE = 50_000, 1000.0
+
+
+@pytest.fixture(scope="module")
+def streams() -> dict[str, Events]:
+    return generate(_EVENTS, rate=_RATE)
+
+
+def _share(table: pa.Table, column: str, chosen: pa.Array) -> float:
+    return float(pc.mean(pc.cast(pc.equal(table[column], chosen), pa.float64())).as_py())
+
+
+def test_events_have_the_published_proportions(streams: dict[str, Events]) -> None:
+    sizes = {name: one.table.num_rows for name, one in streams.items()}
+    assert sizes == {"person": 1000, "auction": 3000, "bid": 46_000, "side_input": 10_000}
+    numbers = np.concatenate([streams[name].numbers for name in ("person", "auction", "bid")])
+    assert np.array_equal(np.sort(numbers), np.arange(_EVENTS))
+    assert streams["auction"].table["id"].to_pylist() == list(range(1000, 4000))
+
+
+def test_times_follow_the_rate(streams: dict[str, Events]) -> None:
+    begin = int(generator.BEGIN.timestamp()) * 1_000_000
+    for name in ("person", "auction", "bid"):
+        times = streams[name].table["date_time"].cast(pa.int64()).to_numpy()
+        assert np.array_equal(times, begin + streams[name].numbers * 1000)
+
+
+def test_hot_values_have_their_shares(streams: dict[str, Events]) -> None:
+    bids, auctions = streams["bid"], streams["auction"]
+    person = bids.numbers // 50
+    hot = pa.array(1000 + person // 100 * 100 + 1)
+    assert 0.75 < _share(bids.table, "bidder", hot) < 0.77
+    newest = bids.numbers // 50 * 3 + 2
+    assert 0.49 < _share(bids.table, "auction", pa.array(1000 + newest // 100 * 100)) < 0.53
+    seller = pa.array(1000 + auctions.numbers // 50 // 100 * 100)
+    assert 0.73 < _share(auctions.table, "seller", seller) < 0.79
+    known = pc.is_in(bids.table["channel"], pa.array(generator.WELL_KNOWN))
+    assert 0.49 < pc.mean(pc.cast(known, pa.float64())).as_py() < 0.51
+
+
+def test_identifiers_are_at_most_ten_ahead(streams: dict[str, Events]) -> None:
+    bids = streams["bid"]
+    ahead = bids.table["auction"].to_numpy() - 1000 - (bids.numbers // 50 * 3 + 2)
+    assert 0 < ahead.max() <= generator.LEAD
+    ahead = bids.table["bidder"].to_numpy() - 1000 - bids.numbers // 50
+    assert 0 < ahead.max() <= generator.LEAD
+
+
+def test_auctions_last_as_long_as_a_hundred_are_open(streams: dict[str, Events]) -> None:
+    table = streams["auction"].table
+    lasting = pc.subtract(table["expires"].cast(pa.int64()), table["date_time"].cast(pa.int64()))
+    horizon = 100 * 50 / 3 / _RATE * 1e6
+    assert 0.95 * horizon < pc.mean(lasting).as_py() < 1.05 * horizon
+    assert pc.min(lasting).as_py() > 0
+
+
+def test_equal_seeds_give_equal_events(streams: dict[str, Events]) -> None:
+    again, other = generate(_EVENTS, rate=_RATE), generate(_EVENTS, rate=_RATE, seed=2)
+    for name in ("person", "auction", "bid"):
+        assert again[name].table.equals(streams[name].table)
+        assert not other[name].table.equals(streams[name].table)
+
+
+def test_a_channel_has_one_address(streams: dict[str, Events]) -> None:
+    pairs = streams["bid"].table.select(["channel", "url"]).group_by(["channel", "url"])
+    channels = pairs.aggregate([])["channel"]
+    assert len(channels) == pc.count_distinct(channels).as_py() > 5000
+    numbered = pc.match_substring(streams["bid"].table["url"], "channel_id=")
+    assert 0.40 < pc.mean(pc.cast(numbered, pa.float64())).as_py() < 0.50
+
+
+def test_the_queries_are_all_of_nexmarks() -> None:
+    assert [query.name for query in QUERIES] == [f"q{n}" for n in range(24)]
+    joins = "q3 q4 q5 q7 q8 q9 q13 q18 q19 q20 q23"
+    assert " ".join(query.name for query in JOINS) == joins
+
+
+def test_every_query_has_duckdbs_rows() -> None:
+    """Tasks and drivers die meanwhile; queries without parts are compared after every batch."""
+    run = exact(2, events=2000, batches=4, rate=100.0)
+    assert list(run.compared) == [query.name for query in QUERIES]
+    assert min(run.compared.values()) > 0
+    assert run.events["answers with rows"] == len(QUERIES)
+    assert run.events["compared"] > 4 * len(QUERIES)
+
+
+def test_a_wrong_answer_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = [query for query in QUERIES if query.name in ("q2", "q3")]
+    wrong = replace(chosen[1], duck=chosen[1].sql.replace("= 10", "= 11"))
+    with pytest.raises(AssertionError, match="q3 after batch"):
+        exact(1, [chosen[0], wrong], events=3000, batches=3, rate=100.0)
+    # Too few events for bids on one of the auctions of q2.
+    small = ["--events", "100", "--batches", "2", "--queries", "q0", "q2", "--calm"]
+    assert main(small) == 1
+    assert "seed 1: no rows: q2" in capsys.readouterr().out
