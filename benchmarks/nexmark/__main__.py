@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.nexmark import exact
+from benchmarks.nexmark import exact, together
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["exact"]:
-        sys.exit(exact.main(sys.argv[2:]))
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["exact"]:
+        sys.exit(exact.main(arguments[1:]))
+    sys.exit(together.main(arguments))
