@@ -1,13 +1,15 @@
-"""``python -m benchmarks.nexmark [exact]``: what the queries cost, or whether they are exact."""
+"""``python -m benchmarks.nexmark [exact|report]``: cost of the queries, exactness, or the page."""
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks.nexmark import exact, together
+from benchmarks.nexmark import exact, report, together
 
 if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    if arguments[:1] == ["exact"]:
-        sys.exit(exact.main(arguments[1:]))
-    sys.exit(together.main(arguments))
+    part, *others = sys.argv[1:] or [""]
+    if part == "exact":
+        sys.exit(exact.main(others))
+    if part == "report":
+        sys.exit(report.main(others))
+    sys.exit(together.main(sys.argv[1:]))

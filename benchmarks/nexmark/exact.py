@@ -1,9 +1,8 @@
-# ruff: noqa: T201 - a command prints
 """Nexmark's queries in one pipeline, fed in random batches, beside DuckDB.
 
 Registration, planner, driver and tasks are the product's, in this process; tasks and drivers die
-and plans are random, as in every run of :class:`tests.support.combined.pipeline.Combined`. Queries
-over streams are compared after every batch, queries over their own parts at the end.
+and plans are random, as in every run of :class:`tests.support.combined.pipeline.Combined`. Answers
+are compared at the end; with ``--always`` queries without parts are compared after every batch.
 """
 
 from __future__ import annotations
@@ -11,12 +10,16 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import logging
+import os
+import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -28,6 +31,8 @@ from anabranch_contract.queries.joins import StreamKind
 from anabranch_runtime.columns.arrow_types import spark_type
 from benchmarks.nexmark.generator import Events, generate
 from benchmarks.nexmark.statements import QUERIES, STREAMS, Nexmark
+from benchmarks.report.figures import document, line, show, tell
+from benchmarks.report.grids import Grid
 from tests.support.combined.grammar import Statement, Text
 from tests.support.combined.pipeline import Combined
 from tests.support.combined.streams import Kind, RandomStream
@@ -39,6 +44,8 @@ BEGIN = dt.datetime(2024, 1, 1, 23, 59, 30, tzinfo=dt.UTC)
 #: Events come in the order of their times, so none is late, and windows end.
 LATENESS = 5_000_000
 TABLE = "side_input"
+#: Beginnings of the events of a run that are failures.
+_FAILURES = ("task failed", "driver gone", "restart")
 
 
 def record(name: str, table: pa.Table, folder: Path) -> StreamRecord:
@@ -183,7 +190,12 @@ def exact(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run seeds and print the rows of all answers; 1: some answer is not DuckDB's, or empty."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.nexmark exact", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.nexmark exact",
+        description=__doc__,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
     parser.add_argument("--seeds", default="1", help="seeds, for example 1,4,7-9")
     parser.add_argument("--events", type=int, default=20_000)
     parser.add_argument("--batches", type=int, default=12)
@@ -192,30 +204,77 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--always", action="store_true", help="compare after every batch")
     parser.add_argument("--calm", action="store_true", help="without failures and odd plans")
     options = parser.parse_args(arguments)
-    chosen = [q for q in QUERIES if options.queries is None or q.name in options.queries]
-    failed = list[int]()
+    load, runs, failed = os.getloadavg(), dict[int, NexmarkRun](), list[int]()
     for seed in seeds_of(options.seeds):
-        begun = time.monotonic()
         try:
-            run = exact(
-                seed,
-                chosen,
-                events=options.events,
-                batches=options.batches,
-                rate=options.rate,
-                calm=options.calm,
-                always=options.always,
-            )
+            runs[seed] = _told(seed, options)
         except AssertionError as error:
-            print(f"seed {seed}: {error}", flush=True)
+            tell(f"seed {seed}: {error}")
             failed.append(seed)
-            continue
-        rows = ", ".join(f"{name} {count:,}" for name, count in run.compared.items())
-        empty = [name for name, count in run.compared.items() if not count]
-        seconds = time.monotonic() - begun
-        print(f"seed {seed}: {run.events['compared']} comparisons, {seconds:.0f} s; rows: {rows}")
-        if empty:
-            print(f"seed {seed}: no rows: {', '.join(empty)}")
-            failed.append(seed)
-    print(f"failed: {failed}")
-    return bool(failed)
+    tell(f"failed: {failed}")
+    if failed:
+        return 1
+    found = _document(options, load, list(runs.values()))
+    if options.json:
+        sys.stdout.write(line(found) + "\n")
+    else:
+        show([grid.rich() for grid in tables(found)])
+    return 0
+
+
+def _told(seed: int, options: argparse.Namespace) -> NexmarkRun:
+    """The run of a seed.
+
+    Raises:
+        AssertionError: an answer is not DuckDB's, or has no rows.
+    """
+    begun = time.monotonic()
+    run = exact(
+        seed,
+        [q for q in QUERIES if options.queries is None or q.name in options.queries],
+        events=options.events,
+        batches=options.batches,
+        rate=options.rate,
+        calm=options.calm,
+        always=options.always,
+    )
+    tell(f"seed {seed}: {run.events['compared']} comparisons, {time.monotonic() - begun:.0f} s")
+    empty = [name for name, count in run.compared.items() if not count]
+    if empty:
+        raise AssertionError(f"no rows: {', '.join(empty)}")
+    return run
+
+
+def _document(
+    options: argparse.Namespace, load: tuple[float, ...], runs: Sequence[NexmarkRun]
+) -> dict[str, Any]:
+    """Rows of every answer by seed, and what befell the runs."""
+    events = sum((run.events for run in runs), Counter[str]())
+    settings = {name: value for name, value in vars(options).items() if name != "json"}
+    return document("nexmark", settings, load) | {
+        "part": "exact",
+        "rows": {name: [run.compared[name] for run in runs] for name in runs[0].compared},
+        "comparisons": events["compared"],
+        "batches": events["batches"],
+        "failures": sum(n for what, n in events.items() if what.startswith(_FAILURES)),
+    }
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """A line per query, with the rows of its answers."""
+    rows = tuple(
+        (
+            query.name,
+            query.about,
+            " / ".join(f"{count:,}" for count in entry["rows"][query.name]),
+            query.note,
+        )
+        for query in QUERIES
+        if query.name in entry["rows"]
+    )
+    title = (
+        f"Answers of {entry['settings']['events']:,} events, equal to DuckDB's:"
+        f" {entry['comparisons']:,} comparisons, {entry['batches']} batches,"
+        f" {entry['failures']} failures of tasks and drivers"
+    )
+    return [Grid(title, ("query", "answer", "rows", "deviation"), rows)]

@@ -26,7 +26,7 @@ _FAMILIES = (("q3", _SELLERS), ("q20", _BIDS), ("bidders", _BIDDERS), ("q23", _T
 
 
 def variants(count: int) -> list[Nexmark]:
-    """The first ``count`` variants, of the families in turn; at most 330 differ.
+    """The first ``count`` variants, of the families in turn; at most 355 differ.
 
     Raises:
         ValueError: so many do not differ.
