@@ -1,9 +1,9 @@
 """CPU time of Nexmark's join queries in one pipeline, against one pipeline for each.
 
 Every pipeline is the real system (Redis, service, Spark's runtime as processes), live, over the
-same recorded events, and reads only the streams of its queries. CPU seconds are those of the whole
-tree of processes, from the second batch until every view has included the last: the first batch
-starts Spark's workers and warms up. Rounds run each single query and all of them in turn, so that
+same recorded events, and reads only the streams of its queries. CPU seconds are summed over the
+whole tree of processes, from the second batch until every view has included the last: the first
+batch starts Spark's workers and warms up. Rounds run each single query and all of them in turn, so that
 disturbances meet both. The answers of every run are compared with DuckDB's; otherwise there are no
 figures.
 
@@ -49,7 +49,7 @@ _MEBI = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one pipeline took.
+    """Cost of one pipeline.
 
     Attributes:
         seconds: from the second batch to the last change of the progress.
