@@ -3,9 +3,9 @@
 Every pipeline is the real system (Redis, service, Spark's runtime as processes), live, over the
 same recorded events, and reads only the streams of its queries. CPU seconds are summed over the
 whole tree of processes, from the second batch until every view has included the last: the first
-batch starts Spark's workers and warms up. Rounds run each single query and all of them in turn, so that
-disturbances meet both. The answers of every run are compared with DuckDB's; otherwise there are no
-figures.
+batch starts Spark's workers and warms up. Rounds run each single query and all of them in turn, so
+that disturbances meet both. The answers of every run are compared with DuckDB's; otherwise there
+are no figures.
 
 *Variants* are joins of two or three streams that differ in category, state and least price, of
 four templates in turn.
