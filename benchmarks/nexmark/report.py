@@ -1,22 +1,26 @@
 """``docs/benchmarks-nexmark.md`` from saved figures.
 
 ``python -m benchmarks.nexmark report [--docs docs]`` reads ``docs/benchmarks/nexmark.jsonl``, one
-line per run of one part, and shows the newest of each. Equal lines give equal bytes.
+line per run of one part, and shows the newest of each; of costs all lines with the settings of the
+newest, so rounds may be run one by one. Equal lines give equal bytes.
 """
 
 from __future__ import annotations
 
 import argparse
 import inspect
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.nexmark import exact, together
-from benchmarks.report.figures import ROOT, newest, tell
+from benchmarks.report.figures import ROOT, Spread, newest, tell
 from benchmarks.report.provenance import provenance
 from benchmarks.report.sections import section
 
+#: Digits of pooled figures behind the point.
+_DIGITS = 2
 _INTRODUCTION = """\
 # Nexmark
 
@@ -40,10 +44,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     parts = [_INTRODUCTION, *_exact(found["exact"])]
     if together.BENCHMARK.name in found:
-        entry = found[together.BENCHMARK.name]
-        parts += section(docs, "At once", together.BENCHMARK, entry, {}, findings(entry))
+        lines = _alike(docs, found[together.BENCHMARK.name])
+        entry = pooled(lines)
+        parts += section(docs, "At once", together.BENCHMARK, entry, {}, findings(entry), lines)
     (docs / "benchmarks-nexmark.md").write_text("\n".join(parts), encoding="utf-8")
     return 0
+
+
+def _alike(docs: Path, last: dict[str, Any]) -> list[dict[str, Any]]:
+    """The saved lines with the part and settings of ``last``."""
+    text = (docs / "benchmarks" / "nexmark.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(one) for one in text.splitlines()]
+    return [
+        one for one in lines if (one["part"], one["settings"]) == (last["part"], last["settings"])
+    ]
+
+
+def pooled(values: Sequence[Any]) -> Any:
+    """Figures of several lines: each line's median is a run, other values are the last line's.
+
+    >>> pooled([{"s": Spread.of([3]).rounded(0), "n": 1}, {"s": Spread.of([5]).rounded(0), "n": 2}])
+    {'s': {'median': 4.0, 'low': 3, 'high': 5, 'runs': 2, 'interval': [3, 5]}, 'n': 2}
+    """
+    last = values[-1]
+    if len(values) == 1 or not isinstance(last, dict):
+        return last
+    if "median" in last:
+        return Spread.of(one["median"] for one in values).rounded(_DIGITS)
+    return {name: pooled([one[name] for one in values if name in one]) for name in last}
 
 
 def _exact(entry: dict[str, Any]) -> list[str]:

@@ -165,8 +165,13 @@ def test_queries_at_once_and_alone(tmp_path: Path, capsys: pytest.CaptureFixture
         assert costs["runs"][name][0]["rows"][name] == exact_rows[name][0] > 0
     apart = sum(one["cpu_seconds"]["median"] for one in costs["singles"].values())
     assert costs["sum_of_singles"]["median"] == pytest.approx(apart, abs=0.02)
-    saved.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    # A second round of the same settings is pooled with the first; one of others is not.
+    again = {**costs, "at": "2030-01-01T00:00:00Z"}
+    other = {**costs, "settings": {}, "at": "2031-01-01T00:00:00Z"}
+    saved.write_text("".join(json.dumps(one) + "\n" for one in (lines[0], other, costs, again)))
     assert report.main(["--docs", str(tmp_path)]) == 0
     page = (tmp_path / "benchmarks-nexmark.md").read_text()
     assert "| q13 | bids with a row of a table |" in page
     assert "| all 2 join queries at once |" in page
+    assert "2030-01-01T00:00:00Z" in page
+    assert "2031-01-01T00:00:00Z" not in page
