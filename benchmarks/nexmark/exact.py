@@ -158,6 +158,17 @@ class NexmarkRun(Combined):
         if self._watch is not None:
             self._watch.ended(self.driver.state)
 
+    def kept(self, name: str) -> list[str]:
+        """Streams whose tuples a query, or a part of it, keeps for ever, as its notes say; a part
+        that is read as a stream counts as ``parts``.
+        """
+        found = set[str]()
+        for one in self.registry.records:
+            if name in (one.id, one.part_of):
+                meaning = one.normalised
+                found |= {a.stream for a in meaning.aliases if a.alias in meaning.unbounded}
+        return sorted({stream if stream in STREAMS else "parts" for stream in found})
+
 
 def exact(
     seed: int,
@@ -254,6 +265,7 @@ def _document(
     return document("nexmark", settings, load) | {
         "part": "exact",
         "rows": {name: [run.compared[name] for run in runs] for name in runs[0].compared},
+        "kept": {name: runs[0].kept(name) for name in runs[0].compared},
         "comparisons": events["compared"],
         "batches": events["batches"],
         "failures": sum(n for what, n in events.items() if what.startswith(_FAILURES)),
@@ -267,6 +279,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
             query.name,
             query.about,
             " / ".join(f"{count:,}" for count in entry["rows"][query.name]),
+            ", ".join(entry["kept"][query.name]),
             query.note,
         )
         for query in QUERIES
@@ -277,4 +290,4 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
         f" {entry['comparisons']:,} comparisons, {entry['batches']} batches,"
         f" {entry['failures']} failures of tasks and drivers"
     )
-    return [Grid(title, ("query", "answer", "rows", "deviation"), rows)]
+    return [Grid(title, ("query", "answer", "rows", "kept for ever", "deviation"), rows)]
