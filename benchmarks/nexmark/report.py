@@ -21,6 +21,7 @@ from benchmarks.report.figures import ROOT, Spread, newest, tell
 from benchmarks.report.provenance import provenance
 from benchmarks.report.sections import section
 
+_MEBI = 2**20
 #: Digits of pooled figures behind the point.
 _DIGITS = 2
 _INTRODUCTION = """\
@@ -106,13 +107,15 @@ def findings(entry: dict[str, Any], lines: Sequence[dict[str, Any]]) -> list[str
     ratio, count = entry["times"]["median"], len(entry["joins"])
     rounds = [_tasks(line, number) for line in lines for number in range(line["settings"]["runs"])]
     alone, joint = (median(side) for side in zip(*rounds, strict=True))
+    stored = sum(entry["singles"][name]["state_bytes"]["median"] for name in entry["joins"])
     return [
         f"*Result.* {count} join queries in one pipeline took"
         f" {entry['together']['cpu_seconds']['median']:.1f} s of CPU, in a pipeline each"
         f" {entry['sum_of_singles']['median']:.1f} s: {ratio:.1f} times as much. Tasks and views"
         f" alone took {joint:.1f} s at once and {alone:.1f} s one by one, {alone / joint:.1f} times"
-        " as much; the rest is spent per batch and pipeline, by driver, service and Redis, and"
-        " weighs less in larger batches. DuckDB took"
+        " as much; the rest is spent per batch and pipeline, by driver, service and Redis. State is"
+        f" {entry['together']['state_bytes']['median'] / _MEBI:.0f} MiB at once and"
+        f" {stored / _MEBI:.0f} MiB one by one. DuckDB took"
         f" {entry['duckdb_cpu_seconds']['median']:.1f} s for one run of each query over the whole"
         " input, without batches, files and state."
     ]
