@@ -164,7 +164,7 @@ def test_queries_at_once_and_alone(tmp_path: Path, capsys: pytest.CaptureFixture
     saved = tmp_path / "benchmarks" / "nexmark.jsonl"
     saved.parent.mkdir()
     assert report.main(["--docs", str(tmp_path)]) == 1
-    small = ["--json", "--events", "2000", "--batches", "3"]
+    small = ["--json", "--events", "2100", "--batches", "3"]
     assert main([*small, "--rate", "100", "--queries", "q3", "q7", "q13"]) == 0
     both = ["--rate", "100", "--queries", "q3", "q7", "--variants", "4", "--runs", "1"]
     assert together.main([*small, *both]) == 0
