@@ -14,7 +14,7 @@ SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-fast test-benchmarks test-full check check-deploy docs docs-serve reference coverage release-check format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking clean
+.PHONY: help setup prerequisites class-archive test test-fast test-benchmarks test-full check check-deploy docs docs-serve reference coverage release-check format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking bench-nexmark clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -178,6 +178,12 @@ bench-ranking: setup ## measure whether prices rank plans as CPU does, write doc
 	@$(BIN)/python -m benchmarks.cost_constants --json >> docs/benchmarks/ranking.jsonl
 	@$(BIN)/python -m benchmarks.ranking.plans --json $(ARGS) >> docs/benchmarks/ranking.jsonl
 	@$(BIN)/python -m benchmarks.ranking.report
+
+bench-nexmark: setup ## check and measure Nexmark's queries, write docs/benchmarks-nexmark.md
+	@mkdir -p docs/benchmarks
+	@$(BIN)/python -m benchmarks.nexmark exact --json --seeds 1-3 >> docs/benchmarks/nexmark.jsonl
+	@$(BIN)/python -m benchmarks.nexmark --json $(ARGS) >> docs/benchmarks/nexmark.jsonl
+	@$(BIN)/python -m benchmarks.nexmark report
 
 clean: ## remove everything that make created
 	rm -rf $(VENV) .venv-deploy build dist .hypothesis .import_linter_cache

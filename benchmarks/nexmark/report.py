@@ -1,0 +1,129 @@
+"""``docs/benchmarks-nexmark.md`` from saved figures.
+
+``python -m benchmarks.nexmark report [--docs docs]`` reads ``docs/benchmarks/nexmark.jsonl``, one
+line per run of one part, and shows the newest of each; of costs all lines with the settings of the
+newest, so rounds may be run one by one. Equal lines give equal bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.kinds import Kind
+from benchmarks.nexmark import exact, together
+from benchmarks.report.figures import ROOT, Spread, newest, tell
+from benchmarks.report.provenance import provenance
+from benchmarks.report.sections import section
+
+_MEBI = 2**20
+#: Digits of pooled figures behind the point.
+_DIGITS = 2
+_INTRODUCTION = """\
+# Nexmark
+
+Made by `make bench-nexmark` (`python -m benchmarks.nexmark report`) from the newest lines in
+[`benchmarks/nexmark.jsonl`](benchmarks/nexmark.jsonl). Change the benchmarks, not this file.
+
+The events are made after Nexmark's published model: of 50 events 1 is a person, 3 are auctions and
+46 are bids, half of them on a hot auction. All 24 queries are registered as statements of
+[SQL](sql.md), with parts, views, windows, rankings and a table where the query has them.
+"""
+
+_KEPT = """\
+*Kept for ever* are tuples whose partners may come at any time, as the registration notes. The
+statements of q3, q20 and q23 have no bound of time. In q4, q6 and q9 auctions end by a column,
+`expires`, which is not their event time. q5, q7 and q8 join windows, which are parts and have no
+event times, so ended windows stay in the join's stores.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(description="docs/benchmarks-nexmark.md from saved figures")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
+    docs = parser.parse_args(arguments).docs
+    found = newest(docs, "nexmark")
+    if "exact" not in found:
+        tell(f"{docs / 'benchmarks'} has no answers of Nexmark's queries")
+        return 1
+    parts = [_INTRODUCTION, *_exact(found["exact"])]
+    if together.BENCHMARK.name in found:
+        lines = _alike(docs, found[together.BENCHMARK.name])
+        entry = pooled(lines)
+        parts += section(
+            docs, "At once", together.BENCHMARK, entry, {}, findings(entry, lines), lines
+        )
+    (docs / "benchmarks-nexmark.md").write_text("\n".join(parts), encoding="utf-8")
+    return 0
+
+
+def _alike(docs: Path, last: dict[str, Any]) -> list[dict[str, Any]]:
+    """The saved lines with the part and settings of ``last``."""
+    text = (docs / "benchmarks" / "nexmark.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(one) for one in text.splitlines()]
+    return [
+        one for one in lines if (one["part"], one["settings"]) == (last["part"], last["settings"])
+    ]
+
+
+def pooled(values: Sequence[Any]) -> Any:
+    """Figures of several lines: each line's median is a run, other values are the last line's.
+
+    >>> pooled([{"s": Spread.of([3]).rounded(0), "n": 1}, {"s": Spread.of([5]).rounded(0), "n": 2}])
+    {'s': {'median': 4.0, 'low': 3, 'high': 5, 'runs': 2, 'interval': [3, 5]}, 'n': 2}
+    """
+    last = values[-1]
+    if len(values) == 1 or not isinstance(last, dict):
+        return last
+    if "median" in last:
+        return Spread.of(one["median"] for one in values).rounded(_DIGITS)
+    return {name: pooled([one[name] for one in values if name in one]) for name in last}
+
+
+def _exact(entry: dict[str, Any]) -> list[str]:
+    about = inspect.getdoc(exact) or ""
+    shown = about.replace(":class:`tests.support.combined.pipeline.Combined`", "`Combined`")
+    parts = ["## Exactness\n", shown.replace("``", "`") + "\n", provenance(entry)]
+    for grid in exact.tables(entry):
+        parts += [f"*{grid.title}*\n", grid.markdown()]
+    return [*parts, _KEPT]
+
+
+def findings(entry: dict[str, Any], lines: Sequence[dict[str, Any]]) -> list[str]:
+    """The result in words; none without single queries.
+
+    Args:
+        entry: the pooled figures.
+        lines: the lines that it was made of.
+    """
+    if not entry["singles"]:
+        return []
+    ratio, count = entry["times"]["median"], len(entry["joins"])
+    rounds = [_tasks(line, number) for line in lines for number in range(line["settings"]["runs"])]
+    alone, joint = (median(side) for side in zip(*rounds, strict=True))
+    stored = sum(entry["singles"][name]["state_bytes"]["median"] for name in entry["joins"])
+    return [
+        f"*Result.* {count} join queries in one pipeline took"
+        f" {entry['together']['cpu_seconds']['median']:.1f} s of CPU, in a pipeline each"
+        f" {entry['sum_of_singles']['median']:.1f} s: {ratio:.1f} times as much. Tasks and views"
+        f" alone took {joint:.1f} s at once and {alone:.1f} s one by one, {alone / joint:.1f} times"
+        " as much; the rest is spent per batch and pipeline, by driver, service and Redis. State is"
+        f" {entry['together']['state_bytes']['median'] / _MEBI:.0f} MiB at once and"
+        f" {stored / _MEBI:.0f} MiB one by one. DuckDB took"
+        f" {entry['duckdb_cpu_seconds']['median']:.1f} s for one run of each query over the whole"
+        " input, without batches, files and state."
+    ]
+
+
+def _tasks(line: dict[str, Any], number: int) -> tuple[float, float]:
+    """CPU seconds of tasks and views in a round: of all single joins, and at once."""
+    runs = line["runs"]
+    kind = str(Kind.WORKERS)
+    alone = sum(runs[name][number]["cpu_by_kind"][kind] for name in line["joins"])
+    return alone, runs["together"][number]["cpu_by_kind"][kind]
