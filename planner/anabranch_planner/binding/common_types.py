@@ -10,6 +10,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import (
     DOUBLE,
     MAX_PRECISION,
+    as_decimal,
     common_type,
     decimal_of,
     fits,
@@ -53,6 +54,18 @@ def widest(left: DataType, right: DataType) -> DataType | None:
     if left.kind not in EXACT or right.kind not in EXACT:
         return None
     return DataType(TypeKind.DECIMAL, MAX_PRECISION, max(left.scale, right.scale))
+
+
+def rounded(left: DataType, right: DataType) -> DataType | None:
+    """The type that columns of a set operation get where they need more than 38 digits: as in Spark
+    38 digits, with all digits of whole numbers and as many fraction digits as are left. None if
+    they are no exact numbers.
+    """
+    if left.kind not in EXACT or right.kind not in EXACT:
+        return None
+    a, b = as_decimal(left), as_decimal(right)
+    whole, scale = max(a.precision - a.scale, b.precision - b.scale), max(a.scale, b.scale)
+    return DataType(TypeKind.DECIMAL, MAX_PRECISION, max(0, min(scale, MAX_PRECISION - whole)))
 
 
 def meet(

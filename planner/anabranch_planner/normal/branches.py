@@ -8,14 +8,18 @@ named as in the first operand of each union, and cast to common types.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
 
+from sqlglot import exp
+
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import common_type
 from anabranch_contract.queries.types import DataType
+from anabranch_planner.binding.common_types import rounded
+from anabranch_planner.binding.typecheck import operands
 from anabranch_planner.sql.scope import ShownColumn
 from anabranch_planner.sql.unresolved import HIDDEN, FromEntry, SelectItem, Unresolved, at
 
@@ -56,7 +60,7 @@ def _refused_beside(kind: str) -> QueryError:
 def _expanded(query: Unresolved, columns: Columns) -> tuple[Unresolved, ...]:
     if not query.has_union:
         return (query,)
-    ways = [tuple(_ways(source, columns)) for source in query.sources]
+    ways = [_possible(query, source, tuple(_ways(source, columns))) for source in query.sources]
     count = prod(map(len, ways))
     if count > MOST_BRANCHES:
         with at(query.sources[0].node):
@@ -66,6 +70,46 @@ def _expanded(query: Unresolved, columns: Columns) -> tuple[Unresolved, ...]:
                 remedy=f"join {MOST_BRANCHES} combinations at most: register several queries",
             )
     return tuple(replace(query, sources=some) for some in product(*ways))
+
+
+def _possible(
+    query: Unresolved, source: FromEntry, ways: tuple[FromEntry, ...]
+) -> tuple[FromEntry, ...]:
+    """The ways of an entry without those in which a column is another constant than a condition
+    requires: a branch with such an operand has no rows. One way at least is left.
+    """
+    if len(ways) < 2 or not source.alias:
+        return ways
+    wanted = dict(_constants(query, source.alias))
+    kept = tuple(way for way in ways if not _differs(way, wanted))
+    return kept or ways[:1]
+
+
+def _constants(query: Unresolved, alias: str) -> Iterator[tuple[str, exp.Literal]]:
+    """The columns ``alias.column`` that conditions of ``query`` compare with a literal by ``=``."""
+    for condition in query.conditions:
+        for part in operands(condition.node, exp.And):
+            if not isinstance(part, exp.EQ):
+                continue
+            for one, other in ((part.this, part.expression), (part.expression, part.this)):
+                own = isinstance(one, exp.Column) and one.table.lower() == alias.lower()
+                if own and isinstance(other, exp.Literal):
+                    yield one.name.lower(), other
+
+
+def _differs(way: FromEntry, wanted: Mapping[str, exp.Literal]) -> bool:
+    """Whether a column of ``way`` is another text than ``wanted`` for it."""
+    items = way.of.items if isinstance(way.of, Unresolved) else ()
+    names = way.columns
+    if len(names) != len(items):
+        return False
+    for name, item in zip(names, items, strict=True):
+        literal, node = wanted.get(name.lower()), item.node
+        if literal is None or not isinstance(node, exp.Literal):
+            continue
+        if literal.is_string and node.is_string and node.this != literal.this:
+            return True
+    return False
 
 
 def _ways(source: FromEntry, columns: Columns) -> Iterator[FromEntry]:
@@ -106,7 +150,8 @@ def _common_types(
                     remedy="select the same columns in all of them, in the same order",
                 )
         for place, column in enumerate(others):
-            found = common_type(types[place], column.expr.type)
+            pair = types[place], column.expr.type
+            found = common_type(*pair) or rounded(*pair)
             if found is None:
                 with _place(operand, place):
                     raise QueryError(

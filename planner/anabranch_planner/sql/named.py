@@ -7,11 +7,14 @@ in its place.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from sqlglot import exp
+
 from anabranch_planner.sql.clauses.set_operations import as_table
-from anabranch_planner.sql.unresolved import FromEntry, Unresolved
+from anabranch_planner.sql.unresolved import FromEntry, Node, SelectItem, Unresolved
 
 
 def names_read(query: Unresolved) -> tuple[str, ...]:
@@ -43,7 +46,7 @@ def with_inlined(query: Unresolved, queries: Mapping[str, Unresolved]) -> Unreso
 
     def everywhere(one: Unresolved) -> Unresolved:
         inner = {number: everywhere(found) for number, found in one.subqueries.items()}
-        return replace(_with_entries(one, inlined), subqueries=inner)
+        return replace(with_entries(one, inlined), subqueries=inner)
 
     return everywhere(query)
 
@@ -61,7 +64,7 @@ def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved,
     [('r',), ('q.1',)]
     """
     parts: list[Unresolved] = []
-    known: dict[int, tuple[Unresolved, str]] = {}
+    known: dict[int, tuple[Unresolved, str, Unresolved, frozenset[int]]] = {}
     unions: dict[int, tuple[Unresolved, Unresolved]] = {}
 
     def tabled(entry: FromEntry) -> FromEntry:
@@ -73,26 +76,101 @@ def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved,
         return replace(entry, of=found[1])
 
     def inside(one: Unresolved) -> Unresolved:
-        return _with_entries(_with_entries(one, tabled) if one.outer else one, named)
+        if one.branches:
+            first, *others = one.branches
+            found = (
+                named(first, texts=True),
+                *(named(n, texts=True, renamed=True) for n in others),
+            )
+            return replace(one, branches=found)
+        return with_entries(with_entries(one, tabled) if one.outer else one, named)
 
-    def named(entry: FromEntry) -> FromEntry:
+    def named(entry: FromEntry, *, texts: bool = False, renamed: bool = False) -> FromEntry:
         inner = entry.of
         if isinstance(inner, str):
             return entry
         if inner.nested is None:
             return replace(entry, of=inside(inner))
         if id(inner) not in known:
-            parts.append(inside(replace(inner, nested=None)))
+            own = _with_names(inner) if renamed else inner
+            constants = _constants(own, texts=texts)
+            own = own if constants else inner
+            kept = (item for n, item in enumerate(own.items) if n not in constants)
+            parts.append(inside(replace(own, items=tuple(kept), nested=None)))
             # The subquery is kept, so that no other one can have its id.
-            known[id(inner)] = inner, name(len(parts))
-        return replace(entry, of=known[id(inner)][1], crossed=True)
+            known[id(inner)] = inner, name(len(parts)), own, constants
+        _, part, own, constants = known[id(inner)]
+        of = _with_constants(own, part, constants, entry.node) if constants else part
+        return replace(entry, of=of, crossed=True)
 
     whole = inside(query)
     return (*parts, whole)
 
 
-def _with_entries(query: Unresolved, change: Callable[[FromEntry], FromEntry]) -> Unresolved:
+def _constants(query: Unresolved, *, texts: bool) -> frozenset[int]:
+    """The places of constants in the SELECT list of a subquery that stay with its reader: NULL, a
+    column without a type, which no table can have. Empty if they can't be left out: no other column
+    is there, another one has no name, or a clause may mean them.
+
+    Args:
+        texts: whether texts are such constants, too: the subquery is an operand of a set operation,
+            whose reader may want only the operands with a certain one.
+    """
+    clauses, items = query.post_join, query.items
+    found = frozenset(n for n, item in enumerate(items) if _is_constant(item.node, texts=texts))
+    names = {(items[n].name or "").lower() for n in found}
+    keys: list[Node] = []
+    if clauses is not None:
+        keys = [node for node in (*(clauses.group or ()), clauses.having) if node is not None]
+        if clauses.order or clauses.limit or clauses.ranking:
+            return frozenset()
+    read = [column for key in keys for column in key.find_all(exp.Column)]
+    if any(not column.table and column.name.lower() in names for column in read):
+        return frozenset()
+    if any(isinstance(key, exp.Literal) for key in keys):
+        return frozenset()
+    others = [item for n, item in enumerate(items) if n not in found]
+    return found if others and all(map(_name, others)) else frozenset()
+
+
+def _with_names(query: Unresolved) -> Unresolved:
+    """An operand of a set operation, with invented names for columns without one. Names have no
+    effect in operands after the first.
+    """
+    items = tuple(
+        item if item.node is None or _name(item) else replace(item, name=f"operand_column{n}")
+        for n, item in enumerate(query.items, 1)
+    )
+    return replace(query, items=items)
+
+
+def _is_constant(node: Node | None, *, texts: bool) -> bool:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return isinstance(node, exp.Null) or (
+        texts and isinstance(node, exp.Literal) and bool(node.is_string)
+    )
+
+
+def _name(item: SelectItem) -> str:
+    return item.name or (item.node.name if isinstance(item.node, exp.Column) else "")
+
+
+def _with_constants(
+    query: Unresolved, part: str, constants: frozenset[int], node: Node | None
+) -> Unresolved:
+    """The part of a subquery, with the constants that it leaves out."""
+    items = tuple(
+        item if n in constants else SelectItem(exp.column(_name(item), quoted=True), _name(item))
+        for n, item in enumerate(query.items)
+    )
+    return Unresolved((FromEntry(part, None, node=node, crossed=True),), (), items)
+
+
+def with_entries(query: Unresolved, change: Callable[[FromEntry], FromEntry]) -> Unresolved:
+    """``query`` with its entries of FROM changed; the same object if none is."""
     sources = tuple(change(entry) for entry in query.sources)
     outer = tuple(replace(side, source=change(side.source)) for side in query.outer)
     branches = tuple(change(entry) for entry in query.branches)
-    return replace(query, sources=sources, outer=outer, branches=branches)
+    made = replace(query, sources=sources, outer=outer, branches=branches)
+    return query if all(map(operator.is_, query.entries, made.entries)) else made

@@ -35,8 +35,8 @@ from anabranch_planner.sql.arguments import check_arguments, refuse_others
 from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
 from anabranch_planner.sql.clauses.everyday import keep_commas, no_stream, simplify, with_commas
 from anabranch_planner.sql.clauses.join_kinds import as_of, is_right, kind_of
-from anabranch_planner.sql.clauses.partition_totals import write_out
 from anabranch_planner.sql.clauses.set_operations import as_values, clauses_after, set_operation
+from anabranch_planner.sql.clauses.window_layers import layer_windows
 from anabranch_planner.sql.flink import simplified, spelled_as_spark
 from anabranch_planner.sql.places import misspelt
 from anabranch_planner.sql.quoted_names import read_names
@@ -232,7 +232,7 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
                 keep_commas(statement, tokens)
                 simplify(statement)
                 spelled_as_spark(statement)
-                write_out(statement)
+                layer_windows(statement)
                 check_arguments(statement)
     return statements
 

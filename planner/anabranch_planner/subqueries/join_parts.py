@@ -37,6 +37,7 @@ from anabranch_planner.sql.unresolved import (
     describe,
     unsupported,
 )
+from anabranch_planner.subqueries.grouped import PARTS, STRICT
 from anabranch_planner.subqueries.joins import all_of, as_where, known
 from anabranch_planner.subqueries.names import (
     FromTables,
@@ -64,7 +65,7 @@ class _Parts:
     _known: dict[int, tuple[Unresolved, Unresolved]] = field(default_factory=dict)
 
     def everywhere(self, query: Unresolved) -> Unresolved:
-        made = _without_using(query, self.streams)
+        made = _without_using(_inner_by_where(query, self.streams), self.streams)
         while (entry := _unnamed(made)) is not None:
             made = _with_named(made, entry, self.streams)
         made, number = _look_ups_first(made, self.streams)
@@ -78,7 +79,7 @@ class _Parts:
         branches = tuple(map(self._entry, made.branches))
         found = replace(made, sources=sources, outer=outer, branches=branches)
         made = made if all(map(operator.is_, found.entries, made.entries)) else found
-        return _inlined(made) if made.nested is not None and made.outer else made
+        return _inlined(made) if made.nested is not None and query.outer else made
 
     def _entry(self, entry: FromEntry) -> FromEntry:
         inner = entry.of
@@ -101,6 +102,30 @@ def _inlined(query: Unresolved) -> Unresolved:
     if any(side.kind is not JoinKind.INNER or side.asof is not None for side in query.outer):
         return query
     return replace(with_inner(query, query.outer, ()), nested=None)
+
+
+def _inner_by_where(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
+    """``query`` with inner joins in place of those LEFT JOINs without whose right rows WHERE can't
+    hold, if a join without ON follows, which WHERE may have to connect with such a right side.
+    """
+    loose = [n for n, s in enumerate(query.outer) if s.kind is JoinKind.INNER and s.on is None]
+    plain = all(s.asof is None and not (s.source.using or s.source.natural) for s in query.outer)
+    if not loose or not plain:
+        return query
+    tables, sides = FromTables.of(query, streams), list(query.outer)
+    wanted = {
+        column.table.lower()
+        for condition in query.conditions
+        if isinstance(condition.node.parent, exp.Where)
+        for part in operands(condition.node, exp.And)
+        if all(isinstance(node, (*STRICT, *PARTS)) for node in part.walk())
+        for column in columns_in(tables.qualified(part))
+    }
+    for place, side in enumerate(sides[: loose[-1]]):
+        if side.kind is JoinKind.LEFT and (side.source.alias or "").lower() in wanted:
+            sides[place] = replace(side, kind=JoinKind.INNER)
+    count = next((n for n, s in enumerate(sides) if s.kind is not JoinKind.INNER), len(sides))
+    return with_inner(query, sides[:count], sides[count:])
 
 
 # --- USING ---------------------------------------------------------------------------------------
@@ -162,7 +187,7 @@ def _with_on(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
         sides.append(replace(side, source=plain, on=all_of(on) if on else None))
     sources = tuple(replace(entry, using=()) for entry in query.sources)
     made = replace(query, sources=sources, outer=tuple(sides), conditions=tuple(conditions))
-    return _with_expressions(made, meant)
+    return with_expressions(made, meant)
 
 
 def _first(tables: FromTables, name: str) -> exp.Column:
@@ -472,7 +497,7 @@ def _with_part(query: Unresolved, number: int, streams: Mapping[str, Stream]) ->
             items += (replace(item, qualifier=alias) for alias in shown)
     conditions = tuple(Condition(as_where([one]), 1) for one in above)
     made = replace(query, items=tuple(items), outer=tuple(sides), conditions=conditions)
-    made = _with_expressions(made, lambda one: inside.over(one, whole))
+    made = with_expressions(made, lambda one: inside.over(one, whole))
     joined = Unresolved(
         sources=query.sources,
         conditions=tuple(inner),
@@ -526,7 +551,7 @@ def _with_named(query: Unresolved, entry: FromEntry, streams: Mapping[str, Strea
         conditions.append(one)
     items = (inside.starred(item) if item.node is None else (item,) for item in query.items)
     shown = replace(query, items=tuple(chain.from_iterable(items)), conditions=tuple(conditions))
-    made = _with_expressions(shown, lambda one: inside.over(one, whole))
+    made = with_expressions(shown, lambda one: inside.over(one, whole))
     named = replace(joins, items=inside.select())
     if joins.outer:
         named = replace(named, nested=(f"a {joins.outer[0].called}", entry.node))
@@ -540,7 +565,7 @@ def _with_named(query: Unresolved, entry: FromEntry, streams: Mapping[str, Strea
     )
 
 
-def _with_expressions(query: Unresolved, change: Callable[[Node], Node]) -> Unresolved:
+def with_expressions(query: Unresolved, change: Callable[[Node], Node]) -> Unresolved:
     """``query`` with changed expressions of SELECT, WHERE and post-join clauses."""
     names = {item.name.lower() for item in query.items if item.name}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TypeAlias
 
 from sqlglot import exp
@@ -161,13 +162,14 @@ class Joins:
         refer = self._referring(tables)
         local, correlated = list[Condition](), list[Node]()
         for condition in query.conditions:
-            parts, own = operands(condition.node, exp.And), []
+            given, own = operands(condition.node, exp.And), []
+            parts = [one for part in given for one in _factored(part, tables, refer)]
             for part in parts:
                 if any(refer(column) is not None for column in columns_in(part)):
                     correlated.append(_with_outer(tables.qualified(part), refer))
                 else:
                     own.append(part)
-            if len(own) == len(parts):
+            if len(own) == len(parts) == len(given):
                 local.append(condition)
             elif own:
                 where = isinstance(condition.node.parent, exp.Where)
@@ -218,7 +220,8 @@ class Joins:
         Args:
             inner: whether it is an inner join, else a LEFT JOIN.
         """
-        condition = all_of(on or [self._constant(entry.alias or "")])
+        key, one = column_of(entry.alias or "", "subquery_key1"), exp.Literal.number(1)
+        condition = all_of(on or [self.constant(key, one)])
         first = (
             FromTables.of(replace(self.query, outer=()), self.streams) if self.query.outer else None
         )
@@ -234,14 +237,40 @@ class Joins:
             kind = JoinKind.INNER if inner else JoinKind.LEFT
             self.sides.append(OuterSide(kind, entry, condition))
 
-    def _constant(self, alias: str) -> Node:
-        """An equality of two constants: a join compares columns of both sides."""
+    def constant(self, key: Node, value: Node) -> Node:
+        """The equality of a column of another entry and a constant: a join compares columns of both
+        sides.
+        """
         if self.anchor is None:
             raise unsupported("a subquery beside a FROM without alias", "give it an alias")
-        one = exp.Literal.number(1)
         null = exp.Is(this=self.anchor.copy(), expression=exp.Null())
-        case = exp.Case(ifs=[exp.If(this=null, true=one)], default=one.copy())
-        return exp.EQ(this=case, expression=column_of(alias, "subquery_key1"))
+        case = exp.Case(ifs=[exp.If(this=null, true=value.copy())], default=value.copy())
+        return exp.EQ(this=case, expression=key)
+
+
+def _factored(node: Node, tables: FromTables, refer: Referring) -> list[Node]:
+    """The conjuncts of an OR that correlates a subquery: the common conjuncts of all alternatives,
+    and the OR of the rest. Any other node is the only one.
+    """
+    inside = node
+    while isinstance(inside, exp.Paren):
+        inside = inside.this
+    outer = any(refer(column) is not None for column in columns_in(node))
+    if not isinstance(inside, exp.Or) or not outer:
+        return [node]
+    alternatives = []
+    for alternative in operands(inside, exp.Or):
+        parts = operands(alternative, exp.And)
+        alternatives.append({tables.qualified(part): part for part in parts})
+    first, *others = alternatives
+    common = [key for key in first if all(key in other for other in others)]
+    if not common:
+        return [node]
+    rest = [[p for key, p in one.items() if key not in common] for one in alternatives]
+    shared = [first[key] for key in common]
+    if not all(rest):
+        return shared
+    return [*shared, reduce(lambda a, b: exp.Or(this=a, expression=b), map(all_of, rest))]
 
 
 # --- expressions ---------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ An aggregate's FROM is grouped by the columns that correlate it (a part, ``sql.n
 these columns, and its value is an expression over the part's columns. The join is an inner one
 where the condition can't hold for NULL, and else a LEFT JOIN. Without correlation the part has one
 row, joined by a constant. Without an aggregate, keys of streams and groups must show that there is
-at most one row, or LIMIT 1 must choose it.
+at most one row, or LIMIT 1 must choose it; or a constant or DISTINCT chooses rows, and the value
+fails if there are several.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from anabranch_planner.subqueries.joins import (
     Joins,
     count_of,
     groups_of,
+    is_grouped,
     known,
     of_item,
 )
@@ -79,6 +81,10 @@ def _joined(joins: Joins, inner: Inner, *, strict: bool) -> Node:
         return of_groups(joins, inner, _any(item), strict=strict)
     if is_limited(clauses) and clauses == PostJoin(limit=clauses.limit):
         return of_groups(joins, inner, _any(item), strict=strict)
+    chosen = clauses.distinct or any(True for _ in _constants(inner))
+    plain = replace(clauses, distinct=False, order=()) == PostJoin()
+    if chosen and plain and not inner.correlated:
+        return of_groups(joins, inner, _only(item, distinct=clauses.distinct), strict=strict)
     return _first(joins, inner, items[0], item, strict=strict)
 
 
@@ -86,9 +92,31 @@ def _any(node: Node) -> Node:
     return exp.Anonymous(this="any_value", expressions=[node.copy()])
 
 
+def _only(node: Node, *, distinct: bool) -> Node:
+    """The value of ``node`` in the only row, with an expression that fails if there are several."""
+    value, one = _any(node), exp.Literal.number(1)
+    count: Node = exp.Anonymous(this="count", expressions=[exp.Star()])
+    if distinct:
+        values = exp.Distinct(expressions=[node.copy()])
+        null = exp.Case(
+            ifs=[exp.If(this=exp.Is(this=node.copy(), expression=exp.Null()), true=one.copy())],
+            default=exp.Literal.number(0),
+        )
+        count = exp.Add(
+            this=exp.Anonymous(this="count", expressions=[values]),
+            expression=exp.Anonymous(this="max", expressions=[null]),
+        )
+    several = exp.GT(this=exp.Paren(this=count), expression=one.copy())
+    text = exp.Literal.string("a scalar subquery that gives several rows")
+    failing = exp.Cast(this=text, to=exp.DataType.build("bigint"))
+    checked = exp.Case(ifs=[exp.If(this=several, true=failing)], default=one.copy())
+    return _case(exp.EQ(this=exp.Paren(this=checked), expression=one.copy()), value)
+
+
 def of_groups(joins: Joins, inner: Inner, item: Node, *, strict: bool) -> Node:
     """``item``, an expression over the only group of a subquery."""
-    determined = {own for _, own, _ in inner.equalities}
+    constants = dict(_constants(inner))
+    determined = {own for _, own, _ in inner.equalities} | set(constants)
     inner = by_equalities(joins, inner)
     clauses, pairs = inner.query.post_join or PostJoin(), inner.pairs()
     groups = groups_of(inner.query, inner.tables)
@@ -115,6 +143,8 @@ def of_groups(joins: Joins, inner: Inner, item: Node, *, strict: bool) -> Node:
     on: list[Node] = [
         exp.EQ(this=entry.key(keys.index(own)), expression=outer.copy()) for own, outer in pairs
     ]
+    if groups and not on:
+        on = [joins.constant(entry.key(keys.index(key)), constants[key]) for key in groups]
     joins.join(entry.entry(inner.written), on, inner=joined)
     return value
 
@@ -173,14 +203,24 @@ def _sorted_by(entry: exp.Ordered, shown: SelectItem, inner: Inner) -> exp.Order
     return found
 
 
+def _constants(inner: Inner) -> Iterator[tuple[Node, Node]]:
+    """The expressions that conditions of the subquery compare by ``=`` with a constant, and it."""
+    for node in own_conjuncts(inner):
+        if isinstance(node, exp.EQ):
+            left, right = (bare(inner.tables.qualified(n)) for n in (node.this, node.expression))
+            for one, other in ((left, right), (right, left)):
+                if not any(True for _ in columns_in(other)):
+                    yield one, other
+
+
 # --- subqueries with one row ---------------------------------------------------------------------
 
 
 def _has_one_row(joins: Joins, inner: Inner) -> bool:
     """Whether equalities determine a key of each entry of FROM."""
     tables, entries = inner.tables, inner.query.sources
-    keys = [_key(joins, entry) for entry in entries]
-    if inner.query.outer or not all(keys):
+    keys = [key for entry in entries if (key := _key(joins, entry)) is not None]
+    if inner.query.outer or len(keys) < len(entries):
         return False
     determined = {own for _, own, _ in inner.equalities}
     equal: list[tuple[Node, Node]] = []
@@ -200,16 +240,27 @@ def _has_one_row(joins: Joins, inner: Inner) -> bool:
     return all(key <= determined for key in keys)
 
 
-def _key(joins: Joins, entry: FromEntry) -> set[Node]:
-    """Columns whose values differ between the rows of an entry of FROM; empty: unknown."""
+def _key(joins: Joins, entry: FromEntry) -> set[Node] | None:
+    """Columns whose values differ between the rows of an entry of FROM, none if it has one row at
+    most; None: unknown.
+    """
     alias = entry.alias
-    if alias is None or entry.columns or entry.using or entry.natural:
+    if isinstance(entry.of, Unresolved) and _is_single(entry.of):
         return set()
+    if alias is None or entry.columns or entry.using or entry.natural:
+        return None
     if isinstance(entry.of, str):
         names = [name.lower() for name in find_stream(entry.of, joins.streams).row_key]
     else:
         names = list(_groups_shown(entry.of, joins))
-    return {column_of(alias, name) for name in names}
+    return {column_of(alias, name) for name in names} or None
+
+
+def _is_single(query: Unresolved) -> bool:
+    """Whether a subquery has aggregates of all of its rows."""
+    clauses = query.post_join or PostJoin()
+    whole = clauses.group is None and not clauses.group_all and clauses.copies is None
+    return is_grouped(query) and whole
 
 
 def _groups_shown(query: Unresolved, joins: Joins) -> Iterator[str]:

@@ -28,6 +28,8 @@ from anabranch_planner.passes import (
 from anabranch_planner.sql.dialects import SPARK, spoken_of
 from anabranch_planner.sql.named import in_parts, names_read, with_inlined
 from anabranch_planner.sql.unresolved import Unresolved
+from anabranch_planner.subqueries.ranked import ranked_apart
+from anabranch_planner.subqueries.single_rows import with_single_rows
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput
 from anabranch_service.registry.records import InlinedQuery, QueryRecord
@@ -102,7 +104,10 @@ class Statement:
         if self.streams is not None:
             with spoken_of(self.sql or "", self.dialect):
                 whole = without_subqueries(whole, self.streams)
-        return in_parts(whole, partial(part_name, self.run)) if self.run else (whole,)
+        if not self.run:
+            return (whole,)
+        apart = ranked_apart(with_single_rows(whole))
+        return in_parts(apart, partial(part_name, self.run))
 
     def _document(self) -> Unresolved:
         with self._of_document():

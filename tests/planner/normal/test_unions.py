@@ -225,3 +225,43 @@ def test_refusals_of_dialects(dialect: str, sql: str, words: str) -> None:
     same = sql.replace("SELECT g", "SELECT x").replace("*", "k")
     if dialect == "postgres":
         assert to_spark(same, dialect, STREAMS)
+
+
+@pytest.mark.parametrize(
+    ("where", "branches"),
+    [
+        ("l.part = 'a' AND r.part = 'b'", 1),
+        ("l.part = 'a' AND 'b' = r.part", 1),
+        ("l.part = 'a'", 2),
+        ("l.part = 'nowhere' AND r.part = 'b'", 1),
+        # Only an equality with a text excludes operands.
+        ("l.part <> 'a'", 4),
+        ("l.part = 'a' OR r.part = 'b'", 4),
+        ("l.part = r.part", 4),
+        ("l.n = 1", 4),
+    ],
+)
+def test_operands_that_a_constant_excludes_are_no_branches(where: str, branches: int) -> None:
+    sql = (
+        "WITH t AS (SELECT k, 'a' AS part, 1 AS n FROM R UNION ALL SELECT k, 'b', 2 FROM S) "
+        f"SELECT l.k FROM t l JOIN t r ON r.k = l.k WHERE {where}"
+    )
+    assert len(parse_sql("q", sql, STREAMS).planned) == branches
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "found"),
+    [
+        ("decimal(38,19)", "decimal(38,9)", "decimal(38,9)"),
+        ("decimal(38,9)", "decimal(38,19)", "decimal(38,9)"),
+        ("decimal(38,0)", "decimal(10,4)", "decimal(38,0)"),
+        ("bigint", "decimal(38,30)", "decimal(38,18)"),
+        ("decimal(10,2)", "decimal(10,4)", "decimal(12,4)"),
+    ],
+)
+def test_types_of_more_than_38_digits_lose_fraction_digits(
+    left: str, right: str, found: str
+) -> None:
+    sql = f"SELECT CAST(k AS {left}) AS c FROM R UNION ALL SELECT CAST(k AS {right}) FROM S"
+    first, second = parse_sql("q", sql, STREAMS).planned
+    assert {str(o.expr.type) for one in (first, second) for o in one.projection} == {found}

@@ -30,14 +30,18 @@ class Answer:
 
     def upto(self, batch: int | None) -> list[tuple[Any, ...]]:
         """The rows after ``batch``; None: by all files."""
+        return comparable(self.rows(batch))
+
+    def rows(self, batch: int | None = None) -> list[tuple[Any, ...]]:
+        """The same with values as in the files."""
         for file in self._fresh(batch):
             self._read.add(file.name)
             for row in pq.ParquetFile(file).read().to_pylist():
                 self._apply(row)
         if self.view is not None:
-            return comparable(list(self._rows.values()))
+            return list(self._rows.values())
         assert min(self._sum.values(), default=0) >= 0, "a row is deleted more than inserted"
-        return comparable(list(self._sum.elements()))
+        return list(self._sum.elements())
 
     def _fresh(self, batch: int | None) -> Iterable[Path]:
         """Files not read so far, in order: versions, or a file per batch and task."""

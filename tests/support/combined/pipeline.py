@@ -52,7 +52,7 @@ from tests.support.combined.grammar import Grammar, Statement
 from tests.support.combined.registry import JointService, Registry, WideError
 from tests.support.combined.streams import RandomStream, draw_streams
 from tests.support.oracles.invariants import Watch
-from tests.support.plain_service import last_snapshot, odd_plans, plan_normally
+from tests.support.plain_service import Planner, last_snapshot, odd_plans, plan_normally
 from tests.support.scenarios.script import ATTEMPTS, Death, Fault, Point, draw
 from tests.support.surroundings.policy import OPEN
 from tests.support.worlds.kept_tables import lagging
@@ -77,6 +77,7 @@ class Combined:
     Attributes:
         only: numbers of the statements to register; None: all. The others are still drawn.
         calm: whether nothing fails and plans are the optimiser's. ``drawn``: draws the streams.
+        planner: makes the plans that are not random.
         features: of accepted statements. ``rows``: of the same, rows of answers.
     """
 
@@ -85,6 +86,7 @@ class Combined:
     seed: int
     only: frozenset[int] | None = None
     calm: bool = False
+    planner: Planner = plan_normally
     drawn: Callable[[Path, Random], dict[str, RandomStream]] = draw_streams
     events: Counter[str] = field(init=False, default_factory=Counter)
     features: Counter[str] = field(init=False, default_factory=Counter)
@@ -113,7 +115,7 @@ class Combined:
         #: The same with the statements that are not in ``only``, which later ones may read.
         self._every = self.registry if self.only is None else Registry(records, self.control.keys)
         self._plans = Random(f"plans {self.seed}")
-        planner = odd_plans(self.seed) if self.script.odd else plan_normally
+        planner = odd_plans(self.seed) if self.script.odd else self.planner
         self.service = JointService(
             self.registry, self.redis, planner, self.script, rng.choice((1, 3))
         )

@@ -41,15 +41,21 @@ class Registry:
         records: all queries and parts, in order of registration.
         forms: id -> normal form of each query that ever was registered.
         redis: gets the streams; None: nothing runs.
+        widest: most aliases of a join.
     """
 
     def __init__(
-        self, streams: Iterable[StreamRecord], keys: Keys, redis: Redis | None = None
+        self,
+        streams: Iterable[StreamRecord],
+        keys: Keys,
+        redis: Redis | None = None,
+        *,
+        widest: int = _WIDEST,
     ) -> None:
         self.streams = {record.name: record for record in streams}
         self.records: list[QueryRecord] = []
         self.forms: dict[str, JoinQuery] = {}
-        self._redis, self._keys = redis, keys
+        self._redis, self._keys, self.widest = redis, keys, widest
         self._store()
 
     @property
@@ -83,7 +89,7 @@ class Registry:
         reading = with_queries(read_statement(sql), self.usable, queries, name)
         query = reading.statement.normalise(name, reading.streams)
         forms = (query, *(part.query for part in reading.parts))
-        if any(len(join.members) > _WIDEST for form in forms for join in form.planned):
+        if any(len(join.members) > self.widest for form in forms for join in form.planned):
             raise WideError
         meaning = describe(query, reading.streams)
         chosen = past_of(body, query, reading.streams)

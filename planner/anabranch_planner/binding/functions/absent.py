@@ -16,6 +16,7 @@ def refusal(name: str, arguments: Sequence[Node]) -> QueryError | None:
     """The error for a call of ``name``, whose remedy is written with its arguments; None for a
     function that has no remedy of its own.
 
+    >>> from sqlglot import exp
     >>> refusal("truncate", [exp.column("price"), exp.Literal.number(1)]).remedy
     'write CAST(price * 10 AS BIGINT) / 10'
     """

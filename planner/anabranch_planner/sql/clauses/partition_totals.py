@@ -17,10 +17,11 @@ from anabranch_planner.sql.aggregates import function_over, holds_aggregate, win
 from anabranch_planner.sql.unresolved import Node, at, describe
 
 _FUNCTIONS = frozenset({"avg", "count", "max", "min", "sum"})
-_RANKINGS = frozenset({"dense_rank", "lag", "lead", "rank", "row_number"})
+#: Functions over partitions whose value depends on an order.
+RANKINGS = frozenset({"dense_rank", "lag", "lead", "rank", "row_number"})
 _ROWS, _GROUPS = "anabranch_rows", "anabranch_groups"
 #: Clauses that apply to the rows with their totals.
-_LAST = ("distinct", "order", "limit", "offset")
+LAST = ("distinct", "order", "limit", "offset")
 _IN_FROM = (exp.From, exp.Join, exp.CTE, exp.SetOperation, exp.Subquery)
 
 
@@ -34,7 +35,7 @@ def write_out(statement: Node) -> None:
         items = select.expressions
         grouped = select.args.get("group") is not None or any(map(holds_aggregate, items))
         late = _totals(items) or (grouped and any(map(_rankings, items)))
-        if late and _can_be_table(select):
+        if late and can_be_table(select):
             with at(select):
                 _Rewriting(select, grouped=grouped).apply()
 
@@ -46,7 +47,7 @@ def _totals(nodes: list[Node]) -> list[exp.Window]:
 
 
 def _rankings(node: Node) -> list[Node]:
-    return [part for part in windows_in(node) if function_over(part) in _RANKINGS]
+    return [part for part in windows_in(node) if function_over(part) in RANKINGS]
 
 
 def _is_total(window: exp.Window) -> bool:
@@ -54,7 +55,7 @@ def _is_total(window: exp.Window) -> bool:
     return function_over(window) in _FUNCTIONS and not (others or window.this.find(exp.Distinct))
 
 
-def _can_be_table(select: exp.Select) -> bool:
+def can_be_table(select: exp.Select) -> bool:
     """Whether ``select`` has no QUALIFY or ``*``, and stands in FROM, in WITH or alone."""
     stars = any(_is_star(node) for node in select.expressions)
     distinct = select.args.get("distinct")
@@ -63,13 +64,10 @@ def _can_be_table(select: exp.Select) -> bool:
         return False
     inner: Node = select
     while inner.parent is not None:
-        if not isinstance(inner.parent, (*_IN_FROM, exp.With, exp.Paren, exp.Select)):
-            return False
-        if isinstance(inner.parent, exp.Select) and inner.arg_key not in (
-            "from_",
-            "joins",
-            "with_",
-        ):
+        if isinstance(inner.parent, exp.Select):
+            # A subquery in FROM never reads columns of the queries around it.
+            return inner.arg_key in ("from_", "joins", "with_")
+        if not isinstance(inner.parent, (*_IN_FROM, exp.With, exp.Paren)):
             return False
         inner = inner.parent
     return True
@@ -112,7 +110,7 @@ class _Rewriting:
         for number, (keys, aggregates) in enumerate(self.groups.items(), 1):
             queries.append((f"{_GROUPS}{number}", self._grouped(keys, aggregates)))
             outer.append("joins", self._join(keys, number))
-        for name in _LAST:
+        for name in LAST:
             outer.set(name, rows.args.get(name))
             rows.set(name, None)
         clause = rows.args.get("with_")
@@ -121,7 +119,7 @@ class _Rewriting:
             "expressions", [exp.alias_(n.copy(), c, quoted=True) for n, c in self.columns.items()]
         )
         known = [] if clause is None else list(clause.expressions)
-        ctes = [_cte(name, query) for name, query in ((_ROWS, rows), *queries)]
+        ctes = [cte(name, query) for name, query in ((_ROWS, rows), *queries)]
         outer.set("with_", exp.With(expressions=[*known, *ctes]))
         for name in list(self.select.args):
             self.select.set(name, None)
@@ -165,7 +163,7 @@ class _Rewriting:
 
     def _column(self, node: Node) -> exp.Column:
         name = self.columns.setdefault(node, f"anabranch_c{len(self.columns) + 1}")
-        return _of(_ROWS, name)
+        return of(_ROWS, name)
 
     def _total(self, window: exp.Window) -> exp.Column:
         keys = tuple(window.args.get("partition_by") or ())
@@ -174,7 +172,7 @@ class _Rewriting:
         for arg in (*keys, *window.this.expressions):
             if arg.find(exp.Column) is not None or holds_aggregate(arg):
                 self._column(arg)
-        return _of(f"{_GROUPS}{list(self.groups).index(keys) + 1}", name)
+        return of(f"{_GROUPS}{list(self.groups).index(keys) + 1}", name)
 
     def _grouped(self, keys: tuple[Node, ...], aggregates: dict[Node, str]) -> exp.Select:
         """The query of groups by ``keys``."""
@@ -200,7 +198,7 @@ class _Rewriting:
         if not keys:
             return exp.Join(this=table, kind="CROSS")
         left = [self._column(key) for key in keys]
-        right = [_of(name, f"anabranch_k{n}") for n in range(1, len(keys) + 1)]
+        right = [of(name, f"anabranch_k{n}") for n in range(1, len(keys) + 1)]
         hashes = [exp.Anonymous(this="hash", expressions=list(side)) for side in (left, right)]
         condition: Node = exp.EQ(this=hashes[0], expression=hashes[1])
         for one, other in zip(left, right, strict=True):
@@ -226,9 +224,11 @@ def _unaliased(item: Node) -> Node:
     return node
 
 
-def _of(table: str, name: str) -> exp.Column:
+def of(table: str, name: str) -> exp.Column:
+    """A column of a query of WITH."""
     return exp.column(exp.to_identifier(name, quoted=True), table=table)
 
 
-def _cte(name: str, query: exp.Select) -> exp.CTE:
+def cte(name: str, query: exp.Select) -> exp.CTE:
+    """A query of WITH."""
     return exp.CTE(this=query, alias=exp.TableAlias(this=exp.to_identifier(name)))

@@ -1,0 +1,178 @@
+"""Rankings beside each other, or beside DISTINCT, ORDER BY and LIMIT, as queries of WITH.
+
+A maintained table keeps one ranking of its rows, and nothing else. So a SELECT with several becomes
+a query of WITH for each, which adds a ranking to the columns of the one before, and a last SELECT,
+which reads them. DISTINCT, ORDER BY, LIMIT and OFFSET stay with the last one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from anabranch_planner.sql.aggregates import NEIGHBOURS, function_over, holds_aggregate, windows_in
+from anabranch_planner.sql.clauses.partition_totals import (
+    LAST,
+    RANKINGS,
+    can_be_table,
+    cte,
+    of,
+    write_out,
+)
+from anabranch_planner.sql.unresolved import Node
+
+_RANKED = "anabranch_ranked"
+
+
+def layer_windows(statement: Node) -> None:
+    """Replace SELECTs with aggregates over partitions (``partition_totals``), several rankings, or
+    a ranking and LIMIT in ``statement``.
+
+    Raises:
+        QueryError: ``unnamed-output``: an item beside an aggregate over a partition has no name.
+    """
+    write_out(statement)
+    for select in reversed(list(statement.find_all(exp.Select))):
+        windows = [window for item in select.expressions for window in windows_in(item)]
+        if not windows or not all(map(_can_be_layered, windows)) or not can_be_table(select):
+            continue
+        items = [_unaliased(item) for item in select.expressions]
+        if select.args.get("group") is not None or any(map(holds_aggregate, items)):
+            continue
+        if not all(isinstance(item, exp.Alias | exp.Column) for item in select.expressions):
+            continue
+        layers = _layers(windows)
+        if len(layers) > 1 or any(select.args.get(name) for name in LAST):
+            _Layering(select, layers).apply()
+
+
+def _can_be_layered(window: Node) -> bool:
+    others = any(window.args.get(name) for name in ("spec", "alias"))
+    inside = any(True for part in window.iter_expressions() for _ in windows_in(part))
+    return function_over(window) in RANKINGS and not others and not inside
+
+
+def _layers(windows: list[Node]) -> list[list[Node]]:
+    """The windows in groups that one table can keep: of one partition and order, and with one
+    ranking function beside ``lag`` and ``lead``.
+    """
+    found: list[list[Node]] = []
+    for window in windows:
+        for layer in found:
+            ranked = {function_over(one) for one in (*layer, window)} - NEIGHBOURS
+            same = all(
+                window.args.get(name) == layer[0].args.get(name)
+                for name in ("partition_by", "order")
+            )
+            if same and len(ranked) <= 1:
+                layer.append(window)
+                break
+        else:
+            found.append([window])
+    return found
+
+
+@dataclass(slots=True)
+class _Layering:
+    """Rewriting of one SELECT.
+
+    Attributes:
+        layers: its windows, by the query of WITH that has them.
+        columns: expression of a row, or window -> its column.
+        inline: windows of the last SELECT.
+    """
+
+    select: exp.Select
+    layers: list[list[Node]]
+    columns: dict[Node, str] = field(default_factory=dict)
+    inline: list[Node] = field(default_factory=list)
+
+    def apply(self) -> None:
+        """Rewrite the SELECT in place."""
+        select = self.select
+        if not any(select.args.get(name) for name in LAST):
+            # The last SELECT may have a ranking of its own.
+            self.inline = self.layers.pop()
+        last = f"{_RANKED}{len(self.layers)}"
+        for item in select.expressions:
+            node = _unaliased(item)
+            if not any(True for _ in windows_in(node)):
+                self.columns.setdefault(node, item.alias_or_name)
+        items = [
+            exp.alias_(self._over(_unaliased(item), last), item.alias_or_name, quoted=True)
+            for item in select.expressions
+        ]
+        names = {item.alias_or_name.lower() for item in select.expressions}
+        order = select.args.get("order")
+        for entry in [] if order is None else order.expressions:
+            key = entry.this
+            shown = isinstance(key, exp.Column) and not key.table and key.name.lower() in names
+            if not shown and not isinstance(key, exp.Literal):
+                entry.set("this", self._over(key, last))
+        for window in (window for layer in self.layers[1:] for window in layer):
+            for part in window.iter_expressions():
+                self._over(part, last)
+        rows = select.copy()
+        queries = [self._first(rows)]
+        for number, layer in enumerate(self.layers[1:], 2):
+            queries.append(self._next(number, layer))
+        outer = exp.Select(expressions=items).from_(exp.to_table(last), copy=False)
+        clause = select.args.get("with_")
+        known = [] if clause is None else list(clause.expressions)
+        ctes = [cte(f"{_RANKED}{n}", query) for n, query in enumerate(queries, 1)]
+        outer.set("with_", exp.With(expressions=[*known, *ctes]))
+        for name in LAST:
+            outer.set(name, select.args.get(name))
+        for name in list(select.args):
+            select.set(name, None)
+        for name, value in list(outer.args.items()):
+            select.set(name, value)
+
+    def _first(self, rows: exp.Select) -> exp.Select:
+        """The query with all expressions of rows and the first windows."""
+        for name in (*LAST, "with_"):
+            rows.set(name, None)
+        windows = {window for layer in self.layers for window in layer}
+        columns = [(node, name) for node, name in self.columns.items() if node not in windows]
+        columns += [(window, self._window(window)) for window in self.layers[0]]
+        rows.set("expressions", [exp.alias_(n.copy(), c, quoted=True) for n, c in columns])
+        return rows
+
+    def _next(self, number: int, layer: list[Node]) -> exp.Select:
+        """The query with the columns of the one before, and windows over them."""
+        table = f"{_RANKED}{number - 1}"
+        later = {window for one in self.layers[number - 1 :] for window in one}
+        names = [name for node, name in self.columns.items() if node not in later]
+        items: list[Node] = [exp.alias_(of(table, name), name, quoted=True) for name in names]
+        for window in dict.fromkeys(layer):
+            made = window.copy()
+            pairs = zip(list(window.iter_expressions()), list(made.iter_expressions()), strict=True)
+            for old, child in pairs:
+                child.replace(self._over(old, table))
+            items.append(exp.alias_(made, self._window(window), quoted=True))
+        return exp.Select(expressions=items).from_(exp.to_table(table), copy=False)
+
+    def _over(self, node: Node, table: str) -> Node:
+        """``node`` over the columns of ``table``."""
+        if node in self.columns:
+            return of(table, self.columns[node])
+        if function_over(node) in RANKINGS and node not in self.inline:
+            return of(table, self._window(node))
+        if isinstance(node, exp.Column):
+            name = f"anabranch_r{len(self.columns) + 1}"
+            self.columns[node.copy()] = name
+            return of(table, name)
+        made = node.copy()
+        pairs = zip(list(node.iter_expressions()), list(made.iter_expressions()), strict=True)
+        for old, child in pairs:
+            child.replace(self._over(old, table))
+        return made
+
+    def _window(self, window: Node) -> str:
+        return self.columns.setdefault(window.copy(), f"anabranch_w{len(self.columns) + 1}")
+
+
+def _unaliased(item: Node) -> Node:
+    node: Node = item.this if isinstance(item, exp.Alias) else item
+    return node

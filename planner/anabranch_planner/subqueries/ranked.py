@@ -1,0 +1,110 @@
+"""Subqueries with rankings as queries of their own, where they can't be a clause of the statement.
+
+``SELECT … FROM (SELECT …, rank() OVER (…) AS r …) WHERE r <= 3`` is one statement with a ranking.
+Beside other tables, without a limit or under further clauses the subquery becomes a part
+(``sql.named``), whose rows have their places. A limit of the places goes with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from anabranch_contract.errors import QueryError
+from anabranch_planner.binding.rankings import with_ranking
+from anabranch_planner.sql.aggregates import function_over, windows_of
+from anabranch_planner.sql.named import with_entries
+from anabranch_planner.sql.unresolved import FromEntry, SelectItem, Unresolved
+
+_EVERYTHING = (SelectItem(None),)
+
+
+def ranked_apart(query: Unresolved) -> Unresolved:
+    """``query``, in which subqueries with rankings are marked as queries of their own."""
+    apart = _Apart()
+    return apart.separated(apart.inside(query))
+
+
+@dataclass(slots=True)
+class _Apart:
+    """Rewriting of one statement. A query of WITH that is read several times stays one object."""
+
+    _inside: dict[int, tuple[Unresolved, Unresolved]] = field(default_factory=dict)
+    _marked: dict[int, tuple[Unresolved, Unresolved]] = field(default_factory=dict)
+
+    def inside(self, query: Unresolved) -> Unresolved:
+        """``query`` with its subqueries rewritten."""
+        return with_entries(query, self._entry)
+
+    def _entry(self, entry: FromEntry) -> FromEntry:
+        inner = entry.of
+        if isinstance(inner, str):
+            return entry
+        if id(inner) not in self._inside:
+            made = self.inside(inner)
+            # The reader of renamed columns decides about the ranking below.
+            made = made if _only_renames(made) else self.separated(made)
+            # The subquery is kept, so that no other one can have its id.
+            self._inside[id(inner)] = inner, made
+        made = self._inside[id(inner)][1]
+        return entry if made is inner else replace(entry, of=made)
+
+    def separated(self, query: Unresolved) -> Unresolved:
+        """``query`` with rankings in FROM marked, unless it is one statement with its ranking."""
+        if _is_one_statement(query):
+            return query
+        limited = _with_limit(query)
+        return with_entries(query, self._apart) if limited is None else limited
+
+    def _apart(self, entry: FromEntry) -> FromEntry:
+        inner = entry.of
+        if isinstance(inner, str) or inner.nested is not None:
+            return entry
+        if id(inner) not in self._marked:
+            made = inner
+            if _only_renames(inner):
+                made = with_entries(inner, self._apart)
+            elif _is_ranked(inner):
+                made = _marked(inner, entry)
+            self._marked[id(inner)] = inner, made
+        made = self._marked[id(inner)][1]
+        return entry if made is inner else replace(entry, of=made)
+
+
+def _marked(query: Unresolved, entry: FromEntry) -> Unresolved:
+    windows = windows_of(query.items)
+    name = f"{function_over(windows[0])}()" if windows else "a limit of places"
+    return replace(query, nested=(name, entry.node))
+
+
+def _only_renames(query: Unresolved) -> bool:
+    """Whether ``query`` stands for its only source, as WITH with names of columns adds it."""
+    plain = query.items == _EVERYTHING and not query.conditions and query.post_join is None
+    return plain and len(query.sources) == 1 and not query.outer
+
+
+def _is_ranked(query: Unresolved) -> bool:
+    if query.branches or query.post_join is not None:
+        return False
+    return bool(windows_of(query.items)) or _is_one_statement(query)
+
+
+def _is_one_statement(query: Unresolved) -> bool:
+    """Whether ``query`` limits the places of the ranking in its only source."""
+    if query.post_join is not None or query.branches or windows_of(query.items):
+        return False
+    try:
+        return with_ranking(query) is not query
+    except QueryError:
+        return False
+
+
+def _with_limit(query: Unresolved) -> Unresolved | None:
+    """``query`` with a ranking in its only source, and the limit of its places there as well; None
+    if it has no such limit.
+    """
+    rows = replace(query, items=_EVERYTHING, post_join=None, windows=())
+    if query.outer or query.subqueries or query.post_join is None or not _is_one_statement(rows):
+        return None
+    source = query.sources[0]
+    marked = replace(source, of=_marked(rows, source), columns=())
+    return replace(query, sources=(marked,), conditions=())
