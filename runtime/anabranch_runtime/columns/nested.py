@@ -62,9 +62,7 @@ def maps(limits: Ints, keys: pa.Array, values: pa.Array, valid: Bools | None) ->
 def converted(
     column: pa.Array, kind: DataType, leaf: Callable[[pa.Array, DataType], pa.Array]
 ) -> pa.Array:
-    """Return ``column`` with its leaves converted by ``leaf`` to those of the nested type ``kind``,
-    to whose form ``column`` conforms.
-    """
+    """Return ``column``, of the form of ``kind``, with its leaves converted by ``leaf``."""
     if kind.kind is TypeKind.STRUCT:
         children = [
             converted(pc.struct_field(column, [at]), of, leaf)

@@ -26,8 +26,8 @@ from sqlglot import exp
 _TIES = "ties_"
 _RELATIVE = 1e-9
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-#: Query -> (text, text in its place) of DuckDB's statement. Query 66 adds quotients, each of which
-#: Spark rounds to six digits.
+#: Query -> (text, text in its place) of DuckDB's statement. Query 66 adds quotients, which
+#: Spark rounds to six digits each.
 ADJUSTED: dict[int, tuple[tuple[str, str], ...]] = {
     66: tuple(
         (f"sum({month}_sales/w_warehouse_sq_ft)", f"sum(round({month}_sales/w_warehouse_sq_ft, 6))")
