@@ -54,7 +54,7 @@ MOST_DEEP, MOST_PARTS = 16, 1000
 
 class DataType(str):
     """A column type: its text, and its parts as attributes. Precision and scale are a decimal's;
-    ``fields`` (name and type) are of a struct, an array (``element``) or a map (``key``, ``value``).
+    ``fields`` (name, type) are a struct's, an array's (``element``), a map's (``key``, ``value``).
 
     >>> DataType(TypeKind.DECIMAL, 12, 2), DataType(TypeKind.INT).kind
     ('decimal(12,2)', <TypeKind.INT: 'int'>)
