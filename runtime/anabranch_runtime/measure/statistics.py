@@ -22,6 +22,7 @@ from anabranch_contract.protocol.measurements import (
 )
 from anabranch_contract.queries.types import TypeKind
 from anabranch_runtime.columns.arrow_types import spark_type
+from anabranch_runtime.columns.nested import is_nested
 from anabranch_runtime.epochs.layout import routes
 from anabranch_runtime.errors import ArrowTypeError
 from anabranch_runtime.index.hash_index import estimate_distinct
@@ -298,7 +299,7 @@ class Samples:
 def _published(known: _Reservoir) -> StreamSample:
     columns = {}
     for name, column in zip(known.rows.schema.names, known.rows.columns, strict=True):
-        if name == RANK:
+        if name == RANK or is_nested(column.type):
             continue
         try:
             columns[name] = (str(spark_type(column.type)), _values(column))

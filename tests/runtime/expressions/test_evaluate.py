@@ -733,12 +733,19 @@ def test_types_go_to_arrow_and_back(kind: TypeKind) -> None:
         with pytest.raises(ArrowTypeError):
             spark_type(arrow_type(DataType(kind)))
     else:
-        spark = DataType(kind, 12, 2) if kind is TypeKind.DECIMAL else DataType(kind)
+        texts = {"array": "array<int>", "struct": "struct<a:int>", "map": "map<int,date>"}
+        spark = parse_type(texts.get(kind, kind))
         assert spark_type(arrow_type(spark)) == spark
 
 
 def test_types_without_counterpart_are_refused() -> None:
-    for arrow in (pa.float16(), pa.time64("us"), pa.list_(pa.int8()), pa.decimal256(50, 2)):
+    for arrow in (
+        pa.float16(),
+        pa.time64("us"),
+        pa.list_(pa.time64("us")),
+        pa.struct([]),
+        pa.decimal256(50, 2),
+    ):
         with pytest.raises(ArrowTypeError, match="no counterpart"):
             spark_type(arrow)
 
