@@ -393,3 +393,8 @@ def test_windows_of_time_are_grouped_by() -> None:
     )
     text = to_text(plans(sql).before)
     assert "window(a.ts, '1 hour', '30 minutes').start AS since, count(*) AS n" in text
+    sql = (
+        "SELECT session_window.start AS since, count(*) AS n FROM a JOIN b ON a.k = b.k"
+        " GROUP BY session_window(a.ts, '1 hour')"
+    )
+    assert "session_window(a.ts, '1 hour').start AS since" in to_text(plans(sql).before)
