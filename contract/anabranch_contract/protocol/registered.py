@@ -18,11 +18,15 @@ Description = Annotated[str, Field(max_length=1000), AfterValidator(printable)]
 Site = Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9._-]*$", examples=["paris"])]
 
 
+#: Most characters of a type.
+MOST_TYPE = 65_536
+
+
 class ColumnRecord(Closed):
     """One column: its name, and its type as Spark's simple type string (normalised in answers)."""
 
     name: ColumnName
-    type: Annotated[str, Field(min_length=1, max_length=64, examples=["bigint"])]
+    type: Annotated[str, Field(min_length=1, max_length=MOST_TYPE, examples=["bigint"])]
 
 
 class SourceRecord(Closed):

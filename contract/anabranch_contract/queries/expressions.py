@@ -80,7 +80,8 @@ FUNCTIONS = frozenset({
 })  # fmt: skip
 OPERATIONS |= {name: name for name in FUNCTIONS}
 OPERATIONS |= {
-    "div_int": "div", "try": "try", "constant": "constant", "bit_and": "&", "bit_or": "|",
+    "array_concat": "concat", "array_reverse": "reverse", "div_int": "div",
+    "try": "try", "constant": "constant", "bit_and": "&", "bit_or": "|",
     "bit_xor": "^", "bit_not": "~",
 }  # fmt: skip
 #: Operations that never raise an error on columns and literals.
@@ -161,6 +162,10 @@ class Call(Term, frozen=True, tag="call"):
             return f"({args[0]} {OPERATIONS[self.op]} {args[1]})"
         if self.op in ("is_null", "is_not_null"):
             return f"({args[0]} {OPERATIONS[self.op]})"
+        if self.op == "field" and isinstance(self.args[1], Literal):
+            return f"{args[0]}.{self.args[1].value}"
+        if self.op in ("array_item", "map_value"):
+            return f"{args[0]}[{args[1]}]"
         if self.op == "cast":
             return f"cast({args[0]} as {self.type})"
         if self.op == "try" and isinstance(self.args[0], Call) and self.args[0].op == "cast":

@@ -90,6 +90,10 @@ class DataType(str):
         """Type of an array's elements, or of a map's values."""
         return self.fields[-1][1]
 
+    def has(self, *kinds: TypeKind) -> bool:
+        """Whether the type or one inside it is of one of ``kinds``."""
+        return self.kind in kinds or any(of.has(*kinds) for _, of in self.fields)
+
     def field(self, name: str) -> tuple[str, DataType] | None:
         """The field of a struct with this name, in any case."""
         found = [one for one in self.fields if one[0].lower() == name.lower()]
@@ -245,9 +249,10 @@ class _Reader:
         while not self._is_next(">"):
             if found:
                 self._expect(",")
-            name = self._next().removeprefix("`")
+            token = self._next()
+            name = token.removeprefix("`")
             self._is_next(":")
-            if (len(name) == 1 and name in "<>(),:") or name.lower() in found:
+            if token in tuple("<>(),:") or name.lower() in found:
                 raise self._unknown()
             found[name.lower()] = (name, self._type(depth + 1))
         if not found:

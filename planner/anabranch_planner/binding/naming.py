@@ -47,9 +47,18 @@ _OTHERWISE = frozenset({
 def spark_name(node: Node) -> str | None:
     """Spark's name of the select item ``node``; None if the item needs ``AS``."""
     inside = bare(node)
+    if isinstance(inside, exp.Dot) and _is_path(inside):
+        return str(inside.expression.name)
     if isinstance(inside, exp.Cast) and isinstance(bare(inside.this), exp.Column):
         return _text(inside.this)
     return _text(inside)
+
+
+def _is_path(node: Node) -> bool:
+    """Whether ``node`` is a field of a column, at any depth."""
+    while isinstance(node, exp.Dot):
+        node = node.this
+    return isinstance(node, exp.Column)
 
 
 def bare(node: Node) -> Node:
@@ -71,6 +80,9 @@ def _text(node: Node) -> str | None:
         return "true" if node.this else "false"
     if isinstance(node, exp.Case):
         return _case(node)
+    if isinstance(node, exp.Dot):
+        inner = _text(node.this)
+        return None if inner is None else f"{inner}.{node.expression.name}"
     parts = _template(node)
     if parts is None:
         return None
@@ -107,6 +119,8 @@ def _template(node: Node) -> tuple[str, list[Node]] | None:
     if isinstance(node, exp.In):
         items = ", ".join("{}" for _ in node.expressions)
         return f"({{}} IN ({items}))", [node.this, *node.expressions]
+    if isinstance(node, exp.Bracket) and len(node.expressions) == 1:
+        return "{}[{}]", [node.this, node.expressions[0]]
     if isinstance(node, exp.Like):
         return ("(NOT {} LIKE {})" if node.args.get("negate") else "{} LIKE {}"), [
             node.this,

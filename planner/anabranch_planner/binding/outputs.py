@@ -157,7 +157,7 @@ def require_writable(name: str, expr: Expr) -> None:
         if isinstance(expr, Call) and all(arg.type.kind in TIMESTAMPS for arg in expr.args):
             end, start = map(str, expr.args)
         remedy = f"write timestampdiff(SECOND, {start}, {end}) for seconds"
-    if expr.type.kind in (TypeKind.INTERVAL, TypeKind.NULL):
+    if expr.type.has(TypeKind.INTERVAL, TypeKind.NULL):
         raise QueryError(
             "unsupported-output",
             f"{name!r} is of type {expr.type}, which can't be written",

@@ -318,6 +318,7 @@ def _in(node: Node, scope: Scope) -> Expr:
     items = [typed(item, scope) for item in node.expressions]
     if not items:
         raise QueryError("malformed-sql", "the list of IN is empty", remedy="give it a value")
+    require_comparable("IN of", tested)
     pairs = [meet(tested, item) for item in items]
     if not all(isinstance(item, Literal) for item in items):
         return balanced("or", [Call("eq", pair, BOOLEAN) for pair in pairs])

@@ -18,6 +18,7 @@ import pyarrow.json as pj
 from anabranch_contract.queries.types import INTEGRAL, TIMESTAMPS, DataType, TypeKind
 from anabranch_runtime.columns.arrays import Bools, Ints, present
 from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.errors import ExpressionError
 
 
 def elements(column: pa.Array) -> tuple[Ints, pa.Array]:
@@ -39,7 +40,15 @@ def owners(limits: Ints) -> Ints:
 
 
 def lists(limits: Ints, values: pa.Array, valid: Bools | None, kind: pa.DataType) -> pa.Array:
-    """Return the list column of these limits and values; NULL if not valid."""
+    """Return the list column of these limits and values; NULL if not valid.
+
+    Raises:
+        ExpressionError: there are too many values for Arrow.
+    """
+    if limits[-1] >= 2**31:
+        raise ExpressionError(
+            "too-long", f"arrays of a batch have {limits[-1]} elements", remedy="make them shorter"
+        )
     mask = None if valid is None else pa.array(~valid)
     made = pa.ListArray.from_arrays(pa.array(limits.astype(np.int32)), values, mask=mask)
     return made if made.type == kind else made.cast(kind)

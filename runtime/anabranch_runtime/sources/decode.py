@@ -126,7 +126,7 @@ def typed(batch: pa.RecordBatch, schema: pa.Schema) -> Decoded:
 
 
 def _to(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
-    options = pc.CastOptions(kind, allow_time_truncate=pa.types.is_timestamp(kind))
+    options = pc.CastOptions(kind, allow_time_truncate="timestamp" in str(kind))
 
     def convert(column: pa.Array) -> pa.Array:
         if column.type == kind:

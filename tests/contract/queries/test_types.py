@@ -21,6 +21,7 @@ from anabranch_contract.queries.types import MOST_DEEP, DataType, parse_type
         ("Array<Long>", "array<bigint>"),
         ("map<string, array<decimal(3, 1)>>", "map<string,array<decimal(3,1)>>"),
         ("STRUCT<Aa INT, b: string>", "struct<Aa:int,b:string>"),
+        ("struct<`>`:int,`,`:int>", "struct<`>`:int,`,`:int>"),
         ("struct<`a b`: struct<`x,y>`:int>>", "struct<`a b`:struct<`x,y>`:int>>"),
     ],
 )

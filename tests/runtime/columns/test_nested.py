@@ -18,7 +18,7 @@ from anabranch_contract.queries.types import DataType, TypeKind, array_of, parse
 from anabranch_runtime.columns.arrow_types import arrow_type, spark_type
 from anabranch_runtime.columns.nested import elements, exact_text, exact_value
 from anabranch_runtime.sinks.rows import json_rows
-from anabranch_runtime.sources.decode import from_json
+from anabranch_runtime.sources.decode import from_json, schema_of, typed
 from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout
 
 _SIMPLE = ["int", "bigint", "float", "double", "decimal(20,3)", "string", "boolean", "date",
@@ -143,3 +143,13 @@ def test_nested_values_of_json_lines() -> None:
         {"k": 7, "s": None},
     ]
     assert sorted(bad) == [line.encode() for line in lines[2:5]]
+
+
+@pytest.mark.parametrize("unit", ["ns", "ms"])
+def test_times_in_nested_values_of_files_are_cut_to_microseconds(unit: str) -> None:
+    given = pa.array([[1, None], [2_000_000_001]], pa.list_(pa.timestamp(unit, "UTC")))
+    columns = [("l", "array<timestamp>")]
+    rows, aside = typed(pa.record_batch({"l": given}), schema_of(columns))
+    assert aside is None
+    micros = {"ns": [0, None, 2_000_000], "ms": [1000, None, 2_000_000_001_000]}[unit]
+    assert rows.column("l").flatten().cast(pa.int64()).to_pylist() == micros

@@ -164,7 +164,13 @@ def test_how_sources_stand_is_shown(service: Service) -> None:
 
 
 def test_nested_rows_arrive_as_they_were_sent(service: Service) -> None:
-    kinds = {"at": "timestamp", "s": "struct<n:tinyint,d:date>", "l": "array<struct<k:bigint>>"}
+    longer = "struct<" + ",".join(f"a_long_name_{n}:string" for n in range(20)) + ">"
+    kinds = {
+        "at": "timestamp",
+        "t": longer,
+        "s": "struct<n:tinyint,d:date>",
+        "l": "array<struct<k:bigint>>",
+    }
     source = {"format": "redis-stream"}
     service.post(
         "/v1/streams", {"name": "s", "columns": kinds, "event_time": "at", "source": source}

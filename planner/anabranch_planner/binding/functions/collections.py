@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from anabranch_contract.errors import PlannerError, QueryError
-from anabranch_contract.queries.coercion import BIGINT, INT, STRING, common_type
+from anabranch_contract.queries.coercion import BIGINT, INT, STRING, common_type, fits
 from anabranch_contract.queries.expressions import BOOLEAN, NULL, Call, Expr, Literal
 from anabranch_contract.queries.types import (
     FIELD,
@@ -133,14 +133,17 @@ def _map_value(value: Expr, key: Expr) -> Expr:
     wanted = value.type.fields[0][1]
     if is_null(key):
         return Literal(None, value.type.element)
-    met = common_type(wanted, key.type)
-    if met != wanted and not isinstance(key, Literal):
+    require_comparable("the key", key)
+    number = key.value if isinstance(key, Literal) else None
+    whole = key.type.kind in INTEGRAL and wanted.kind in INTEGRAL
+    if whole and isinstance(number, int) and fits(number, wanted.kind):
+        key = Literal(number, wanted)
+    if common_type(wanted, key.type) != wanted:
         raise QueryError(
             "type-mismatch",
             f"the keys of {value} are of type {wanted}, {key} of type {key.type}",
             remedy=f"write CAST({key} AS {str(wanted).upper()})",
         )
-    require_comparable("the key", key)
     return Call("map_value", (value, coerce(key, wanted)), value.type.element)
 
 
@@ -203,7 +206,7 @@ def struct(names: Sequence[str], values: Sequence[Expr]) -> Expr:
     """
     for name in names:
         if not FIELD.fullmatch(name):
-            reason = "a field's name has no backticks, braces and line ends"
+            reason = "a field's name is not empty, and has no backticks, braces and line ends"
             raise bad_literal("named_struct", repr(name), reason, "write another name")
     lowered = [name.lower() for name in names]
     for at, name in enumerate(lowered):
@@ -324,7 +327,9 @@ def _same(op: str) -> Made:
 
 def _overlap(args: Sequence[Expr]) -> Expr:
     found = _same("arrays_overlap")(args)
-    return Call(found.op, found.args, BOOLEAN) if isinstance(found, Call) else found
+    return (
+        Call(found.op, found.args, BOOLEAN) if isinstance(found, Call) else Literal(None, BOOLEAN)
+    )
 
 
 def _extreme(op: str) -> Made:
@@ -363,6 +368,8 @@ def _text_of(args: Sequence[Expr]) -> Expr:
     if kind.element.kind in NESTED:
         _of("array_join()", args[0], TypeKind.STRING)
     texts = [converted("array_join", arg, Argument.PATTERN) for arg in args[1:]]
+    if any(map(is_null, texts)):
+        return Literal(None, STRING)
     return Call("array_join", (coerce(args[0], array_of(STRING)), *texts), STRING)
 
 

@@ -18,7 +18,7 @@ from anabranch_contract.queries.coercion import (
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, DataType, TypeKind
 from anabranch_planner.binding.common_types import meet_all
-from anabranch_planner.binding.functions.collections import COLLECTIONS
+from anabranch_planner.binding.functions.collections import COLLECTIONS, require_comparable
 from anabranch_planner.binding.functions.dates import DATES, seconds_of
 from anabranch_planner.binding.functions.numbers import NUMBERS, rounded_type
 from anabranch_planner.binding.functions.signatures import Argument, Rewriting, converted
@@ -148,6 +148,7 @@ def _extreme(op: str) -> Callable[[Sequence[Expr]], Expr]:
     def made(args: Sequence[Expr]) -> Expr:
         values = meet_all(args)
         kind = values[0].type
+        require_comparable("greatest() or least() of", values[0])
         if kind.kind is TypeKind.BOOLEAN:
             raise QueryError(
                 "type-mismatch", f"{args[0]} has no order", remedy="cast it to another type"

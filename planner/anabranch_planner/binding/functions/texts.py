@@ -10,7 +10,11 @@ from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal
 from anabranch_contract.queries.json_paths import steps
 from anabranch_contract.queries.regular import Regular, rewritten, rewritten_replacement
 from anabranch_contract.queries.types import INTEGRAL, NUMERIC, DataType, TypeKind, array_of
-from anabranch_planner.binding.functions.collections import joined_or, reversed_or
+from anabranch_planner.binding.functions.collections import (
+    joined_or,
+    require_comparable,
+    reversed_or,
+)
 from anabranch_planner.binding.functions.formats import formatted
 from anabranch_planner.binding.functions.signatures import (
     Argument,
@@ -178,6 +182,7 @@ def _hash(op: str, kind: DataType) -> Callable[[Sequence[Expr]], Expr]:
         # A NULL leaves the hash of the values before it, at first the seed.
         present = [arg for arg in args if arg.type.kind is not TypeKind.NULL]
         for arg in present:
+            require_comparable(f"{op}() of", arg)
             if arg.type.kind is TypeKind.INTERVAL:
                 converted(op, arg, Argument.TEXT)
         return Call(op, tuple(present), kind) if present else Literal(42, kind)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,6 +26,8 @@ from anabranch_runtime.errors import ExpressionError
 
 #: Most elements of an array that sequence() and array_repeat() make.
 MOST = 1_000_000
+#: Most elements of all arrays that they make of a batch of rows.
+MOST_TOGETHER = 20_000_000
 
 
 def _ints(column: pa.Array) -> Ints:
@@ -204,10 +208,10 @@ def _sequence(call: Call, args: list[pa.Array]) -> pa.Array:
             "the step of a sequence leads away from its end",
             remedy="write a positive step for a rising sequence, a negative one for a falling one",
         )
-    whole = np.where(step == 0, 1, step)
-    spans = np.abs(stop.astype(np.float64) - start) / np.abs(whole)
-    _bound(int(np.where(valid, spans, 0).max(initial=0)))
-    sizes = np.where(valid, np.abs(stop - start) // np.abs(whole) + 1, 0)
+    # Unsigned, a distance that overflows is right again.
+    distance = np.where(step > 0, stop - start, start - stop).view(np.uint64)
+    counts = distance // np.abs(np.where(step == 0, 1, step)).view(np.uint64)
+    sizes = _bound(np.where(valid, np.minimum(counts, 2**40).astype(np.int64) + 1, 0))
     limits = np.concatenate([[0], np.cumsum(sizes)])
     values = np.repeat(start, sizes) + _ranges(np.zeros_like(sizes), sizes) * np.repeat(step, sizes)
     made = pa.array(values).cast(arrow_type(call.type.element))
@@ -216,20 +220,26 @@ def _sequence(call: Call, args: list[pa.Array]) -> pa.Array:
 
 def _repeat(call: Call, args: list[pa.Array]) -> pa.Array:
     valid = _all(present(args[1]), len(args[0]))
-    sizes = np.where(valid, np.maximum(_ints(args[1]), 0), 0)
-    _bound(int(sizes.max(initial=0)))
+    sizes = _bound(np.where(valid, np.maximum(_ints(args[1]), 0), 0))
     values = args[0].take(pa.array(np.repeat(np.arange(len(sizes)), sizes)))
     limits = np.concatenate([[0], np.cumsum(sizes)])
     return lists(limits, values, valid, arrow_type(call.type))
 
 
-def _bound(size: int) -> None:
-    if size > MOST:
+def _bound(sizes: npt.NDArray[Any]) -> Ints:
+    """Return sizes of arrays that are not too large, each and together.
+
+    Raises:
+        ExpressionError: they are.
+    """
+    longest, together = int(sizes.max(initial=0)), float(sizes.sum(dtype=np.float64))
+    if longest > MOST or together > MOST_TOGETHER:
         raise ExpressionError(
             "too-long",
-            f"an array would have {size} elements, over {MOST}",
-            remedy="make it shorter",
+            f"an array would have {longest} elements, those of a batch {together:.0f}",
+            remedy=f"make it shorter than {MOST}, of a batch {MOST_TOGETHER}",
         )
+    return sizes.astype(np.int64)
 
 
 # --- search and order ---------------------------------------------------------------------------
@@ -261,8 +271,8 @@ def _equal(left: pa.Array, right: pa.Array) -> pa.Array:
 
 def _ranks(values: pa.Array) -> Ints:
     """Return the rank of each value among all, from 1: NaN last; 0 for NULL."""
-    if not len(values):
-        return np.empty(0, np.int64)
+    if values.null_count == len(values):
+        return np.zeros(len(values), np.int64)
     ranks = pc.rank(_canonical(values), sort_keys="ascending", tiebreaker="dense")
     return np.where(_all(present(values), len(values)), ranks.to_numpy().astype(np.int64), 0)
 

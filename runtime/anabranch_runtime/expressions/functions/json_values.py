@@ -17,7 +17,7 @@ from anabranch_contract.queries.types import FLOATING, INTEGRAL, DataType, TypeK
 from anabranch_runtime.columns.arrays import by_value
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import json_of, json_strings
-from anabranch_runtime.expressions.functions.patterns import DECODER, written
+from anabranch_runtime.expressions.functions.patterns import DECODER, encodable, written
 
 _NUMBERS = {"NaN": "NaN", "Infinity": "inf", "+Infinity": "inf", "-Infinity": "-inf",
             "INF": "inf", "+INF": "inf", "-INF": "-inf"}  # fmt: skip
@@ -37,14 +37,19 @@ def _parsed(text: str, kind: DataType) -> Any:
         return None
     try:
         value = DECODER.raw_decode(text.lstrip(" \t\r\n"))[0]
-    except (ValueError, RecursionError):
+        found = _unwrapped(value, kind)
+    except (ValueError, RecursionError, OverflowError):
         return nothing
+    return nothing if found is None else found
+
+
+def _unwrapped(value: Any, kind: DataType) -> Any:
+    """The value of ``kind``, out of an array or in one where Spark reads it so."""
     if kind.kind is TypeKind.STRUCT and isinstance(value, list):
         value = value[0] if len(value) == 1 else None
     if kind.kind is TypeKind.ARRAY and isinstance(value, dict):
         value = [value]
-    found = _value(value, kind)
-    return nothing if found is None else found
+    return _value(value, kind)
 
 
 def _value(value: Any, kind: DataType) -> Any:
@@ -63,9 +68,9 @@ def _value(value: Any, kind: DataType) -> Any:
             return None
         found = {name: _value(one, kind.element) for name, one in value.items()}
         unfit = any(found[name] is None and one is not None for name, one in value.items())
-        return None if unfit else list(found.items())
+        return None if unfit else [(encodable(name), one) for name, one in found.items()]
     if here is TypeKind.STRING:
-        return value if isinstance(value, str) else written(value)
+        return encodable(value if isinstance(value, str) else written(value))
     if here is TypeKind.BOOLEAN:
         return value if isinstance(value, bool) else None
     if isinstance(value, bool):

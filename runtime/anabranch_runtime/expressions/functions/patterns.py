@@ -107,7 +107,17 @@ def _found(text: str, through: tuple[str | int, ...]) -> str | None:
             value = value[step]
         else:
             return None
-    return value if isinstance(value, str) else None if value is None else written(value)
+    if value is None:
+        return None
+    try:
+        return encodable(value if isinstance(value, str) else written(value))
+    except RecursionError:
+        return None
+
+
+def encodable(text: str) -> str:
+    """Return ``text`` with question marks for halves of surrogate pairs, as Java writes them."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -151,8 +151,9 @@ def _from_json(value: Any, kind: DataType) -> Any:
     if here is TypeKind.ARRAY:
         return [_part(one, kind.element) for one in value] if type(value) is list else None
     if here is TypeKind.STRUCT:
-        fields = [(name, _part(value.get(name), of)) for name, of in kind.fields]
-        return dict(fields)
+        if type(value) is not dict:
+            return None
+        return {name: _part(value.get(name), of) for name, of in kind.fields}
     if here in INTEGRAL:
         return _integer(value, here) if type(value) is int else None
     if here in FLOATING:
@@ -232,6 +233,9 @@ def _json(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(name): _json(one) for name, one in value.items()}
     if isinstance(value, list):
+        if value and all(isinstance(one, tuple) for one in value):
+            # A map.
+            return {str(_json(key)): _json(one) for key, one in value}
         return [_json(one) for one in value]
     if isinstance(value, Decimal):
         return str(value)

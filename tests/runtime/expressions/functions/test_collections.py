@@ -133,7 +133,10 @@ _EXPRESSIONS = [
     "coalesce(a, c)", "coalesce(a, array())",
     "CASE WHEN i > 0 THEN a ELSE c END", "CASE WHEN i > 0 THEN p END", "a IS NULL", "p.t IS NULL",
     "coalesce(m['a'], 0) + 1", "array_contains(map_keys(m), 'b')", "if(size(a) > 1, a[1], -1)",
-    "get(array(1, 2), 1)", "r.p.n", "r.m['a']", "r.p.k.v + 1", "P.N",
+    "sequence(-9223372036854775808, 9223372036854775807, 4611686018427387904)",
+    "array_join(e, NULL)", "array_max(array(NULL))",
+    "size(sort_array(array(NULL, NULL)))", "from_json(concat(h, '\\\\ud800'), 'a STRING')",
+    "map(1, 2)[1]", "get(array(1, 2), 1)", "r.p.n", "r.m['a']", "r.p.k.v + 1", "P.N",
     "array_contains(array(1, NULL), i)", "get(flatten(g), 0)",
 ]  # fmt: skip
 
@@ -209,6 +212,12 @@ def test_functions_are_those_of_spark_on_random_rows(spark: SparkSession, seed: 
         ("sequence(1, x)", "sequence() takes integers"),
         ("CAST(a AS STRING)", "can't be cast"),
         ("flatten(a)", "flatten() of an array of"),
+        ("a IN (c)", "IN of r.a"),
+        ("greatest(a, c)", "greatest() or least() of r.a"),
+        ("hash(a)", "hash() of r.a"),
+        ("m[1.5]", "the keys of r.m are of type string"),
+        ("map(1, 2)[1.5]", "the keys of"),
+        ("l.n = c", "the comparison of r.l.n"),
     ],
 )
 def test_what_does_not_fit_is_refused(text: str, message: str) -> None:
@@ -228,6 +237,7 @@ def test_what_does_not_fit_is_refused(text: str, message: str) -> None:
         ("sequence(1, 2000000)", "too-long"),
         ("sequence(1, 5, -1)", "bad-sequence"),
         ("array_repeat(u, 2000000)", "too-long"),
+        ("sequence(-9223372036854775808, 9223372036854775807)", "too-long"),
         ("map('a', 1, 'a', 2)", "bad-map"),
         ("map(u, 1)", "bad-map"),
     ],
