@@ -48,7 +48,7 @@ def expression(text: str) -> Expr:
         ("regexp_extract(s, '(a)')", "regexp_extract(r.s, '(a)', 1)"),
         ("TRY_CAST(s AS INT)", "try_cast(r.s as int)"),
         ("try_add(i, 1)", "try((r.i + 1))"),
-        ("split(s, ',')[0]", "array_item(split(r.s, ','), 0)"),
+        ("split(s, ',')[0]", "split(r.s, ',')[0]"),
         ("s IS DISTINCT FROM 'a'", "NOT((r.s <=> 'a'))"),
         ("i & 3 | 4", "((r.i & 3) | 4)"),
     ],
