@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     pq.write_table(flights, tmp_path / "flights.parquet")
     weather = pa.table({"origin": list("abcd"), "wind": pa.array([1, 2, 3, 4], pa.int16())})
     pq.write_table(weather, tmp_path / "weather.parquet")
-    odd = pa.table({"id": [1], "tags": [["x"]]})
+    odd = pa.table({"id": [1], "tags": pa.array([[1]], pa.list_(pa.time64("us")))})
     pq.write_table(odd, tmp_path / "lists.parquet")
     pq.write_table(pa.table([[1], [2]], names=["id", "ID"]), tmp_path / "twice.parquet")
     (tmp_path / "text.parquet").write_text("id,origin")

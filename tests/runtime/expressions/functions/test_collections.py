@@ -134,7 +134,7 @@ _EXPRESSIONS = [
     "CASE WHEN i > 0 THEN a ELSE c END", "CASE WHEN i > 0 THEN p END", "a IS NULL", "p.t IS NULL",
     "coalesce(m['a'], 0) + 1", "array_contains(map_keys(m), 'b')", "if(size(a) > 1, a[1], -1)",
     "sequence(-9223372036854775808, 9223372036854775807, 4611686018427387904)",
-    "array_join(e, NULL)", "array_max(array(NULL))",
+    "array_join(e, NULL)", "isnull(array_max(array(NULL)))",
     "size(sort_array(array(NULL, NULL)))", "from_json(concat(h, '\\\\ud800'), 'a STRING')",
     "map(1, 2)[1]", "get(array(1, 2), 1)", "r.p.n", "r.m['a']", "r.p.k.v + 1", "P.N",
     "array_contains(array(1, NULL), i)", "get(flatten(g), 0)",
