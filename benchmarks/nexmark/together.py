@@ -65,7 +65,7 @@ class Cost:
 
     @property
     def cpu_seconds(self) -> float:
-        """Of all processes."""
+        """CPU seconds of all processes."""
         return sum(self.cpu.values())
 
     def to_json(self) -> dict[str, Any]:

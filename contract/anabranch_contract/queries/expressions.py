@@ -192,6 +192,11 @@ def columns(expr: Expr) -> Iterator[Column]:
             yield from columns(arg)
 
 
+def is_null(expr: Expr) -> bool:
+    """Whether ``expr`` is the literal NULL."""
+    return isinstance(expr, Literal) and expr.value is None
+
+
 def is_total(expr: Expr) -> bool:
     """Whether ``expr`` is a condition over columns and literals that can't raise an error."""
     if isinstance(expr, Call):

@@ -39,7 +39,6 @@ from anabranch_planner.binding.typecheck import (
     aliases,
     boolean,
     compare,
-    operands,
     split_between,
     typed,
 )
@@ -53,6 +52,7 @@ from anabranch_planner.sql.unresolved import (
     at,
     conjunction,
     describe,
+    operands,
     unsupported,
 )
 

@@ -15,7 +15,7 @@ from anabranch_contract.queries.coercion import (
     decimal_of,
     fits,
 )
-from anabranch_contract.queries.expressions import NULL, Expr, Literal
+from anabranch_contract.queries.expressions import NULL, Expr, Literal, is_null
 from anabranch_contract.queries.types import (
     EXACT,
     FLOATING,
@@ -125,7 +125,7 @@ def _aimed(expr: Expr, other: DataType) -> Expr:
 
 def typed_null(expr: Expr, other: DataType) -> Expr:
     """``expr``; an untyped NULL as type ``other``."""
-    if isinstance(expr, Literal) and expr.value is None and expr.type == NULL:
+    if is_null(expr) and expr.type == NULL:
         return Literal(None, other)
     return expr
 

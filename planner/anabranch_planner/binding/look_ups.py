@@ -24,7 +24,7 @@ from anabranch_contract.queries.expressions import (
     substitute,
 )
 from anabranch_contract.queries.outer_joins import JoinKind, LookUp, OuterJoin
-from anabranch_planner.binding.typecheck import aliases, boolean, operands, typed
+from anabranch_planner.binding.typecheck import aliases, boolean, typed
 from anabranch_planner.sql.scope import Scope, is_null_without
 from anabranch_planner.sql.unresolved import (
     Condition,
@@ -33,6 +33,7 @@ from anabranch_planner.sql.unresolved import (
     Unresolved,
     at,
     describe,
+    operands,
     unsupported,
 )
 

@@ -11,9 +11,9 @@ from anabranch_contract.queries.expressions import Column, Expr, Output, columns
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.outer_joins import JoinKind, OuterJoin
 from anabranch_planner.binding.outputs import written
-from anabranch_planner.binding.typecheck import operands, typed
+from anabranch_planner.binding.typecheck import typed
 from anabranch_planner.sql.scope import Scope
-from anabranch_planner.sql.unresolved import Condition, OuterSide, Unresolved
+from anabranch_planner.sql.unresolved import Condition, OuterSide, Unresolved, operands
 
 
 @dataclass(frozen=True, slots=True)

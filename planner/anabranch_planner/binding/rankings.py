@@ -18,7 +18,6 @@ from anabranch_contract.queries.expressions import Column, Expr
 from anabranch_contract.queries.views import PLACE, Neighbour, RankFunction
 from anabranch_planner.binding.literals import coerce
 from anabranch_planner.binding.naming import bare
-from anabranch_planner.binding.typecheck import operands
 from anabranch_planner.sql.aggregates import (
     NEIGHBOURS,
     function_over,
@@ -38,6 +37,7 @@ from anabranch_planner.sql.unresolved import (
     at,
     called,
     describe,
+    operands,
     unsupported,
 )
 

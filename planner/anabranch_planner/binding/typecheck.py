@@ -56,7 +56,7 @@ from anabranch_planner.binding.literals import cast_literal, coerce, interval, n
 from anabranch_planner.binding.rows import expanded
 from anabranch_planner.sql import functions
 from anabranch_planner.sql.scope import Scope
-from anabranch_planner.sql.unresolved import Node, at, describe, unsupported
+from anabranch_planner.sql.unresolved import Node, at, describe, operands, unsupported
 
 #: Comparison operator -> equivalent operator with exchanged operands.
 MIRRORED = {
@@ -193,21 +193,6 @@ def balanced(op: str, parts: Sequence[Expr]) -> Expr:
         return parts[0]
     middle = (len(parts) + 1) // 2
     return Call(op, (balanced(op, parts[:middle]), balanced(op, parts[middle:])), BOOLEAN)
-
-
-def operands(node: Node, kind: type[Node]) -> list[Node]:
-    """The operands of a chain of one connective, left to right, without parentheses."""
-    found: list[Node] = []
-    pending = [node]
-    while pending:
-        current = pending.pop()
-        while isinstance(current, exp.Paren):
-            current = current.this
-        if isinstance(current, kind):
-            pending += [current.expression, current.this]
-        else:
-            found.append(current)
-    return found
 
 
 def aliases(expr: Expr) -> frozenset[str]:

@@ -27,7 +27,6 @@ from anabranch_planner.binding.typecheck import (
     aliases,
     boolean,
     compare,
-    operands,
     split_between,
     typed,
 )
@@ -43,6 +42,7 @@ from anabranch_planner.sql.unresolved import (
     at,
     conjunction,
     located,
+    operands,
     unsupported,
 )
 from anabranch_planner.subqueries.decorrelation import decorrelated

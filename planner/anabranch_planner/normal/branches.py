@@ -19,9 +19,8 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import common_type
 from anabranch_contract.queries.types import DataType
 from anabranch_planner.binding.common_types import rounded
-from anabranch_planner.binding.typecheck import operands
 from anabranch_planner.sql.scope import ShownColumn
-from anabranch_planner.sql.unresolved import HIDDEN, FromEntry, SelectItem, Unresolved, at
+from anabranch_planner.sql.unresolved import HIDDEN, FromEntry, SelectItem, Unresolved, at, operands
 
 #: Maximum number of branches of a statement.
 MOST_BRANCHES = 32

@@ -167,6 +167,25 @@ def _with_constants(
     return Unresolved((FromEntry(part, None, node=node, crossed=True),), (), items)
 
 
+def within(change: Callable[[Unresolved], Unresolved]) -> Callable[[FromEntry], FromEntry]:
+    """The change of an entry's subquery by ``change``. A query of WITH that is read several times
+    is changed once, and stays one object.
+    """
+    # The subquery is kept, so that no other one can have its id.
+    known: dict[int, tuple[Unresolved, Unresolved]] = {}
+
+    def changed(entry: FromEntry) -> FromEntry:
+        inner = entry.of
+        if isinstance(inner, str):
+            return entry
+        if id(inner) not in known:
+            known[id(inner)] = inner, change(inner)
+        made = known[id(inner)][1]
+        return entry if made is inner else replace(entry, of=made)
+
+    return changed
+
+
 def with_entries(query: Unresolved, change: Callable[[FromEntry], FromEntry]) -> Unresolved:
     """``query`` with its entries of FROM changed; the same object if none is."""
     sources = tuple(change(entry) for entry in query.sources)

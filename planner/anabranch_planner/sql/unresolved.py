@@ -274,6 +274,21 @@ def position_of(node: Node) -> tuple[int, int] | None:
     return min(found, default=None)
 
 
+def operands(node: Node, kind: type[Node]) -> list[Node]:
+    """The operands of a chain of one connective, left to right, without parentheses."""
+    found: list[Node] = []
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        while isinstance(current, exp.Paren):
+            current = current.this
+        if isinstance(current, kind):
+            pending += [current.expression, current.this]
+        else:
+            found.append(current)
+    return found
+
+
 def conjunction(nodes: Iterable[Node]) -> Node:
     """AND of one or more nodes; they are not copied, and become children of the result."""
     return reduce(lambda a, b: exp.And(this=a, expression=b), nodes)

@@ -17,7 +17,6 @@ from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_planner.binding.post_join import name_of
-from anabranch_planner.binding.typecheck import operands
 from anabranch_planner.sql.aggregates import call_of
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
@@ -29,6 +28,7 @@ from anabranch_planner.sql.unresolved import (
     Unresolved,
     at,
     describe,
+    operands,
     unsupported,
 )
 from anabranch_planner.subqueries.grouped import GroupedEntry, parents

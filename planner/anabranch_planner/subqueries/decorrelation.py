@@ -16,7 +16,6 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.binding.naming import spark_name
-from anabranch_planner.binding.typecheck import operands
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
     Condition,
@@ -27,6 +26,7 @@ from anabranch_planner.sql.unresolved import (
     at,
     called,
     describe,
+    operands,
     unsupported,
 )
 from anabranch_planner.subqueries.above_groups import above_groups, are_totals, with_groups_below

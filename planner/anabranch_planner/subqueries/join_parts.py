@@ -8,7 +8,6 @@ both in one subquery.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
@@ -20,8 +19,8 @@ from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.binding.look_ups import SHOWN, with_inner
 from anabranch_planner.binding.naming import spark_name
-from anabranch_planner.binding.typecheck import operands
 from anabranch_planner.sql.aggregates import NEIGHBOURS, function_over, windows_of
+from anabranch_planner.sql.named import with_entries, within
 from anabranch_planner.sql.scope import find_stream
 from anabranch_planner.sql.unresolved import (
     Condition,
@@ -35,6 +34,7 @@ from anabranch_planner.sql.unresolved import (
     at,
     called,
     describe,
+    operands,
     unsupported,
 )
 from anabranch_planner.subqueries.grouped import PARTS, STRICT
@@ -62,7 +62,10 @@ def with_join_parts(query: Unresolved, streams: Mapping[str, Stream]) -> Unresol
 @dataclass(slots=True)
 class _Parts:
     streams: Mapping[str, Stream]
-    _known: dict[int, tuple[Unresolved, Unresolved]] = field(default_factory=dict)
+    _inside: Callable[[FromEntry], FromEntry] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._inside = within(self.everywhere)
 
     def everywhere(self, query: Unresolved) -> Unresolved:
         made = _without_using(_inner_by_where(query, self.streams), self.streams)
@@ -74,22 +77,8 @@ class _Parts:
             made = _with_part(made, cut, self.streams)
             cut = _cut(made, self.streams)
         # Last, as names of tables in parentheses are visible outside them.
-        sources = tuple(map(self._entry, made.sources))
-        outer = tuple(replace(side, source=self._entry(side.source)) for side in made.outer)
-        branches = tuple(map(self._entry, made.branches))
-        found = replace(made, sources=sources, outer=outer, branches=branches)
-        made = made if all(map(operator.is_, found.entries, made.entries)) else found
+        made = with_entries(made, self._inside)
         return _inlined(made) if made.nested is not None and query.outer else made
-
-    def _entry(self, entry: FromEntry) -> FromEntry:
-        inner = entry.of
-        if isinstance(inner, str):
-            return entry
-        if id(inner) not in self._known:
-            # The subquery is kept, so that no other one can have its id.
-            self._known[id(inner)] = inner, self.everywhere(inner)
-        made = self._known[id(inner)][1]
-        return entry if made is inner else replace(entry, of=made)
 
 
 def _inlined(query: Unresolved) -> Unresolved:

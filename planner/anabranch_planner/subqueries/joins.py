@@ -12,7 +12,6 @@ from sqlglot import exp
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.binding.naming import bare
-from anabranch_planner.binding.typecheck import operands
 from anabranch_planner.sql.aggregates import holds_aggregate
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
@@ -25,6 +24,7 @@ from anabranch_planner.sql.unresolved import (
     called,
     conjunction,
     describe,
+    operands,
     unsupported,
 )
 from anabranch_planner.subqueries.grouped import GroupedEntry

@@ -12,7 +12,6 @@ from itertools import count
 
 from sqlglot import exp
 
-from anabranch_planner.binding.typecheck import operands
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
     Condition,
@@ -20,6 +19,7 @@ from anabranch_planner.sql.unresolved import (
     Node,
     PostJoin,
     SelectItem,
+    operands,
 )
 from anabranch_planner.subqueries.grouped import PARTS, STRICT
 from anabranch_planner.subqueries.joins import Inner, Joins, as_where

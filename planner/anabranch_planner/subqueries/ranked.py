@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from anabranch_contract.errors import QueryError
 from anabranch_planner.binding.rankings import with_ranking
 from anabranch_planner.sql.aggregates import function_over, windows_of
-from anabranch_planner.sql.named import with_entries
+from anabranch_planner.sql.named import with_entries, within
 from anabranch_planner.sql.unresolved import FromEntry, SelectItem, Unresolved
 
 _EVERYTHING = (SelectItem(None),)
@@ -21,32 +21,21 @@ _EVERYTHING = (SelectItem(None),)
 def ranked_apart(query: Unresolved) -> Unresolved:
     """``query``, in which subqueries with rankings are marked as queries of their own."""
     apart = _Apart()
-    return apart.separated(apart.inside(query))
+
+    def below(one: Unresolved) -> Unresolved:
+        made = with_entries(one, inside)
+        # The reader of renamed columns decides about the ranking below.
+        return made if _only_renames(made) else apart.separated(made)
+
+    inside = within(below)
+    return apart.separated(with_entries(query, inside))
 
 
 @dataclass(slots=True)
 class _Apart:
-    """Rewriting of one statement. A query of WITH that is read several times stays one object."""
+    """Marks of one statement. A query of WITH that is read several times stays one object."""
 
-    _inside: dict[int, tuple[Unresolved, Unresolved]] = field(default_factory=dict)
     _marked: dict[int, tuple[Unresolved, Unresolved]] = field(default_factory=dict)
-
-    def inside(self, query: Unresolved) -> Unresolved:
-        """``query`` with its subqueries rewritten."""
-        return with_entries(query, self._entry)
-
-    def _entry(self, entry: FromEntry) -> FromEntry:
-        inner = entry.of
-        if isinstance(inner, str):
-            return entry
-        if id(inner) not in self._inside:
-            made = self.inside(inner)
-            # The reader of renamed columns decides about the ranking below.
-            made = made if _only_renames(made) else self.separated(made)
-            # The subquery is kept, so that no other one can have its id.
-            self._inside[id(inner)] = inner, made
-        made = self._inside[id(inner)][1]
-        return entry if made is inner else replace(entry, of=made)
 
     def separated(self, query: Unresolved) -> Unresolved:
         """``query`` with rankings in FROM marked, unless it is one statement with its ranking."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from anabranch_contract.queries.outer_joins import JoinKind
-from anabranch_planner.binding.typecheck import operands
 from anabranch_planner.sql.unresolved import (
     Condition,
     FromEntry,
@@ -18,6 +17,7 @@ from anabranch_planner.sql.unresolved import (
     Unresolved,
     called,
     describe,
+    operands,
     unsupported,
 )
 from anabranch_planner.subqueries.grouped import GroupedEntry

@@ -19,7 +19,7 @@ from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.aggregates import AggregateCall, call_of
-from anabranch_planner.sql.named import with_entries
+from anabranch_planner.sql.named import with_entries, within
 from anabranch_planner.sql.unresolved import (
     Condition,
     FromEntry,
@@ -43,21 +43,11 @@ _IGNORING = frozenset({"avg", "count", "max", "mean", "min", "std", "stddev", "s
 
 def with_single_rows(query: Unresolved) -> Unresolved:
     """``query``, in which aggregates of whole joins that stand in one FROM are one subquery."""
-    known: dict[int, tuple[Unresolved, Unresolved]] = {}
-
-    def inside(entry: FromEntry) -> FromEntry:
-        inner = entry.of
-        if isinstance(inner, str):
-            return entry
-        if id(inner) not in known:
-            # The subquery is kept, so that no other one can have its id.
-            known[id(inner)] = inner, everywhere(inner)
-        made = known[id(inner)][1]
-        return entry if made is inner else replace(entry, of=made)
 
     def everywhere(one: Unresolved) -> Unresolved:
         return _together(with_entries(one, inside))
 
+    inside = within(everywhere)
     return everywhere(query)
 
 

@@ -54,6 +54,15 @@ def all_present(*columns: pa.Array) -> Bools | None:
     return reduce(both, map(present, columns), None)
 
 
+def canonical(values: pa.Array) -> pa.Array:
+    """Map all NaNs to one and -0.0 to 0.0, so that equality by bits is Spark's equality."""
+    if not pa.types.is_floating(values.type):
+        return values
+    floats = fixed(values, values.type.to_pandas_dtype()) + values.type.to_pandas_dtype()(0.0)
+    floats[np.isnan(floats)] = np.nan
+    return with_nulls(floats, values.type, present(values))
+
+
 def truths(column: pa.Array) -> Bools:
     """Return a boolean column as numpy array, NULL as False."""
     return np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)

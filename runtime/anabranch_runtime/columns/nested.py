@@ -7,15 +7,16 @@ return limits that begin at 0, and NULL rows without values.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from anabranch_contract.queries.types import INTEGRAL, TIMESTAMPS, DataType, TypeKind
+from anabranch_contract.queries.types import INTEGRAL, NESTED, TIMESTAMPS, DataType, TypeKind
 from anabranch_runtime.columns.arrays import Bools, Ints, present
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import ExpressionError
@@ -29,9 +30,14 @@ def elements(column: pa.Array) -> tuple[Ints, pa.Array]:
         key = pa.field("key", column.type.key_type, nullable=False)
         column = column.cast(pa.list_(pa.struct([key, ("value", column.type.item_type)])))
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
-    limits = np.zeros(len(column) + 1, np.int64)
-    np.cumsum(lengths, out=limits[1:])
-    return limits, pc.list_flatten(column)
+    return limits_of(lengths), pc.list_flatten(column)
+
+
+def limits_of(sizes: npt.NDArray[Any]) -> Ints:
+    """Return the limits per row of lists with these sizes."""
+    limits = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=limits[1:])
+    return limits
 
 
 def owners(limits: Ints) -> Ints:
@@ -68,28 +74,52 @@ def maps(limits: Ints, keys: pa.Array, values: pa.Array, valid: Bools | None) ->
     return pa.MapArray.from_arrays(offsets, keys, values, mask=pa.array(~valid))
 
 
+def rebuilt(
+    column: pa.Array, kind: DataType, part: Callable[[pa.Array, int], pa.Array]
+) -> pa.Array:
+    """Return nested values of the form of ``kind`` whose parts are of its types.
+
+    Args:
+        part: makes the new part from a field, the elements, or the keys and values, by number.
+    """
+    valid, target = present(column), arrow_type(kind)
+    if kind.kind is TypeKind.STRUCT:
+        parts = [part(pc.struct_field(column, [n]), n) for n in range(len(kind.fields))]
+        return structs(parts, valid, target)
+    limits, values = elements(column)
+    if kind.kind is TypeKind.ARRAY:
+        return lists(limits, part(values, 0), valid, target)
+    keys, items = (part(pc.struct_field(values, [n]), n) for n in (0, 1))
+    return maps(limits, keys, items, valid)
+
+
 def converted(
     column: pa.Array, kind: DataType, leaf: Callable[[pa.Array, DataType], pa.Array]
 ) -> pa.Array:
     """Return ``column``, of the form of ``kind``, with its leaves converted by ``leaf``."""
-    if kind.kind is TypeKind.STRUCT:
-        children = [
-            converted(pc.struct_field(column, [at]), of, leaf)
-            for at, (_, of) in enumerate(kind.fields)
-        ]
-        return structs(children, present(column), arrow_type(kind))
-    if kind.kind is TypeKind.ARRAY:
-        limits, values = elements(column)
-        made = converted(values, kind.element, leaf)
-        return lists(limits, made, present(column), arrow_type(kind))
-    if kind.kind is TypeKind.MAP:
-        limits, pairs = elements(column)
-        keys, values = (
-            converted(pc.struct_field(pairs, [at]), of, leaf)
-            for at, (_, of) in enumerate(kind.fields)
+    if kind.kind not in NESTED:
+        return leaf(column, kind)
+    return rebuilt(column, kind, lambda part, n: converted(part, kind.fields[n][1], leaf))
+
+
+def json_objects(
+    names: Sequence[str], texts: Sequence[pa.Array], *, nulls: bool = True
+) -> pa.Array:
+    """Return one JSON object per row of the JSON texts of its members, in their order.
+
+    Args:
+        nulls: whether objects have members that are NULL.
+    """
+    before = [f",{json.dumps(name, ensure_ascii=False)}:" for name in names]
+    if nulls:
+        pairs = zip(["{" + before[0][1:], *before[1:]], texts, strict=True)
+        return _joined(
+            [part for name, one in pairs for part in (name, pc.fill_null(one, "null"))] + ["}"]
         )
-        return maps(limits, keys, values, present(column))
-    return leaf(column, kind)
+    members = [
+        pc.fill_null(_joined([name, one]), "") for name, one in zip(before, texts, strict=True)
+    ]
+    return _joined(["{", pc.utf8_slice_codeunits(_joined(members), 1), "}"])
 
 
 def json_of(
@@ -102,24 +132,13 @@ def json_of(
         nulls: whether objects have fields that are NULL.
     """
     kind = column.type
-    if pa.types.is_struct(kind) and not nulls:
-        members = [
-            pc.fill_null(_joined([f",{json.dumps(field.name, ensure_ascii=False)}:", one]), "")
-            for at, field in enumerate(kind)
-            for one in [json_of(pc.struct_field(column, [at]), leaf, nulls=nulls)]
-        ]
-        inside = pc.utf8_slice_codeunits(_joined(members), 1)
-        return pc.if_else(column.is_valid(), _joined(["{", inside, "}"]), _NO_TEXT)
     if pa.types.is_struct(kind):
-        parts = [
-            part
-            for at, field in enumerate(kind)
-            for part in (
-                f"{',' if at else '{'}{json.dumps(field.name, ensure_ascii=False)}:",
-                pc.fill_null(json_of(pc.struct_field(column, [at]), leaf), "null"),
-            )
-        ]
-        return pc.if_else(column.is_valid(), _joined([*parts, "}"]), _NO_TEXT)
+        fields = [pc.struct_field(column, [n]) for n in range(kind.num_fields)]
+        names = [field.name for field in kind]
+        texts = json_objects(
+            names, [json_of(one, leaf, nulls=nulls) for one in fields], nulls=nulls
+        )
+        return pc.if_else(column.is_valid(), texts, _NO_TEXT)
     if is_nested(kind):
         limits, values = elements(column)
         texts, around = _texts(values, kind, leaf, nulls), "{}" if pa.types.is_map(kind) else "[]"
@@ -164,14 +183,20 @@ def read_json(texts: pa.Array, form: pa.DataType) -> pa.Array:
         return pa.nulls(0, form)
     lines = _joined(['{"v":', pc.fill_null(texts.cast(pa.large_string()), "null"), "}\n"])
     data = b"".join(lines.cast(pa.large_binary()).to_pylist())
-    table = pj.read_json(
-        pa.BufferReader(data),
-        read_options=pj.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1 << 16)),
-        parse_options=pj.ParseOptions(
-            explicit_schema=pa.schema([("v", form)]), unexpected_field_behavior="ignore"
-        ),
+    return json_lines(data, pa.schema([("v", form)])).column("v").combine_chunks()
+
+
+def json_lines(lines: bytes, schema: pa.Schema) -> pa.Table:
+    """Return the values of JSON lines, as one block; fields that ``schema`` lacks are ignored.
+
+    Raises:
+        pa.ArrowException: a line is no JSON, or does not fit.
+    """
+    return pj.read_json(
+        pa.BufferReader(lines),
+        read_options=pj.ReadOptions(use_threads=False, block_size=max(len(lines) + 1, 1 << 16)),
+        parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
     )
-    return table.column("v").combine_chunks()
 
 
 # --- exact texts: nested values in tables, whose words number texts -----------------------------

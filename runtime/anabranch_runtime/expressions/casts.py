@@ -40,7 +40,7 @@ from anabranch_runtime.columns.arrays import (
     with_nulls,
 )
 from anabranch_runtime.columns.arrow_types import arrow_type
-from anabranch_runtime.columns.nested import elements, lists, maps, structs
+from anabranch_runtime.columns.nested import rebuilt
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.expressions.arithmetic import rounded
 from anabranch_runtime.expressions.common_spellings import read_common
@@ -61,7 +61,8 @@ def cast(column: pa.Array, source: DataType, target: DataType) -> pa.Array:
         return pa.nulls(len(column), arrow_type(target))
     a, b = source.kind, target.kind
     if a in NESTED and a is b:
-        return _nested(column, source, target)
+        pairs = [(x, y) for (_, x), (_, y) in zip(source.fields, target.fields, strict=True)]
+        return rebuilt(column, target, lambda part, n: cast(part, *pairs[n]))
     if a is TypeKind.STRING:
         return _from_string(column, target)
     if b is TypeKind.STRING:
@@ -86,23 +87,6 @@ def cast(column: pa.Array, source: DataType, target: DataType) -> pa.Array:
         f"{source} can't be cast to {target}",
         remedy="cast it by way of another type",
     )
-
-
-def _nested(column: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Cast the parts of nested values of one form."""
-    kind, parts = arrow_type(target), zip(source.fields, target.fields, strict=True)
-    if source.kind is TypeKind.STRUCT:
-        children = [
-            cast(pc.struct_field(column, [at]), a, b) for at, ((_, a), (_, b)) in enumerate(parts)
-        ]
-        return structs(children, present(column), kind)
-    limits, values = elements(column)
-    if source.kind is TypeKind.ARRAY:
-        return lists(limits, cast(values, source.element, target.element), present(column), kind)
-    keys, items = (
-        cast(pc.struct_field(values, [at]), a, b) for at, ((_, a), (_, b)) in enumerate(parts)
-    )
-    return maps(limits, keys, items, present(column))
 
 
 # --- numbers ------------------------------------------------------------------------------------

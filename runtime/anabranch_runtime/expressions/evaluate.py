@@ -35,19 +35,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch_contract.queries.coercion import common_type
-from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal, columns
+from anabranch_contract.queries.expressions import (
+    BOOLEAN,
+    Call,
+    Column,
+    Expr,
+    Literal,
+    columns,
+    is_null,
+)
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
 from anabranch_runtime.columns.arrays import (
     Bools,
     Ints,
     assemble,
     both,
+    canonical,
     conform,
     fixed,
     present,
     scatter,
     truths,
-    with_nulls,
 )
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import is_nested
@@ -350,13 +358,13 @@ def _in(expr: Call, frame: _Frame) -> pa.Array:
     """Evaluate ``x IN (...)``: NULL if ``x`` is, or if no item matches and the list has a NULL."""
     tested, items = expr.args[0], expr.args[1:]
     literals = [i for i in items if isinstance(i, Literal)]
-    if len(literals) < len(items) or any(i.type != tested.type for i in items if not _is_null(i)):
+    if len(literals) < len(items) or any(i.type != tested.type for i in items if not is_null(i)):
         return _in_sequence(expr, frame)
-    values = _canonical(_evaluate(tested, frame))
-    known = [_scalar(i) for i in literals if not _is_null(i)]
+    values = canonical(_evaluate(tested, frame))
+    known = [_scalar(i) for i in literals if not is_null(i)]
     result = pa.repeat(pa.scalar(False), frame.length)
     if known:
-        wanted = _canonical(pa.concat_arrays([pa.repeat(s, 1) for s in known]))
+        wanted = canonical(pa.concat_arrays([pa.repeat(s, 1) for s in known]))
         result = pc.is_in(values, value_set=wanted)
     if len(known) < len(literals):
         result = pc.if_else(result, result, pa.scalar(None, pa.bool_()))
@@ -389,24 +397,11 @@ _LAZY: dict[str, Callable[[Call, _Frame], pa.Array]] = {
 # --- values -------------------------------------------------------------------------------------
 
 
-def _is_null(expr: Expr) -> bool:
-    return isinstance(expr, Literal) and expr.value is None
-
-
 def _scalar(literal: Literal) -> pa.Scalar:
     value, kind = literal.value, literal.type.kind
     if value is not None and kind is TypeKind.BINARY:
         return pa.scalar(bytes.fromhex(str(value)), pa.binary())
     return pa.scalar(value, arrow_type(literal.type))
-
-
-def _canonical(values: pa.Array) -> pa.Array:
-    """Map all NaNs to one and -0.0 to 0.0, so that equality by bits is Spark's equality."""
-    if not pa.types.is_floating(values.type):
-        return values
-    floats = fixed(values, values.type.to_pandas_dtype()) + values.type.to_pandas_dtype()(0.0)
-    floats[np.isnan(floats)] = np.nan
-    return with_nulls(floats, values.type, present(values))
 
 
 def _met(args: list[pa.Array], kinds: list[DataType]) -> tuple[pa.Array, pa.Array, DataType]:
@@ -475,7 +470,7 @@ def _calendar(part: str, values: pa.Array, kind: DataType) -> pa.Array:
 
 def _like(expr: Call, values: pa.Array) -> pa.Array:
     pattern, *escape = expr.args[1:]
-    if any(map(_is_null, expr.args)):
+    if any(map(is_null, expr.args)):
         return pa.nulls(len(values), pa.bool_())
     if not all(isinstance(a, Literal) for a in (pattern, *escape)):
         raise ExpressionError("unsupported", "the pattern of LIKE is not a literal")

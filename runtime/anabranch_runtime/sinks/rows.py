@@ -25,30 +25,20 @@ Equal rows give equal text and different rows different text, so sorting by it i
 from __future__ import annotations
 
 import base64
-import json
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch_runtime.columns.nested import is_nested, json_of, json_strings
+from anabranch_runtime.columns.nested import is_nested, json_objects, json_of, json_strings
 
 
 def json_rows(rows: pa.RecordBatch) -> pa.Array:
     """Return one JSON object per row, with members in the order of the columns."""
     if not rows.num_rows:
         return pa.array([], pa.large_string())
-    parts: list[Any] = []
-    for number, (name, column) in enumerate(zip(rows.schema.names, rows.columns, strict=True)):
-        key = json.dumps(name, ensure_ascii=False)
-        parts.append(f"{'{' if number == 0 else ','}{key}:")
-        parts.append(pc.fill_null(_values(column), "null"))
-    if not parts:
+    if not rows.num_columns:
         return pa.array(["{}"] * rows.num_rows, pa.large_string())
-    text = [pa.scalar(p, pa.large_string()) if isinstance(p, str) else p for p in parts]
-    end = pa.scalar("}", pa.large_string())
-    empty = pa.scalar("", pa.large_string())
-    return pc.binary_join_element_wise(*text, end, empty)
+    return json_objects(rows.schema.names, [_values(column) for column in rows.columns])
 
 
 def _values(column: pa.Array) -> pa.Array:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pj
 from numpy.typing import NDArray
 
 from anabranch_contract.queries.types import (
@@ -27,7 +26,7 @@ from anabranch_contract.queries.types import (
     parse_type,
 )
 from anabranch_runtime.columns.arrow_types import arrow_type
-from anabranch_runtime.columns.nested import converted
+from anabranch_runtime.columns.nested import converted, json_lines
 from anabranch_runtime.expressions.casts import cast
 from anabranch_runtime.sources.files.envelopes import Envelope, unwrapped
 from anabranch_runtime.sources.invalid import FAILURES, Decoded, convert_values, split, unreadable
@@ -182,11 +181,7 @@ def _read(lines: bytes, count: int, kinds: Kinds, text: bool) -> pa.RecordBatch:
         # Arrow would accept any bytes as text: check that the lines are UTF-8.
         lines.decode()
     schema = pa.schema([(n, pa.string() if text else _in_json(k)) for n, k in kinds])
-    table = pj.read_json(
-        pa.BufferReader(lines),
-        read_options=pj.ReadOptions(use_threads=False, block_size=max(len(lines) + 1, 1 << 16)),
-        parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-    ).combine_chunks()
+    table = json_lines(lines, schema).combine_chunks()
     if table.num_rows != count:
         raise ValueError("a line holds more than one object")
     arrays = [

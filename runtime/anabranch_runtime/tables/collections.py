@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_runtime.columns.arrays import Bools, Ints
-from anabranch_runtime.columns.nested import lists
+from anabranch_runtime.columns.nested import limits_of, lists
 from anabranch_runtime.tables import trees
 from anabranch_runtime.tables.accumulators import masked
 from anabranch_runtime.tables.inputs import Inputs
@@ -122,8 +122,8 @@ class Collection:
         times = np.ones_like(walk.times) if once else walk.times
         column = layout.column(self.values.words[walk.nodes], len(layout.fields) - 1)
         values = column.take(pa.array(np.repeat(np.arange(len(times)), times)))
-        before = np.concatenate([[0], np.cumsum(times)])
-        return lists(before[np.concatenate([[0], walk.ends])], values, None, kind)
+        ends = np.concatenate([[0], walk.ends])
+        return lists(limits_of(times)[ends], values, None, kind)
 
     def frequent(self, slots: Ints) -> pa.Array:
         """Return the most frequent value of each group, of several the first in order, or NULL."""

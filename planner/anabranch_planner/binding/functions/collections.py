@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from anabranch_contract.errors import PlannerError, QueryError
 from anabranch_contract.queries.coercion import BIGINT, INT, STRING, common_type, fits
-from anabranch_contract.queries.expressions import BOOLEAN, NULL, Call, Expr, Literal
+from anabranch_contract.queries.expressions import BOOLEAN, NULL, Call, Expr, Literal, is_null
 from anabranch_contract.queries.types import (
     FIELD,
     INTEGRAL,
@@ -32,12 +32,7 @@ from anabranch_planner.binding.literals import coerce
 from anabranch_planner.sql.scope import nearest
 
 Made = Callable[[Sequence[Expr]], Expr]
-_TRUE, _NOTHING = Literal(True, BOOLEAN), Literal("", STRING)
-
-
-def is_null(expr: Expr) -> bool:
-    """Whether ``expr`` is the literal NULL."""
-    return isinstance(expr, Literal) and expr.value is None
+_TRUE = Literal(True, BOOLEAN)
 
 
 def _of(name: str, arg: Expr, *kinds: TypeKind) -> DataType:

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP
-from anabranch_contract.queries.expressions import Call, Expr, Literal
+from anabranch_contract.queries.expressions import Call, Expr, Literal, is_null
 from anabranch_contract.queries.time_patterns import check_read, check_written
 from anabranch_contract.queries.time_zones import is_zone
 from anabranch_contract.queries.types import NUMERIC, TIMESTAMPS, DataType, TypeKind
@@ -221,7 +221,7 @@ def _make_timestamp(kind: DataType) -> Callable[[Sequence[Expr]], Expr]:
     def made(args: Sequence[Expr]) -> Expr:
         parts = [converted("make_timestamp", arg, Argument.INT) for arg in args[:5]]
         parts.append(_seconds(args[5]))
-        if any(isinstance(part, Literal) and part.value is None for part in parts):
+        if any(map(is_null, parts)):
             return Literal(None, kind)
         found: Expr = Call("make_timestamp", tuple(parts), TIMESTAMP)
         if len(args) == 7:

@@ -15,7 +15,7 @@ from anabranch_contract.queries.coercion import (
     STRING,
     TIMESTAMP,
 )
-from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal
+from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal, is_null
 from anabranch_contract.queries.types import INTEGRAL, NUMERIC, TIMESTAMPS, DataType, TypeKind
 from anabranch_planner.binding.literals import coerce
 from anabranch_planner.sql.unresolved import unsupported
@@ -54,7 +54,7 @@ def converted(name: str, arg: Expr, kind: Argument) -> Expr:
     """
     wanted, others, described = kind.value
     here = arg.type.kind
-    if here is TypeKind.NULL or (isinstance(arg, Literal) and arg.value is None):
+    if here is TypeKind.NULL or is_null(arg):
         return Literal(None, wanted)
     if kind is Argument.PATTERN and not (isinstance(arg, Literal) and here is TypeKind.STRING):
         raise unsupported(f"{name}() with {arg}, which is not {described},", "write it out")
@@ -98,7 +98,7 @@ class Signature:
         given = [converted(self.op, arg, kind) for arg, kind in zip(args, self.kinds, strict=False)]
         missing = len(self.kinds) - len(given)
         given += self.rest[len(self.rest) - missing :] if missing else ()
-        if any(isinstance(arg, Literal) and arg.value is None for arg in given):
+        if any(map(is_null, given)):
             return Literal(None, self.type)
         if self.check is not None:
             given = self.check(given)

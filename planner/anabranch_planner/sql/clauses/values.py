@@ -8,7 +8,7 @@ may be compared in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
@@ -25,6 +25,7 @@ from anabranch_planner.sql.unresolved import (
     at,
     called,
     conjunction,
+    operands,
     unsupported,
 )
 
@@ -221,24 +222,14 @@ def _conditions(select: exp.Select, join: exp.Join, values: _Values) -> list[Nod
         ]
     on, where = join.args.get("on"), select.args.get("where")
     if on is not None:
-        return list(_conjuncts(on))
+        return operands(on, exp.And)
     if where is None:
         return []
-    conjuncts = list(_conjuncts(where.this))
+    conjuncts = operands(where.this, exp.And)
     found = [node for node in conjuncts if _key(node, values) is not None]
     rest = [node for node in conjuncts if node not in found]
     select.set("where", exp.Where(this=conjunction(rest)) if rest else None)
     return found
-
-
-def _conjuncts(node: Node) -> Iterator[Node]:
-    while isinstance(node, exp.Paren):
-        node = node.this
-    if isinstance(node, exp.And):
-        yield from _conjuncts(node.this)
-        yield from _conjuncts(node.expression)
-    else:
-        yield node
 
 
 def _key(node: Node, values: _Values) -> str | None:

@@ -11,17 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch_contract.queries.expressions import Call, Literal
-from anabranch_contract.queries.types import TypeKind
+from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_runtime.columns.arrays import (
     Bools,
     Ints,
     all_present,
-    fixed,
+    canonical,
     present,
     with_nulls,
 )
 from anabranch_runtime.columns.arrow_types import arrow_type
-from anabranch_runtime.columns.nested import elements, lists, maps, owners, structs
+from anabranch_runtime.columns.nested import elements, limits_of, lists, maps, owners, structs
 from anabranch_runtime.errors import ExpressionError
 
 #: Most elements of an array that sequence() and array_repeat() make.
@@ -182,7 +182,7 @@ def _concat(call: Call, args: list[pa.Array]) -> pa.Array:
     starts = np.stack([limits[:-1] for limits, _ in parts], axis=1) + bases
     place = _ranges(starts.ravel(), sizes.ravel())
     values = pa.concat_arrays([values for _, values in parts]).take(pa.array(place))
-    limits = np.concatenate([[0], np.cumsum(sizes.sum(axis=1))])
+    limits = limits_of(sizes.sum(axis=1))
     return lists(limits, values, valid, arrow_type(call.type))
 
 
@@ -212,7 +212,7 @@ def _sequence(call: Call, args: list[pa.Array]) -> pa.Array:
     distance = np.where(step > 0, stop - start, start - stop).view(np.uint64)
     counts = distance // np.abs(np.where(step == 0, 1, step)).view(np.uint64)
     sizes = _bound(np.where(valid, np.minimum(counts, 2**40).astype(np.int64) + 1, 0))
-    limits = np.concatenate([[0], np.cumsum(sizes)])
+    limits = limits_of(sizes)
     values = np.repeat(start, sizes) + _ranges(np.zeros_like(sizes), sizes) * np.repeat(step, sizes)
     made = pa.array(values).cast(arrow_type(call.type.element))
     return lists(limits, made, valid, arrow_type(call.type))
@@ -222,7 +222,7 @@ def _repeat(call: Call, args: list[pa.Array]) -> pa.Array:
     valid = _all(present(args[1]), len(args[0]))
     sizes = _bound(np.where(valid, np.maximum(_ints(args[1]), 0), 0))
     values = args[0].take(pa.array(np.repeat(np.arange(len(sizes)), sizes)))
-    limits = np.concatenate([[0], np.cumsum(sizes)])
+    limits = limits_of(sizes)
     return lists(limits, values, valid, arrow_type(call.type))
 
 
@@ -236,8 +236,8 @@ def _bound(sizes: npt.NDArray[Any]) -> Ints:
     if longest > MOST or together > MOST_TOGETHER:
         raise ExpressionError(
             "too-long",
-            f"an array would have {longest} elements, those of a batch {together:.0f}",
-            remedy=f"make it shorter than {MOST}, of a batch {MOST_TOGETHER}",
+            f"an array would have {longest} elements, and all of a batch {together:.0f}",
+            remedy=f"stay below {MOST} in one, and {MOST_TOGETHER} in all of a batch",
         )
     return sizes.astype(np.int64)
 
@@ -245,19 +245,9 @@ def _bound(sizes: npt.NDArray[Any]) -> Ints:
 # --- search and order ---------------------------------------------------------------------------
 
 
-def _canonical(values: pa.Array) -> pa.Array:
-    """Return ``values`` with one NaN and without -0.0, as equality has them."""
-    if not pa.types.is_floating(values.type):
-        return values
-    dtype = values.type.to_pandas_dtype()
-    floats = fixed(values, dtype) + dtype(0.0)
-    floats[np.isnan(floats)] = np.nan
-    return with_nulls(floats, values.type, present(values))
-
-
 def _codes(values: pa.Array) -> tuple[Ints, Bools]:
     """Return a number per distinct value, and where values are not NULL."""
-    encoded = _canonical(values).dictionary_encode()
+    encoded = canonical(values).dictionary_encode()
     codes = pc.fill_null(encoded.indices.cast(pa.int64()), len(encoded.dictionary)).to_numpy()
     return np.asarray(codes, np.int64), _all(present(values), len(values))
 
@@ -273,7 +263,7 @@ def _ranks(values: pa.Array) -> Ints:
     """Return the rank of each value among all, from 1: NaN last; 0 for NULL."""
     if values.null_count == len(values):
         return np.zeros(len(values), np.int64)
-    ranks = pc.rank(_canonical(values), sort_keys="ascending", tiebreaker="dense")
+    ranks = pc.rank(canonical(values), sort_keys="ascending", tiebreaker="dense")
     return np.where(_all(present(values), len(values)), ranks.to_numpy().astype(np.int64), 0)
 
 
@@ -284,11 +274,12 @@ def _firsts(limits: Ints, values: pa.Array) -> Ints:
     return np.sort(first)
 
 
-def _kept(call: Call, limits: Ints, values: pa.Array, at: Ints, valid: Bools | None) -> pa.Array:
-    """Return lists of the elements at rising positions."""
+def _kept(
+    kind: DataType, limits: Ints, values: pa.Array, at: Ints, valid: Bools | None
+) -> pa.Array:
+    """Return lists, of type ``kind``, of the elements at rising positions."""
     counts = np.bincount(owners(limits)[at], minlength=len(limits) - 1)
-    bounds = np.concatenate([[0], np.cumsum(counts)])
-    return lists(bounds, values.take(pa.array(at)), valid, arrow_type(call.type))
+    return lists(limits_of(counts), values.take(pa.array(at)), valid, arrow_type(kind))
 
 
 def _matches(args: list[pa.Array]) -> tuple[Ints, pa.Array, Ints, Bools, Bools]:
@@ -325,7 +316,7 @@ def _remove(call: Call, args: list[pa.Array]) -> pa.Array:
     at = np.flatnonzero(~same)
     if valid is not None:
         at = at[valid[row[at]]]
-    return _kept(call, limits, values, at, valid)
+    return _kept(call.type, limits, values, at, valid)
 
 
 def _extreme(sign: int) -> Callable[[Call, list[pa.Array]], pa.Array]:
@@ -357,7 +348,7 @@ def _sort(call: Call, args: list[pa.Array]) -> pa.Array:
 
 def _distinct(call: Call, args: list[pa.Array]) -> pa.Array:
     limits, values = elements(args[0])
-    return _kept(call, limits, _canonical(values), _firsts(limits, values), present(args[0]))
+    return _kept(call.type, limits, canonical(values), _firsts(limits, values), present(args[0]))
 
 
 def _union(call: Call, args: list[pa.Array]) -> pa.Array:
@@ -383,7 +374,7 @@ def _of_members(wanted: bool) -> Callable[[Call, list[pa.Array]], pa.Array]:
         at = first[inside == wanted]
         if valid is not None:
             at = at[valid[owners(limits)[at]]]
-        return _kept(call, limits, _canonical(values), at, valid)
+        return _kept(call.type, limits, canonical(values), at, valid)
 
     return kernel
 
@@ -405,9 +396,10 @@ def _overlap(_call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _compact(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``array_compact``, and the first step of ``array_join``: NULLs are left out."""
     limits, values = elements(args[0])
     at = np.flatnonzero(_all(present(values), len(values)))
-    return _kept(call, limits, values, at, present(args[0]))
+    return _kept(call.args[0].type, limits, values, at, present(args[0]))
 
 
 def _reverse(call: Call, args: list[pa.Array]) -> pa.Array:
@@ -436,7 +428,7 @@ def _slice(call: Call, args: list[pa.Array]) -> pa.Array:
     good = valid & (begin >= limits[:-1]) & (begin < limits[1:])
     sizes = np.where(good, np.minimum(length, limits[1:] - begin), 0)
     place = _ranges(np.where(good, begin, 0), sizes)
-    bounds = np.concatenate([[0], np.cumsum(sizes)])
+    bounds = limits_of(sizes)
     return lists(bounds, values.take(pa.array(place)), valid, arrow_type(call.type))
 
 
@@ -450,7 +442,7 @@ def _flatten(call: Call, args: list[pa.Array]) -> pa.Array:
     if not valid.all():
         place = _ranges(np.where(valid, limits[:-1], 0), np.where(valid, sizes, 0))
         inner = inner.take(pa.array(place))
-        limits = np.concatenate([[0], np.cumsum(np.where(valid, sizes, 0))])
+        limits = limits_of(np.where(valid, sizes, 0))
     bounds, values = elements(inner)
     return lists(bounds[limits], values, valid, arrow_type(call.type))
 
@@ -458,15 +450,11 @@ def _flatten(call: Call, args: list[pa.Array]) -> pa.Array:
 def _join(call: Call, args: list[pa.Array]) -> pa.Array:
     """``array_join``: NULLs are left out, or replaced by the third argument."""
     texts = [str(arg.value) for arg in call.args[1:] if isinstance(arg, Literal)]
+    if len(texts) == 1:
+        return pc.binary_join(_compact(call, args), texts[0])
     limits, values = elements(args[0])
-    valid = present(args[0])
-    if len(texts) > 1:
-        values = pc.fill_null(values, texts[1])
-    else:
-        at = np.flatnonzero(_all(present(values), len(values)))
-        counts = np.bincount(owners(limits)[at], minlength=len(limits) - 1)
-        limits, values = np.concatenate([[0], np.cumsum(counts)]), values.take(pa.array(at))
-    return pc.binary_join(lists(limits, values, valid, pa.list_(pa.string())), texts[0])
+    filled = lists(limits, pc.fill_null(values, texts[1]), present(args[0]), args[0].type)
+    return pc.binary_join(filled, texts[0])
 
 
 #: Operation -> kernel.

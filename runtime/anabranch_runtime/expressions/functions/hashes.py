@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch_contract.queries.expressions import Call
-from anabranch_runtime.columns.arrays import fixed, present, unscaled
+from anabranch_runtime.columns.arrays import canonical, fixed, present, unscaled
 from anabranch_runtime.expressions.functions.xxhash import of_bytes, of_words
 
 _SEED = 42
@@ -54,12 +54,8 @@ def words_of(column: pa.Array) -> npt.NDArray[Any] | list[bytes | None]:
             return np.array([(v or 0) & (2**64 - 1) for v in values], dtype=np.uint64)
         return [None if v is None else v.to_bytes(_bytes(v), "big", signed=True) for v in values]
     if pa.types.is_floating(kind):
-        dtype = kind.to_pandas_dtype()
         # Zeros and NaNs each have one hash.
-        floats = fixed(column, dtype) + dtype(0.0)
-        floats[np.isnan(floats)] = np.nan
-        bits: npt.NDArray[Any] = floats.view(np.uint32 if kind.bit_width == 32 else np.uint64)
-        return bits
+        return fixed(canonical(column), np.uint32 if kind.bit_width == 32 else np.uint64)
     if kind.bit_width == 64:
         return fixed(column, np.int64).view(np.uint64)
     plain = np.int32 if pa.types.is_date(kind) else kind.to_pandas_dtype()

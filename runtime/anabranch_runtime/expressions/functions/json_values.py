@@ -1,9 +1,10 @@
-"""``from_json`` and ``to_json``: nested values of JSON texts, and texts of nested values."""
+"""Functions of JSON: paths into texts, nested values of texts, and texts of nested values."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -11,16 +12,88 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch_contract.queries.expressions import Call
+from anabranch_contract.queries.expressions import Call, Literal
+from anabranch_contract.queries.json_paths import steps
 from anabranch_contract.queries.text_values import BITS, quantized, reader_of
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, DataType, TypeKind
 from anabranch_runtime.columns.arrays import by_value
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import json_of, json_strings
-from anabranch_runtime.expressions.functions.patterns import DECODER, encodable, written
+from anabranch_runtime.expressions.casts import java_text
 
 _NUMBERS = {"NaN": "NaN", "Infinity": "inf", "+Infinity": "inf", "-Infinity": "-inf",
             "INF": "inf", "+INF": "inf", "-INF": "-inf"}  # fmt: skip
+
+
+def get_json_object(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``get_json_object(text, path)``: NULL where the text is no JSON, or has nothing there."""
+    path = call.args[1]
+    assert isinstance(path, Literal)
+    through = steps(str(path.value))
+    return by_value(args[0], lambda text: _found(text, through), pa.string())
+
+
+def _found(text: str, through: tuple[str | int, ...]) -> str | None:
+    try:
+        # Text after the first value is ignored.
+        value = _DECODER.raw_decode(text.lstrip(" \t\r\n"))[0]
+    except (ValueError, RecursionError):
+        return None
+    for step in through:
+        if isinstance(value, dict) and isinstance(step, str):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            return None
+    if value is None:
+        return None
+    try:
+        return _encodable(value if isinstance(value, str) else _written(value))
+    except RecursionError:
+        return None
+
+
+def _encodable(text: str) -> str:
+    """Return ``text`` with question marks for halves of surrogate pairs, as Java writes them."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        found.setdefault(key, value)
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+#: Reader of JSON as Spark reads it: the first of equal keys, control characters in texts.
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_first_of_each, parse_constant=_no_constant, strict=False
+)
+
+
+def _written(value: Any) -> str:
+    """Return the JSON text of a value, with Java's numbers."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if isinstance(value, float):
+        return java_text(value)
+    if isinstance(value, dict):
+        inner = (f"{_quoted(key)}:{_written(one)}" for key, one in value.items())
+        return "{" + ",".join(inner) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_written, value)) + "]"
+    return _quoted(value) if isinstance(value, str) else str(value)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def from_json(call: Call, args: list[pa.Array]) -> pa.Array:
@@ -36,7 +109,7 @@ def _parsed(text: str, kind: DataType) -> Any:
     if not text.strip(" \t\r\n"):
         return None
     try:
-        value = DECODER.raw_decode(text.lstrip(" \t\r\n"))[0]
+        value = _DECODER.raw_decode(text.lstrip(" \t\r\n"))[0]
         found = _unwrapped(value, kind)
     except (ValueError, RecursionError, OverflowError):
         return nothing
@@ -68,9 +141,9 @@ def _value(value: Any, kind: DataType) -> Any:
             return None
         found = {name: _value(one, kind.element) for name, one in value.items()}
         unfit = any(found[name] is None and one is not None for name, one in value.items())
-        return None if unfit else [(encodable(name), one) for name, one in found.items()]
+        return None if unfit else [(_encodable(name), one) for name, one in found.items()]
     if here is TypeKind.STRING:
-        return encodable(value if isinstance(value, str) else written(value))
+        return _encodable(value if isinstance(value, str) else _written(value))
     if here is TypeKind.BOOLEAN:
         return value if isinstance(value, bool) else None
     if isinstance(value, bool):
@@ -127,12 +200,13 @@ def _leaf(column: pa.Array) -> pa.Array:
 
 
 def _number(value: float) -> str:
-    text = written(value)
+    text = _written(value)
     return f'"{text}"' if text in _NUMBERS else text
 
 
 #: Operation -> kernel.
 JSON_VALUES: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
     "from_json": from_json,
+    "get_json_object": get_json_object,
     "to_json": to_json,
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -11,13 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch_contract.queries.expressions import Call, Literal
-from anabranch_contract.queries.json_paths import steps
 from anabranch_contract.queries.regular import rewritten, rewritten_replacement
 from anabranch_runtime.columns.arrays import by_value, present
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import elements, lists
 from anabranch_runtime.errors import ExpressionError
-from anabranch_runtime.expressions.casts import java_text
 
 _GROUP = re.compile(r"\\.|\[(?:\\.|[^\]])*\]|\(\?P<\w+>|\((?!\?)", re.DOTALL)
 
@@ -87,76 +84,6 @@ def _picked(pattern: str, group: int) -> str:
     return _GROUP.sub(one, pattern)
 
 
-def get_json_object(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``get_json_object(text, path)``: NULL where the text is no JSON, or has nothing there."""
-    (path,) = _literals(call)
-    through = steps(path)
-    return by_value(args[0], lambda text: _found(text, through), pa.string())
-
-
-def _found(text: str, through: tuple[str | int, ...]) -> str | None:
-    try:
-        # Text after the first value is ignored.
-        value = DECODER.raw_decode(text.lstrip(" \t\r\n"))[0]
-    except (ValueError, RecursionError):
-        return None
-    for step in through:
-        if isinstance(value, dict) and isinstance(step, str):
-            value = value.get(step)
-        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
-            value = value[step]
-        else:
-            return None
-    if value is None:
-        return None
-    try:
-        return encodable(value if isinstance(value, str) else written(value))
-    except RecursionError:
-        return None
-
-
-def encodable(text: str) -> str:
-    """Return ``text`` with question marks for halves of surrogate pairs, as Java writes them."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def _first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        found.setdefault(key, value)
-    return found
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
-
-
-#: Reader of JSON as Spark reads it: the first of equal keys, control characters in texts.
-DECODER = json.JSONDecoder(
-    object_pairs_hook=_first_of_each, parse_constant=_no_constant, strict=False
-)
-
-
-def written(value: Any) -> str:
-    """Return the JSON text of a value, with Java's numbers."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if value is None:
-        return "null"
-    if isinstance(value, float):
-        return java_text(value)
-    if isinstance(value, dict):
-        inner = (f"{_quoted(key)}:{written(one)}" for key, one in value.items())
-        return "{" + ",".join(inner) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(written, value)) + "]"
-    return _quoted(value) if isinstance(value, str) else str(value)
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
 def split(call: Call, args: list[pa.Array]) -> pa.Array:
     """``split(text, pattern)``: the pieces between matches of a pattern."""
     pattern = rewritten(_literals(call)[0]).text
@@ -208,7 +135,6 @@ def _part(text: str, part: str, key: str = "") -> str | None:
 
 #: Operation -> kernel.
 PATTERNS: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
-    "get_json_object": get_json_object,
     "parse_url": parse_url,
     "regexp_count": regexp_count,
     "regexp_extract": regexp_extract,
