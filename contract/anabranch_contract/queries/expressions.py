@@ -84,6 +84,9 @@ OPERATIONS |= {
     "try": "try", "constant": "constant", "bit_and": "&", "bit_or": "|",
     "bit_xor": "^", "bit_not": "~",
 }  # fmt: skip
+#: Operation without arguments: the time of the batch that emits a result (:func:`dated`).
+NOW = "current_timestamp"
+OPERATIONS[NOW] = NOW
 #: Operations that never raise an error on columns and literals.
 _TOTAL = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "and", "or", "not",
                     "is_null", "is_not_null", "in", "like"})  # fmt: skip
@@ -213,6 +216,21 @@ def size(expr: Expr, most: int) -> int:
         if isinstance(term, Call):
             pending.extend(term.args)
     return found
+
+
+def reads_clock(expr: Expr) -> bool:
+    """Whether the value of ``expr`` depends on the batch that computes it."""
+    return isinstance(expr, Call) and (expr.op == NOW or any(map(reads_clock, expr.args)))
+
+
+def dated(expr: Expr, micros: int) -> Expr:
+    """``expr`` in a batch of this time (Unix time, microseconds)."""
+    if not reads_clock(expr):
+        return expr
+    assert isinstance(expr, Call)
+    if expr.op == NOW:
+        return Literal(micros, expr.type)
+    return Call(expr.op, tuple(dated(arg, micros) for arg in expr.args), expr.type)
 
 
 def substitute(expr: Expr, replace: Callable[[Column], Expr]) -> Expr:

@@ -39,8 +39,8 @@ _IN_CAPITALS = frozenset({
 })  # fmt: skip
 #: Functions that Spark names as others.
 _OTHERWISE = frozenset({
-    "charindex", "date_add", "date_diff", "dateadd", "datediff", "isnotnull", "isnull", "mod",
-    "months_between", "position", "regexp", "regexp_replace",
+    "charindex", "curdate", "date_add", "date_diff", "dateadd", "datediff", "isnotnull", "isnull",
+    "mod", "months_between", "position", "regexp", "regexp_replace",
 })  # fmt: skip
 
 
@@ -76,6 +76,10 @@ def _text(node: Node) -> str | None:
         return str(node.this) if node.is_string else _number(str(node.this))
     if isinstance(node, exp.Null):
         return "NULL"
+    if isinstance(node, exp.CurrentDate):
+        return "current_date()"
+    if isinstance(node, exp.CurrentTimestamp):
+        return "current_timestamp()"
     if isinstance(node, exp.Boolean):
         return "true" if node.this else "false"
     if isinstance(node, exp.Case):

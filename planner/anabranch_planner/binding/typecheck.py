@@ -93,8 +93,6 @@ _REFUSED: dict[type[Node], tuple[str, str]] = {
     exp.Parameter: ("a parameter @x", "write :x, and its value in parameters"),
     exp.Array: ("an array before [...]", "write get(array(x, y), 0), from 0"),
     exp.Star: ("* inside an expression", "name the columns"),
-    exp.CurrentDate: ("CURRENT_DATE", "compare event times with each other or a literal"),
-    exp.CurrentTimestamp: ("CURRENT_TIMESTAMP", "compare event times with each other or a literal"),
 }
 
 
@@ -627,6 +625,8 @@ def _placeholder(node: Node, _: Scope) -> Expr:
 
 
 _RULES: dict[type[Node], Callable[[Node, Scope], Expr]] = {
+    exp.CurrentDate: lambda node, _: rewritten.call("current_date", node.expressions),
+    exp.CurrentTimestamp: lambda node, _: rewritten.call("current_timestamp", node.expressions),
     exp.Placeholder: _placeholder,
     exp.Filter: _after_aggregate,
     exp.WithinGroup: _after_aggregate,

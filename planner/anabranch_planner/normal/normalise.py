@@ -38,8 +38,8 @@ from anabranch_planner.binding.outputs import written
 from anabranch_planner.binding.post_join import Split, sorts_only, split
 from anabranch_planner.binding.totals import with_totals
 from anabranch_planner.binding.typecheck import aliases
+from anabranch_planner.normal import clock, weights
 from anabranch_planner.normal import time_bounds as matrices
-from anabranch_planner.normal import weights
 from anabranch_planner.normal.bind import Bound, Registration, bind
 from anabranch_planner.normal.conditions import canonical, is_true
 from anabranch_planner.normal.key_classes import (
@@ -78,6 +78,7 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
             found = _joined(bound, given)
         else:
             found = _with_deadline(bound, given) or _with_look_ups(bound, given)
+    clock.check(found)
     return replace(found, unsorted=True) if sorts_only(bound.query) else found
 
 

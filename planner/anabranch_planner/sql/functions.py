@@ -74,9 +74,8 @@ _WINDOW = frozenset({
     "row_number", "rank", "dense_rank", "ntile", "lag", "lead", "cume_dist", "percent_rank",
 })  # fmt: skip
 _NOT_REPEATABLE = frozenset({
-    "current_date", "current_timestamp", "now", "rand", "random", "randn", "uuid",
-    "monotonically_increasing_id", "unix_timestamp", "current_user", "curdate",
-    "localtimestamp",
+    "rand", "random", "randn", "uuid", "monotonically_increasing_id", "unix_timestamp",
+    "current_user",
 })  # fmt: skip
 
 

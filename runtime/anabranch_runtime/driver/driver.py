@@ -393,6 +393,7 @@ class Driver:
                 owed=owed,
                 load=load,
                 costs=self._costs(),
+                time=time.time_ns() // 1000,
             )
             self.durability.choices.record(number, choice)
             reach(Point.CHOSEN)
@@ -446,7 +447,7 @@ class Driver:
             staging="",
             redis_url=self.control.url,
             namespace=self.control.keys.namespace,
-            times=BatchTimes.of(state, planned, clock),
+            times=BatchTimes.of(state, choice.time, planned, clock),
             scope=ProbeScope.of(state, ruleset, batch.access),
             shedding=shedding,
             input=InputShares(redefined=redefined),

@@ -48,13 +48,15 @@ class BatchTimes:
         newest_allowed: stream -> microseconds, for streams that can have future tuples.
         clock: microseconds for which the pipeline had been running when the batch started; None:
             event time is the clock (``event_time.idleness``).
+        now: value of ``current_timestamp`` (Unix time, microseconds).
     """
 
     watermarks: dict[str, int] = field(default_factory=dict)
     newest_allowed: dict[str, int] = field(default_factory=dict)
     clock: int | None = None
+    now: int = 0
 
     @classmethod
-    def of(cls, state: State, planned: int | None, clock: int | None) -> BatchTimes:
+    def of(cls, state: State, now: int, planned: int | None, clock: int | None) -> BatchTimes:
         """Compute the limits of the batch that starts in ``state``; ``planned``: planning time."""
-        return cls(watermarks(state), newest_allowed(state.streams, planned), clock)
+        return cls(watermarks(state), newest_allowed(state.streams, planned), clock, now)

@@ -47,6 +47,7 @@ class JournalEntry:
         costs: stream -> expected seconds of probing per tuple, for the assignment of input to
             tasks. A repeated batch needs the same assignment: tuples' arrival numbers depend on it,
             and rations depend on these numbers.
+        time: value of ``current_timestamp`` in the batch (Unix time, microseconds).
     """
 
     epoch: int
@@ -58,6 +59,7 @@ class JournalEntry:
     owed: bool = False
     load: KnownLoad | None = None
     costs: dict[str, float] = field(default_factory=dict)
+    time: int = 0
 
 
 class Journal:

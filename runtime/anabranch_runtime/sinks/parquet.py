@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from anabranch_contract.connectors.sources import TOTAL
 from anabranch_contract.plans.ruleset import QuerySpec
+from anabranch_contract.queries.expressions import dated
 from anabranch_contract.queries.views import View, change_columns
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.expressions.evaluate import evaluate
@@ -50,15 +51,18 @@ def project(
     partial: Partial,
     schema: pa.Schema,
     beside: Iterable[pa.Array] = (),
+    *,
+    now: int = 0,
 ) -> pa.RecordBatch:
     """Evaluate the query's projection on joined tuples.
 
     Args:
         schema: the query's :func:`output_schema`.
         beside: the additional columns at the end of the schema (``outer_rows``).
+        now: value of ``current_timestamp``.
     """
     read = fetcher(partial)
-    arrays = [evaluate(o.expr, read, partial.length) for o in query.projection]
+    arrays = [evaluate(dated(o.expr, now), read, partial.length) for o in query.projection]
     return pa.RecordBatch.from_arrays([*arrays, *beside], schema=schema)
 
 

@@ -358,7 +358,7 @@ class Emission:
             beside = left_row_columns(query, outer.partner, results, marks)
             return project(query, results, schema, beside)
         if not query.has_post_join or query.united:
-            return project(query, results, schema)
+            return project(query, results, schema, now=self.context.times.now)
         read = fetcher(results)
         columns = {column_name(output): output.expr for output in query.projection}
         arrays = [evaluate(expr, read, results.length) for expr in columns.values()]

@@ -39,6 +39,11 @@ last_day(dt)
 timestampdiff(DAY, ts, ts)
 split_part(name, ',', 1)
 md5(name)
+current_timestamp
+current_timestamp()
+current_date
+current_date()
+now()
 regexp_extract(name, '(a)', 1)
 concat_ws('-', name, name)
 greatest(key, b)

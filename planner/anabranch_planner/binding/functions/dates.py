@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP
-from anabranch_contract.queries.expressions import Call, Expr, Literal, is_null
+from anabranch_contract.queries.expressions import NOW, Call, Expr, Literal, is_null
 from anabranch_contract.queries.time_patterns import check_read, check_written
 from anabranch_contract.queries.time_zones import is_zone
 from anabranch_contract.queries.types import NUMERIC, TIMESTAMPS, DataType, TypeKind
@@ -253,6 +253,13 @@ DATES: dict[str, Rewriting] = {
         op: rewriting(_of_date(op))
         for op in ("dayofweek", "dayofyear", "last_day", "weekday", "weekofyear")
     },
+    **dict.fromkeys(
+        ("current_timestamp", "now"), Rewriting(0, 0, lambda _: Call(NOW, (), TIMESTAMP))
+    ),
+    **dict.fromkeys(
+        ("current_date", "curdate"),
+        Rewriting(0, 0, lambda _: coerce(Call(NOW, (), TIMESTAMP), DATE)),
+    ),
     "add_months": rewriting(Signature("add_months", (Argument.DATE, Argument.INT), DATE)),
     "date_add": Rewriting(2, 3, _timestampadd),
     "dateadd": Rewriting(2, 3, _timestampadd),
