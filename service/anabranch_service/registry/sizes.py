@@ -98,7 +98,7 @@ def _select(sql: str, dialect: str, name: str) -> str:
     created = read_created(sql, dialect)
     if created is None:
         return sql
-    if name and created.name.lower() != name.lower():
+    if name and not created.inserts and created.name.lower() != name.lower():
         raise InvalidInput(
             "other-name",
             f"the statement creates {created.name!r}, but the id of the query is {name!r}",

@@ -25,6 +25,8 @@ def refused(shop: Service, body: dict[str, Any], status: int = 422) -> tuple[str
         "-- a comment\nCREATE MATERIALIZED VIEW IF NOT EXISTS shop.db.late AS ",
         "CREATE OR REPLACE TABLE `late` AS ",
         'CREATE TABLE "late" AS ',
+        "INSERT INTO late ",
+        "insert into table shop.`late`\n",
     ],
 )
 def test_a_created_view_is_the_query_of_its_name(shop: Service, beginning: str) -> None:
@@ -42,6 +44,14 @@ def test_the_name_of_a_view_and_another_id_are_refused(shop: Service) -> None:
     answer = shop.call("PUT", "/v1/queries/early", 422, {"sql": sql})
     assert answer["detail"] == ("the statement creates 'late', but the id of the query is 'early'")
     assert "give the id 'late'" in answer["remedy"]
+
+
+def test_a_query_that_inserts_may_have_a_name_of_its_own(shop: Service) -> None:
+    answer = shop.post("/v1/queries", {"id": "early", "sql": f"INSERT INTO late {PAIR}"})
+    assert (answer["id"], answer["sql"]) == ("early", PAIR)
+    body = {"sql": "INSERT INTO v\nSELECT o.x FROM orders o"}
+    (error,) = shop.post("/v1/queries", body, 422)["errors"]
+    assert (error["code"], error["line"], error["column"]) == ("unknown-column", 2, 8)
 
 
 def test_a_batch_has_each_view_once(shop: Service) -> None:
@@ -68,6 +78,12 @@ def test_errors_have_their_places_in_the_whole_statement(shop: Service) -> None:
         (f"CREATE TABLE v USING parquet AS {PAIR}", "unsupported-sql", "USING between"),
         (f"CREATE VIEW `a b` AS {PAIR}", "bad-name", "'a b' can't be the id"),
         (f"CREATE TEMPORARY VIEW v AS {PAIR}", "unsupported-sql", "a CREATE statement"),
+        (f"INSERT INTO v (a, b) {PAIR}", "unsupported-sql", "a list of columns between the name"),
+        (f"INSERT INTO v PARTITION (d) {PAIR}", "unsupported-sql", "PARTITION between the name"),
+        (f"INSERT OVERWRITE v {PAIR}", "unsupported-sql", "an INSERT statement"),
+        ("INSERT INTO v VALUES (1)", "unsupported-sql", "an INSERT statement"),
+        ("INSERT INTO", "unsupported-sql", "an INSERT statement"),
+        ("INSERT INTO SELECT", "unsupported-sql", "an INSERT statement"),
         ("CREATE TABLE v (a INT)", "unsupported-sql", "a CREATE statement"),
         ("CREATE VIEW v AS TABLE orders", "unsupported-sql", "a CREATE statement"),
     ],

@@ -1,4 +1,4 @@
-"""``CREATE VIEW name AS SELECT ...``: the SELECT, and the name of the query that it defines."""
+"""``CREATE VIEW name AS SELECT ...``, ``INSERT INTO name SELECT ...``: name and SELECT."""
 
 from __future__ import annotations
 
@@ -26,26 +26,30 @@ _FORMS = frozenset({
 })  # fmt: skip
 _ABSENT = ("IF", "NOT", "EXISTS")
 _OBJECTS = ("VIEW", "TABLE")
+_INSERT = ("INSERT", "INTO")
 #: Names that queries may have.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """A view or table that a statement creates.
+    """A view or table that a statement creates or inserts into.
 
     Attributes:
         name: its name, without a catalog and a database.
         select: the statement with spaces in place of all before the SELECT, so that places
             of errors are places in the statement.
+        inserts: whether it inserts: the query may have another name than the table.
     """
 
     name: str
     select: str
+    inserts: bool = False
 
 
 def read_created(sql: str, dialect: str = SPARK) -> Created | None:
-    """The view or table that ``sql`` creates from a SELECT; None for any other statement.
+    """The view or table that ``sql`` creates from a SELECT, or inserts the rows of a SELECT into;
+    None for any other statement.
 
     Raises:
         QueryError: ``unknown-dialect``; ``unsupported-sql``: a clause between the name and AS;
@@ -55,29 +59,34 @@ def read_created(sql: str, dialect: str = SPARK) -> Created | None:
     'late'
     """
     reader = reader_of(dialect)
-    if "create" not in sql[:10_000].lower():
+    begun = sql[:10_000].lower()
+    if "create" not in begun and "insert" not in begun:
         return None
     try:
         tokens: list[Token] = reader.tokenize(sql)
     except SqlglotError:
         return None
     words = [token.text.upper() for token in tokens[:12]]
-    if words[:1] != ["CREATE"]:
+    inserts = tuple(words[:2]) == _INSERT
+    if inserts:
+        first = 2 + (words[2:3] == ["TABLE"])
+    elif words[:1] == ["CREATE"]:
+        kind = next((n for n, word in enumerate(words) if word in _OBJECTS), 0)
+        if tuple(words[1 : kind + 1]) not in _FORMS:
+            return None
+        first = kind + 1
+        if tuple(words[first : first + 3]) == _ABSENT:
+            first += 3
+    else:
         return None
-    kind = next((n for n, word in enumerate(words) if word in _OBJECTS), 0)
-    if tuple(words[1 : kind + 1]) not in _FORMS:
-        return None
-    first = kind + 1
-    if tuple(words[first : first + 3]) == _ABSENT:
-        first += 3
     last = first
     while last + 2 < len(tokens) and tokens[last + 1].token_type is TokenType.DOT:
         last += 2
-    begin = _body(tokens, last)
+    begin = _inserted(tokens, last) if inserts else _body(tokens, last)
     if begin is None:
         return None
-    if begin != last + 2:
-        raise _clause(tokens, last + 1)
+    if begin != last + (1 if inserts else 2):
+        raise _clause(tokens, last + 1, "the SELECT" if inserts else "AS")
     name = tokens[last]
     if not _NAME.fullmatch(name.text):
         raise QueryError(
@@ -88,7 +97,14 @@ def read_created(sql: str, dialect: str = SPARK) -> Created | None:
             position=place_of(name),
         )
     before = sql[: tokens[begin].start]
-    return Created(name.text, re.sub(r"\S", " ", before) + sql[tokens[begin].start :])
+    select = re.sub(r"\S", " ", before) + sql[tokens[begin].start :]
+    return Created(name.text, select, inserts)
+
+
+def _inserted(tokens: Sequence[Token], last: int) -> int | None:
+    """Place of the query after the table's name; None if there is none."""
+    words = (token.text.upper() for token in tokens[last + 1 :])
+    return next((n for n, word in enumerate(words, last + 1) if word in ("SELECT", "WITH")), None)
 
 
 def _body(tokens: Sequence[Token], last: int) -> int | None:
@@ -105,11 +121,11 @@ def _body(tokens: Sequence[Token], last: int) -> int | None:
     return None
 
 
-def _clause(tokens: Sequence[Token], at: int) -> QueryError:
+def _clause(tokens: Sequence[Token], at: int, before: str) -> QueryError:
     token = tokens[at]
     if token.token_type is TokenType.L_PAREN:
         what, remedy = "a list of columns", "name the columns with AS in the SELECT list"
     else:
         what, remedy = token.text.upper()[:60], "leave it out; the query's sink has such properties"
-    error = unsupported(f"{what} between the name and AS", remedy)
+    error = unsupported(f"{what} between the name and {before}", remedy)
     return error.moved(field="sql", position=place_of(token))
