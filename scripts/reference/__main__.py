@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from scripts.reference import cli, errors, rest, settings
+from scripts.reference import cli, errors, rest, settings, statements
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 
@@ -20,6 +20,7 @@ def pages() -> dict[str, str]:
         "errors.md": errors.page(),
         "rest.md": rest.page(guide),
         "settings.md": settings.page(),
+        "sql.md": statements.page((DOCS / "sql.md").read_text(encoding="utf-8")),
     }
 
 

@@ -2,7 +2,10 @@
 
 A file has blocks with empty lines between them. ``query`` begins a statement, whose rows follow
 after ``----``, sorted; ``duckdb`` in between gives DuckDB's words for it where they differ;
-``refused`` begins a statement whose refusal follows. ``python -m tests.sql`` fills the answers.
+``query NAME`` registers it under a name, for queries over it. ``refused`` begins a statement whose
+refusal follows. ``row`` begins a row of the table of statements in docs/sql.md: the supported cell,
+then the refused one; the statements up to the next row are its examples. ``python -m tests.sql``
+fills the answers, ``python -m scripts.reference`` makes the table.
 """
 
 from __future__ import annotations
@@ -21,22 +24,26 @@ class Block:
     """A block of a file.
 
     Attributes:
-        kind: ``query``, ``refused``, or empty: a comment, whose lines are ``answer``.
-        sql: the statement. ``duckdb``: in DuckDB's words.
-        answer: lines of its rows, or of its refusal.
+        kind: ``query``, ``refused``, ``row``, or empty: a comment, whose lines are ``answer``.
+        sql: the statement; of a row, the supported cell. ``duckdb``: in DuckDB's words.
+        answer: lines of its rows, or of its refusal; of a row, the refused cell.
+        name: id of the query, if others read it.
     """
 
     kind: str
     sql: str = ""
     duckdb: str = ""
     answer: tuple[str, ...] = ()
+    name: str = ""
 
     def text(self) -> str:
         """The block as it stands in a file."""
         if not self.kind:
             return "\n".join(self.answer)
+        head = f"{self.kind} {self.name}".rstrip()
         other = ["duckdb", self.duckdb] if self.duckdb != self.sql else []
-        return "\n".join([self.kind, self.sql, *other, _ANSWER, *self.answer])
+        sql = [self.sql] if self.sql else []
+        return "\n".join([head, *sql, *other, _ANSWER, *self.answer])
 
     def answered(self, lines: Sequence[str]) -> Block:
         """The block with other lines of its answer."""
@@ -63,13 +70,25 @@ def _blocks(text: str) -> Iterator[Block]:
         if head.startswith("#"):
             yield Block("", answer=(head, *lines))
             continue
-        if head not in ("query", "refused"):
-            raise ValueError(f"{head!r} begins no block: write query, refused or #")
+        kind, _, name = head.partition(" ")
+        if kind not in ("query", "refused", "row") or (name and kind != "query"):
+            raise ValueError(f"{head!r} begins no block: write query, refused, row or #")
         at = lines.index(_ANSWER) if _ANSWER in lines else len(lines)
         said, answer = lines[:at], tuple(lines[at + 1 :])
         turn = said.index("duckdb") if "duckdb" in said else len(said)
         sql = "\n".join(said[:turn])
-        yield Block(head, sql, "\n".join(said[turn + 1 :]) or sql, answer)
+        yield Block(kind, sql, "\n".join(said[turn + 1 :]) or sql, answer, name)
+
+
+def examples(path: Path) -> list[tuple[Block, list[Block]]]:
+    """Each row of a file with its statements."""
+    found: list[tuple[Block, list[Block]]] = []
+    for block in read(path):
+        if block.kind == "row":
+            found.append((block, []))
+        elif block.kind and found:
+            found[-1][1].append(block)
+    return found
 
 
 def write(path: Path, blocks: Sequence[Block]) -> None:

@@ -65,7 +65,7 @@ class Written(Combined):
         for number, block in enumerate(self.blocks):
             if block.kind == "query":
                 text = Text(block.sql, block.duckdb)
-                name = f"q{number}"
+                name = block.name or f"q{number}"
                 self.statements[name] = Statement(text, (), frozenset(), False, {})
                 self.registry.register(name, block.sql, past=False)
                 self.registered[name] = block.sql
@@ -91,7 +91,7 @@ class Written(Combined):
         found = []
         for number, block in enumerate(self.blocks):
             if block.kind == "query":
-                found.append(block.answered(shown(self.rows[f"q{number}"])))
+                found.append(block.answered(shown(self.rows[block.name or f"q{number}"])))
             elif block.kind == "refused":
                 found.append(block.answered(self.refusal(block)))
             else:

@@ -4,13 +4,12 @@ answers after every batch, and the answers in the files at the end.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.sql.files import Block, files, read
+from tests.sql.files import Block, examples, files, read
 from tests.sql.run import Written
 from tests.support.surroundings.redis import redis_url
 
@@ -54,10 +53,14 @@ def test_few_answers_are_empty() -> None:
     assert len(empty) <= len(queries) / 20, empty
 
 
-def test_every_row_of_the_documentation_has_a_file() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "sql.md").read_text()
-    named = set(re.findall(r"tests/sql/(\w+)\.slt", text))
-    assert named == {path.stem for path in files()}
+@pytest.mark.parametrize("path", files(), ids=lambda path: path.stem)
+def test_every_row_of_the_documentation_has_examples(path: Path) -> None:
+    rows = examples(path)
+    assert rows
+    for row, statements in rows:
+        kinds = {block.kind for block in statements}
+        assert kinds >= ({"query"} if row.sql else set()), row
+        assert kinds >= ({"refused"} if row.answer else set()), row
 
 
 def test_blocks_are_written_as_they_are_read(tmp_path: Path) -> None:

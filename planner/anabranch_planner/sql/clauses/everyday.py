@@ -1,5 +1,5 @@
 """Everyday spellings that mean the same as others: hints, qualified names, LIKE ANY and ALL,
-fields of structs.
+fields of structs, FETCH FIRST.
 """
 
 from __future__ import annotations
@@ -55,6 +55,16 @@ def simplify(statement: Node) -> None:
             node.expression, exp.Any | exp.All
         ):
             _write_out(node)
+        elif isinstance(node, exp.Fetch):
+            _limit(node)
+
+
+def _limit(fetch: exp.Fetch) -> None:
+    """Replace ``FETCH FIRST n ROWS ONLY`` by LIMIT; others are refused where LIMIT is read."""
+    options = fetch.args["limit_options"]
+    if not options.args.get("percent") and not options.args.get("with_ties"):
+        count = fetch.args.get("count") or exp.Literal.number(1)
+        fetch.replace(exp.Limit(expression=count))
 
 
 def _names(table: Node) -> Iterator[str]:
