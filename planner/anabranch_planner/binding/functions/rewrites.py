@@ -18,6 +18,7 @@ from anabranch_contract.queries.coercion import (
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, DataType, TypeKind
 from anabranch_planner.binding.common_types import meet_all
+from anabranch_planner.binding.functions.addresses import ADDRESSES
 from anabranch_planner.binding.functions.collections import COLLECTIONS, require_comparable
 from anabranch_planner.binding.functions.dates import DATES, seconds_of
 from anabranch_planner.binding.functions.numbers import NUMBERS, rounded_type
@@ -235,6 +236,7 @@ REWRITINGS: dict[str, Rewriting] = {
     "greatest": Rewriting(2, _MOST, _extreme("ge")),
     "least": Rewriting(2, _MOST, _extreme("le")),
     "round": Rewriting(1, 2, _round),
+    **ADDRESSES,
     **DATES,
     **NUMBERS,
     **TEXTS,

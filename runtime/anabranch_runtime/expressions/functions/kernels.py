@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from anabranch_contract.queries.expressions import Call
 from anabranch_runtime.expressions.functions import collections, dates, numbers, patterns, texts
+from anabranch_runtime.expressions.functions.addresses import ADDRESSES
 from anabranch_runtime.expressions.functions.hashes import HASHES
 from anabranch_runtime.expressions.functions.json_values import JSON_VALUES
 from anabranch_runtime.expressions.functions.time_texts import TIME_TEXTS
@@ -20,6 +21,7 @@ KERNELS: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
     **numbers.NUMBERS,
     **texts.TEXTS,
     **patterns.PATTERNS,
+    **ADDRESSES,
     **HASHES,
     **JSON_VALUES,
     **TIME_TEXTS,
