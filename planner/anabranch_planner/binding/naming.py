@@ -49,6 +49,9 @@ def spark_name(node: Node) -> str | None:
     inside = bare(node)
     if isinstance(inside, exp.Dot) and _is_path(inside):
         return str(inside.expression.name)
+    if isinstance(inside, exp.JSONExtract):
+        last = inside.expression.expressions[-1]
+        return str(last.this) if isinstance(last, exp.JSONPathKey) else None
     if isinstance(inside, exp.Cast) and isinstance(bare(inside.this), exp.Column):
         return _text(inside.this)
     return _text(inside)

@@ -14,6 +14,7 @@ from sqlglot import exp
 from anabranch_contract.errors import PlannerError, QueryError
 from anabranch_contract.queries.coercion import (
     INT,
+    STRING,
     TIMESTAMP,
     arithmetic_type,
     as_decimal,
@@ -539,6 +540,26 @@ def _dot(node: Node, scope: Scope) -> Expr:
     return field_of(typed(inner, scope), node.expression.name)
 
 
+def _json_path(node: Node, scope: Scope) -> Expr:
+    """``text:a.b[0]``, of Databricks: the value at a path of a JSON text, as a text."""
+    path = "$"
+    for step in node.expression.expressions[1:]:
+        if isinstance(step, exp.JSONPathKey) and "'" not in str(step.this):
+            path += f"['{step.this}']"
+        elif isinstance(step, exp.JSONPathSubscript) and isinstance(step.this, int):
+            path += f"[{step.this}]"
+        else:
+            raise unsupported(f"{describe(node)}, a path with other steps,", "write x:a.b[0].c")
+    value = typed(node.this, scope)
+    if value.type.kind not in (TypeKind.STRING, TypeKind.NULL):
+        raise QueryError(
+            "type-mismatch",
+            f"{value} is of type {value.type}, and x:path reads JSON texts",
+            remedy="write x.field for a field of a struct, and from_json(x, 'a INT') for a struct",
+        )
+    return rewritten.call("get_json_object", [value, Literal(path, STRING)])
+
+
 def _struct(node: Node, scope: Scope) -> Expr:
     """``struct(x, y AS b)``: columns keep their names, other values are col1, col2 and so on."""
     functions.check_arity("struct", len(node.expressions), 1, None)
@@ -628,6 +649,7 @@ _RULES: dict[type[Node], Callable[[Node, Scope], Expr]] = {
     exp.CurrentDate: lambda node, _: rewritten.call("current_date", node.expressions),
     exp.CurrentTimestamp: lambda node, _: rewritten.call("current_timestamp", node.expressions),
     exp.Placeholder: _placeholder,
+    exp.JSONExtract: _json_path,
     exp.Filter: _after_aggregate,
     exp.WithinGroup: _after_aggregate,
     exp.IgnoreNulls: _after_aggregate,

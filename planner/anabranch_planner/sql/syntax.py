@@ -5,8 +5,7 @@ calls stay as written (the parser's own rewriting is switched off), so that only
 decides their meaning.
 
 A query in FROM or in WITH becomes a source that is itself a query. A query that is named several
-times is parsed once and shared, so the effort is bounded by the length of the text. The total
-number of streams in a statement is limited (:data:`MOST_SOURCES`).
+times is parsed once and shared. The number of streams is limited (:data:`MOST_SOURCES`).
 """
 
 from __future__ import annotations
@@ -118,9 +117,10 @@ class JoinDialect(SparkDialect):
     """Spark's dialect with function calls left as the user wrote them."""
 
     class Parser(SparkParser):
-        """Parser that keeps ``CAST`` strict (as in ANSI mode) and all function names."""
+        """Parser with strict ``CAST`` (ANSI mode), all function names and ``text:path``."""
 
         STRICT_CAST = True
+        COLON_IS_VARIANT_EXTRACT = True
         TABLE_ALIAS_TOKENS = SparkParser.TABLE_ALIAS_TOKENS - {TokenType.MATCH_CONDITION}
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {

@@ -180,7 +180,7 @@ def test_nodes_of_unknown_types_are_refused_wherever_they_stand() -> None:
         ("ORDER BY R.k LIMIT 1 BY R.k", "LIMIT ... BY"),
         ("ORDER BY R.k WITH FILL LIMIT 5", "WITH FILL"),
         ("ORDER BY R.k WITH FILL FROM 1 TO 9 STEP 2 LIMIT 5", "WITH FILL"),
-        ("ORDER BY R.k FETCH FIRST 5 ROWS ONLY", "FETCH FIRST"),
+        ("ORDER BY R.k FETCH FIRST 5 ROWS WITH TIES", "FETCH FIRST"),
         ("ORDER BY R.k FETCH FIRST 5 PERCENT ROWS WITH TIES", "FETCH FIRST"),
         ("ORDER BY R.k COLLATE nocase LIMIT 5", "COLLATE"),
         ("GROUP BY R.k WITH TOTALS", "TOTALS"),
