@@ -12,12 +12,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from sqlglot import exp
+
 from anabranch_contract.connectors.sinks import SinkSpec
+from anabranch_contract.connectors.user_functions import UserFunction
 from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import BACKFILL_HORIZON, Backfilling, Objective, Optimizer, Plan
 from anabranch_contract.plans.ruleset import Ruleset, Substreams
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Stream
+from anabranch_planner.binding.functions.user_functions import check_repeatable
+from anabranch_planner.binding.typecheck import is_reserved
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.parts import PlanPart, divide, footprint_of_parts
 from anabranch_planner.cost.statistics.statistics import Statistics
@@ -44,7 +49,7 @@ from anabranch_planner.plans.optimise import (
     plan_apart,
     solve,
 )
-from anabranch_planner.sql.syntax import parse_statement
+from anabranch_planner.sql.syntax import parse_expression, parse_statement
 from anabranch_planner.sql.unresolved import Unresolved, located
 from anabranch_planner.subqueries.decorrelation import decorrelated
 
@@ -61,8 +66,14 @@ def read(document: Mapping[str, Any], _: Registration) -> Unresolved:
     return read_document(document)
 
 
-#: Passes of a statement: parse; resolve names and types; bring into canonical form.
-STATEMENT = (parse, bind, normalise)
+def repeatable(query: JoinQuery, given: Registration) -> JoinQuery:
+    """Check the places of functions that are not deterministic; see :func:`check_repeatable`."""
+    check_repeatable(query, given.streams)
+    return query
+
+
+#: Passes of a statement: parse; resolve names and types; bring into canonical form; check.
+STATEMENT = (parse, bind, normalise, repeatable)
 DOCUMENT = (read, bind, normalise)
 
 
@@ -264,6 +275,27 @@ def read_sql(sql: str) -> Unresolved:
     """
     with _malformed():
         return parse_statement(sql)
+
+
+def check_function_name(function: UserFunction) -> None:
+    """Refuse a user's function whose name has a meaning in SQL.
+
+    Raises:
+        QueryError: ``name-of-builtin``.
+    """
+    name = function.name
+    try:
+        call = parse_expression(f"{name}(x)")
+        plain = isinstance(call, exp.Anonymous) and call.name == name and len(call.expressions) == 1
+    except QueryError:
+        plain = False
+    if not plain or is_reserved(name):
+        raise QueryError(
+            "name-of-builtin",
+            f"{name} is a function or a word of SQL",
+            field="signature",
+            remedy="choose another name",
+        )
 
 
 def parse_sql(

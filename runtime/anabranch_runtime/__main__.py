@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.collection import collect_rarely
 from anabranch_contract.connectors.addresses import masked
+from anabranch_contract.connectors.user_functions import VARIABLE as FUNCTIONS
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.spark_settings import OPTION, VARIABLE, given_settings
@@ -34,6 +35,7 @@ _ACCESS = {
     "--allow-format": "allow this further format of sources and sinks",
     "--reserve-path": "forbid any access to this directory within the allowed ones",
     "--read-only-path": "forbid sinks to write to this directory within the allowed ones",
+    "--functions": "allow queries the functions of this module NAME.py, or folder of modules",
 }
 
 
@@ -172,6 +174,9 @@ def main(arguments: list[str] | None = None) -> int:
         spark = given_settings(options.spark_conf)
     except ValueError as error:
         parser.error(str(error))
+    if options.functions is not None:
+        # Workers inherit it.
+        environ[FUNCTIONS] = ":".join(map(os.path.abspath, options.functions))
     collect_rarely()
     begun = starting(options.master, spark)
     import structlog

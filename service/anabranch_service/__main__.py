@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
         "--allow-format": "further format of sources and sinks",
         "--reserve-path": "excluded directory within the allowed ones",
         "--read-only-path": "read-only directory within the allowed ones",
+        "--functions": "module NAME.py, or folder of modules, with functions for queries",
     }
     for flag, text in repeated.items():
         root.add_argument(flag, action="append", help=f"{text}; repeatable")

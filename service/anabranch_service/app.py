@@ -34,6 +34,7 @@ from anabranch_service.routes import (
     access,
     approval,
     epochs,
+    functions,
     health,
     pages,
     plans,
@@ -138,7 +139,7 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
         for module in (
             *(explain, source_tests, query_batches, families, streams, query_list, queries),
             *(runs, results, epochs, state),
-            *(plans, approval, series, profile, settings, access),
+            *(functions, plans, approval, series, profile, settings, access),
             *(health, system, pages),
         )
     ]

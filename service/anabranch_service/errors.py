@@ -76,6 +76,7 @@ _KINDS = {
     "query": ("id", "queries"),
     "family": ("family", "families"),
     "token": ("ident", "tokens"),
+    "function": ("name", "functions"),
 }
 
 

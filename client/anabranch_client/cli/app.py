@@ -21,6 +21,7 @@ from anabranch_client.cli import results as cli_results
 from anabranch_client.cli import runs as cli_runs
 from anabranch_client.cli import up as cli_up
 from anabranch_client.cli.context import TOKEN_FILE, ClientCommands
+from anabranch_client.cli.functions import functions
 from anabranch_client.cli.operations import access as cli_access
 from anabranch_client.cli.operations import doctor as cli_doctor
 from anabranch_client.cli.operations import health as cli_health
@@ -48,6 +49,7 @@ app.add_typer(streams, name="stream")
 for name, command in cli_runs.COMMANDS.items():
     queries.command(name)(command)
 app.add_typer(queries, name="query")
+app.add_typer(functions, name="function")
 app.add_typer(cli_planning.epochs, name="epochs")
 for name, command in cli_approval.COMMANDS.items():
     cli_planning.plans.command(name)(command)

@@ -122,6 +122,14 @@ def up(
         list[str] | None,
         typer.Option(help="Further format of sources and sinks, such as jdbc; repeatable."),
     ] = None,
+    functions: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="NAME.py|FOLDER",
+            help="Python module, or folder of modules, whose functions `anabranch function add` may"
+            " register for queries; repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Start Redis (or use ANABRANCH_REDIS_URL), service and runtime, and keep them running.
 
@@ -147,7 +155,7 @@ def up(
         host=host,
         auth=auth,
         allow_hostname=",".join(allow_hostname or ()),
-        access=_access(allow_path, allow_host, allow_format),
+        access=_access(allow_path, allow_host, allow_format, functions),
         variables={
             **_given("ANABRANCH_MEETING_PORT", meeting_port),
             **_given(VARIABLE, _spark_settings(spark_conf)),
@@ -178,23 +186,38 @@ def _spark_settings(texts: list[str] | None) -> str:
 
 
 def _access(
-    paths: list[Path] | None, hosts: list[str] | None, formats: list[str] | None
+    paths: list[Path] | None,
+    hosts: list[str] | None,
+    formats: list[str] | None,
+    functions: list[Path] | None,
 ) -> Permissions:
     """Permissions in addition to the pipeline's folder: the working directory, and the options or,
     without them, the environment variables (which the processes ignore if flags are given).
     """
 
-    def given(values: Sequence[str] | None, name: str, separator: str) -> tuple[str, ...]:
+    def given(values: Sequence[object] | None, name: str, separator: str) -> tuple[str, ...]:
         if values is not None:
-            return tuple(values)
-        return tuple(filter(None, os.environ.get(f"ANABRANCH_ALLOW_{name}", "").split(separator)))
+            return tuple(map(str, values))
+        return tuple(filter(None, os.environ.get(f"ANABRANCH_{name}", "").split(separator)))
 
     here = Path.cwd()
     # Working directory "/" (as under a service manager) would permit the whole machine.
     roots = [] if here == Path(here.root) else [here]
-    listed = None if paths is None else [str(path) for path in paths]
-    roots += [Path(path).resolve() for path in given(listed, "PATH", ":")]
-    return Permissions(tuple(roots), given(hosts, "HOST", ","), given(formats, "FORMAT", ","))
+    roots += [Path(path).resolve() for path in given(paths, "ALLOW_PATH", ":")]
+    modules = tuple(Path(path).absolute() for path in given(functions, "FUNCTIONS", ":"))
+    for module in modules:
+        if not (module.is_dir() or (module.suffix == ".py" and module.is_file())):
+            raise UsageError(
+                f"{module} is neither a folder nor a file NAME.py",
+                field="--functions",
+                remedy="name a Python module, or a folder of modules",
+            )
+    return Permissions(
+        tuple(roots),
+        given(hosts, "ALLOW_HOST", ","),
+        given(formats, "ALLOW_FORMAT", ","),
+        modules,
+    )
 
 
 def down(

@@ -21,11 +21,13 @@ class Permissions:
         paths: folders in which files may be read and written.
         hosts: permitted servers: ``host``, ``host:port``, ``*.suffix`` or ``*``.
         formats: permitted formats of sources and sinks.
+        functions: modules of users' functions, and folders of modules.
     """
 
     paths: tuple[Path, ...] = ()
     hosts: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
+    functions: tuple[Path, ...] = ()
 
     def arguments(self, home: Path, results: Path) -> list[str]:
         """The flags of service and runtime; ``home`` and ``results`` are the pipeline's folders.
@@ -37,6 +39,7 @@ class Permissions:
             *_flags("--allow-path", (home, *self.paths)),
             *_flags("--allow-host", self.hosts),
             *_flags("--allow-format", self.formats),
+            *_flags("--functions", self.functions),
             *_flags("--reserve-path", (home / name for name in _RESERVED)),
             *_flags("--read-only-path", (results,)),
         ]

@@ -30,6 +30,7 @@ from anabranch_contract.rest.access import (
 )
 from anabranch_contract.rest.documents import nullable, read_body
 from anabranch_contract.rest.families import FamilyList, FamilyMember, FamilyMembers
+from anabranch_contract.rest.functions import FunctionList, FunctionOptions, FunctionOut
 from anabranch_contract.rest.planning.epochs import (
     CurrentEpoch,
     EpochList,
@@ -459,6 +460,35 @@ class Calls:
     def whoami(self) -> RestCall[WhoOut]:
         """The caller's name and role."""
         return RestCall("GET", "/v1/whoami", WhoOut.read)
+
+    @method
+    def add_function(
+        self,
+        signature: str,
+        module: str,
+        *,
+        replace: bool = False,
+        **options: Unpack[FunctionOptions],
+    ) -> RestCall[FunctionOut]:
+        """Register a function, ``name(parameter TYPE, ...) RETURNS TYPE``, of a Python module."""
+        body = {"signature": signature, "module": module, **_given(**options)}
+        params = {"replace": "true"} if replace else None
+        return RestCall("POST", "/v1/functions", FunctionOut.read, body, params=params)
+
+    @method
+    def functions(self) -> RestCall[list[FunctionOut]]:
+        """All functions, by name."""
+        return RestCall("GET", "/v1/functions", lambda doc: FunctionList.read(doc).items)
+
+    @method
+    def function(self, name: str) -> RestCall[FunctionOut]:
+        """One function, and the live queries that call it."""
+        return RestCall("GET", _path("functions", name), FunctionOut.read)
+
+    @method
+    def delete_function(self, name: str) -> RestCall[None]:
+        """Delete a function that no live query calls."""
+        return RestCall("DELETE", _path("functions", name), _nothing)
 
     @method
     def create_token(self, name: str, role: str, *, ttl: str | None = None) -> RestCall[TokenMade]:

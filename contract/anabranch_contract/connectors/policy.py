@@ -35,7 +35,7 @@ class AccessError(PlannerError):
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy(Message):
-    """Formats, paths and hosts that registrations may use in addition to the defaults.
+    """Formats, paths, hosts and modules that registrations may use in addition to the defaults.
 
     Attributes:
         formats: additional formats of sources and sinks.
@@ -44,6 +44,7 @@ class AccessPolicy(Message):
             ``paths`` and ``reserved`` that contains a path decides.
         read_only: directories within ``paths`` that only sources may use.
         hosts: ``host``, ``host:port``, ``*.suffix`` or ``*``; in URIs the host, or the bucket.
+        functions: modules of users' functions, ``NAME.py``, and folders of modules.
     """
 
     formats: frozenset[str] = frozenset()
@@ -51,6 +52,7 @@ class AccessPolicy(Message):
     reserved: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
 
     def permits_path(self, path: str, *, write: bool = False) -> bool:
         """Whether ``path`` (absolute and resolved) may be used."""
@@ -93,8 +95,8 @@ class AccessPolicy(Message):
 
         Args:
             environ: the variables; paths are separated by colons, other items by commas.
-            given: the options ``allow_path``, ``allow_host``, ``allow_format``, ``reserve_path``
-                and ``read_only_path``; an option overrides its variable.
+            given: the options ``allow_path``, ``allow_host``, ``allow_format``, ``reserve_path``,
+                ``read_only_path`` and ``functions``; an option overrides its variable.
             resolve: follows links and ``..`` of a path.
 
         >>> AccessPolicy.read({"ANABRANCH_ALLOW_HOST": "a:1,b"}, {"allow_path": ["/x"]}, str).hosts
@@ -104,7 +106,7 @@ class AccessPolicy(Message):
         def items(name: str) -> tuple[str, ...]:
             listed = given.get(name)
             if listed is None:
-                separator = ":" if name.endswith("path") else ","
+                separator = ":" if name.endswith(("path", "functions")) else ","
                 listed = environ.get(f"ANABRANCH_{name.upper()}", "").split(separator)
             return tuple(dict.fromkeys(item.strip() for item in listed if item.strip()))
 
@@ -117,6 +119,7 @@ class AccessPolicy(Message):
             reserved=paths("reserve_path"),
             read_only=paths("read_only_path"),
             hosts=items("allow_host"),
+            functions=items("functions"),
         )
 
 

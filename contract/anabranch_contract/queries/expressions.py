@@ -87,6 +87,9 @@ OPERATIONS |= {
 #: Operation without arguments: the time of the batch that emits a result (:func:`dated`).
 NOW = "current_timestamp"
 OPERATIONS[NOW] = NOW
+#: Call of a user's function (:mod:`anabranch_contract.connectors.user_functions`).
+FUNCTION = "function"
+OPERATIONS[FUNCTION] = FUNCTION
 #: Operations that never raise an error on columns and literals.
 _TOTAL = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "and", "or", "not",
                     "is_null", "is_not_null", "in", "like"})  # fmt: skip
@@ -171,12 +174,20 @@ class Call(Term, frozen=True, tag="call"):
             return f"{args[0]}[{args[1]}]"
         if self.op == "cast":
             return f"cast({args[0]} as {self.type})"
+        if self.op == FUNCTION:
+            return f"{called(self)}({', '.join(args[1:])})"
         if self.op == "try" and isinstance(self.args[0], Call) and self.args[0].op == "cast":
             return f"try_{args[0]}"
         return f"{OPERATIONS[self.op]}({', '.join(args)})"
 
 
 Expr: TypeAlias = Column | Literal | Call
+
+
+def called(call: Call) -> str:
+    """Name and version of the user's function that ``call`` calls."""
+    first = call.args[0]
+    return str(first.value).partition(" ")[0] if isinstance(first, Literal) else ""
 
 
 class Output(codec.Row, frozen=True):

@@ -148,6 +148,8 @@ def _template(node: Node) -> tuple[str, list[Node]] | None:
 
 def _function(node: exp.Anonymous) -> tuple[str, list[Node]] | None:
     name = str(node.this).lower()
+    if functions.FUNCTION in node.meta:
+        return f"{name}({{all}})", list(node.expressions)
     if name in ("substr", "substring"):
         end = f", {_SUBSTRING_END}" if len(node.expressions) == 2 else ""
         return f"{name}({{all}}{end})", list(node.expressions)

@@ -53,6 +53,7 @@ from anabranch_planner.binding.functions.collections import (
 from anabranch_planner.binding.functions.dates import OF_UNIT
 from anabranch_planner.binding.functions.numbers import bits, quotient
 from anabranch_planner.binding.functions.texts import trimmed
+from anabranch_planner.binding.functions.user_functions import call_of
 from anabranch_planner.binding.literals import cast_literal, coerce, interval, negated, number
 from anabranch_planner.binding.rows import expanded
 from anabranch_planner.sql import functions
@@ -473,6 +474,10 @@ def _trim(node: Node, scope: Scope) -> Expr:
 
 def _function(node: Node, scope: Scope) -> Expr:
     name = str(node.this).lower()
+    if functions.FUNCTION in node.meta:
+        return call_of(
+            node.meta[functions.FUNCTION], [typed(arg, scope) for arg in node.expressions]
+        )
     if name in rewritten.REWRITINGS and (node.expressions or functions.is_repeatable(name)):
         given = list(node.expressions)
         if name == "position" and len(given) == 1 and isinstance(given[0], exp.In):
@@ -621,6 +626,18 @@ _BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
     "typeof": _typeof,
     **dict.fromkeys(_TRIED, _tried),
 }
+
+
+def is_reserved(name: str) -> bool:
+    """Whether ``name`` (lower case) is a function of Spark's or of another system's SQL, supported
+    or refused.
+    """
+    return (
+        name in rewritten.REWRITINGS
+        or name in _BY_MEETING
+        or functions.is_reserved(name)
+        or refusal(name, ()) is not None
+    )
 
 
 def _after_aggregate(node: Node, scope: Scope) -> Expr:

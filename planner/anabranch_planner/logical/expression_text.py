@@ -12,7 +12,15 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from anabranch_contract.durations import format_duration
-from anabranch_contract.queries.expressions import OPERATIONS, Call, Column, Expr, Literal
+from anabranch_contract.queries.expressions import (
+    FUNCTION,
+    OPERATIONS,
+    Call,
+    Column,
+    Expr,
+    Literal,
+    called,
+)
 from anabranch_contract.queries.types import TypeKind
 
 _SIMPLE = re.compile(r"[a-z_][a-z0-9_]*", re.IGNORECASE)
@@ -85,6 +93,8 @@ def _function(expr: Call, symbol: str, args: list[str]) -> str:
         branches = " ".join(f"WHEN {when} THEN {then}" for when, then in pairs)
         otherwise = f" ELSE {args[-1]}" if len(args) % 2 else ""
         return f"CASE {branches}{otherwise} END"
+    if expr.op == FUNCTION:
+        return f"{called(expr)}({', '.join(args[1:])})"
     return f"{symbol}({', '.join(args)})"
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
+from sqlglot import exp
+
+from anabranch_contract.connectors.user_functions import UserFunction
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import BIGINT, INT, STRING, TIMESTAMP
 from anabranch_contract.queries.expressions import Call, Expr, Literal
 from anabranch_contract.queries.types import INTEGRAL, NUMERIC, TIMESTAMPS, DataType, TypeKind
 from anabranch_planner.sql.aggregates import AGGREGATES, REFUSED
 from anabranch_planner.sql.scope import closest
-from anabranch_planner.sql.unresolved import unsupported
+from anabranch_planner.sql.unresolved import Unresolved, unsupported
 
 _TEXT = frozenset({TypeKind.STRING})
 _CALENDAR = TIMESTAMPS | {TypeKind.DATE}
@@ -65,6 +69,8 @@ _FUNCTIONS = {
         for name in ("unix_seconds", "unix_millis", "unix_micros")
     },
 }
+#: Key of a call's metadata for the user's function that it calls.
+FUNCTION = "function"
 #: Functions that the typechecker handles itself, because their arguments need a common type.
 MEETING = {"coalesce": (1, None), "nvl": (2, 2), "ifnull": (2, 2)}
 _AGGREGATES = frozenset({
@@ -72,6 +78,9 @@ _AGGREGATES = frozenset({
 })  # fmt: skip
 _WINDOW = frozenset({
     "row_number", "rank", "dense_rank", "ntile", "lag", "lead", "cume_dist", "percent_rank",
+})  # fmt: skip
+_CLAUSES = frozenset({
+    "cumulate", "descriptor", "hop", "session", "session_window", "tumble", "window",
 })  # fmt: skip
 _NOT_REPEATABLE = frozenset({
     "rand", "random", "randn", "uuid", "monotonically_increasing_id", "unix_timestamp",
@@ -113,6 +122,37 @@ def call(name: str, args: Sequence[Expr]) -> Expr:
         else INT
     )
     return Call(function.op, typed, result)
+
+
+def mark_calls(query: Unresolved, known: Mapping[str, UserFunction]) -> frozenset[str]:
+    """Mark the calls of the ``known`` users' functions (by name) in ``query``; returns the names of
+    the called ones.
+    """
+    found = set()
+    for call in _calls(query) if known else ():
+        name = str(call.this).lower()
+        if name in known:
+            call.meta[FUNCTION] = known[name]
+            found.add(name)
+    return frozenset(found)
+
+
+def _calls(value: Any) -> Iterator[exp.Anonymous]:
+    if isinstance(value, exp.Expr):
+        yield from value.find_all(exp.Anonymous)
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from _calls(one)
+    elif isinstance(value, Mapping):
+        yield from _calls(tuple(value.values()))
+    elif is_dataclass(value):
+        yield from _calls(tuple(getattr(value, field.name) for field in fields(value)))
+
+
+def is_reserved(name: str) -> bool:
+    """Whether ``name`` has a meaning of its own in a call: supported, refused or an aggregate."""
+    others = {*MEETING, *_AGGREGATES, *_WINDOW, *_NOT_REPEATABLE, *_CLAUSES}
+    return is_known(name) or name in others
 
 
 def is_known(name: str) -> bool:

@@ -34,9 +34,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch_contract.connectors.user_functions import is_deterministic
 from anabranch_contract.queries.coercion import common_type
 from anabranch_contract.queries.expressions import (
     BOOLEAN,
+    FUNCTION,
     Call,
     Column,
     Expr,
@@ -60,7 +62,7 @@ from anabranch_runtime.columns.arrays import (
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import is_nested
 from anabranch_runtime.errors import ExpressionError
-from anabranch_runtime.expressions import arithmetic, text
+from anabranch_runtime.expressions import arithmetic, text, user_functions
 from anabranch_runtime.expressions import unix_times as epochs
 from anabranch_runtime.expressions.casts import cast
 from anabranch_runtime.expressions.functions.kernels import FALLIBLE, KERNELS
@@ -149,7 +151,7 @@ def _evaluate(expr: Expr, frame: _Frame) -> pa.Array:
         return frame.column(expr)
     if isinstance(expr, Literal):
         return pa.repeat(_scalar(expr), frame.length)
-    if frame.length > 1 and not any(columns(expr)):
+    if frame.length > 1 and not any(columns(expr)) and is_deterministic(expr):
         once = _call(expr, _Frame(frame.column, 1))
         return pa.repeat(once[0], frame.length)
     return _call(expr, frame)
@@ -217,7 +219,7 @@ def _fallible(expr: Expr) -> bool:
         )
     if expr.op == "cast" and not _widens(expr.args[0].type, expr.type):
         return True
-    if expr.op in epochs.MADE or expr.op in FALLIBLE:
+    if expr.op in epochs.MADE or expr.op in FALLIBLE or expr.op == FUNCTION:
         return True
     return any(map(_fallible, expr.args))
 
@@ -379,7 +381,14 @@ def _in_sequence(expr: Call, frame: _Frame) -> pa.Array:
     return _evaluate(chain, frame)
 
 
+def _of_user(expr: Call, frame: _Frame) -> pa.Array:
+    """Call a user's function, also on rows with NULLs."""
+    args = [_evaluate(arg, frame) for arg in expr.args[1:]]
+    return user_functions.call(expr, args, frame.length)
+
+
 _LAZY: dict[str, Callable[[Call, _Frame], pa.Array]] = {
+    FUNCTION: _of_user,
     "and": _connective,
     "or": _connective,
     "case": _case,

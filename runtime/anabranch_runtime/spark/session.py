@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from anabranch_contract.connectors.user_functions import VARIABLE as FUNCTIONS
 from anabranch_contract.spark_settings import is_local
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.spark.class_archive import archive_options
@@ -123,6 +124,8 @@ def settings_of(master: str, given: Mapping[str, str]) -> tuple[str, dict[str, s
     """
     master, tasks = with_spare_slots(master)
     settings = dict(SPARK_SETTINGS)
+    if FUNCTIONS in os.environ:
+        settings[f"spark.executorEnv.{FUNCTIONS}"] = os.environ[FUNCTIONS]
     if tasks is not None:
         settings["spark.default.parallelism"] = str(tasks)
     if is_local(master):

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import uuid4
 
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.connectors.sources import KEY, QUERY, RUN
+from anabranch_contract.connectors.user_functions import UserFunction
 from anabranch_contract.errors import QueryError
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Mode, Progress
@@ -40,6 +41,7 @@ class Queries:
         records: all runs, in order of registration.
         streams: stream that is a query -> its run.
         mode: mode of the pipeline; a replay reads no post-join parts.
+        functions: users' functions by name.
     """
 
     records: Sequence[QueryRecord]
@@ -48,6 +50,7 @@ class Queries:
     now: datetime
     streams: Mapping[str, str]
     mode: Mode
+    functions: Mapping[str, UserFunction] = field(default_factory=dict)
 
     def status(self, record: QueryRecord) -> Status:
         """Status of a run."""
@@ -118,6 +121,21 @@ class Queries:
             ]
 
         return users
+
+    def callers_of(self, function: str) -> Callable[[Sequence[QueryRecord]], list[str]]:
+        """Function from all runs to the live queries that call a user's function."""
+
+        def callers(records: Sequence[QueryRecord]) -> list[str]:
+            live = (
+                one
+                for one in records
+                if function in one.functions
+                and self.status(one) in LIVE
+                and not one.is_over(self.now)
+            )
+            return list(dict.fromkeys(query_of(one.part_of or one.id) for one in live))
+
+        return callers
 
     def check_unread(self, query: str, action: str) -> None:
         """Refuse to change a query that others read.
@@ -201,7 +219,10 @@ def with_queries(
     }
     for record in inlined.values():
         _check(record, queries, query_of(run), statement.field)
+    statement = statement.calling(queries.functions)
     statement = statement.inlining({n: InlinedQuery.of(one) for n, one in inlined.items()})
+    for record in inlined.values():
+        statement = replace(statement, functions={**statement.functions, **record.called})
     # Parts are separated afterwards: these are the names of all of them.
     views = _with_views(statement.names, streams, queries)
     statement = replace(statement, run="" if queries.mode is Mode.STEP else run, streams=views)

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import AwareDatetime, Field, JsonValue
 
+from anabranch_contract.connectors.user_functions import UserFunction
 from anabranch_contract.plans.ruleset import digest
 from anabranch_contract.rest.documents import Closed
 from anabranch_contract.rest.normalised import NormalisedInfo
@@ -39,6 +40,7 @@ class QueryRecord(Closed, QueryTerms):
         relaxed: alias -> the weaker filter (expressions) of a store shared with other queries.
         reads: the registered queries that it reads by name.
         inlined: name in FROM -> the query that stands there as a subquery.
+        functions: users' functions that it calls, by name, as of its registration.
         part_of: the run whose statement has this query as a subquery; empty: none.
         part: number of the subquery among the parts of the statement, from 1.
         sharing_decided: whether ``relaxed`` is final (``planning.sharing``).
@@ -54,6 +56,7 @@ class QueryRecord(Closed, QueryTerms):
     sharing_decided: bool = True
     reads: tuple[str, ...] = ()
     inlined: dict[str, InlinedQuery] = Field(default_factory=dict)
+    functions: dict[str, str] = Field(default_factory=dict)
     part_of: str = ""
     part: int = 0
     removed_at: AwareDatetime | None = None
@@ -61,6 +64,11 @@ class QueryRecord(Closed, QueryTerms):
     rejected: ProblemRecord | None = None
     first_epoch: int | None = None
     last_epoch: int | None = None
+
+    @property
+    def called(self) -> dict[str, UserFunction]:
+        """Users' functions that it calls, by name."""
+        return {name: UserFunction.loads(text) for name, text in self.functions.items()}
 
     @property
     def emits_past(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from anabranch_contract import codec
+from anabranch_contract.connectors.user_functions import UserFunction
 from anabranch_contract.errors import PlannerError, QueryError
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.expressions import Expr
@@ -26,6 +27,7 @@ from anabranch_planner.passes import (
     without_subqueries,
 )
 from anabranch_planner.sql.dialects import SPARK, spoken_of
+from anabranch_planner.sql.functions import mark_calls
 from anabranch_planner.sql.named import in_parts, names_read, with_inlined
 from anabranch_planner.sql.unresolved import Unresolved
 from anabranch_planner.subqueries.ranked import ranked_apart
@@ -53,6 +55,7 @@ class Statement:
         run: the run that has the statement, whose subqueries with post-join parts are queries of
             their own; empty: such subqueries are refused.
         part: number of such a subquery, from 1, if it is meant instead of the whole statement.
+        functions: the users' functions that it and the inlined queries call, by name.
         streams: the streams that it may read, by which its subqueries in expressions become joins;
             None: they are not known yet.
     """
@@ -65,6 +68,7 @@ class Statement:
     inlined: Mapping[str, InlinedQuery] = field(default_factory=dict)
     run: str = ""
     part: int = 0
+    functions: Mapping[str, UserFunction] = field(default_factory=dict)
     streams: Mapping[str, Stream] | None = None
 
     @property
@@ -91,13 +95,23 @@ class Statement:
         """The statement with ``queries`` as subqueries in place of their names."""
         return replace(self, inlined=queries) if queries else self
 
+    def calling(self, functions: Mapping[str, UserFunction]) -> Statement:
+        """The statement, whose calls of ``functions`` are calls of users' functions."""
+        if self.parsed is None or not functions:
+            return self
+        called = mark_calls(self.parsed, functions)
+        return replace(self, functions={name: functions[name] for name in sorted(called)})
+
     def tree(self) -> Unresolved:
         """The syntax tree with the inlined queries, of the whole statement or of the part."""
         return self._pieces()[self.part - 1]
 
     def _pieces(self) -> tuple[Unresolved, ...]:
         inner = {
-            name: read_statement(one.sql, one.query).inlining(one.inlined).tree()
+            name: read_statement(one.sql, one.query)
+            .calling(self.functions)
+            .inlining(one.inlined)
+            .tree()
             for name, one in self.inlined.items()
         }
         whole = with_inlined(self.parsed or self._document(), inner)
@@ -265,12 +279,15 @@ class NormalForms:
 
 def _statement_of(record: QueryRecord) -> Statement:
     statement = read_statement(record.sql, record.query, record.window)
+    statement = replace(statement.calling(record.called), functions=record.called)
     run = record.part_of or record.id
     return replace(statement, inlined=record.inlined, run=run, part=record.part)
 
 
 def _given(record: QueryRecord) -> str:
-    return record.model_dump_json(include={"sql", "query", "window", "relaxed", "inlined", "part"})
+    return record.model_dump_json(
+        include={"sql", "query", "window", "relaxed", "inlined", "functions", "part"}
+    )
 
 
 def usable_streams(records: Iterable[StreamRecord]) -> dict[str, Stream]:

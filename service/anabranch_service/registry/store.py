@@ -14,6 +14,7 @@ from typing import cast
 from anabranch_contract.connectors.sources import RUN
 from anabranch_contract.protocol.progress import Mode
 from anabranch_service.registry.derived import Queries, is_query
+from anabranch_service.registry.redis.functions import FunctionStore
 from anabranch_service.registry.redis.plans import PlanStore
 from anabranch_service.registry.redis.reading import reply
 from anabranch_service.registry.redis.reports import ReportStore
@@ -29,7 +30,7 @@ class Misfit:
     found: str
 
 
-class Store(StreamStore, PlanStore, ReportStore):
+class Store(StreamStore, FunctionStore, PlanStore, ReportStore):
     """The registry of one pipeline (namespace); its parts are in modules of ``redis``."""
 
     async def ping(self) -> None:
@@ -41,7 +42,8 @@ class Store(StreamStore, PlanStore, ReportStore):
         streams = (await self.streams()).items()
         runs = {n: one.source.options[RUN] for n, one in streams if is_query(one)}
         records, activations = await self.queries(), await self.activations()
-        return Queries(records, activations, await self.progress(), now, runs, mode)
+        functions = {n: one.to_function() for n, one in (await self.functions()).items()}
+        return Queries(records, activations, await self.progress(), now, runs, mode, functions)
 
     async def delete_unread(self, queries: Queries) -> None:
         """Delete the streams that are queries without live readers."""
@@ -56,6 +58,7 @@ class Store(StreamStore, PlanStore, ReportStore):
             **dict.fromkeys((keys.streams, keys.queries, keys.activations), "hash"),
             **dict.fromkeys((keys.samples, keys.views, keys.state_parts), "hash"),
             **dict.fromkeys((keys.tokens, keys.token_uses, self.runs_key), "hash"),
+            self.functions_key: "hash",
             **dict.fromkeys((keys.leader, keys.lineage, keys.approval), "hash"),
             **dict.fromkeys((keys.settings, keys.cursor, keys.runtime, keys.state), "string"),
             **dict.fromkeys((keys.heartbeat, keys.standby, keys.lease), "string"),

@@ -51,6 +51,7 @@ from tests.support.combined.answers import Answer
 from tests.support.combined.grammar import Grammar, Statement
 from tests.support.combined.registry import JointService, Registry, WideError
 from tests.support.combined.streams import RandomStream, draw_streams
+from tests.support.functions.registered import ENVIRONMENT, in_other_words
 from tests.support.oracles.invariants import Watch
 from tests.support.plain_service import Planner, last_snapshot, odd_plans, plan_normally
 from tests.support.scenarios.script import ATTEMPTS, Death, Fault, Point, draw
@@ -302,6 +303,10 @@ class Combined:
         kinds = {name: stream.kind for name, stream in self.streams.items()}
         rng = Random(f"statement {number} of {self.seed}")
         drawn, name = Grammar(rng, kinds, self._readable()).statement(), f"q{number}"
+        if number % 3 == 0:
+            own = in_other_words(drawn.text.spark, rng)
+            self.events["with users' functions"] += own != drawn.text.spark
+            drawn = replace(drawn, text=replace(drawn.text, spark=own))
         self.events["statements"] += 1
         if not early and not all(self.streams[s].retained for s in self._streams_of(drawn)):
             self.events["not stored"] += 1
@@ -444,6 +449,7 @@ class Combined:
             ):
                 patches.enter_context(patch.object(module, name, value))
             patches.enter_context(patch.object(os, "fsync", lambda _: None))
+            patches.enter_context(patch.dict(os.environ, ENVIRONMENT))
             try:
                 self._play()
             finally:

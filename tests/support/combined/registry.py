@@ -8,6 +8,7 @@ from typing import Any
 
 from redis import Redis
 
+from anabranch_contract.connectors.user_functions import texts_of
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.registered import StreamRecord
@@ -20,10 +21,12 @@ from anabranch_service.registry.describe import describe
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.statements import read_statement, usable_streams
 from anabranch_service.routes.queries.registration import check_past, past_of
+from tests.support.functions import registered as functions
 from tests.support.plain_service import PlainService, Planner
 from tests.support.scenarios.file import Scenario
 from tests.support.scenarios.script import Script
 
+FUNCTIONS = functions.registered()
 #: Most aliases of a join: others may have millions of results of a hundred rows.
 _WIDEST = 5
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -67,7 +70,7 @@ class Registry:
     def queries(self) -> Queries:
         """The queries, as the service's registration sees them."""
         runs = {n: r.source.options["run"] for n, r in self.streams.items() if is_query(r)}
-        return Queries(self.records, {}, None, _NOW, runs, Mode.LIVE)
+        return Queries(self.records, {}, None, _NOW, runs, Mode.LIVE, FUNCTIONS)
 
     @property
     def wanted(self) -> list[QueryRecord]:
@@ -115,6 +118,7 @@ class Registry:
                     normalised=shown,
                     reads=own.reads,
                     inlined=own.statement.inlined,
+                    functions=texts_of(own.statement.functions),
                     part_of="" if last else name,
                     part=0 if last else number,
                 )

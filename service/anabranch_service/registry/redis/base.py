@@ -45,6 +45,8 @@ class RedisRecords:
         self.ended_key = self._own("ended")
         #: Hash: query -> its newest run; absent if that is the first run and has a record.
         self.runs_key = self._own("runs")
+        #: Hash: name in SQL -> JSON record of a user's function.
+        self.functions_key = self._own("functions")
         #: Hash: epoch whose ruleset is a patch -> epoch of the patch's base.
         self.bases_key = self._own("epochs", "bases")
         #: Hash: epoch -> size of its record and rulesets in bytes.

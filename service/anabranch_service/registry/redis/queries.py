@@ -26,7 +26,7 @@ IDEMPOTENCY_SECONDS = 24 * 3600
 #: Register runs of queries, all or none. KEYS queries, streams, runs, journal, idempotency; ARGV
 #: journal entries kept, answer or "", its lifetime (s), and a JSON list with, per record: run,
 #: text, query, streams, streams to register with it ([name, text] pairs), runs that must be neither
-#: withdrawn nor paused.
+#: withdrawn nor paused, users' functions that must be registered. KEYS[6]: these functions.
 #: Returns the index of the first failing record, and why.
 _ADD = """
 local records, runs, streams = cjson.decode(ARGV[4]), {}, {}
@@ -64,6 +64,9 @@ for n, one in ipairs(records) do
   for _, run in ipairs(one.reads) do
     if not going_on(run) then return {n - 1, 'ended', run} end
   end
+  for _, name in ipairs(one.functions) do
+    if redis.call('HEXISTS', KEYS[6], name) == 0 then return {n - 1, 'uncallable', name} end
+  end
 end
 for _, one in ipairs(records) do
   redis.call('HSET', KEYS[1], one.run, one.text)
@@ -89,8 +92,8 @@ class Added:
         outcome: ``added``, ``duplicate`` (the run exists already), ``gone`` (the stream ``detail``
             was deleted meanwhile), ``ended`` (the run ``detail``, which it reads, was withdrawn
             meanwhile), ``read`` (an earlier run of the query is still read), ``named`` (a stream
-            has the query's name) or ``seen`` (``detail`` is the answer kept under the same
-            idempotency key).
+            has the query's name), ``uncallable`` (function ``detail`` was deleted) or ``seen``
+            (``detail`` is the answer kept under the same idempotency key).
     """
 
     outcome: str
@@ -120,6 +123,7 @@ class NewRun:
             "streams": sorted({a.stream for a in self.record.normalised.aliases}),
             "made": [[one.name, one.model_dump_json()] for one in self.made],
             "reads": list(self.reads),
+            "functions": sorted(self.record.functions),
         }
 
 
@@ -204,7 +208,7 @@ class QueryStore(RedisRecords):
         documents = json.dumps([run.document for run in runs])
         at, outcome, detail = await self._run(
             _ADD,
-            [keys.queries, keys.streams, self.runs_key, keys.changes, seen],
+            [keys.queries, keys.streams, self.runs_key, keys.changes, seen, self.functions_key],
             [CHANGES_KEPT, answer, IDEMPOTENCY_SECONDS, documents],
         )
         return int(at), Added(outcome, detail)

@@ -15,6 +15,7 @@ from fastapi import Response
 from anabranch_contract.connectors.addresses import parse_path
 from anabranch_contract.connectors.policy import AccessError
 from anabranch_contract.connectors.sinks import SinkKind, check_sink, target
+from anabranch_contract.connectors.user_functions import texts_of
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.protocol.activations import of_union
 from anabranch_contract.queries.joins import JoinQuery, Stream
@@ -159,6 +160,7 @@ async def prepare(
         sharing_decided=False,
         reads=reading.reads,
         inlined=statement.inlined,
+        functions=texts_of(statement.functions),
     )
     await _check_target(ctx, record)
     if before is not None:
@@ -184,6 +186,7 @@ async def _part(
         sharing_decided=False,
         reads=reading.reads,
         inlined=reading.statement.inlined,
+        functions=texts_of(reading.statement.functions),
         part_of=run,
         part=number,
     )
@@ -269,6 +272,13 @@ def _not_added(record: QueryRecord, added: Added) -> Conflict:
             f"query {query!r} was deleted, or read by another query, meanwhile",
             field="sql" if added.outcome == "ended" else "id",
             remedy="try again",
+        )
+    if added.outcome == "uncallable":
+        return Conflict(
+            "unknown-function",
+            f"function {added.detail!r} was deleted meanwhile",
+            field="sql",
+            remedy="register the function again",
         )
     return Conflict(
         "unknown-stream",

@@ -1,0 +1,179 @@
+"""Functions of users: scalar functions of Python modules that the operator allows.
+
+A call has the function as its first argument, a literal text, so workers need no registry, and
+calls of two versions of a function are two expressions.
+
+>>> from anabranch_contract.queries.types import parse_type
+>>> half = UserFunction("half", (parse_type("double"),), parse_type("double"), "prices", "half")
+>>> call = half.call([Column("a", "x", parse_type("double"))])
+>>> str(call) == f"half@{half.version}(a.x)", UserFunction.of(call) == half
+(True, True)
+>>> module_files(["/opt/prices.py", "/srv/functions"], "prices")
+('/opt/prices.py', '/srv/functions/prices.py')
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from anabranch_contract.codec import Message
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.queries.expressions import (
+    FUNCTION,
+    Call,
+    Column,
+    Expr,
+    Literal,
+)
+from anabranch_contract.queries.types import DataType, TypeKind, parse_type
+
+#: Variable with the files and folders of modules, separated by colons: of service and workers.
+VARIABLE = "ANABRANCH_FUNCTIONS"
+#: Time limit of a call in milliseconds, unless a function has its own.
+LIMIT = 10_000
+#: Most parameters of a function.
+MOST_PARAMETERS = 64
+_TEXT = DataType(TypeKind.STRING)
+_SIGNATURE = re.compile(r"\s*(\w+)\s*\((.*)\)\s*RETURNS\s+(.*\S)\s*", re.IGNORECASE | re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_]\w{0,127}", re.ASCII)
+
+
+class FunctionKind(StrEnum):
+    """Form of a function's arguments and result: Arrow arrays, pandas Series, values of a row."""
+
+    ARROW = "arrow"
+    PANDAS = "pandas"
+    ROW = "row"
+
+
+@dataclass(frozen=True, slots=True)
+class UserFunction(Message):
+    """A registered function.
+
+    Attributes:
+        name: its name in SQL, in lower case. ``parameters``, ``result``: types.
+        module, attribute: place of the Python function.
+        deterministic: whether equal arguments have equal results, in any process.
+        limit: time limit of a call (of one column of each argument), in milliseconds.
+        digest: SHA-256 of the module's file.
+    """
+
+    name: str
+    parameters: tuple[DataType, ...]
+    result: DataType
+    module: str
+    attribute: str
+    kind: FunctionKind = FunctionKind.ARROW
+    deterministic: bool = True
+    limit: int = LIMIT
+    digest: str = ""
+
+    @property
+    def version(self) -> str:
+        """Digest of all of its properties: another version is another function."""
+        return hashlib.sha256(self.dumps().encode()).hexdigest()[:8]
+
+    def call(self, args: Sequence[Expr]) -> Call:
+        """The call with ``args``, which have the types of the parameters."""
+        whole = Literal(f"{self.name}@{self.version} {self.dumps()}", _TEXT)
+        return Call(FUNCTION, (whole, *args), self.result)
+
+    @staticmethod
+    def of(call: Call) -> UserFunction:
+        """The function of a call."""
+        first = call.args[0]
+        assert isinstance(first, Literal)
+        return _read(str(first.value))
+
+
+@lru_cache(maxsize=1024)
+def _read(text: str) -> UserFunction:
+    return UserFunction.loads(text.partition(" ")[2])
+
+
+def texts_of(functions: Mapping[str, UserFunction]) -> dict[str, str]:
+    """The functions by name as JSON texts."""
+    return {name: function.dumps() for name, function in functions.items()}
+
+
+def calls(expr: Expr) -> Iterator[Call]:
+    """The calls of users' functions in ``expr``, with repeats."""
+    if isinstance(expr, Call):
+        if expr.op == FUNCTION:
+            yield expr
+        for arg in expr.args:
+            if not isinstance(arg, Column | Literal):
+                yield from calls(arg)
+
+
+def is_deterministic(expr: Expr) -> bool:
+    """Whether all functions in ``expr`` give equal results for equal arguments."""
+    return all(UserFunction.of(call).deterministic for call in calls(expr))
+
+
+def read_signature(text: str) -> tuple[str, dict[str, DataType], DataType]:
+    """Parse ``name(parameter TYPE, ...) RETURNS TYPE``; returns name, parameters and result.
+
+    Raises:
+        PlannerError: ``bad-signature`` or ``unknown-type``.
+
+    >>> read_signature("Pick(m map<string, decimal(9,2)>, k string) returns double")
+    ('pick', {'m': 'map<string,decimal(9,2)>', 'k': 'string'}, 'double')
+    """
+    found = _SIGNATURE.fullmatch(text)
+    if found is None or not _NAME.fullmatch(found[1]):
+        raise _bad(f"{text[:200]!r} is not a signature")
+    parameters = dict[str, DataType]()
+    for part in _parts(found[2]):
+        name, _, kind = part.strip().partition(" ")
+        if not _NAME.fullmatch(name) or not kind.strip() or name in parameters:
+            raise _bad(f"{part.strip()[:200]!r} is not a parameter, or its name is there twice")
+        parameters[name] = _type(kind.strip())
+    if not 1 <= len(parameters) <= MOST_PARAMETERS:
+        raise _bad(f"it has {len(parameters)} parameters, which are 1 to {MOST_PARAMETERS}")
+    return found[1].lower(), parameters, _type(found[3])
+
+
+def _type(text: str) -> DataType:
+    try:
+        return parse_type(text)
+    except PlannerError as cause:
+        raise cause.moved(field="signature") from None
+
+
+def _parts(text: str) -> list[str]:
+    """``text`` cut at the commas outside of all brackets."""
+    parts, depth = [""], 0
+    for character in text if text.strip() else "":
+        depth += (character in "<(") - (character in ">)")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part for part in parts if part or len(parts) > 1]
+
+
+def _bad(message: str) -> PlannerError:
+    remedy = "write name(parameter TYPE, ...) RETURNS TYPE, such as half(x DOUBLE) RETURNS DOUBLE"
+    return PlannerError("bad-signature", message, field="signature", remedy=remedy)
+
+
+def module_files(allowed: Sequence[str], module: str) -> tuple[str, ...]:
+    """The files that may be ``module``, the first existing one first.
+
+    Args:
+        allowed: files NAME.py of modules NAME, and folders of modules.
+    """
+    inside, last = module.replace(".", "/") + ".py", f"{module}.py"
+    found = []
+    for place in allowed:
+        if not place.endswith(".py"):
+            found.append(f"{place.rstrip('/')}/{inside}")
+        elif place.rpartition("/")[2] == last:
+            found.append(place)
+    return tuple(found)

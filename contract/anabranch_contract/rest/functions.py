@@ -1,0 +1,133 @@
+"""Bodies of ``/v1/functions``: users' functions."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypedDict
+
+from pydantic import Field
+
+from anabranch_contract.connectors.user_functions import (
+    FunctionKind,
+    UserFunction,
+    read_signature,
+)
+from anabranch_contract.protocol.registered import Description
+from anabranch_contract.rest.documents import (
+    Closed,
+    Document,
+    Duration,
+    Open,
+    StreamName,
+    Time,
+    examples,
+)
+
+_SIGNATURE = "Name, parameters and result, with types of Spark's SQL."
+_MODULE = "Module that the operator allows: NAME for NAME.py, a.b for a/b.py in an allowed folder."
+_KIND = "Form of the arguments and of the result: Arrow arrays, pandas Series, values of one row."
+_DETERMINISTIC = (
+    "Whether equal arguments always have equal results. A function of which this is not true can "
+    "be called in the SELECT list only."
+)
+
+
+class FunctionIn(Closed):
+    """A Python function to register for queries."""
+
+    model_config = examples(
+        {"signature": "discounted(price DOUBLE, code STRING) RETURNS DOUBLE", "module": "prices"}
+    )
+
+    signature: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=10_000,
+            description=_SIGNATURE,
+            examples=["discounted(price DOUBLE, code STRING) RETURNS DOUBLE"],
+        ),
+    ]
+    module: Annotated[
+        str,
+        Field(
+            max_length=256,
+            pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$",
+            description=_MODULE,
+        ),
+    ]
+    attribute: StreamName | None = Field(
+        default=None, description="Name of the function in the module; default: its name in SQL."
+    )
+    kind: FunctionKind = Field(default=FunctionKind.ARROW, description=_KIND)
+    deterministic: bool = Field(default=True, description=_DETERMINISTIC)
+    time_limit: Duration = Field(
+        default="10 seconds", description="Time limit of a call; one call computes a batch of rows."
+    )
+    description: Description = Field(default="", description="Description for people.")
+
+
+class FunctionOptions(TypedDict, total=False):
+    """Keyword arguments for optional fields of :class:`FunctionIn`; None stands for the default."""
+
+    attribute: str | None
+    kind: str | None
+    deterministic: bool | None
+    time_limit: str | None
+    description: str | None
+
+
+class FunctionRecord(Closed):
+    """A registered function.
+
+    Attributes:
+        time_limit: in milliseconds.
+        digest: SHA-256 of the module's file at the registration.
+    """
+
+    signature: str
+    module: str
+    attribute: str
+    kind: FunctionKind
+    deterministic: bool
+    time_limit: int
+    description: str
+    digest: str
+    created_at: Time
+
+    def to_function(self) -> UserFunction:
+        """The function in the planner's form."""
+        name, parameters, result = read_signature(self.signature)
+        return UserFunction(
+            name,
+            tuple(parameters.values()),
+            result,
+            self.module,
+            self.attribute,
+            self.kind,
+            self.deterministic,
+            self.time_limit,
+            self.digest,
+        )
+
+
+class FunctionOut(Document):
+    """A registered function, and the queries that call it."""
+
+    name: str
+    signature: str
+    module: str
+    attribute: str
+    kind: Open[FunctionKind]
+    deterministic: bool
+    time_limit: str
+    description: str
+    digest: str = Field(description="SHA-256 of the module's file at the registration.")
+    version: str = Field(description="Differs whenever anything else than the description does.")
+    created_at: Time
+    queries: list[str] = Field(description="Live queries that call it.")
+
+
+class FunctionList(Document):
+    """All registered functions, by name."""
+
+    items: list[FunctionOut]

@@ -1,0 +1,106 @@
+"""``/v1/functions``: users' functions, for calls in queries."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Path, Query
+
+from anabranch_contract.durations import format_duration
+from anabranch_contract.rest.functions import FunctionIn, FunctionList, FunctionOut, FunctionRecord
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
+from anabranch_service.context import Context, Ctx
+from anabranch_service.errors import Conflict, known
+from anabranch_service.registry.derived import Queries
+from anabranch_service.registry.functions import function_record
+
+router = guarded_router("/v1/functions", tag="functions")
+
+FunctionName = Annotated[str, Path(max_length=128)]
+
+
+@router.post("", status_code=201)
+@needs(Need.EDIT)
+async def add_function(
+    body: FunctionIn,
+    ctx: Ctx,
+    replace: Annotated[
+        bool, Query(description="Change a function of this name that no live query calls.")
+    ] = False,
+) -> FunctionOut:
+    """Register a function of a Python module that the operator allows. The module is not executed
+    before a query calls the function. 409 if the name is taken, or live queries call it.
+    """
+    async with ctx.work.limited():
+        access, now = ctx.settings.access, ctx.clock()
+        record = await ctx.work.read(function_record, body, access, now)
+    function, before = record.to_function(), await ctx.store.function(name := _name(record))
+    queries = await _queries(ctx)
+    if before is not None and not replace:
+        raise Conflict(
+            "duplicate-function",
+            f"a function {name!r} is registered already",
+            field="signature",
+            remedy="choose another name, or replace it (--replace)",
+        )
+    if before is not None and before.to_function() == function:
+        record = record.model_copy(update={"created_at": before.created_at})
+        await ctx.store.put_function(name, record, lambda _: [])
+    else:
+        await _put(ctx, name, record, queries)
+    return _out(record, queries)
+
+
+@router.get("")
+@needs(Need.READ)
+async def list_functions(ctx: Ctx) -> FunctionList:
+    """All functions, by name."""
+    queries, found = await _queries(ctx), await ctx.store.functions()
+    return FunctionList(items=[_out(record, queries) for record in found.values()])
+
+
+@router.get("/{name}")
+@needs(Need.READ)
+async def get_function(name: FunctionName, ctx: Ctx) -> FunctionOut:
+    """One function, and the live queries that call it."""
+    record = known(await ctx.store.function(name.lower()), "function", name)
+    return _out(record, await _queries(ctx))
+
+
+@router.delete("/{name}", status_code=204)
+@needs(Need.EDIT)
+async def delete_function(name: FunctionName, ctx: Ctx) -> None:
+    """Delete a function; 409 while a live query calls it."""
+    known(await ctx.store.function(name.lower()), "function", name)
+    await _put(ctx, name.lower(), None, await _queries(ctx))
+
+
+async def _put(ctx: Context, name: str, record: FunctionRecord | None, queries: Queries) -> None:
+    blocking = await ctx.store.put_function(name, record, queries.callers_of(name))
+    if blocking:
+        raise Conflict(
+            "function-in-use",
+            f"function {name!r} is called by {', '.join(blocking)}",
+            field="signature" if record is not None else "name",
+            remedy="delete these queries, or register the new version under another name",
+        )
+
+
+async def _queries(ctx: Context) -> Queries:
+    return await ctx.store.known_queries(ctx.clock(), ctx.settings.mode)
+
+
+def _name(record: FunctionRecord) -> str:
+    return record.to_function().name
+
+
+def _out(record: FunctionRecord, queries: Queries) -> FunctionOut:
+    function = record.to_function()
+    return FunctionOut.of(
+        record,
+        name=function.name,
+        version=function.version,
+        time_limit=format_duration(record.time_limit * 1000),
+        queries=queries.callers_of(function.name)(queries.records),
+    )

@@ -1,0 +1,1 @@
+"""Users' functions of tests: their module, and their registrations."""

@@ -1,0 +1,50 @@
+"""Functions of users in tests: other words for conditions and values of SQL."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def above(values: pa.Array, limit: pa.Array) -> pa.Array:
+    """``values > limit``."""
+    return pc.greater(values, limit)
+
+
+def below(values: Any, limit: Any) -> Any:
+    """``values < limit``, of pandas Series."""
+    return (values < limit).astype("boolean").where(values.notna() & limit.notna())
+
+
+def known(value: float | None) -> bool:
+    """``value IS NOT NULL``, of one value."""
+    return value is not None
+
+
+def begins(text: str | None, start: str | None) -> bool | None:
+    """Whether ``text`` begins with ``start``."""
+    return None if text is None or start is None else text.startswith(start)
+
+
+def doubled(values: pa.Array) -> pa.Array:
+    """``2 * values``."""
+    return pc.multiply(values, 2)
+
+
+def joined(first: pa.Array, second: pa.Array) -> pa.Array:
+    """``first`` and ``second`` with a hyphen between them; NULL is an empty text."""
+    parts = (pc.fill_null(part, "") for part in (first, second))
+    return pc.binary_join_element_wise(*parts, "-")
+
+
+def inverse(value: int | None) -> float | None:
+    """``1 / value``, which fails for 0."""
+    return None if value is None else 1 / value
+
+
+def drawn(values: pa.Array) -> pa.Array:
+    """A random number in [0, 1) for each value."""
+    return pa.array([random.random() for _ in range(len(values))])
