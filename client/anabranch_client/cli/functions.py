@@ -71,7 +71,7 @@ def function_add(
     show(made, lambda one: f"function {one.name} is registered (version {one.version})", as_json)
 
 
-@functions.command("ls")
+@functions.command("list")
 def function_list(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """List all functions, and the live queries that call them."""
     with connect(url) as client:

@@ -36,6 +36,8 @@ from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 VARIABLE = "ANABRANCH_FUNCTIONS"
 #: Time limit of a call in milliseconds, unless a function has its own.
 LIMIT = 10_000
+#: Greatest time limit, well below the time after which a batch without progress is repeated.
+MOST_LIMIT = 300_000
 #: Most parameters of a function.
 MOST_PARAMETERS = 64
 _TEXT = DataType(TypeKind.STRING)

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from anabranch_contract.connectors.policy import AccessPolicy, listed
-from anabranch_contract.connectors.user_functions import module_files, read_signature
+from anabranch_contract.connectors.user_functions import MOST_LIMIT, module_files, read_signature
 from anabranch_contract.rest.functions import FunctionIn, FunctionRecord
 from anabranch_planner.passes import check_function_name
 from anabranch_service.durations import read_positive
@@ -40,6 +40,13 @@ def function_record(body: FunctionIn, policy: AccessPolicy, now: datetime) -> Fu
     micros = read_positive(
         body.time_limit, "time_limit", "bad-time-limit", "no time at all", "give e.g. 10 seconds"
     )
+    if micros > 1000 * MOST_LIMIT:
+        raise InvalidInput(
+            "bad-time-limit",
+            f"a call may take {MOST_LIMIT // 1000} seconds at most",
+            field="time_limit",
+            remedy="compute fewer rows, or a simpler function",
+        )
     record = FunctionRecord.of(
         body,
         signature=f"{name}({given}) RETURNS {result.upper()}",

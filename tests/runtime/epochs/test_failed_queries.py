@@ -17,7 +17,9 @@ import yaml
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Boundary
 from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.expressions.user_functions import end_all
 from tests.support.cases.states import RS
+from tests.support.functions.registered import ENVIRONMENT
 from tests.support.oracles.oracle import Oracle, OracleQuery, from_spark
 from tests.support.scenarios.file import read_scenario
 from tests.support.scenarios.script import Death, Script
@@ -203,6 +205,41 @@ def test_a_failure_is_told_before_the_epochs_end_and_outlives_restarts(
     assert not any("S[" in name for name in state.stores)
     assert results(tmp_path, "bad") == []
     assert results(tmp_path) == expected(3)
+
+
+def test_functions_of_users_that_fail_or_hang(
+    redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redis_client.Redis.from_url(redis).flushall()
+    fetch_ruleset.cache_clear()
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    queries = {
+        "q": RS,
+        "sound": f"{RS} WHERE doubled(S.b) >= 0",
+        "first": f"{RS} WHERE inverse(S.b) > 0",
+        "third": f"{RS} WHERE inverse(S.b - 2) > -9",
+        "slow": RS.replace("S.b", "endless(S.b) AS b", 1),
+        "guarded": f"{RS} WHERE CASE WHEN S.b < 0 THEN endless(S.b) > 1 ELSE true END",
+    }
+    publish(redis, 0, queries)
+    one = driver(redis, tmp_path, every=100)
+    for batch in range(3):
+        one.run(job(batch))
+    # Tasks whose processes are gone.
+    end_all()
+    one = driver(redis, tmp_path, every=100)
+    one.run(job(3))
+    failures = {name: found.failure for name, found in one.state.queries.items() if found.failure}
+    assert {name: (f.batch, f.code) for name, f in failures.items()} == {
+        "first": (0, "function-failed"),
+        "third": (2, "function-failed"),
+        "slow": (0, "function-too-slow"),
+    }
+    assert failures["first"].message.startswith("function inverse() failed: ZeroDivisionError:")
+    assert [results(tmp_path, name) for name in ("q", "sound", "guarded")] == [expected(4)] * 3
+    assert results(tmp_path, "third") == expected(2)
+    assert results(tmp_path, "slow") == results(tmp_path, "first") == []
 
 
 @pytest.mark.slow

@@ -100,6 +100,7 @@ def test_a_function_is_registered_listed_and_deleted(programmed: Service) -> Non
         (HALF, {"attribute": "floor"}, "unknown-attribute"),
         (HALF, {"attribute": "_own"}, "unknown-attribute"),
         (HALF, {"time_limit": "0 s"}, "bad-time-limit"),
+        (HALF, {"time_limit": "1 hour"}, "bad-time-limit"),
     ],
 )
 def test_what_can_not_be_called_is_refused(

@@ -17,6 +17,7 @@ from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.state.coverage import Interval
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.storage.segment import Segment
+from tests.support.functions.registered import read
 
 MINUTE = 60_000_000
 RS = "SELECT R.a, S.b FROM R JOIN S ON R.a = S.a"
@@ -44,7 +45,7 @@ def rules(
 ) -> Ruleset:
     """Ruleset of ``epoch``, as from the service; ``window`` (µs) holds for every query."""
     by_name: dict[str, Stream] = {s.name: s for s in streams}
-    parsed = [parse_sql(name, sql, by_name, window) for name, sql in sorted(queries.items())]
+    parsed = [parse_sql(name, read(sql), by_name, window) for name, sql in sorted(queries.items())]
     plan = optimise(parsed, Statistics(), Options(parallelism=parallelism))
     return compile_ruleset(
         plan, parsed, list(streams), epoch=epoch, parallelism=parallelism, sinks={}

@@ -45,6 +45,12 @@ def inverse(value: int | None) -> float | None:
     return None if value is None else 1 / value
 
 
+def endless(values: pa.Array) -> pa.Array:
+    """A loop without end."""
+    while True:
+        values = values.slice(0)
+
+
 def drawn(values: pa.Array) -> pa.Array:
     """A random number in [0, 1) for each value."""
     return pa.array([random.random() for _ in range(len(values))])

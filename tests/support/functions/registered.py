@@ -5,10 +5,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from random import Random
 
-from anabranch_contract.connectors.user_functions import VARIABLE, UserFunction, read_signature
+from anabranch_contract.connectors.user_functions import (
+    VARIABLE,
+    FunctionKind,
+    UserFunction,
+    read_signature,
+)
+from anabranch_planner.passes import read_sql
+from anabranch_planner.sql.functions import mark_calls
+from anabranch_planner.sql.unresolved import Unresolved
 from tests.support.functions import plain
 
 _FILE = Path(plain.__file__)
@@ -23,6 +32,7 @@ _SIGNATURES = (
     ("joined(x STRING, y STRING) RETURNS STRING", "arrow"),
     ("inverse(x BIGINT) RETURNS DOUBLE", "row"),
     ("drawn(x BIGINT) RETURNS DOUBLE", "arrow"),
+    ("endless(x BIGINT) RETURNS BIGINT", "arrow"),
 )
 #: Conditions and their equivalents.
 _IN_OTHER_WORDS = tuple(
@@ -43,17 +53,26 @@ def registered() -> Mapping[str, UserFunction]:
     for text, kind in _SIGNATURES:
         name, parameters, result = read_signature(text)
         found[name] = UserFunction(
-            name, tuple(parameters.values()), result, _FILE.stem, name, kind, name != "drawn",
-            60_000, digest,
+            name, tuple(parameters.values()), result, _FILE.stem, name,
+            FunctionKind(kind), name != "drawn",
+            500 if name == "endless" else 60_000, digest,
         )  # fmt: skip
+    return found
+
+
+def read(statement: str) -> Unresolved:
+    """``statement`` parsed, with calls of the functions."""
+    found = read_sql(statement)
+    mark_calls(found, registered())
     return found
 
 
 def in_other_words(statement: str, rng: Random) -> str:
     """``statement`` with functions in place of some conditions."""
+
+    def chosen(other: str, found: re.Match[str]) -> str:
+        return found.expand(other) if rng.random() < 0.7 else found[0]
+
     for pattern, other in _IN_OTHER_WORDS:
-        statement = pattern.sub(
-            lambda found, other=other: found.expand(other) if rng.random() < 0.7 else found[0],
-            statement,
-        )
+        statement = pattern.sub(partial(chosen, other), statement)
     return statement
