@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,8 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
         "/v1/queries/{name}",
         "/v1/queries:batch",
         "/v1/queries:family",
+        "/v1/functions",
+        "/v1/functions/{name}",
         "/v1/families",
         "/v1/families/{family}",
         "/v1/queries:explain",
@@ -115,6 +118,7 @@ EXAMPLES = {
     "QueryPatch": "PATCH /v1/queries/delays",
     "ExplainIn": "POST /v1/queries:explain",
     "DryRunIn": "POST /v1/plans:dry-run",
+    "FunctionIn": "POST /v1/functions",
     "TokenIn": "POST /v1/tokens",
 }
 
@@ -122,7 +126,10 @@ EXAMPLES = {
 def test_examples_of_the_document_are_taken_as_they_are(
     settings: ServiceSettings, tmp_path: Path
 ) -> None:
-    with guarded(settings, tmp_path) as locked:
+    module = tmp_path / "prices.py"
+    module.write_text("def discounted(price, code): return price")
+    access = replace(settings.access, functions=(str(module),))
+    with guarded(settings.changed(access=access), tmp_path) as locked:
         headers = bearer(locked.tokens[Role.ADMIN])
         document = locked.service.get("/openapi.json")
         schemas = document["components"]["schemas"]

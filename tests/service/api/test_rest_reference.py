@@ -10,6 +10,7 @@ import pytest
 
 from anabranch_contract.rest.access import TokenIn
 from anabranch_contract.rest.documents import Closed
+from anabranch_contract.rest.functions import FunctionIn
 from anabranch_contract.rest.planning.plans import DryRunIn, ExplainIn
 from anabranch_contract.rest.planning.settings import SettingsIn
 from anabranch_contract.rest.queries import QueryBatchIn, QueryIn, QueryPatch
@@ -32,6 +33,7 @@ BODIES: dict[str, type[Closed]] = {
     "POST /v1/queries:explain": ExplainIn,
     "POST /v1/plans:dry-run": DryRunIn,
     "PATCH /v1/settings": SettingsIn,
+    "POST /v1/functions": FunctionIn,
     "POST /v1/tokens": TokenIn,
 }
 
