@@ -21,8 +21,9 @@ from anabranch_contract.plans.plan import BACKFILL_HORIZON, Backfilling, Objecti
 from anabranch_contract.plans.ruleset import Ruleset, Substreams
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Stream
-from anabranch_planner.binding.functions.user_functions import check_repeatable
-from anabranch_planner.binding.typecheck import is_reserved
+from anabranch_planner.binding.functions.absent import refusal
+from anabranch_planner.binding.functions.rewrites import REWRITINGS
+from anabranch_planner.binding.typecheck import BY_MEETING
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.parts import PlanPart, divide, footprint_of_parts
 from anabranch_planner.cost.statistics.statistics import Statistics
@@ -49,6 +50,7 @@ from anabranch_planner.plans.optimise import (
     plan_apart,
     solve,
 )
+from anabranch_planner.sql.functions import is_reserved
 from anabranch_planner.sql.syntax import parse_expression, parse_statement
 from anabranch_planner.sql.unresolved import Unresolved, located
 from anabranch_planner.subqueries.decorrelation import decorrelated
@@ -66,14 +68,8 @@ def read(document: Mapping[str, Any], _: Registration) -> Unresolved:
     return read_document(document)
 
 
-def repeatable(query: JoinQuery, given: Registration) -> JoinQuery:
-    """Check the places of functions that are not deterministic; see :func:`check_repeatable`."""
-    check_repeatable(query, given.streams)
-    return query
-
-
-#: Passes of a statement: parse; resolve names and types; bring into canonical form; check.
-STATEMENT = (parse, bind, normalise, repeatable)
+#: Passes of a statement: parse; resolve names and types; bring into canonical form.
+STATEMENT = (parse, bind, normalise)
 DOCUMENT = (read, bind, normalise)
 
 
@@ -289,7 +285,8 @@ def check_function_name(function: UserFunction) -> None:
         plain = isinstance(call, exp.Anonymous) and call.name == name and len(call.expressions) == 1
     except QueryError:
         plain = False
-    if not plain or is_reserved(name):
+    reserved = name in REWRITINGS or name in BY_MEETING or refusal(name, ()) is not None
+    if not plain or reserved or is_reserved(name):
         raise QueryError(
             "name-of-builtin",
             f"{name} is a function or a word of SQL",

@@ -475,9 +475,7 @@ def _trim(node: Node, scope: Scope) -> Expr:
 def _function(node: Node, scope: Scope) -> Expr:
     name = str(node.this).lower()
     if functions.FUNCTION in node.meta:
-        return call_of(
-            node.meta[functions.FUNCTION], [typed(arg, scope) for arg in node.expressions]
-        )
+        return call_of(node.meta[functions.FUNCTION], [typed(a, scope) for a in node.expressions])
     if name in rewritten.REWRITINGS and (node.expressions or functions.is_repeatable(name)):
         given = list(node.expressions)
         if name == "position" and len(given) == 1 and isinstance(given[0], exp.In):
@@ -485,15 +483,15 @@ def _function(node: Node, scope: Scope) -> Expr:
         if len(given) == 3 and name in OF_UNIT:
             given[0] = exp.Literal.string(given[0].name)
         return rewritten.call(name, [typed(arg, scope) for arg in given])
-    if name in _BY_MEETING:
-        return _BY_MEETING[name](node, scope)
+    if name in BY_MEETING:
+        return BY_MEETING[name](node, scope)
     if name not in functions.MEETING:
         # Report an unknown function before its arguments, which may have errors of their own.
         if not functions.is_known(name):
             refused = refusal(name, node.expressions)
             if refused is not None:
                 raise refused
-            raise functions.unknown(name, [*rewritten.REWRITINGS, *_BY_MEETING])
+            raise functions.unknown(name, [*rewritten.REWRITINGS, *BY_MEETING])
         return functions.call(name, [typed(arg, scope) for arg in node.expressions])
     functions.check_arity(name, len(node.expressions), *functions.MEETING[name])
     met = meet_all([typed(arg, scope) for arg in node.expressions])
@@ -614,7 +612,7 @@ def _typeof(node: Node, scope: Scope) -> Expr:
 
 _TRIED = {"try_add": "add", "try_divide": "div", "try_multiply": "mul", "try_subtract": "sub"}
 #: Functions whose arguments need a common type, or that are rewritten as other functions.
-_BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
+BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
     "nullif": _nullif,
     "nvl2": _nvl2,
     "mod": _mod,
@@ -626,18 +624,6 @@ _BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
     "typeof": _typeof,
     **dict.fromkeys(_TRIED, _tried),
 }
-
-
-def is_reserved(name: str) -> bool:
-    """Whether ``name`` (lower case) is a function of Spark's or of another system's SQL, supported
-    or refused.
-    """
-    return (
-        name in rewritten.REWRITINGS
-        or name in _BY_MEETING
-        or functions.is_reserved(name)
-        or refusal(name, ()) is not None
-    )
 
 
 def _after_aggregate(node: Node, scope: Scope) -> Expr:

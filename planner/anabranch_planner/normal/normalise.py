@@ -32,6 +32,7 @@ from anabranch_contract.queries.joins import (
 )
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, JoinKind, pairs_id
 from anabranch_planner.binding.asof import asof_of
+from anabranch_planner.binding.functions.user_functions import check_repeatable
 from anabranch_planner.binding.look_ups import chain_of, is_look_up
 from anabranch_planner.binding.outer_joins import Sides, of_those, with_source
 from anabranch_planner.binding.outputs import written
@@ -79,6 +80,7 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
         else:
             found = _with_deadline(bound, given) or _with_look_ups(bound, given)
     clock.check(found)
+    check_repeatable(found, given.streams)
     return replace(found, unsorted=True) if sorts_only(bound.query) else found
 
 
