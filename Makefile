@@ -14,7 +14,7 @@ SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-fast test-benchmarks test-full check check-deploy docs docs-serve reference coverage release-check format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking bench-nexmark clean
+.PHONY: help setup prerequisites class-archive test test-fast test-benchmarks test-full check check-deploy docs docs-serve reference coverage release-check format golden demo kafka bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking bench-nexmark clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ reference: setup ## renew the pages of docs/ that are made from the code (REST, 
 
 golden: setup ## renew the golden texts of the planner's passes (review them as a diff)
 	@$(BIN)/python -m tests.planner.golden_passes
+
+kafka: setup ## run a Kafka broker on port 9092 (Maven fetches 40 MB into .kafka/; ARGS="--port 9192")
+	@$(BIN)/python -m scripts.kafka $(ARGS)
 
 demo: setup ## five TPC-H queries, planned jointly, run on Spark and checked (ARGS=--keep)
 	@$(BIN)/anabranch demo $(ARGS)

@@ -19,6 +19,8 @@ from tests.support.order import shuffled
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from scripts.kafka import Broker
+
 # `dev` gives the same examples in every run, so that a failure is never a surprise of the day.
 # `deep` searches for new ones (make test-full, or pytest --hypothesis-profile deep).
 settings.register_profile(
@@ -56,7 +58,7 @@ WIDE = {
 #: Folders whose modules start processes.
 PROCESSES = {"client", "command", "solvers", "spark"}
 #: Fixtures that start something.
-STARTING = {"spark", "redis", "chromium"}
+STARTING = {"spark", "redis", "chromium", "kafka"}
 #: Where tests wait or take long: with several workers these folders begin first.
 LONG = ("e2e", "cluster", "replays", "client", "benchmarks", "service", "runtime")
 
@@ -144,6 +146,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A Kafka broker of one node; skips where its libraries can't be had."""
+    from tests.support.surroundings.kafka import broker
+
+    yield from broker(tmp_path_factory.mktemp("kafka"))
 
 
 @pytest.fixture(scope="session")

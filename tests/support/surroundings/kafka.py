@@ -1,0 +1,92 @@
+"""A real Kafka broker for tests, and producers of messages."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from scripts.kafka import Broker, NoKafka, running
+
+#: Value of the variable with which a missing broker fails tests instead of skipping them.
+REQUIRED = "ANABRANCH_REQUIRE_KAFKA"
+_NUMBERS = count()
+
+
+def broker(home: Path, login: Mapping[str, str] | None = None) -> Iterator[Broker]:
+    """Run a broker for a fixture; skip its tests where none can be had."""
+    try:
+        with running(home, login=login) as found:
+            yield found
+    except NoKafka as cause:
+        if os.environ.get(REQUIRED):
+            raise
+        pytest.skip(f"no Kafka: {cause}")
+
+
+class Topics:
+    """The topics of one test, with names that no other test has."""
+
+    def __init__(self, address: str, **settings: str) -> None:
+        self.settings: dict[str, Any] = {"bootstrap.servers": address, "log_level": 0, **settings}
+        self.admin = AdminClient(self.settings)
+        self._producer: Producer | None = None
+
+    def make(self, partitions: int = 1, name: str = "", /, **config: str) -> str:
+        """Make a topic and return its name."""
+        name = name or f"t{os.getpid()}-{next(_NUMBERS)}"
+        made = self.admin.create_topics([NewTopic(name, partitions, 1, config=config)])
+        made[name].result(30)
+        self._wait(name, partitions)
+        return name
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Add partitions, up to this number."""
+        self.admin.create_partitions([NewPartitions(name, partitions)])[name].result(30)
+        self._wait(name, partitions)
+        # A producer learns of partitions late.
+        self._producer = None
+
+    def delete(self, name: str) -> None:
+        """Delete a topic, and wait until it is gone."""
+        self.admin.delete_topics([name])[name].result(30)
+        while name in self.admin.list_topics(timeout=10).topics:
+            time.sleep(0.02)
+
+    def _wait(self, name: str, partitions: int) -> None:
+        while True:
+            found = self.admin.list_topics(timeout=10).topics.get(name)
+            if found is not None and len(found.partitions) == partitions:
+                return
+            time.sleep(0.02)
+
+    def producer(self, **settings: Any) -> Producer:
+        """Return a new producer that loses and doubles nothing."""
+        return Producer({
+            **self.settings, "enable.idempotence": True, "linger.ms": 2,
+            "message.max.bytes": 20_000_000, "message.timeout.ms": 60_000, **settings,
+        })  # fmt: skip
+
+    def push(
+        self, name: str, values: Iterable[bytes | None], partition: int = 0, **more: Any
+    ) -> None:
+        """Send messages to a partition, and wait until they are there."""
+        self._producer = self._producer or self.producer()
+        failed = list[Any]()
+
+        def delivered(error: Any, message: Any) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for value in values:
+            self._producer.produce(name, value, partition=partition, on_delivery=delivered, **more)
+            self._producer.poll(0)
+        assert self._producer.flush(60) == 0
+        assert not failed
