@@ -63,7 +63,7 @@ def stream_add(
     rows_per_batch: Annotated[int, typer.Option(min=1, help="Batch size for --path.")] = 10_000,
     format: Annotated[
         str | None,
-        typer.Option(help="redis-stream, files, or a streaming format of Spark's."),
+        typer.Option(help="redis-stream, kafka, files, or a streaming format of Spark's."),
     ] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", help="name=value, for the source (repeatable).")

@@ -143,7 +143,7 @@ def stream_detail(stream: StreamOut) -> RenderableType:
             f"{piece.unit} {piece.first}",
             last,
             rows,
-            entries if piece.unit == "entries" else "",
+            entries if piece.unit in ("entries", "offsets") else "",
             str(piece.batch),
             escape(piece.reason),
         )

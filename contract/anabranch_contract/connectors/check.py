@@ -187,7 +187,7 @@ def _check_values(
         # An address given as ``${VARIABLE}`` was set by the operator, and needs no check.
         if REFERENCE.fullmatch(text) or name.startswith("column.") or name == "schema":
             continue
-        if lowered == "kafka.bootstrap.servers":
+        if lowered == "kafka.bootstrap.servers" or (format == "kafka" and lowered == "brokers"):
             check_brokers(text, policy, field)
         elif format == "redis-stream" and lowered == "url":
             check_redis(REFERENCE.sub("secret", text), policy, resolve, field)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from anabranch_contract.connectors.addresses import parse_path
 from anabranch_contract.connectors.csv_text import CsvDialect, csv_dialect
+from anabranch_contract.connectors.kafka_sources import is_own_topic
 from anabranch_contract.connectors.sources import (
     FILES,
     REDIS_STREAM,
@@ -115,6 +116,8 @@ def is_json(format: str, path: str | None, options: Mapping[str, str]) -> bool:
     """Whether the runtime itself reads a source's rows as JSON objects."""
     if format == REDIS_STREAM:
         return redis_stream_options(options).payload is SourcePayload.JSON
+    if is_own_topic(format, options):
+        return True
     found = own_files(format, path, options) if is_own(format, path, options) else None
     return found is not None and found.type is FileType.JSON
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from anabranch_contract.connectors.kafka_sources import NAMES
+
 _DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
 _REBASE = ("datetimeRebaseMode", "int96RebaseMode")
 #: Options of every directory of files as a source. Not ``cleanSource``: it moves and deletes files.
@@ -78,7 +80,7 @@ SOURCE_OPTIONS: Mapping[str, tuple[str, ...]] = {
         *("skipChangeCommits", "startingVersion", "startingTimestamp", "failOnDataLoss"),
     ),
     "kafka": (
-        *(*_KAFKA_CLIENT, *_KAFKA_CONSUMER, "subscribe", "subscribePattern", "assign"),
+        *(*NAMES, *_KAFKA_CLIENT, *_KAFKA_CONSUMER, "subscribe", "subscribePattern", "assign"),
         *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
         *("startingOffsetsByTimestampStrategy", "failOnDataLoss", "groupIdPrefix"),
         *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions"),
@@ -137,7 +139,10 @@ TABLE_SINK_OPTIONS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 #: Options whose values are paths of local files.
-FILE_OPTIONS = ("kafka.ssl.keystore.location", "kafka.ssl.truststore.location")
+FILE_OPTIONS = (
+    *("kafka.ssl.keystore.location", "kafka.ssl.truststore.location"),
+    *("ca_file", "certificate_file"),
+)
 
 
 def option_fits(name: str, pattern: str) -> bool:

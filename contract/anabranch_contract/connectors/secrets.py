@@ -36,7 +36,7 @@ _USER_ONLY = re.compile(r"(\brediss?://)([^/?#@:]+)(@)", re.I)
 _OPTIONS = {
     "kafka": frozenset({
         "kafka.sasl.jaas.config", "kafka.ssl.keystore.password", "kafka.ssl.key.password",
-        "kafka.ssl.truststore.password",
+        "kafka.ssl.truststore.password", "password", "private_key", "private_key_password",
     }),
     "jdbc": frozenset({"url", "user", "password"}),
     "redis-stream": frozenset({"url"}),

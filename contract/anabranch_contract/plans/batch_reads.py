@@ -16,21 +16,25 @@ VERSION = 1
 
 
 class Unit(StrEnum):
-    """The unit of a range of a stream's input: rows, bytes of a file, or Redis Stream entries."""
+    """The unit of a range of a stream's input: rows, bytes of a file, entries of a Redis Stream, or
+    offsets of a Kafka partition.
+    """
 
     ROWS = "rows"
     BYTES = "bytes"
     ENTRIES = "entries"
+    OFFSETS = "offsets"
 
 
 class ReadRange(Row, frozen=True):
     """A part of a stream's input that a batch has read.
 
     Attributes:
-        source: the path of a file, the key of a Redis Stream, or ``<source>/<number>`` for a
-            batch that an ingest query has landed on disk.
+        source: the path of a file, the key of a Redis Stream, ``<topic>/<partition>``, or
+            ``<source>/<number>`` for a batch that an ingest query has landed on disk.
         first, last: ``ROWS``: row numbers from 0, ``last`` exclusive. ``BYTES``: the lines that
-            begin at byte offsets from ``first``, ``last`` exclusive. ``ENTRIES``: entry ids,
+            begin at byte offsets from ``first``, ``last`` exclusive. ``OFFSETS``: the committed
+            messages at offsets from ``first``, ``last`` exclusive. ``ENTRIES``: entry ids,
             ``first`` exclusive, ``last`` inclusive. ``last`` None: to the end.
     """
 

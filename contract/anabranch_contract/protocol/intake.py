@@ -43,12 +43,12 @@ class UnreadPiece(Body):
     """A part of a stream's input that could not be read.
 
     Attributes:
-        source: path of the file, or key of the Redis Stream.
+        source: path of the file, key of the Redis Stream, or ``<topic>/<partition>``.
         unit: what ``first`` and ``last`` count: ``rows`` or ``bytes`` of a file (``[first, last)``;
             ``last`` None: to its end), or ``entries`` by their ids (after ``first``, up to
-            ``last``).
+            ``last``), or ``offsets`` of a partition (``[first, last)``).
         rows: the number of rows; None: unknown.
-        entries: of a Redis Stream, the number of lost entries; None: unknown.
+        entries: number of lost entries of a Redis Stream or messages of a topic; None: unknown.
         code, reason: why it could not be read.
         batch: the first batch that should have read it, or a part of it.
     """
@@ -69,7 +69,7 @@ class UnreadPiece(Body):
         """
         same = (self.source, self.unit, self.code) == (after.source, after.unit, after.code)
         follows = self.last is not None and self.last == after.first
-        if self.unit == "entries" or not (same and follows):
+        if self.unit in ("entries", "offsets") or not (same and follows):
             return None
         known = self.rows is not None and after.rows is not None
         rows = (self.rows or 0) + (after.rows or 0) if known else None
@@ -81,8 +81,9 @@ class Unread(Body):
     """The part of a stream's input that was not read and never will be.
 
     Attributes:
-        pieces: number of pieces: parts of files, or ranges of entries.
-        lost: number of lost entries of a Redis Stream as far as known, or of lost parts of files.
+        pieces: number of pieces: parts of files, or ranges of entries or offsets.
+        lost: number of lost entries of a Redis Stream or messages of a topic as far as known, or of
+            lost parts of files.
         last: the newest :data:`RECORDED` pieces, oldest first.
     """
 
@@ -102,7 +103,7 @@ class Unread(Body):
                 last[at] = found
                 continue
             pieces += 1
-            lost += piece.entries or 0 if piece.unit == "entries" else 1
+            lost += piece.entries or 0 if piece.unit in ("entries", "offsets") else 1
             last.append(piece)
         return Unread(pieces, lost, tuple(last[-RECORDED:]))
 

@@ -213,8 +213,8 @@ class StreamPatch(Closed, StreamTerms):
     )
     on_loss: OnLoss | None = Field(
         default=None,
-        description="For Redis Streams: `stop` at entries that were removed before they were "
-        "read, or `skip` them.",
+        description="For Redis Streams and Kafka topics: `stop` at entries that were removed "
+        "before they were read, or `skip` them.",
     )
     on_bad_file: OnLoss | None = Field(
         default=None,

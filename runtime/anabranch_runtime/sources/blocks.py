@@ -92,6 +92,10 @@ def read_piece(piece: Piece) -> Iterator[Decoded]:
         from anabranch_runtime.sources.redis_stream import read_entries
 
         yield from read_entries(piece)
+    elif piece.kind == "kafka":
+        from anabranch_runtime.sources.kafka.reading import read_offsets
+
+        yield from read_offsets(piece)
     elif piece.kind == "version":
         from anabranch_runtime.sources.files.versions import read_version
 

@@ -28,7 +28,7 @@ from anabranch_contract.queries.types import (
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import converted, json_lines
 from anabranch_runtime.expressions.casts import cast
-from anabranch_runtime.sources.files.envelopes import Envelope, unwrapped
+from anabranch_runtime.sources.files.envelopes import Envelope, unwrapped, unwrapped_rows
 from anabranch_runtime.sources.invalid import FAILURES, Decoded, convert_values, split, unreadable
 
 #: (name, type) of declared columns, the type as text or parsed.
@@ -76,7 +76,7 @@ def from_json(
     lines = lines.strip()
     count = lines.count(b"\n") + 1
     # Without empty lines and spaces around objects, every line is known to be one object.
-    if _is_object(lines) and lines.count(b"}\n{") == count - 1:
+    if _are_objects(lines, count):
         yield from _parse(lines, count, kinds, text)
         return
     rows = [r.removeprefix(_BOM) for r in lines.split(b"\n") if r and not r.isspace()]
@@ -86,6 +86,68 @@ def from_json(
         yield unreadable(schema_of(columns), pa.array(bad, pa.binary()))
     if objects:
         yield from _parse(b"\n".join(objects), len(objects), kinds, text)
+
+
+def from_messages(
+    values: Sequence[bytes],
+    columns: Columns,
+    beside: pa.RecordBatch,
+    *,
+    envelope: Envelope | None = None,
+) -> Iterator[Decoded]:
+    """Decode messages of one JSON object each, as :func:`from_json`, to rows with the columns
+    ``columns`` and, from ``beside``, further ones with a row per message; also of invalid rows.
+    """
+    schema = schema_of(columns)
+    if envelope is not None:
+        given = values
+        values, origins, others = unwrapped_rows(given, *envelope)
+        if others:
+            bad = pa.array([given[i] for i in others], pa.binary())
+            yield with_columns(unreadable(schema, bad), beside.take(pa.array(others)))
+        if not values:
+            return
+        beside = beside.take(pa.array(origins))
+    kinds = [(name, parse_type(kind)) for name, kind in columns]
+    lines = b"\n".join(values)
+    if lines.count(b"\n") == len(values) - 1 and _are_objects(lines, len(values)):
+        yield from _parse(lines, len(values), kinds, text=False, beside=beside)
+        return
+    single = [_in_one_line(value) for value in values]
+    good = np.fromiter((line is not None for line in single), np.bool_, len(single))
+    if not good.all():
+        bad = pa.array([v for v, line in zip(values, single, strict=True) if line is None])
+        yield with_columns(unreadable(schema, bad), beside.filter(pa.array(~good)))
+    objects = [line for line in single if line is not None]
+    if objects:
+        beside = beside.filter(pa.array(good))
+        yield from _parse(b"\n".join(objects), len(objects), kinds, text=False, beside=beside)
+
+
+def with_columns(decoded: Decoded, beside: pa.RecordBatch) -> Decoded:
+    """Add columns to rows that are all invalid."""
+    rows, invalid = decoded
+    assert invalid is not None
+    names = [*rows.schema.names, *beside.schema.names]
+    columns = [*rows.columns, *beside.slice(0, 0).columns]
+    wider = [*invalid.columns[:-1], *beside.columns, invalid.columns[-1]]
+    return (
+        pa.RecordBatch.from_arrays(columns, names=names),
+        pa.RecordBatch.from_arrays(wider, names=[*names, invalid.schema.names[-1]]),
+    )
+
+
+def _in_one_line(value: bytes) -> bytes | None:
+    """Return a JSON object without line ends between its tokens; None: it is no object."""
+    if not _is_object(value):
+        return None
+    if b"\n" in value:
+        try:
+            json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+        value = value.replace(b"\n", b" ")
+    return value.removeprefix(_BOM)
 
 
 def from_arrow(stream: bytes, columns: Columns) -> Iterator[Decoded]:
@@ -138,6 +200,11 @@ def _to(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
     return convert
 
 
+def _are_objects(lines: bytes, count: int) -> bool:
+    """Whether ``count`` lines without spaces around them are one JSON object each."""
+    return _is_object(lines) and lines.count(b"}\n{") == count - 1
+
+
 def _is_object(line: bytes) -> bool:
     """Whether a line can be one JSON object: it begins and ends with a brace.
 
@@ -148,27 +215,34 @@ def _is_object(line: bytes) -> bool:
     return line.startswith(b"{") and line.endswith(b"}")
 
 
-def _parse(lines: bytes, count: int, kinds: Kinds, text: bool) -> Iterator[Decoded]:
-    """Yield the tuples of ``count`` lines; lines that can't be parsed are separated."""
+def _parse(
+    lines: bytes, count: int, kinds: Kinds, text: bool, beside: pa.RecordBatch | None = None
+) -> Iterator[Decoded]:
+    """Yield the tuples of ``count`` lines; lines that can't be parsed are separated. ``beside`` has
+    further columns of the tuples, a row per line.
+    """
     try:
         parsed = _read(lines, count, kinds, text)
     except FAILURES:
         rows = lines.split(b"\n")
     else:
-        yield _converted(parsed, lines, kinds, text)
+        yield _converted(parsed, lines, kinds, text, beside)
         return
     hopeless = {0} if count == 1 else set()
     if 1 < count <= _FEW and not text:
         hopeless = {i for i, row in enumerate(rows) if _is_hopeless(row, kinds)}
     if hopeless:
         schema = pa.schema([(name, arrow_type(kind)) for name, kind in kinds])
-        yield unreadable(schema, pa.array([rows[i] for i in sorted(hopeless)], pa.binary()))
-        parts = [[row for i, row in enumerate(rows) if i not in hopeless]]
+        numbers = sorted(hopeless)
+        found = unreadable(schema, pa.array([rows[i] for i in numbers], pa.binary()))
+        yield found if beside is None else with_columns(found, beside.take(pa.array(numbers)))
+        parts = [[i for i in range(count) if i not in hopeless]]
     else:
-        parts = [rows[: count // 2], rows[count // 2 :]]
+        parts = [list(range(count // 2)), list(range(count // 2, count))]
     for part in parts:
         if part:
-            yield from _parse(b"\n".join(part), len(part), kinds, text)
+            which = beside.take(pa.array(part)) if beside is not None else None
+            yield from _parse(b"\n".join([rows[i] for i in part]), len(part), kinds, text, which)
 
 
 def _read(lines: bytes, count: int, kinds: Kinds, text: bool) -> pa.RecordBatch:
@@ -221,7 +295,9 @@ def _is_hopeless(row: bytes, kinds: Kinds) -> bool:
     return False
 
 
-def _converted(parsed: pa.RecordBatch, lines: bytes, kinds: Kinds, text: bool) -> Decoded:
+def _converted(
+    parsed: pa.RecordBatch, lines: bytes, kinds: Kinds, text: bool, beside: pa.RecordBatch | None
+) -> Decoded:
     """Convert parsed lines to their columns' types."""
 
     def arrived(which: pa.Array) -> pa.Array:
@@ -242,6 +318,9 @@ def _converted(parsed: pa.RecordBatch, lines: bytes, kinds: Kinds, text: bool) -
                 bad = wrong if bad is None else bad | wrong
         arrays.append(column)
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in kinds])
+    if beside is not None:
+        arrays += beside.columns
+        schema = pa.schema([*schema, *beside.schema])
     tuples = pa.RecordBatch.from_arrays(arrays, schema=schema)
     return split(tuples, bad, arrived)
 

@@ -1,5 +1,5 @@
-"""The planned source of all feeds: Redis Streams, directories of files, and landed batches of the
-ingest queries of Spark's own sources.
+"""The planned source of all feeds: Redis Streams, Kafka topics, directories of files, and landed
+batches of the ingest queries of Spark's own sources.
 
 Its offset maps the id of each feed to the feed's own offset. A removed feed keeps its entry. A feed
 has a new id, and starts from its beginning, when its stream is redefined or registered again, and
@@ -27,6 +27,7 @@ from dataclasses import replace
 from typing import Any
 
 from anabranch_contract.connectors.file_sources import is_own
+from anabranch_contract.connectors.kafka_sources import is_own_topic
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sources import QUERY, REDIS_STREAM
 from anabranch_contract.protocol.intake import StreamIntake
@@ -306,6 +307,11 @@ def make_feed(
     if record.source.format == REDIS_STREAM:
         return redis_feed(record, redis_url, keys.stream(record.name))
     source = record.source
+    if is_own_topic(source.format, source.options):
+        # Imported when needed: its client is a large library.
+        from anabranch_runtime.sources.kafka.feed import kafka_feed
+
+        return kafka_feed(record, keys.namespace)
     if source.format == QUERY:
         return version_feed(record, results)
     if is_own(source.format, source.path, source.options):

@@ -199,8 +199,8 @@ def _dataset(
         bucket, _, key = rest.partition("/")
         # A user name or password in the address must not be disclosed.
         return Dataset(f"{scheme}://{bucket.rpartition('@')[2]}", key or "/")
-    brokers = options.get("kafka.bootstrap.servers")
-    topic = options.get("topic", options.get("subscribe"))
+    brokers = options.get("brokers", options.get("kafka.bootstrap.servers"))
+    topic = options.get("topic", options.get("topics", options.get("subscribe")))
     if format == "kafka" and brokers and topic:
         return Dataset(f"kafka://{brokers.split(',')[0]}", topic)
     return fallback

@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from anabranch_contract.connectors.file_sources import check_nested, is_json, is_own
+from anabranch_contract.connectors.kafka_sources import is_own_topic
 from anabranch_contract.connectors.sources import FILES, REDIS_STREAM
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.protocol.activations import Activation
@@ -431,8 +432,9 @@ def _changes(body: StreamIn) -> ChangeFormat | None:
             "envelope-without-json",
             f"a source of format {source.format} is not read as JSON envelopes",
             field="changes.envelope",
-            remedy="give a source of JSON files or a Redis Stream of JSON texts, or unwrap the "
-            "envelopes before (ExtractNewRecordState) and name the operation column",
+            remedy="give a source of JSON files, Kafka topics by the option topics, or a Redis "
+            "Stream of JSON texts, or unwrap the envelopes before (ExtractNewRecordState) and "
+            "name the operation column",
         )
     return ChangeFormat(
         operation,
@@ -638,6 +640,7 @@ def _check_policy(record: StreamRecord, option: str) -> None:
     source = record.source
     format = REDIS_STREAM if option == "on_loss" else FILES
     own = format == FILES and is_own(source.format, source.path, source.options)
+    own = own or (format == REDIS_STREAM and is_own_topic(source.format, source.options))
     if source.format != format and not own:
         raise InvalidInput(
             "no-such-policy",

@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 
 from anabranch_contract.connectors.addresses import parse_path
 from anabranch_contract.connectors.file_sources import is_own, own_files
+from anabranch_contract.connectors.kafka_sources import is_own_topic
 from anabranch_contract.connectors.sources import (
     QUERY,
     RECORDED,
@@ -105,6 +106,7 @@ def is_sparks(record: StreamRecord) -> bool:
     """Whether a stream's source is one of Spark's."""
     source = record.source
     ours = source.format in (RECORDED, REDIS_STREAM, QUERY)
+    ours = ours or is_own_topic(source.format, source.options)
     return not (ours or is_own(source.format, source.path, source.options))
 
 
@@ -119,6 +121,11 @@ def _tried(record: StreamRecord, url: str) -> str | None:
                 connection.ping()
         elif source.format == RECORDED:
             check_recording(record)
+        elif is_own_topic(source.format, source.options):
+            # Imported when needed: its client is a large library.
+            from anabranch_runtime.sources.kafka.feed import kafka_feed
+
+            kafka_feed(record, "").look(None)
         elif source.format != QUERY:
             own_files(source.format, source.path, source.options)
             with os.scandir(parse_path(source.path or "", "source.path").path):

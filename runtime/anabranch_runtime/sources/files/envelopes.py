@@ -14,7 +14,7 @@ operation in front, so no number is rounded.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -46,16 +46,26 @@ def unwrapped(lines: bytes, operation: str, keyed: bool = False) -> tuple[bytes,
         operation: name of the field of a row that is set to ``c`` (insert) or ``d`` (delete).
         keyed: whether a row replaces the row of its key, so that an update may lack the old values.
     """
-    rows, bad = list[bytes](), list[bytes]()
+    given = [line for line in lines.split(b"\n") if line and not line.isspace()]
+    rows, _, bad = unwrapped_rows(given, operation, keyed)
+    return b"\n".join(rows), [given[i] for i in bad]
+
+
+def unwrapped_rows(
+    envelopes: Sequence[bytes], operation: str, keyed: bool = False
+) -> tuple[list[bytes], list[int], list[int]]:
+    """Return the rows of ``envelopes``, the number of each row's envelope, and the numbers of the
+    others; see :func:`unwrapped`.
+    """
+    rows, origins, bad = list[bytes](), list[int](), list[int]()
     name = json.dumps(operation).encode()
-    for line in lines.split(b"\n"):
-        if not line or line.isspace():
-            continue
+    for number, envelope in enumerate(envelopes):
         try:
-            rows += _rows(_change(line), name, keyed=keyed)
+            rows += _rows(_change(envelope), name, keyed=keyed)
         except (msgspec.DecodeError, ValueError):
-            bad.append(line)
-    return b"\n".join(rows), bad
+            bad.append(number)
+        origins += [number] * (len(rows) - len(origins))
+    return rows, origins, bad
 
 
 def _change(line: bytes) -> _Change:

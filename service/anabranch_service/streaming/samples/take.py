@@ -45,8 +45,9 @@ def take(
 
 
 def _brokers(source: SourceRecord) -> Sample:
-    text = resolved("source", "kafka", source.options, os.environ)["kafka.bootstrap.servers"]
-    field = "source.options.kafka.bootstrap.servers"
+    name = "brokers" if "brokers" in source.options else "kafka.bootstrap.servers"
+    text = resolved("source", "kafka", source.options, os.environ)[name]
+    field = f"source.options.{name}"
     why = ""
     for broker in text.split(","):
         host, _, port = broker.strip().rpartition("://")[2].rpartition(":")

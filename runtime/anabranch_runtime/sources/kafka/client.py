@@ -1,0 +1,126 @@
+"""Clients of Kafka brokers, shared within a process, and errors of sources for theirs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from anabranch_contract.connectors.kafka_sources import KAFKA, client_settings
+from anabranch_contract.connectors.secrets import resolved
+from anabranch_runtime.errors import SourceError
+
+#: Options of a source, with references to secrets.
+Options: TypeAlias = Mapping[str, str]
+
+#: Settings of every client: its messages on standard error only in emergencies, soon back after a
+#: broker's restart.
+_COMMON = {
+    "client.id": "anabranch",
+    "log_level": 0,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1000,
+    "socket.connection.setup.timeout.ms": 5000,
+    "topic.metadata.refresh.interval.ms": 60_000,
+}
+#: Settings of the tasks' consumers. They read planned ranges, and fetch again the messages
+#: beyond a range that were fetched with it: little is fetched ahead, and no answer is delayed.
+_READING = {
+    "group.id": "anabranch",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "check.crcs": True,
+    "fetch.wait.max.ms": 10,
+    "fetch.error.backoff.ms": 50,
+    "queued.max.messages.kbytes": 16_384,
+}
+#: Codes of errors that pass once the brokers are reached, or have elected leaders.
+_AWAY = frozenset({
+    KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD,
+    KafkaError.REQUEST_TIMED_OUT, KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.NETWORK_EXCEPTION,
+})  # fmt: skip
+
+
+def admin(options: Options) -> AdminClient:
+    """Return the process's client for looking at the topics of a source.
+
+    Raises:
+        AccessError: a variable of a secret is not set.
+    """
+    return _admin(_settings(options))
+
+
+def consumer(options: Options) -> Consumer:
+    """Return the thread's client for reading messages of a source.
+
+    Raises:
+        AccessError: a variable of a secret is not set.
+    """
+    return _consumer(_settings(options), threading.get_ident())
+
+
+def failure(cause: KafkaException | KafkaError, options: Options, field: str) -> SourceError:
+    """Return a source's error for a client's error."""
+    error = cause.args[0] if isinstance(cause, KafkaException) else cause
+    if error.code() in _AWAY:
+        return no_answer(options, field, error.str())
+    if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+        return SourceError(
+            "no-topic",
+            "the topic does not exist",
+            field=field,
+            remedy="create it, or correct the option topics",
+        )
+    return SourceError(
+        "bad-stream",
+        f"Kafka at {options['brokers']}: {error.str()}",
+        field=field,
+        remedy="check the login, and that it may read the topic",
+    )
+
+
+def no_answer(options: Options, field: str, why: str) -> SourceError:
+    """Return the error of brokers that don't answer."""
+    return SourceError(
+        "no-server",
+        f"Kafka at {options['brokers']}: {why}",
+        field=field,
+        remedy="check that the brokers run, and the options of their connection",
+    )
+
+
+def _settings(options: Options) -> tuple[tuple[str, Any], ...]:
+    found = client_settings(resolved("source", KAFKA, options, os.environ))
+    return tuple(sorted({**_COMMON, **found}.items()))
+
+
+@lru_cache(maxsize=16)
+def _admin(settings: tuple[tuple[str, Any], ...]) -> AdminClient:
+    return AdminClient(dict(settings))
+
+
+@lru_cache(maxsize=16)
+def _consumer(settings: tuple[tuple[str, Any], ...], thread: int) -> Consumer:
+    return Consumer({**dict(settings), **_READING})
+
+
+def peeking(options: Options) -> Consumer:
+    """Return a new client that fetches as little as it can.
+
+    Raises:
+        AccessError: a variable of a secret is not set.
+    """
+    small = {"fetch.message.max.bytes": 1000, "queued.max.messages.kbytes": 1024}
+    return Consumer({**dict(_settings(options)), **_READING, **small})

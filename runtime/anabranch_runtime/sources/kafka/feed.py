@@ -1,0 +1,371 @@
+"""Kafka topics as a feed: the partitions of one or more topics form one stream.
+
+The offset has, per ``topic/partition``: the next offset to read, the *base* (the first offset that
+was read), and the topic's id. Ranges of offsets end at the last stable offset, before which every
+transaction is decided, so the committed messages of a range never change. Markers and messages of
+aborted transactions have offsets, too: a range has at most as many rows as offsets.
+
+A topic that is deleted and created again has another id. Offsets below the partition's first, or
+beyond its last, show that messages were lost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import OffsetSpec
+
+from anabranch_contract.connectors.kafka_sources import KAFKA, KafkaOptions, kafka_options
+from anabranch_contract.connectors.sources import OnLoss, StreamStart
+from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_runtime.errors import SourceError
+from anabranch_runtime.sources.feed import Piece, PieceError, Waiting, feed_id
+from anabranch_runtime.sources.kafka.ages import Ages
+from anabranch_runtime.sources.kafka.client import admin, failure, no_answer
+from anabranch_runtime.sources.kafka.reading import messages_lost, topic_replaced
+from anabranch_runtime.sources.loads import Load
+
+#: Seconds for which planning waits for brokers; an answer that comes later serves the next look.
+LOOKING = 1.0
+#: Seconds after which a request has failed.
+REQUEST = 5.0
+#: Seconds between two looks at topics (ids, partitions, first offsets), and between two commits to
+#: the consumer group. Last offsets are looked at for every batch.
+TOPICS_EVERY, COMMIT_EVERY = 1.0, 1.0
+#: Maximum number of a partition's offsets that form one piece: dividing them costs more than it
+#: gains.
+WHOLE = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPosition:
+    """Read position in one partition (fields: see the module docstring)."""
+
+    next: int
+    base: int
+    id: str
+
+    def to_json(self) -> list[Any]:
+        """Return a JSON list of the constructor's arguments."""
+        return [self.next, self.base, self.id]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLook:
+    """Contents of a partition: offsets from ``low``, below ``high``, of the topic ``id``."""
+
+    low: int
+    high: int
+    id: str
+
+
+def settle(
+    place: str, look: PartitionLook, position: PartitionPosition | None, on_loss: OnLoss
+) -> PartitionPosition:
+    """Return the position from which to continue.
+
+    If ``position`` is None, the partition was never read: it is read from its beginning.
+
+    Raises:
+        SourceError: messages were lost unread (unless ``on_loss`` is to skip them), or the topic
+            was replaced, or its end is before the position.
+    """
+    if position is None or (position.id != look.id and on_loss is OnLoss.SKIP):
+        return PartitionPosition(look.low, look.low, look.id)
+    if position.id != look.id:
+        raise topic_replaced(place)
+    if look.high < position.next:
+        raise SourceError(
+            "partition-truncated",
+            f"the partition ends at offset {look.high}, before the read offset {position.next}: its"
+            " brokers lost messages",
+            field=place,
+            remedy="wait until it is longer again, or register the stream again",
+        )
+    if position.next < look.low and on_loss is OnLoss.STOP:
+        raise messages_lost(place, look.low - position.next)
+    return position
+
+
+@dataclass(slots=True)
+class KafkaFeed:
+    """A stream that is read from Kafka topics."""
+
+    record: StreamRecord
+    options: KafkaOptions
+    group: str
+    id: str
+    _looks: dict[str, PartitionLook] = field(default_factory=dict)
+    _ids: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    _low: dict[str, int] = field(default_factory=dict)
+    #: Requests under way, and the monotonic time of the last answer about topics.
+    _asked: dict[str, dict[Any, Future[Any]]] = field(default_factory=dict)
+    _described: float = float("-inf")
+    #: Offset that was last committed to the group, and when.
+    _committed: tuple[Any, float] = (None, float("-inf"))
+    _ages: Ages = field(default_factory=Ages)
+
+    @property
+    def on_loss(self) -> OnLoss:
+        """The policy for lost messages."""
+        return self.options.on_loss
+
+    def look(self, offset: Any) -> None:
+        """Check that brokers answer, and that they still have the messages (unless the stream may
+        skip lost ones).
+        """
+        self.waiting(offset)
+
+    def begin(self) -> Any:
+        """Return the first offset of each partition, by the option ``start``."""
+        looks = self._look()
+        start, chosen = self.options.start, self.options.offsets
+        latest = start is StreamStart.LATEST
+        first = {place: look.high if latest else look.low for place, look in looks.items()}
+        if isinstance(start, int):
+            moment = OffsetSpec.for_timestamp(start)
+            found = self._answers("start", {_partition(place): moment for place in looks})
+            # No message from this time on: -1.
+            first = {p: o if o >= 0 else looks[p].high for p, o in found.items()}
+        for (topic, number), at in chosen.items():
+            place = f"{topic}/{number}"
+            if place not in looks:
+                raise SourceError(
+                    "no-partition",
+                    "the option start names a partition that does not exist",
+                    field=place,
+                    remedy="correct the option start",
+                )
+            first[place] = at
+        return {p: PartitionPosition(at, at, looks[p].id).to_json() for p, at in first.items()}
+
+    def waiting(self, offset: Any) -> Waiting:
+        """Return the number of unread offsets, and for how long the first has waited."""
+        settled = self._settled(offset, self._look())
+        self._commit(offset)
+        unread = {p: (at.next, look.high) for p, (look, at) in settled.items()}
+        rows = sum(max(high - max(at, settled[p][0].low), 0) for p, (at, high) in unread.items())
+        lost = any(at.next < look.low for look, at in settled.values())
+        return Waiting(max(rows, int(lost)), self._ages.oldest(self.record.source.options, unread))
+
+    def load_end(self, offset: Any, load: Load) -> Any:
+        """Return the offset after the last message of each partition, as of the last look."""
+        settled = self._settled(offset, self._looks or self._look())
+        return {p: replace(at, next=look.high).to_json() for p, (look, at) in settled.items()}
+
+    def has_reached(self, offset: Any, end: Any) -> bool:
+        """Whether each partition has been read up to ``end``, or has been replaced since."""
+        pairs = ((PartitionPosition(*offset[p]), PartitionPosition(*at)) for p, at in end.items())
+        return all(a.id != b.id or a.next >= b.next for a, b in pairs)
+
+    def is_apart(self, offset: Any, load: Load) -> bool:
+        """Return False: a load's end is fixed when the load begins."""
+        return False
+
+    def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
+        """Move the offset on by ``rows`` rows, divided among partitions in proportion to unread
+        rows. Partitions that are not in ``end`` belong to the next load.
+        """
+        settled = self._settled(offset, self._looks or self._look())
+        upto = {p: look.high for p, (look, _) in settled.items()}
+        if end is not None:
+            ends = {p: PartitionPosition(*at) for p, at in end.items()}
+            settled = {p: s for p, s in settled.items() if p in ends and ends[p].id == s[1].id}
+            upto = {p: ends[p].next for p in settled}
+        begin = {p: min(max(at.next, look.low), upto[p]) for p, (look, at) in settled.items()}
+        total = sum(upto[p] - first for p, first in begin.items())
+        after = dict(offset or {})
+        for place, (_, at) in settled.items():
+            first, unread = begin[place], upto[place] - begin[place]
+            most = max(rows * unread // total, 1) if unread > 0 else 0
+            after[place] = replace(at, next=max(first + min(most, unread), at.next)).to_json()
+        return after
+
+    def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
+        """Return pieces that are ranges of offsets of similar size."""
+        found, ranges = list[Piece](), list[tuple[str, PartitionPosition, int]]()
+        for place, document in end.items():
+            upto = PartitionPosition(*document)
+            before = PartitionPosition(*start[place]) if start and place in start else None
+            if before is not None and before.id != upto.id:
+                gone = PieceError("topic-replaced", topic_replaced(place).message)
+                found.append(replace(self._piece(place, before, before.next), gone=gone, last=None))
+                before = None
+            if before is None:
+                # The partition had not been read before: its first batch begins at its base.
+                before = replace(upto, next=upto.base)
+            if before.next < upto.next:
+                ranges.append((place, before, upto.next))
+        total = sum(last - before.next for _, before, last in ranges)
+        size = max(-(-total // parts), WHOLE)
+        for place, before, last in ranges:
+            count = last - before.next
+            cuts = max(round(count / size), 1)
+            for i in range(cuts):
+                first = replace(before, next=before.next + count * i // cuts)
+                found.append(self._piece(place, first, before.next + count * (i + 1) // cuts))
+        return found
+
+    def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
+        """Return ``end`` with partitions in ``pieces`` moved back to the starts of these."""
+        first: dict[str, PartitionPosition] = {}
+        for piece in pieces:
+            known, position = first.get(piece.source), PartitionPosition(*piece.before)
+            if known is None or position.next < known.next:
+                first[piece.source] = position
+        return {**end, **{place: position.to_json() for place, position in first.items()}}
+
+    def _piece(self, place: str, before: PartitionPosition, last: int) -> Piece:
+        record, partition = self.record, _partition(place)
+        where = {
+            "options": dict(record.source.options),
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "first": before.next,
+            "last": last,
+            "id": before.id,
+            "parts": dict(self.options.parts),
+            "envelope": record.envelope,
+            "tombstones": self._tombstones,
+        }
+        columns = tuple((c.name, c.type) for c in record.columns)
+        return Piece(
+            KAFKA,
+            record.name,
+            columns,
+            last - before.next,
+            where,
+            feed=self.id,
+            source=place,
+            unit="offsets",
+            first=before.next,
+            last=last,
+            before=before.to_json(),
+        )
+
+    @property
+    def _tombstones(self) -> str:
+        """Meaning of messages without a value: they ``delete`` the row of their key, or follow a
+        deletion (``ignore``), or are ``invalid``.
+        """
+        changes = self.record.changes
+        if changes is None:
+            return "invalid"
+        if changes.envelope is not None:
+            return "ignore"
+        keyed = changes.key and all(self.options.parts.get(c) == "key" for c in changes.key)
+        return "delete" if changes.null_deletes and keyed else "invalid"
+
+    # --- looks ---------------------------------------------------------------------------------
+
+    def _settled(
+        self, offset: Any, looks: dict[str, PartitionLook]
+    ) -> dict[str, tuple[PartitionLook, PartitionPosition]]:
+        found = {}
+        for place, look in looks.items():
+            known = PartitionPosition(*offset[place]) if offset and place in offset else None
+            found[place] = look, settle(place, look, known, self.options.on_loss)
+        return found
+
+    def _look(self) -> dict[str, PartitionLook]:
+        """Look at all partitions.
+
+        Raises:
+            SourceError: the brokers don't answer, or a topic does not exist.
+        """
+        now = time.monotonic()
+        if now - self._described > TOPICS_EVERY:
+            self._ids = self._topics()
+        partitions = [TopicPartition(t, p) for t, (_, found) in self._ids.items() for p in found]
+        if now - self._described > TOPICS_EVERY:
+            self._low = self._answers("first", dict.fromkeys(partitions, OffsetSpec.earliest()))
+            self._described = now
+        high = self._answers("last", dict.fromkeys(partitions, OffsetSpec.latest()))
+        self._looks = {
+            place: PartitionLook(
+                min(self._low.get(place, 0), at), at, self._ids[_partition(place).topic][0]
+            )
+            for place, at in high.items()
+        }
+        return self._looks
+
+    def _topics(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Return each topic's id and the numbers of its partitions."""
+        options = self.record.source.options
+        if "topics" not in self._asked:
+            names = TopicCollection(list(self.options.topics))
+            self._asked["topics"] = admin(options).describe_topics(names, request_timeout=REQUEST)
+        found = {}
+        for topic, description in self._awaited("topics").items():
+            numbers = sorted(p.id for p in description.partitions)
+            found[topic] = str(description.topic_id), tuple(numbers)
+        return found
+
+    def _answers(self, what: str, specs: dict[TopicPartition, OffsetSpec]) -> dict[str, int]:
+        """Return an offset of each partition. Of transactions, only decided ones count."""
+        if what not in self._asked:
+            self._asked[what] = admin(self.record.source.options).list_offsets(
+                specs, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST
+            )
+        return {f"{p.topic}/{p.partition}": at.offset for p, at in self._awaited(what).items()}
+
+    def _awaited(self, what: str) -> dict[Any, Any]:
+        """Return the results of requests; if they are not there in time, the next call has them."""
+        asked, options = self._asked[what], self.record.source.options
+        _, late = wait(asked.values(), LOOKING)
+        if late:
+            raise no_answer(options, self.record.name, f"no answer within {LOOKING:.0f} s")
+        del self._asked[what]
+        found = {}
+        for key, future in asked.items():
+            try:
+                found[key] = future.result()
+            except KafkaException as cause:
+                raise failure(cause, options, getattr(key, "topic", key)) from cause
+        return found
+
+    def _commit(self, offset: Any) -> None:
+        """Commit the read offsets to the consumer group, for people's tools, without waiting; a
+        failure has no effect.
+        """
+        known, when = self._committed
+        now = time.monotonic()
+        if not self.group or not offset or offset == known or now - when < COMMIT_EVERY:
+            return
+        self._committed = offset, now
+        at = [TopicPartition(*_named(p), PartitionPosition(*o).next) for p, o in offset.items()]
+        admin(self.record.source.options).alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(self.group, at)], request_timeout=REQUEST
+        )
+
+
+def _named(place: str) -> tuple[str, int]:
+    topic, _, partition = place.rpartition("/")
+    return topic, int(partition)
+
+
+def _partition(place: str) -> TopicPartition:
+    return TopicPartition(*_named(place))
+
+
+def kafka_feed(record: StreamRecord, namespace: str) -> KafkaFeed:
+    """Make the feed of a ``kafka`` source that the runtime reads itself.
+
+    Raises:
+        StreamError: bad options.
+    """
+    options = kafka_options(record.source.options)
+    group = options.group if options.group is not None else f"{namespace}.{record.name}"
+    # The id omits the brokers, which may move: topics have ids of their own.
+    return KafkaFeed(record, options, group, feed_id(record, (KAFKA, options.topics)))

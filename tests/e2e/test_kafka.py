@@ -1,0 +1,129 @@
+"""Kafka topics end to end: exact through kills of runtime, workers and broker, with transactions.
+
+The query is active before anything arrives, so its results must be what DuckDB computes over the
+committed messages.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+from confluent_kafka import Producer
+
+from anabranch_client.processes.children import session
+from anabranch_client.processes.pipeline import Pipeline
+from scripts.kafka import Broker
+from tests.e2e.test_sources import RST, Streams, line, some
+from tests.support.surroundings.kafka import Topics
+from tests.support.worlds.processes import kill, live_pipeline
+
+
+@dataclass
+class Load:
+    """A producer that commits most of its transactions, and aborts the others."""
+
+    topics: Topics
+    streams: Streams
+    names: dict[str, str]
+    chance: random.Random
+    producer: Producer = field(init=False)
+
+    def __post_init__(self) -> None:
+        transaction = {"transactional.id": self.names["r"], "transaction.timeout.ms": 60_000}
+        self.producer = self.topics.producer(**transaction)
+        self.producer.init_transactions()
+        self.partitions = dict.fromkeys(self.names, 2)
+
+    def send(self, rows: int) -> None:
+        """Send a transaction of rows to all topics; every fourth is aborted."""
+        self.producer.begin_transaction()
+        sent = {name: some(self.chance, rows, 2000) for name in self.names}
+        for name, values in sent.items():
+            for k, v in values:
+                partition = self.chance.randrange(self.partitions[name])
+                self.producer.produce(self.names[name], line(k, v), partition=partition)
+                self.producer.poll(0)
+        self.producer.flush()
+        if self.chance.random() < 0.25:
+            self.producer.abort_transaction()
+            return
+        self.producer.commit_transaction()
+        for name, values in sent.items():
+            self.streams.sent[name] += values
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_topics_through_kills_of_runtime_worker_and_broker_are_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka: Broker
+) -> None:
+    monkeypatch.setenv("ANABRANCH_TARGET_LATENCY", "0.3")
+    chance = random.Random(11)
+    topics = Topics(kafka.address)
+    with live_pipeline(tmp_path) as live:
+        streams = Streams(live, tmp_path, redis.Redis.from_url(live.pipeline.redis_url))
+        names = {name: topics.make(2) for name in "rst"}
+        for name, topic in names.items():
+            streams.add(name, "kafka", brokers=kafka.address, topics=topic)
+        streams.activate("rst", RST)
+        load = Load(topics, streams, names, chance)
+        poison = 0
+        for number in range(16):
+            load.send(chance.randrange(100, 800))
+            if number == 3:
+                topics.push(names["r"], [b"no json", None, b"{}x"], 1)
+                poison = 3
+            if number == 7:
+                topics.grow(names["s"], 4)
+                load.producer = topics.producer(**{"transactional.id": "grown"})
+                load.producer.init_transactions()
+                load.partitions["s"] = 4
+            time.sleep(chance.random() / 2)
+            if number in (2, 9):
+                kill(live.pipeline, "runtime")
+                live.start_runtime()
+            elif number in (4, 12):
+                _kill_worker(live.pipeline)
+            elif number == 6:
+                kafka.kill()
+                time.sleep(1.0)
+                kafka.start()
+        expected = {name: len(rows) for name, rows in streams.sent.items()}
+        expected["r"] += poison
+        live.wait(
+            "everything to be read",
+            lambda: (
+                {name: live.progress().streams.get(name, {}).get("input", 0) for name in expected}
+                == expected
+            ),
+        )
+        time.sleep(1.0)
+        counts = live.progress().streams
+        assert {name: found["input"] for name, found in counts.items()} == expected
+        assert [counts[name]["invalid"] for name in "rst"] == [poison, 0, 0]
+        assert not any(stream.source_error for stream in live.client.streams())
+        live.pipeline.finish_runtime()
+        assert streams.check("rst", RST) > 50
+
+
+def _kill_worker(pipeline: Pipeline) -> None:
+    """SIGKILL one of the Python workers of the runtime."""
+    child = next(c for c in pipeline.children if c.name == "runtime")
+    everybody = session(child.pid)
+    workers = [p for p in everybody if _is_worker(p)]
+    if workers:
+        workers[-1].send_signal(signal.SIGKILL)
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return "python" in process.name() and "daemon" in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
