@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from anabranch_client.processes.allowed import Permissions
 from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, running
@@ -232,9 +233,11 @@ def session(
     parallelism: int = 2,
     epoch_batches: int = 4,
     counted: Iterable[str] = (),
+    sources: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[Session]:
     """A system below the folder ``home`` with streams and queries registered, its runtime not yet
     started; everything is ended on the way out. ``counted``: queries whose results are not written.
+    ``sources``: stream -> another source with its file's rows.
     """
     spec = PipelineSpec(
         home=home,
@@ -253,7 +256,8 @@ def session(
             client.create_stream(
                 stream.name,
                 stream.columns,
-                source={
+                source=(sources or {}).get(stream.name)
+                or {
                     "format": "recorded",
                     "path": str(stream.path),
                     "rows_per_batch": stream.rows_per_batch,

@@ -141,18 +141,22 @@ class Fed:
         self.driver.announce()
         self.read_anew()
 
+    def source(self, name: str, options: dict[str, str]) -> SourceRecord:
+        """The source of a stream."""
+        return SourceRecord(
+            format="files" if name == "R" else "redis-stream",
+            path=str(self.home / "R") if name == "R" else None,
+            options=options,
+            rows_per_batch=60,
+        )
+
     def read_anew(self) -> None:
         """Open the sources, as when streams have changed."""
         records = [
             StreamRecord(
                 name=name,
                 columns=tuple(ColumnRecord(name=c, type=t) for c, t in self.columns[name]),
-                source=SourceRecord(
-                    format="files" if name == "R" else "redis-stream",
-                    path=str(self.home / "R") if name == "R" else None,
-                    options=options,
-                    rows_per_batch=60,
-                ),
+                source=self.source(name, options),
                 retain=self.retain.get(name, 0),
                 registration=self.registration.get(name, ""),
                 kind=StreamKind.TABLE if name in self.tables else StreamKind.STREAM,
@@ -226,7 +230,8 @@ class Fed:
         """The rows of ``R`` that are recorded as unread."""
         rows: list[Row] = []
         for name, piece in self.recorded:
-            if name == stream:
+            # A file that changed after it was read has later content that is not read.
+            if name == stream and piece.code != "file-changed":
                 assert isinstance(piece.first, int)
                 assert not isinstance(piece.last, str)
                 found = self.files[Path(piece.source).name][piece.first : piece.last]

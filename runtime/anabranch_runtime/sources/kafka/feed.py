@@ -75,14 +75,15 @@ def settle(
 ) -> PartitionPosition:
     """Return the position from which to continue.
 
-    If ``position`` is None, the partition was never read: it is read from its beginning.
+    If ``position`` is None, the partition was added after reading had begun. It is read from offset
+    0, like a topic that was created again, so messages deleted before the first look count as lost.
 
     Raises:
         SourceError: messages were lost unread (unless ``on_loss`` is to skip them), or the topic
             was replaced, or its end is before the position.
     """
     if position is None or (position.id != look.id and on_loss is OnLoss.SKIP):
-        return PartitionPosition(look.low, look.low, look.id)
+        position = PartitionPosition(0, 0, look.id)
     if position.id != look.id:
         raise topic_replaced(place)
     if look.high < position.next:
@@ -275,6 +276,8 @@ class KafkaFeed:
         found = {}
         for place, look in looks.items():
             known = PartitionPosition(*offset[place]) if offset and place in offset else None
+            if offset is None:
+                known = PartitionPosition(look.low, look.low, look.id)
             found[place] = look, settle(place, look, known, self.options.on_loss)
         return found
 

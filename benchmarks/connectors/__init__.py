@@ -1,0 +1,1 @@
+"""Benchmarks of connectors against recorded files."""

@@ -1,0 +1,159 @@
+"""Five TPC-H joins over Kafka topics, and over recorded files with the same rows.
+
+Both runs have the same batches: the rows of each stream in a batch are limited alike, and all
+messages are in their topics before the runtime starts. A broker of one node runs on the same
+machine. Each run's results are compared with DuckDB's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from anabranch_client.replay.oracle import Active
+from anabranch_client.replay.scenario import RecordedStream
+from anabranch_client.replay.tpch import QUERIES, generate
+from benchmarks.command import Benchmark, made, run_benchmark, spread
+from benchmarks.kinds import KindMeter
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.report.grids import spread as shown
+from benchmarks.session import session
+from scripts.kafka import running
+
+#: Messages that wait to be sent.
+_UNSENT = 50_000
+#: Seconds between two samples of the processes.
+_SAMPLING = 0.1
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tasks", type=int, default=os.cpu_count(), help="Spark's")
+    parser.add_argument("--parallelism", type=int, default=2, help="partitions per store")
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--scale", type=float, default=0.05, help="TPC-H's scale factor")
+    parser.add_argument("--batches", type=int, default=8)
+    parser.add_argument("--partitions", type=int, default=4, help="of each topic")
+    parser.add_argument("--runs", type=int, default=3)
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """Runs over recorded files and topics, taking turns."""
+    # Batches are limited by the number of their rows only.
+    os.environ["ANABRANCH_TARGET_LATENCY"] = "0"
+    streams = generate(made(home / "input"), options.scale, options.batches)
+    found: dict[str, list[dict[str, float]]] = {"recorded": [], "kafka": []}
+    with running(home / "broker") as broker:
+        sources = {s.name: _send(s, broker.address, options.partitions) for s in streams}
+        for _ in range(options.runs):
+            for name, given in (("recorded", {}), ("kafka", sources)):
+                run = _run(streams, given, home / "run", options)
+                found[name].append(run)
+                tell(f"{name}: {run['tuples_per_s']:,.0f} tuples/s")
+    return {
+        "input_tuples": sum(s.rows for s in streams),
+        "sources": {
+            name: {
+                "tuples_per_s": spread(run["tuples_per_s"] for run in runs),
+                "cpu_seconds": spread((run["cpu_seconds"] for run in runs), 2),
+                "read_seconds": spread((run["read_seconds"] for run in runs), 3),
+            }
+            for name, runs in found.items()
+        },
+    }
+
+
+def _send(stream: RecordedStream, address: str, partitions: int) -> dict[str, Any]:
+    """Send a file's rows as JSON, and return the source that reads them."""
+    settings = {"bootstrap.servers": address, "linger.ms": 20, "compression.type": "lz4"}
+    topic = f"{stream.name}-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+    producer = Producer(settings)
+    with duckdb.connect() as connection:
+        texts = connection.sql(f"SELECT to_json(t) FROM read_parquet('{stream.path}') AS t")
+        for number, (text,) in enumerate(texts.fetchall()):
+            producer.produce(topic, text, partition=number % partitions)
+            if number % _UNSENT == 0:
+                producer.flush()
+    producer.flush()
+    return {
+        "format": "kafka",
+        "options": {"brokers": address, "topics": topic},
+        "rows_per_batch": stream.rows_per_batch,
+    }
+
+
+def _run(
+    streams: Sequence[RecordedStream],
+    sources: Mapping[str, dict[str, Any]],
+    home: Path,
+    options: argparse.Namespace,
+) -> dict[str, float]:
+    """Run the queries; figures of the batches after the first."""
+    with session(
+        home,
+        streams,
+        QUERIES,
+        master=f"local[{options.tasks}]",
+        parallelism=options.parallelism,
+        sources=sources,
+    ) as system:
+        system.start()
+        rows = sum(s.rows for s in streams)
+        meter = KindMeter(system.roots, _SAMPLING)
+        meter.start()
+        try:
+            system.gate(None)
+            progress = system.wait(lambda p: p.input_tuples >= rows)
+        finally:
+            meter.stop()
+        system.pipeline.finish_runtime()
+        always = Active(activated=0, expired=None, visible_from={})
+        system.check([(query, always) for query in QUERIES], progress)
+        log = [batch for batch in system.log() if batch.tuples]
+    shutil.rmtree(home)
+    seconds = log[-1].committed_at - log[0].committed_at
+    return {
+        "tuples_per_s": sum(batch.tuples for batch in log[1:]) / seconds,
+        "cpu_seconds": meter.cpu_seconds,
+        "read_seconds": sum(batch.tasks["read"] for batch in log),
+    }
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """One row per source; the ratio is to recorded files."""
+    base = entry["sources"]["recorded"]["tuples_per_s"]["median"]
+    rows = [
+        (
+            name,
+            shown(one["tuples_per_s"]),
+            f"{one['tuples_per_s']['median'] / base:.2f}",
+            shown(one["cpu_seconds"], 1),
+            shown(one["read_seconds"], 2),
+        )
+        for name, one in entry["sources"].items()
+    ]
+    head = ("source", "tuples/s", "of recorded", "CPU s", "reading s")
+    return [Grid("connectors", head, tuple(rows), texts=1)]
+
+
+BENCHMARK = Benchmark(
+    "kafka", "TPC-H joins over Kafka topics and recorded files", _options, measure, tables
+)
+
+
+if __name__ == "__main__":
+    sys.exit(run_benchmark("connectors", BENCHMARK, None, _common))
