@@ -230,8 +230,7 @@ class Fed:
         """The rows of ``R`` that are recorded as unread."""
         rows: list[Row] = []
         for name, piece in self.recorded:
-            # A file that changed after it was read has later content that is not read.
-            if name == stream and piece.code != "file-changed":
+            if name == stream:
                 assert isinstance(piece.first, int)
                 assert not isinstance(piece.last, str)
                 found = self.files[Path(piece.source).name][piece.first : piece.last]

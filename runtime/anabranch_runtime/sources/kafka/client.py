@@ -18,6 +18,8 @@ from anabranch_runtime.errors import SourceError
 #: Options of a source, with references to secrets.
 Options: TypeAlias = Mapping[str, str]
 
+#: Seconds for which a client waits for the partitions of a topic that it does not know.
+METADATA = 5.0
 #: Settings of every client: its messages on standard error only in emergencies, soon back after a
 #: broker's restart.
 _COMMON = {
@@ -62,13 +64,16 @@ def admin(options: Options) -> AdminClient:
     return _admin(_settings(options))
 
 
-def consumer(options: Options) -> Consumer:
-    """Return the thread's client for reading messages of a source.
+def consumer(options: Options, topic: str) -> Consumer:
+    """Return the thread's client for reading messages of a topic.
 
     Raises:
         AccessError: a variable of a secret is not set.
+        KafkaException: no broker answers.
     """
-    return _consumer(_settings(options), threading.get_ident())
+    settings, thread = _settings(options), threading.get_ident()
+    _know(settings, thread, topic)
+    return _consumer(settings, thread)
 
 
 def failure(cause: KafkaException | KafkaError, options: Options, field: str) -> SourceError:
@@ -109,6 +114,14 @@ def _settings(options: Options) -> tuple[tuple[str, Any], ...]:
 @lru_cache(maxsize=16)
 def _admin(settings: tuple[tuple[str, Any], ...]) -> AdminClient:
     return AdminClient(dict(settings))
+
+
+@lru_cache(maxsize=1024)
+def _know(settings: tuple[tuple[str, Any], ...], thread: int, topic: str) -> None:
+    """Tell a client where a topic's partitions are: by itself it looks some tenths of a second
+    after their first assignment.
+    """
+    _consumer(settings, thread).list_topics(topic, timeout=METADATA)
 
 
 @lru_cache(maxsize=16)

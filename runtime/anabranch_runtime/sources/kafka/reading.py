@@ -88,7 +88,11 @@ def _messages(piece: Piece) -> Iterator[list[Message] | int]:
     """Yield the committed messages of a range in parts, and the number of its deleted offsets."""
     where = piece.where
     at, last, options = where["first"], where["last"], where["options"]
-    reader, most = consumer(options), FIRST
+    most = FIRST
+    try:
+        reader = consumer(options, where["topic"])
+    except KafkaException as cause:
+        raise failure(cause, options, piece.source) from cause
     deadline = time.monotonic() + PATIENCE
     try:
         reader.assign([TopicPartition(where["topic"], where["partition"], at)])
