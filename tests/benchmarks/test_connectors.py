@@ -1,0 +1,25 @@
+"""The benchmarks of connectors, with very little data: what they measure was checked."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from benchmarks.connectors.kafka import measure, tables
+from scripts.kafka import Broker
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_topics_and_recorded_files_give_the_oracle_s_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka: Broker
+) -> None:
+    monkeypatch.setenv("ANABRANCH_TARGET_LATENCY", "0")
+    options = argparse.Namespace(
+        tasks=2, parallelism=1, scale=0.001, batches=2, partitions=2, runs=1
+    )
+    found = measure(options, tmp_path)
+    assert set(found["sources"]) == {"recorded", "kafka"}
+    assert [len(grid.rows) for grid in tables(found)] == [2]
