@@ -233,7 +233,7 @@ def session(
     parallelism: int = 2,
     epoch_batches: int = 4,
     counted: Iterable[str] = (),
-    sources: Mapping[str, Mapping[str, Any]] | None = None,
+    sources: Mapping[str, dict[str, Any]] | None = None,
 ) -> Iterator[Session]:
     """A system below the folder ``home`` with streams and queries registered, its runtime not yet
     started; everything is ended on the way out. ``counted``: queries whose results are not written.

@@ -19,7 +19,7 @@ PREFIXES = ("ANABRANCH_SINK_", "ANABRANCH_SOURCE_")
 MASK = "***"
 
 _SECRET_NAME = re.compile(
-    r"passw|passwd|pwd|secret|token|credential|jaas|access\.?key|private\.?key|keystore\.key"
+    r"passw|passwd|pwd|secret|token|credential|jaas|access\.?key|private[._]?key|keystore\.key"
     r"|api\.?key|sas\.?key|account\.?key",
     re.I,
 )
