@@ -38,8 +38,8 @@ _SIGNATURES = (
 _IN_OTHER_WORDS = tuple(
     (re.compile(pattern), other)
     for pattern, other in (
-        (r"\b(r\d+\.\w+) > (\d)\b(?! *[-+*/%])", r"above(\1, \2)"),
-        (r"\b(r\d+\.\w+) < (\d)\b(?! *[-+*/%])", r"below(\1, \2)"),
+        (r"(?<![-+*/%] )\b(r\d+\.\w+) > (\d)\b(?! *[-+*/%])", r"above(\1, \2)"),
+        (r"(?<![-+*/%] )\b(r\d+\.\w+) < (\d)\b(?! *[-+*/%])", r"below(\1, \2)"),
         (r"\b(r\d+\.[kv]) IS NOT NULL", r"known(\1)"),
         (r"\b(r\d+\.\w+) LIKE 'x%'", r"begins(\1, 'x')"),
     )
