@@ -11,7 +11,7 @@ END: Final = "<!-- statements: end -->\n"
 #: Files in the order of their rows.
 FILES: Final = (
     "select", "groups", "joins", "values", "outer_joins", "subqueries", "set_operations", "layers",
-    "conditions", "expressions", "nested", "functions",
+    "conditions", "expressions", "intervals", "nested", "functions",
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.queries.types import DataType, TypeKind, parse_type
+from anabranch_contract.queries.types import INTERVALS, DataType, TypeKind, parse_type
 
 #: Unsigned integers become the next wider type, as in Spark's Parquet reader.
 _PLAIN: dict[pa.DataType, str] = {
@@ -30,6 +30,7 @@ _PLAIN: dict[pa.DataType, str] = {
     pa.string_view(): "string",
     pa.bool_(): "boolean",
     pa.date32(): "date",
+    pa.duration("us"): "interval day to second",
     pa.binary(): "binary",
     pa.large_binary(): "binary",
     pa.binary_view(): "binary",
@@ -96,6 +97,8 @@ def arrow_type(spark: str) -> pa.DataType:
 
 
 def _arrow(kind: DataType) -> pa.DataType:
+    if kind.kind in INTERVALS:
+        return pa.int32() if kind.kind is TypeKind.MONTHS else pa.duration("us")
     if kind.kind is TypeKind.DECIMAL:
         return pa.decimal128(kind.precision, kind.scale)
     inner = [(name, _arrow(of)) for name, of in kind.fields]

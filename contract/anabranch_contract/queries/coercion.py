@@ -17,6 +17,7 @@ from anabranch_contract.queries.types import (
     EXACT,
     FLOATING,
     INTEGRAL,
+    INTERVALS,
     NESTED,
     NUMERIC,
     TIMESTAMPS,
@@ -95,6 +96,9 @@ def common_type(left: DataType, right: DataType) -> DataType | None:
         return DOUBLE
     if kinds <= TIMESTAMPS:
         return TIMESTAMP
+    if left.kind is right.kind and left.kind in INTERVALS:
+        units = min(left.precision, right.precision), max(left.scale, right.scale)
+        return DataType(left.kind, *units)
     if len(kinds) == 1 and kinds <= NESTED and len(left.fields) == len(right.fields):
         pairs = zip(left.fields, right.fields, strict=True)
         met = [(name, common_type(a, b)) for (name, a), (_, b) in pairs]
@@ -145,10 +149,12 @@ def castable(source: DataType, target: DataType) -> bool:
         return same and all(castable(x, y) for (_, x), (_, y) in pairs)
     if a is b:
         return True
-    if TypeKind.INTERVAL in (a, b):
-        return False
     if TypeKind.STRING in (a, b):
         return True
+    if a in INTERVALS:
+        return b in INTEGRAL
+    if b in INTERVALS:
+        return a in INTEGRAL and target.units[0] == target.units[1]
     numberlike = NUMERIC | {TypeKind.BOOLEAN}
     timelike = TIMESTAMPS | {TypeKind.DATE}
     return {a, b} <= numberlike or {a, b} <= timelike

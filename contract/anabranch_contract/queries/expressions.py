@@ -23,7 +23,15 @@ from msgspec.structs import force_setattr
 
 from anabranch_contract import codec
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.queries.types import FLOATING, DataType, TypeKind
+from anabranch_contract.queries.text_values import interval_text
+from anabranch_contract.queries.types import (
+    FLOATING,
+    INTERVALS,
+    TIMESTAMPS,
+    DataType,
+    TypeKind,
+    whole_interval,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +42,7 @@ else:
     Value = Any
 
 BOOLEAN = DataType(TypeKind.BOOLEAN)
-INTERVAL = DataType(TypeKind.INTERVAL)
+INTERVAL = whole_interval(TypeKind.INTERVAL)
 NULL = DataType(TypeKind.NULL)
 
 #: Every operation of the language. Semantics are Spark's (ANSI mode, UTC); NULL in, NULL out
@@ -113,7 +121,8 @@ class Column(Term, frozen=True, tag="column", rename={"name": "column"}):
 
 
 class Literal(Term, frozen=True, tag="literal", rename={"value": "literal"}):
-    """A constant. Dates are days, timestamps and intervals microseconds (ints), binary is hex.
+    """A constant. Dates are days, timestamps and intervals microseconds (ints), intervals of months
+    months, binary is hex.
 
     Floats are finite, since JSON has no others. In documents decimals are texts.
     """
@@ -137,12 +146,9 @@ class Literal(Term, frozen=True, tag="literal", rename={"value": "literal"}):
             return "'" + str(self.value).replace("'", "''") + "'"
         if isinstance(self.value, bool):
             return str(self.value).lower()
-        if self.type.kind in (
-            TypeKind.DATE,
-            TypeKind.TIMESTAMP,
-            TypeKind.TIMESTAMP_NTZ,
-            TypeKind.INTERVAL,
-        ):
+        if self.type.kind in INTERVALS and isinstance(self.value, int):
+            return interval_text(self.value, self.type)
+        if self.type.kind in TIMESTAMPS | {TypeKind.DATE}:
             return f"{self.type}'{self.value}'"
         return str(self.value)
 
@@ -195,6 +201,14 @@ class Output(codec.Row, frozen=True):
 
     name: str
     expr: Expr
+
+
+def terms(expr: Expr) -> Iterator[Expr]:
+    """Yield every term of ``expr``, itself first."""
+    yield expr
+    if isinstance(expr, Call):
+        for arg in expr.args:
+            yield from terms(arg)
 
 
 def columns(expr: Expr) -> Iterator[Column]:

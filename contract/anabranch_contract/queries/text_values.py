@@ -1,4 +1,5 @@
-"""Parsers of values from text, one value at a time, as Spark's ANSI casts parse them.
+"""Parsers of values from text, one value at a time, as Spark's ANSI casts parse them; texts of
+intervals.
 
 The runtime casts whole columns with these functions, and the service checks samples of sources.
 Unlike Spark they refuse years outside 0001 to 9999, time zones by region name, times without a
@@ -13,10 +14,11 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from fractions import Fraction
+from functools import lru_cache
 from math import inf, isfinite, nan
 from typing import Any
 
-from anabranch_contract.queries.types import INTEGRAL, DataType, TypeKind
+from anabranch_contract.queries.types import INTEGRAL, INTERVALS, DataType, TypeKind
 
 #: Decimal context for intermediate results, with more digits than any decimal type.
 WIDE = Context(prec=400, Emax=999_999, Emin=-999_999)
@@ -40,16 +42,25 @@ _NAMED_OFFSET = re.compile(r"(?:UTC|GMT|UT)([+-]\d{1,2}(?::\d{2})?)", re.ASCII)
 _SPACE = "".join(map(chr, range(33)))
 _CONTROL = _SPACE + "".join(map(chr, range(127, 160)))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Kind of interval -> length of each of its units, and its bits.
+UNIT_SIZES = {
+    TypeKind.INTERVAL: (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000),
+    TypeKind.MONTHS: (12, 1),
+}
+INTERVAL_BITS = {TypeKind.INTERVAL: 64, TypeKind.MONTHS: 32}
 
 
 def reader_of(kind: DataType) -> Callable[[str], Any]:
     """Return the function that parses text as ``kind``. It returns numbers and booleans, dates in
-    days and timestamps in microseconds since 1970, bytes; None if the text is not such a value.
+    days and timestamps in microseconds since 1970, intervals in microseconds or months, bytes; None
+    if the text is not such a value.
 
     The function raises ValueError for text that only Spark can parse, and OverflowError for a
-    decimal with too many digits.
+    decimal with too many digits, or an interval that is too long.
     """
     here = kind.kind
+    if here in INTERVALS:
+        return lambda text: _read_interval(text, kind)
     if here in INTEGRAL:
         return lambda text: _read_integer(text, BITS[here])
     readers: dict[TypeKind, Callable[[str], Any]] = {
@@ -64,6 +75,25 @@ def reader_of(kind: DataType) -> Callable[[str], Any]:
         TypeKind.DECIMAL: lambda text: _read_decimal(text, kind),
     }
     return readers[here]
+
+
+def interval_text(value: int, kind: DataType) -> str:
+    """Return Spark's text of an interval of the type ``kind``.
+
+    >>> from anabranch_contract.queries.types import parse_type
+    >>> interval_text(-5_400_500_000, parse_type("interval day to second"))
+    "INTERVAL '-0 01:30:00.5' DAY TO SECOND"
+    """
+    text, rest = "", abs(value)
+    for n, size in enumerate(UNIT_SIZES[kind.kind]):
+        if kind.precision <= n <= kind.scale:
+            count, rest = divmod(rest, size)
+            padded = kind.kind is TypeKind.INTERVAL and n > 0
+            text += (_mark(kind, n) if text else "") + (f"{count:02}" if padded else str(count))
+    if kind.units[1] == "second" and rest:
+        text += f".{rest:06}".rstrip("0")
+    units = " TO ".join(dict.fromkeys(kind.units)).upper()
+    return f"INTERVAL '{'-' if value < 0 else ''}{text}' {units}"
 
 
 def quantized(value: Decimal, target: DataType) -> Decimal:
@@ -161,6 +191,41 @@ def _read_timestamp(text: str, *, zoned: bool) -> int | None:
     if shift is None:
         return None
     return (moment - _EPOCH - (shift if zoned else timedelta(0))) // timedelta(microseconds=1)
+
+
+def _mark(kind: DataType, unit: int) -> str:
+    """Return the separator before a unit of an interval that is not its first."""
+    return "-" if kind.kind is TypeKind.MONTHS else " " if unit == 1 else ":"
+
+
+@lru_cache
+def _interval_pattern(kind: DataType) -> re.Pattern[str]:
+    body = r"([+-]?)(\d+)"
+    for unit in range(kind.precision + 1, kind.scale + 1):
+        body += rf"{_mark(kind, unit)}(\d{{1,2}})"
+    body += r"(?:\.(\d{1,9}))?" if kind.units[1] == "second" else ""
+    units = r"\s+TO\s+".join(dict.fromkeys(kind.units))
+    return re.compile(rf"{body}|INTERVAL\s+([+-]?)'{body}'\s+{units}", re.IGNORECASE | re.ASCII)
+
+
+def _read_interval(text: str, kind: DataType) -> int | None:
+    match = _interval_pattern(kind).fullmatch(text.strip(_CONTROL))
+    if match is None:
+        return None
+    groups = match.groups()
+    half = len(groups) // 2
+    outer, (sign, *counts) = ("", groups[:half]) if match[2] else (groups[half], groups[half + 1 :])
+    sizes, total = UNIT_SIZES[kind.kind], 0
+    if kind.units[1] == "second":
+        total = int((counts.pop() or "")[:6].ljust(6, "0"))
+    for n, count in enumerate(counts, kind.precision):
+        if n > kind.precision and int(count) >= sizes[n - 1] // sizes[n]:
+            return None
+        total += int(count) * sizes[n]
+    signed = -total if (sign == "-") != (outer == "-") else total
+    if not -(1 << (INTERVAL_BITS[kind.kind] - 1)) <= signed < 1 << (INTERVAL_BITS[kind.kind] - 1):
+        raise OverflowError
+    return signed
 
 
 def _year(text: str) -> int:

@@ -20,7 +20,9 @@ from anabranch_contract.errors import PlannerError
 
 
 class TypeKind(StrEnum):
-    """Kinds of column type. ``INTERVAL`` appears inside expressions only (microseconds)."""
+    """Kinds of column type. ``INTERVAL``: microseconds, in days and shorter units; ``MONTHS``:
+    months, in years and months.
+    """
 
     TINYINT = "tinyint"
     SMALLINT = "smallint"
@@ -36,6 +38,7 @@ class TypeKind(StrEnum):
     TIMESTAMP_NTZ = "timestamp_ntz"
     BINARY = "binary"
     INTERVAL = "interval"
+    MONTHS = "interval year to month"
     NULL = "void"
     ARRAY = "array"
     STRUCT = "struct"
@@ -48,13 +51,20 @@ EXACT = INTEGRAL | {TypeKind.DECIMAL}
 NUMERIC = EXACT | FLOATING
 TIMESTAMPS = frozenset({TypeKind.TIMESTAMP, TypeKind.TIMESTAMP_NTZ})
 NESTED = frozenset({TypeKind.ARRAY, TypeKind.STRUCT, TypeKind.MAP})
+#: Kind of interval -> its units, longest first.
+INTERVAL_UNITS = {
+    TypeKind.INTERVAL: ("day", "hour", "minute", "second"),
+    TypeKind.MONTHS: ("year", "month"),
+}
+INTERVALS = frozenset(INTERVAL_UNITS)
 #: Greatest depth of a nested type, and number of types in it.
 MOST_DEEP, MOST_PARTS = 16, 1000
 
 
 class DataType(str):
-    """A column type: its text, and its parts as attributes. Precision and scale are a decimal's;
-    ``fields`` (name, type) are a struct's, an array's (``element``), a map's (``key``, ``value``).
+    """A column type: its text, and its parts as attributes. Precision and scale are a decimal's, of
+    an interval the numbers of its longest and shortest unit; ``fields`` (name, type) are a
+    struct's, an array's (``element``), a map's (``key``, ``value``).
 
     >>> DataType(TypeKind.DECIMAL, 12, 2), DataType(TypeKind.INT).kind
     ('decimal(12,2)', <TypeKind.INT: 'int'>)
@@ -73,10 +83,13 @@ class DataType(str):
         scale: int = 0,
         fields: tuple[tuple[str, DataType], ...] = (),
     ) -> Self:
-        """Make the type of ``kind``; precision and scale are for decimals."""
+        """Make the type of ``kind``; precision and scale are for decimals and intervals."""
         text = kind.value
         if kind is TypeKind.DECIMAL:
             text = f"decimal({precision},{scale})"
+        elif kind in INTERVALS:
+            text = " to ".join(dict.fromkeys(INTERVAL_UNITS[kind][n] for n in (precision, scale)))
+            text = f"interval {text}"
         elif kind is TypeKind.STRUCT:
             text = f"struct<{','.join(f'{_field_name(name)}:{of}' for name, of in fields)}>"
         elif kind in NESTED:
@@ -99,10 +112,16 @@ class DataType(str):
         found = [one for one in self.fields if one[0].lower() == name.lower()]
         return found[0] if found else None
 
+    @property
+    def units(self) -> tuple[str, str]:
+        """The longest and the shortest unit of an interval."""
+        names = INTERVAL_UNITS[self.kind]
+        return names[self.precision], names[self.scale]
+
     @classmethod
     @lru_cache(maxsize=1024)
     def from_text(cls, text: str) -> DataType:
-        """Parse a type, also one that only expressions have (``interval``, ``void``).
+        """Parse a type, also one that only expressions have (``void``, parts of intervals).
 
         Raises:
             PlannerError: the text names no supported type.
@@ -123,15 +142,40 @@ def struct_of(fields: Iterable[tuple[str, DataType]]) -> DataType:
     return DataType(TypeKind.STRUCT, fields=tuple(fields))
 
 
+def interval_of(first: str, last: str) -> DataType:
+    """The type of intervals of the units from ``first`` to ``last``.
+
+    >>> str(interval_of("hour", "second")), str(interval_of("month", "month"))
+    ('interval hour to second', 'interval month')
+
+    Raises:
+        PlannerError: there are no such intervals.
+    """
+    for kind, names in INTERVAL_UNITS.items():
+        if first in names and last in names and names.index(first) <= names.index(last):
+            return DataType(kind, names.index(first), names.index(last))
+    raise PlannerError(
+        "unknown-type",
+        f"there are no intervals of {first.upper()} TO {last.upper()}",
+        remedy="use DAY, HOUR, MINUTE, SECOND, or YEAR, MONTH, the longer unit first",
+    )
+
+
+def whole_interval(kind: TypeKind) -> DataType:
+    """The type of intervals of all units of ``kind``."""
+    return DataType(kind, 0, len(INTERVAL_UNITS[kind]) - 1)
+
+
 _ALIASES = {
     "byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint",
     "real": "float", "dec": "decimal", "numeric": "decimal", "bool": "boolean",
     "timestamp_ltz": "timestamp", "varchar": "string", "char": "string", "text": "string",
 }  # fmt: skip
 #: Types inside expressions, which no column of a stream has.
-_INNER = frozenset({TypeKind.INTERVAL, TypeKind.NULL})
+_INNER = frozenset({TypeKind.NULL})
 #: Names of fields: without backticks, braces (of ``${…}``) and control characters.
 FIELD = re.compile(r"[^`{}\x00-\x1f]+")
+_SPAN = re.compile(r"\s*(\w+)(?:\s+to\s+(\w+))?", re.IGNORECASE)
 _TOKEN = re.compile(rf"\s*(?:(\w+)|`({FIELD.pattern})`|([<>(),:]))")
 
 
@@ -166,7 +210,8 @@ class _Reader:
 
     def _unknown(self) -> PlannerError:
         shown = self._text if len(self._text) <= 200 else f"{self._text[:200]}…"
-        names = [str(k) for k in TypeKind if k not in _INNER | NESTED]
+        names = [str(k) for k in TypeKind if k not in _INNER | NESTED | INTERVALS]
+        names += ["interval day to second", "interval year to month"]
         names += ["array<…>", "struct<name:…>", "map<…,…>"]
         return PlannerError(
             "unknown-type",
@@ -208,6 +253,8 @@ class _Reader:
         kind = TypeKind(name)
         if kind in _INNER and not self._inner:
             raise self._unknown()
+        if kind is TypeKind.INTERVAL:
+            return self._interval(depth)
         if kind is TypeKind.STRUCT:
             return DataType(kind, fields=self._fields(depth))
         if kind in NESTED:
@@ -231,6 +278,13 @@ class _Reader:
                 remedy="decimal(p,s) needs 1 <= p <= 38 and 0 <= s <= p",
             )
         return DataType(kind, precision, scale)
+
+    def _interval(self, depth: int) -> DataType:
+        match = _SPAN.match(self._text, self._at)
+        if match is None or (depth and not self._inner):
+            raise self._unknown()
+        self._at = match.end()
+        return interval_of(match[1].lower(), (match[2] or match[1]).lower())
 
     def _numbers(self) -> tuple[int, ...]:
         if not self._is_next("("):
@@ -264,13 +318,14 @@ def key_type(types: Iterable[DataType]) -> str | None:
     """Return the type in which a key class's attributes are compared; None if not comparable.
 
     Equality within a class must be exact and transitive. So integers and decimals are compared as
-    ``bigint`` or ``decimal(38,s)`` (``s`` the greatest scale), floats as ``double``. Equality of
+    ``bigint`` or ``decimal(38,s)`` (``s`` the greatest scale), floats as ``double``, intervals of
+    one kind as ``bigint``, by their microseconds or months. Equality of
     floats with exact numbers is *not* transitive, so they never share a class; the normaliser first
     casts the exact side to a float, as Spark does.
     """
     seen = list(types)
     kinds = {t.kind for t in seen}
-    if kinds <= INTEGRAL:
+    if kinds <= INTEGRAL or (len(kinds) == 1 and kinds <= INTERVALS):
         return "bigint"
     if kinds <= EXACT:
         return f"decimal(38,{max(t.scale for t in seen)})"

@@ -19,6 +19,7 @@ from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, 
 from anabranch_contract.queries.types import (
     FLOATING,
     INTEGRAL,
+    INTERVALS,
     NUMERIC,
     DataType,
     TypeKind,
@@ -171,7 +172,8 @@ def _plain(call: AggregateCall, scope: Scope) -> _Found:
             f"{call.name}() takes a condition, its argument is of type {value.type}",
             remedy="write a comparison",
         )
-    if function in _OF_NUMBERS and value.type.kind not in NUMERIC:
+    summed = NUMERIC | INTERVALS if function in (_F.SUM, _F.AVG) else NUMERIC
+    if function in _OF_NUMBERS and value.type.kind not in summed:
         raise no_number(call.name, value.type)
     if function in _OF_BITS:
         _refuse_distinct(call)
@@ -300,7 +302,7 @@ def _collected(call: AggregateCall, scope: Scope) -> _Found:
     """``collect_list(x)``, ``collect_set(x)`` and ``array_agg(x)``, with an order inside."""
     _require(call, call.arguments, 1, "one argument", f"write {call.name}(x)")
     value = typed(call.arguments[0], scope)
-    if value.type.kind in (TypeKind.INTERVAL, TypeKind.NULL):
+    if value.type.kind is TypeKind.NULL:
         _storable(call.arguments[0], scope)
     distinct = call.distinct or call.name == "collect_set"
     found = _Found(_F.COLLECT_LIST, value, array_of(value.type), distinct)
@@ -380,9 +382,9 @@ def _require_distinct(name: str, function: AggregateFunction, value: Expr) -> No
 
 
 def _storable(node: Node, scope: Scope) -> Expr:
-    """The typed expression of ``node``; interval and NULL types are rejected."""
+    """The typed expression of ``node``; the type of NULL is rejected."""
     value = typed(node, scope)
-    if value.type.kind in (TypeKind.INTERVAL, TypeKind.NULL):
+    if value.type.kind is TypeKind.NULL:
         with at(node):
             raise QueryError(
                 "type-mismatch",

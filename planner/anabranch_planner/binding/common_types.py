@@ -20,6 +20,7 @@ from anabranch_contract.queries.types import (
     EXACT,
     FLOATING,
     INTEGRAL,
+    INTERVALS,
     NUMERIC,
     TIMESTAMPS,
     DataType,
@@ -99,7 +100,7 @@ def _aimed(expr: Expr, other: DataType) -> Expr:
     value, source = expr.value, expr.type.kind
     target = other
     if source is TypeKind.STRING:
-        if other.kind in (TypeKind.BINARY, TypeKind.INTERVAL, TypeKind.NULL):
+        if other.kind in INTERVALS | {TypeKind.BINARY, TypeKind.NULL}:
             return expr
         if other.kind in FLOATING or other.kind is TypeKind.DECIMAL:
             target = DOUBLE

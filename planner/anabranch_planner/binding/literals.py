@@ -10,12 +10,13 @@ Literal(value=18263, type='date')
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation, localcontext
 from math import isfinite
 
 from anabranch_contract.durations import parse_duration, unit_micros
-from anabranch_contract.errors import QueryError
+from anabranch_contract.errors import PlannerError, QueryError
 from anabranch_contract.queries.coercion import (
     BIGINT,
     DOUBLE,
@@ -24,8 +25,17 @@ from anabranch_contract.queries.coercion import (
     decimal_of,
     fits,
 )
-from anabranch_contract.queries.expressions import INTERVAL, Call, Expr, Literal
-from anabranch_contract.queries.types import INTEGRAL, NUMERIC, DataType, TypeKind
+from anabranch_contract.queries.expressions import Call, Expr, Literal
+from anabranch_contract.queries.text_values import INTERVAL_BITS, interval_text, reader_of
+from anabranch_contract.queries.types import (
+    INTEGRAL,
+    INTERVAL_UNITS,
+    INTERVALS,
+    NUMERIC,
+    DataType,
+    TypeKind,
+    interval_of,
+)
 
 _EPOCH_DAY = date(1970, 1, 1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -36,7 +46,14 @@ _TIMESTAMP = re.compile(
 )
 _TRUE = {"true", "t", "yes", "y", "1"}
 _FALSE = {"false", "f", "no", "n", "0"}
-_SPANS = ("day", "hour", "minute", "second")
+_MONTHS = {"year": 12, "month": 1}
+#: Unit -> unit of the type of its intervals.
+_SHOWN = {
+    "week": "day",
+    **dict.fromkeys(("millisecond", "microsecond"), "second"),
+}
+#: ``1 year -2 months``.
+_PARTS = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
 
 
 def number(text: str) -> Literal:
@@ -70,6 +87,8 @@ def negated(literal: Literal) -> Literal:
     value = literal.value
     if isinstance(value, int) and literal.type.kind in (TypeKind.INT, TypeKind.BIGINT):
         return integer(-value)
+    if value is None and literal.type.kind in INTERVALS:
+        return literal
     if isinstance(value, Decimal) and value == value.to_integral_value() and not literal.type.scale:
         return integer(-int(value))
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
@@ -127,26 +146,31 @@ def interval(text: str, unit: str | None) -> Literal:
         text: the text between the quotes (or the bare number).
         unit: the unit or span after the quotes, e.g. ``"HOUR TO MINUTE"``; None if there is none.
 
-        Raises:
-            QueryError: ``bad-interval``: a year or month, or a value that does not match the unit.
+    Raises:
+        QueryError: ``bad-interval``: months with shorter units, or a value that does not match the
+            unit.
     """
     if unit is None:
-        try:
-            return Literal(
-                parse_duration(re.sub(r"^\s*interval\b", "", text, flags=re.I)), INTERVAL
-            )
-        except QueryError as cause:
-            raise QueryError("bad-interval", cause.message, remedy=cause.remedy) from cause
+        return _of_parts(re.sub(r"^\s*interval\b", "", text, flags=re.I))
     first, _, last = unit.lower().partition(" to ")
+    if last:
+        return _of_span(text, first, last)
+    name = singular(first)
+    if name in _MONTHS:
+        if not re.fullmatch(r"\s*[+-]?\d+\s*", text):
+            raise QueryError(
+                "bad-interval",
+                f"{text!r} is not a number of {name}s",
+                remedy="write e.g. INTERVAL '3' MONTH, INTERVAL '1-6' YEAR TO MONTH",
+            )
+        return _checked_interval(int(text) * _MONTHS[name], (name, name))
     size = unit_micros(first)
     if size is None:
         raise QueryError(
             "bad-interval",
-            f"intervals of unit {first.upper()} have no fixed length",
-            remedy="use WEEK, DAY, HOUR, MINUTE or SECOND",
+            f"there is no unit {first.upper()} of intervals",
+            remedy="use YEAR, MONTH, WEEK, DAY, HOUR, MINUTE or SECOND",
         )
-    if last:
-        return Literal(_span(text, first.removesuffix("s"), last.removesuffix("s")), INTERVAL)
     try:
         exact = Decimal(text.strip()) * size
     except InvalidOperation as cause:
@@ -161,7 +185,63 @@ def interval(text: str, unit: str | None) -> Literal:
             f"INTERVAL '{text}' {unit.upper()} is not a whole number",
             remedy="use a smaller unit",
         )
-    return Literal(int(exact), INTERVAL)
+    return _checked_interval(int(exact), (name, name))
+
+
+def _of_parts(text: str) -> Literal:
+    """The interval of a text with units, such as ``1 hour 30 minutes``."""
+    parts = [(count, singular(name)) for count, name in _PARTS.findall(text)]
+    months = {name for _, name in parts} & _MONTHS.keys()
+    if months and len(months) < len({name for _, name in parts}):
+        raise QueryError(
+            "bad-interval",
+            "an interval mixes months with shorter units",
+            remedy="add one after the other: x + INTERVAL '1' MONTH + INTERVAL '1' DAY",
+        )
+    names = [name for _, name in parts]
+    if months and not _PARTS.sub("", text).strip():
+        return _checked_interval(sum(int(count) * _MONTHS[name] for count, name in parts), names)
+    try:
+        return _checked_interval(parse_duration(text), names)
+    except QueryError as cause:
+        raise QueryError("bad-interval", cause.message, remedy=cause.remedy) from cause
+
+
+def _of_span(text: str, first: str, last: str) -> Literal:
+    """The interval of a text such as ``1 02:30`` of the units from ``first`` to ``last``."""
+    try:
+        kind = interval_of(singular(first), singular(last))
+    except PlannerError as cause:
+        raise QueryError("bad-interval", cause.message, remedy=cause.remedy) from cause
+    try:
+        found = reader_of(kind)(text)
+    except OverflowError:
+        found = None
+    if found is None:
+        example = interval_text(0, kind)
+        raise QueryError(
+            "bad-interval",
+            f"{text!r} is not an interval of {first.upper()} TO {last.upper()}",
+            remedy=f"write e.g. {example}",
+        )
+    return Literal(found, kind)
+
+
+def _checked_interval(value: int, names: Sequence[str]) -> Literal:
+    """The interval of ``value`` microseconds or months, written in the units ``names``."""
+    units = [_SHOWN.get(name, name) for name in names] or ["day", "second"]
+    known = next((k for k in INTERVAL_UNITS.values() if set(units) <= set(k)), None)
+    units = sorted(units, key=known.index) if known else ["day", "second"]
+    kind = interval_of(units[0], units[-1])
+    limit = 1 << (INTERVAL_BITS[kind.kind] - 1)
+    if not -limit <= value < limit:
+        raise QueryError("bad-interval", "an interval is too long", remedy="use a shorter one")
+    return Literal(value, kind)
+
+
+def singular(name: str) -> str:
+    """The name of a unit without the plural's s, in lower case."""
+    return name.lower().removesuffix("s")
 
 
 def cast_literal(literal: Literal, target: DataType) -> Literal | None:
@@ -169,6 +249,10 @@ def cast_literal(literal: Literal, target: DataType) -> Literal | None:
     value, source = literal.value, literal.type
     if value is None or source == target:
         return Literal(value, target)
+    if source.kind in INTERVALS:
+        # Without a longer last unit, nothing is cut off.
+        same = source.kind is target.kind and target.scale >= source.scale
+        return Literal(value, target) if same else None
     if source.kind is TypeKind.STRING:
         return _cast_text(str(value), target)
     if target.kind is TypeKind.STRING:
@@ -223,6 +307,11 @@ def _cast_text(text: str, target: DataType) -> Literal | None:
         parsed = parse_timestamp(text, zoned=True)
     elif kind is TypeKind.TIMESTAMP_NTZ:
         parsed = parse_timestamp(text, zoned=False)
+    elif kind in INTERVALS:
+        try:
+            parsed = reader_of(target)(text)
+        except OverflowError:
+            return None
     elif kind in INTEGRAL:
         parsed = int(bare) if re.fullmatch(r"[+-]?\d+", bare) else None
         parsed = parsed if parsed is not None and fits(parsed, kind) else None
@@ -233,32 +322,6 @@ def _cast_text(text: str, target: DataType) -> Literal | None:
             return _cast_number(Decimal(bare), target)
         return _cast_number(float(bare), target)
     return None if parsed is None else Literal(parsed, target)
-
-
-def _span(text: str, first: str, last: str) -> int:
-    """The microseconds of a day-time span such as ``'1 02:30:00.5' DAY TO SECOND``."""
-    if first not in _SPANS or last not in _SPANS or _SPANS.index(first) >= _SPANS.index(last):
-        raise QueryError(
-            "bad-interval",
-            f"{first.upper()} TO {last.upper()} is not a supported span",
-            remedy="use DAY, HOUR, MINUTE or SECOND, larger unit first",
-        )
-    units = _SPANS[_SPANS.index(first) : _SPANS.index(last) + 1]
-    shape = r"([+-]?)" + "".join(
-        (r"(\d+)" if i == 0 else r"(\d{1,2}(?:\.\d{1,6})?)" if u == "second" else r"(\d{1,2})")
-        + ("" if i == len(units) - 1 else " " if u == "day" else ":")
-        for i, u in enumerate(units)
-    )
-    match = re.fullmatch(shape, text.strip())
-    if match is None:
-        raise QueryError(
-            "bad-interval",
-            f"{text!r} is not an interval of {first.upper()} TO {last.upper()}",
-            remedy="write e.g. INTERVAL '1:30' HOUR TO MINUTE",
-        )
-    sign, *values = match.groups()
-    total = sum(int(Decimal(v) * (unit_micros(u) or 0)) for v, u in zip(values, units, strict=True))
-    return -total if sign == "-" else total
 
 
 def _checked_decimal(value: Decimal) -> DataType:

@@ -6,12 +6,22 @@ named by its own text as Spark renders it. Items outside the supported fragment 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 
 from sqlglot import exp
 
+from anabranch_contract.queries.text_values import interval_text
+from anabranch_contract.queries.types import (
+    INTERVALS,
+    NUMERIC,
+    TIMESTAMPS,
+    DataType,
+    TypeKind,
+    interval_of,
+)
 from anabranch_planner.binding.functions.rewrites import REWRITINGS
-from anabranch_planner.binding.typecheck import cast_target
+from anabranch_planner.binding.typecheck import cast_target, interval_literal
 from anabranch_planner.sql import functions
 from anabranch_planner.sql.unresolved import COLUMN, Node
 
@@ -30,6 +40,9 @@ _INFIX: dict[type[Node], str] = {
     exp.And: "AND",
     exp.Or: "OR",
 }
+_SUMS = (exp.Add, exp.Sub, exp.Mul)
+_MOMENTS = TIMESTAMPS | {TypeKind.DATE}
+_DAY = interval_of("day", "day")
 _SUBSTRING_END = "2147483647"
 #: Functions that Spark names in capitals.
 _IN_CAPITALS = frozenset({
@@ -44,8 +57,16 @@ _OTHERWISE = frozenset({
 })  # fmt: skip
 
 
-def spark_name(node: Node) -> str | None:
-    """Spark's name of the select item ``node``; None if the item needs ``AS``."""
+#: Type of an expression; None: unknown.
+Kind = Callable[[Node], DataType] | None
+
+
+def spark_name(node: Node, kind: Kind = None) -> str | None:
+    """Spark's name of the select item ``node``; None if the item needs ``AS``.
+
+    Args:
+        kind: types of the item's parts; without, sums with literals of intervals have no name.
+    """
     inside = bare(node)
     if isinstance(inside, exp.Dot) and _is_path(inside):
         return str(inside.expression.name)
@@ -53,8 +74,8 @@ def spark_name(node: Node) -> str | None:
         last = inside.expression.expressions[-1]
         return str(last.this) if isinstance(last, exp.JSONPathKey) else None
     if isinstance(inside, exp.Cast) and isinstance(bare(inside.this), exp.Column):
-        return _text(inside.this)
-    return _text(inside)
+        return _text(inside.this, kind)
+    return _text(inside, kind)
 
 
 def _is_path(node: Node) -> bool:
@@ -71,7 +92,7 @@ def bare(node: Node) -> Node:
     return node
 
 
-def _text(node: Node) -> str | None:
+def _text(node: Node, kind: Kind) -> str | None:
     node = bare(node)
     if isinstance(node, exp.Column) or COLUMN in node.meta:
         return str(node.meta.get(COLUMN) or node.name)
@@ -85,19 +106,47 @@ def _text(node: Node) -> str | None:
         return "current_timestamp()"
     if isinstance(node, exp.Boolean):
         return "true" if node.this else "false"
+    if isinstance(node, exp.Interval):
+        found = interval_literal(node)
+        return interval_text(found.value, found.type) if isinstance(found.value, int) else None
     if isinstance(node, exp.Case):
-        return _case(node)
+        return _case(node, kind)
     if isinstance(node, exp.Dot):
-        inner = _text(node.this)
+        inner = _text(node.this, kind)
         return None if inner is None else f"{inner}.{node.expression.name}"
-    parts = _template(node)
+    parts = _sum(node, kind) if isinstance(node, _SUMS) else _template(node)
     if parts is None:
         return None
     template, arguments = parts
-    texts = [_text(a) for a in arguments]
+    texts = [_text(a, kind) for a in arguments]
     if any(t is None for t in texts):
         return None
     return template.format(*texts, all=", ".join(t or "" for t in texts))
+
+
+def _sum(node: Node, kind: Kind) -> tuple[str, list[Node]] | None:
+    """Spark's name of a sum, difference or product; without parentheses where a date or timestamp
+    is moved by an interval.
+    """
+    left, right, symbol = bare(node.this), bare(node.expression), _INFIX[type(node)]
+    literals = [isinstance(side, exp.Interval) for side in (left, right)]
+    # `INTERVAL 1 YEAR 2 MONTHS` is parsed as a sum.
+    if all(literals) or (any(literals) and kind is None):
+        return None
+    template = f"({{}} {symbol} {{}})"
+    if kind is None:
+        return template, [left, right]
+    types = [kind(side) for side in (left, right)]
+    a, b = types[0].kind, types[1].kind
+    if (a in INTERVALS and b in _MOMENTS) or (a in NUMERIC and b in INTERVALS):
+        left, right, types = right, left, types[::-1]
+    if types[1].kind in INTERVALS and types[0].kind in _MOMENTS:
+        template = f"{{}} {symbol} {{}}"
+        if types[0].kind is TypeKind.DATE and types[1] == _DAY:
+            days = "extractansiintervaldays({})"
+            days = days if isinstance(node, exp.Add) else f"(- {days})"
+            template = f"date_add({{}}, {days})"
+    return template, [left, right]
 
 
 def _template(node: Node) -> tuple[str, list[Node]] | None:
@@ -164,20 +213,20 @@ def _function(node: exp.Anonymous) -> tuple[str, list[Node]] | None:
     return (f"{name}({{all}})", list(node.expressions)) if plain else None
 
 
-def _case(node: exp.Case) -> str | None:
-    subject = _text(node.this) if node.this is not None else None
+def _case(node: exp.Case, kind: Kind) -> str | None:
+    subject = _text(node.this, kind) if node.this is not None else None
     if node.this is not None and subject is None:
         return None
     words = ["CASE"]
     for branch in node.args["ifs"]:
-        condition, value = _text(branch.this), _text(branch.args["true"])
+        condition, value = _text(branch.this, kind), _text(branch.args["true"], kind)
         if condition is None or value is None:
             return None
         words += ["WHEN", condition if subject is None else f"({subject} = {condition})"]
         words += ["THEN", value]
     default = node.args.get("default")
     if default is not None:
-        value = _text(default)
+        value = _text(default, kind)
         if value is None:
             return None
         words += ["ELSE", value]

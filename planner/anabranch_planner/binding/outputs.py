@@ -8,8 +8,8 @@ from dataclasses import replace
 from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.expressions import Call, Column, Expr, size
-from anabranch_contract.queries.types import TIMESTAMPS, TypeKind
+from anabranch_contract.queries.expressions import Call, Column, Expr, size, terms
+from anabranch_contract.queries.types import INTERVALS, NESTED, TypeKind
 from anabranch_planner.binding.naming import spark_name
 from anabranch_planner.binding.typecheck import typed
 from anabranch_planner.sql.scope import Scope, ShownColumn, nearest
@@ -31,7 +31,8 @@ def columns_of(items: Iterable[SelectItem], scope: Scope) -> Iterator[ShownColum
                 yield from starred(item, scope)
                 continue
             expr = typed(item.node, scope)
-            shown = item.name if item.name is not None else _spark_name(item.node, expr)
+            named = item.name is not None
+            shown = item.name if named else _spark_name(item.node, expr, scope)
             if not shown:
                 raise QueryError(
                     "unnamed-output",
@@ -48,9 +49,10 @@ def columns_of(items: Iterable[SelectItem], scope: Scope) -> Iterator[ShownColum
             yield ShownColumn(shown, expr)
 
 
-def _spark_name(node: Node, expr: Expr) -> str | None:
+def _spark_name(node: Node, expr: Expr, scope: Scope) -> str | None:
     """Spark's name of an item; a date plus or minus days is named as a function."""
-    name = spark_name(node)
+    timed = node.find(exp.Interval) or any(term.type.kind in INTERVALS for term in terms(expr))
+    name = spark_name(node, (lambda part: typed(part, scope).type) if timed else None)
     moved = isinstance(expr, Call) and expr.op == "date_add" and isinstance(node, exp.Add | exp.Sub)
     if name is None or not moved:
         return name
@@ -152,12 +154,10 @@ def require_writable(name: str, expr: Expr) -> None:
         QueryError: ``unsupported-output``.
     """
     remedy = "cast it to the type that you want"
-    if expr.type.kind is TypeKind.INTERVAL:
-        start, end = ("a", "b")
-        if isinstance(expr, Call) and all(arg.type.kind in TIMESTAMPS for arg in expr.args):
-            end, start = map(str, expr.args)
-        remedy = f"write timestampdiff(SECOND, {start}, {end}) for seconds"
-    if expr.type.has(TypeKind.INTERVAL, TypeKind.NULL):
+    inside = expr.type.kind in NESTED and expr.type.has(*INTERVALS)
+    if inside:
+        remedy = "cast the intervals inside to STRING"
+    if inside or expr.type.has(TypeKind.NULL):
         raise QueryError(
             "unsupported-output",
             f"{name!r} is of type {expr.type}, which can't be written",

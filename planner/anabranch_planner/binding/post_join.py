@@ -450,7 +450,7 @@ class _Splitter:
         if tree in self._terms:
             return
         found = typed(tree, self._below())
-        if found.type.kind in (TypeKind.INTERVAL, TypeKind.NULL):
+        if found.type.kind is TypeKind.NULL:
             raise QueryError(
                 "unsupported-output",
                 f"{found.type} can't be grouped by",

@@ -15,7 +15,6 @@ from anabranch_contract.errors import PlannerError, QueryError
 from anabranch_contract.queries.coercion import (
     INT,
     STRING,
-    TIMESTAMP,
     arithmetic_type,
     as_decimal,
     castable,
@@ -23,7 +22,6 @@ from anabranch_contract.queries.coercion import (
 )
 from anabranch_contract.queries.expressions import (
     BOOLEAN,
-    INTERVAL,
     NULL,
     Call,
     Column,
@@ -33,6 +31,7 @@ from anabranch_contract.queries.expressions import (
 )
 from anabranch_contract.queries.types import (
     INTEGRAL,
+    INTERVALS,
     NUMERIC,
     TIMESTAMPS,
     DataType,
@@ -40,7 +39,7 @@ from anabranch_contract.queries.types import (
     parse_type,
 )
 from anabranch_contract.queries.views import PLACE
-from anabranch_planner.binding.calendar import moved
+from anabranch_planner.binding.calendar import of_times
 from anabranch_planner.binding.common_types import meet, meet_all, mismatch, typed_null, widest
 from anabranch_planner.binding.functions import rewrites as rewritten
 from anabranch_planner.binding.functions.absent import refusal
@@ -122,10 +121,6 @@ def _typed(node: Node, scope: Scope) -> Expr:
     if comparison:
         return compare(comparison, typed(node.this, scope), typed(node.expression, scope))
     operation = _ARITHMETIC.get(type(node))
-    if operation in ("add", "sub"):
-        found = moved(operation, node, scope, typed)
-        if found is not None:
-            return found
     if operation:
         return arithmetic(operation, typed(node.this, scope), typed(node.expression, scope))
     rule = _RULES.get(type(node))
@@ -167,23 +162,17 @@ def arithmetic(op: str, left: Expr, right: Expr) -> Expr:
             return rewritten.call("date_add" if op == "add" else "date_sub", [left, right])
         if op == "add" and a in INTEGRAL and b is TypeKind.DATE:
             return rewritten.call("date_add", [right, left])
-        if a is TypeKind.INTERVAL and b is TypeKind.INTERVAL:
-            if isinstance(left, Literal) and isinstance(right, Literal):
-                return _folded_interval(op, left, right)
-            return Call(op, (left, right), INTERVAL)
-        if a in TIMESTAMPS and b is TypeKind.INTERVAL:
-            return Call(op, (left, right), left.type)
-        if op == "add" and a is TypeKind.INTERVAL and b in TIMESTAMPS:
-            return Call(op, (right, left), right.type)
-        if op == "sub" and a in TIMESTAMPS and b in TIMESTAMPS:
-            if a is not b:
-                left, right = coerce(left, TIMESTAMP), coerce(right, TIMESTAMP)
-            return Call(op, (left, right), INTERVAL)
+    found = of_times(op, left, right)
+    if found is not None:
+        return found
     sign = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%"}[op]
     raise QueryError(
         "type-mismatch",
         f"{left} {sign} {right} has operands of types {left.type} and {right.type}",
-        remedy="cast dates to TIMESTAMP and text to a number first, e.g. CAST(x AS INT)",
+        remedy="add intervals to dates, timestamps or intervals of the same units, such as "
+        "DATE '1994-01-31' + INTERVAL '1' MONTH; multiply or divide them by numbers"
+        if {a, b} & INTERVALS
+        else "cast dates to TIMESTAMP and text to a number first, e.g. CAST(x AS INT)",
     )
 
 
@@ -228,12 +217,6 @@ def _numeric(op: str, left: Expr, right: Expr) -> Expr:
     else:
         args = (coerce(left, result), coerce(right, result))
     return Call(op, args, result)
-
-
-def _folded_interval(op: str, left: Literal, right: Literal) -> Literal:
-    assert isinstance(left.value, int)
-    assert isinstance(right.value, int)
-    return Literal(left.value + right.value if op == "add" else left.value - right.value, INTERVAL)
 
 
 # --- one function per type of syntax node -------------------------------------------------------
@@ -368,14 +351,19 @@ def _neg(node: Node, scope: Scope) -> Expr:
     inner = typed(node.this, scope)
     if isinstance(inner, Literal):
         return negated(inner)
-    if inner.type.kind not in NUMERIC:
+    if inner.type.kind not in NUMERIC | INTERVALS:
         raise QueryError(
             "type-mismatch", f"-{inner}: {inner} is of type {inner.type}", remedy="cast it first"
         )
     return Call("neg", (inner,), inner.type)
 
 
-def _interval(node: Node, scope: Scope) -> Expr:
+def interval_literal(node: Node) -> Literal:
+    """The literal of an interval.
+
+    Raises:
+        QueryError: ``bad-interval``; ``unsupported-sql``: its length is no literal.
+    """
     value, unit = node.this, node.args.get("unit")
     sign = ""
     while isinstance(value, exp.Neg | exp.Paren):
@@ -422,12 +410,13 @@ def _cast(node: Node, scope: Scope) -> Expr:
             return folded
         if isinstance(node, exp.TryCast):
             return Call("try", (Call("cast", (inner,), target),), target)
-        parsed = target.kind in TIMESTAMPS | {TypeKind.DATE, TypeKind.BOOLEAN}
+        parsed = target.kind in TIMESTAMPS | INTERVALS | {TypeKind.DATE, TypeKind.BOOLEAN}
         if parsed and inner.type.kind is TypeKind.STRING:
             raise QueryError(
                 "bad-literal",
                 f"{inner} is not of type {target}",
-                remedy="write e.g. TIMESTAMP '2024-01-31 12:00:00', DATE '2024-01-31'",
+                remedy="write e.g. TIMESTAMP '2024-01-31 12:00:00', DATE '2024-01-31', "
+                "INTERVAL '1:30' HOUR TO MINUTE",
             )
     if isinstance(node, exp.TryCast) and inner.type != target:
         return Call("try", (Call("cast", (inner,), target),), target)
@@ -605,8 +594,6 @@ def _typeof(node: Node, scope: Scope) -> Expr:
     """typeof(x): the name of its type, a constant."""
     functions.check_arity("typeof", len(node.expressions), 1, 1)
     kind = typed(node.expressions[0], scope).type
-    if kind == INTERVAL:
-        raise unsupported("typeof() of an interval", "write the text 'interval'")
     return Literal("void" if kind == NULL else str(kind), parse_type("string"))
 
 
@@ -688,7 +675,7 @@ _RULES: dict[type[Node], Callable[[Node, Scope], Expr]] = {
     exp.Boolean: lambda node, _: Literal(bool(node.this), BOOLEAN),
     exp.Null: lambda node, _: Literal(None, NULL),
     exp.Neg: _neg,
-    exp.Interval: _interval,
+    exp.Interval: lambda node, _: interval_literal(node),
     exp.Cast: _cast,
     exp.Case: _case,
     exp.If: _if,

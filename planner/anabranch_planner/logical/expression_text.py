@@ -21,6 +21,7 @@ from anabranch_contract.queries.expressions import (
     Literal,
     called,
 )
+from anabranch_contract.queries.text_values import interval_text
 from anabranch_contract.queries.types import TypeKind
 
 _SIMPLE = re.compile(r"[a-z_][a-z0-9_]*", re.IGNORECASE)
@@ -32,6 +33,7 @@ _UNITS = {
     TypeKind.TIMESTAMP: _MICROSECOND,
     TypeKind.TIMESTAMP_NTZ: _MICROSECOND,
     TypeKind.INTERVAL: _MICROSECOND,
+    TypeKind.MONTHS: _MICROSECOND,
 }
 #: Infix operators, the loosest first; operators of one entry have equal precedence.
 _LOOSEST_FIRST = (
@@ -107,6 +109,8 @@ def _literal(literal: Literal) -> str:
         return str(literal)
     if kind is TypeKind.INTERVAL:
         return f"INTERVAL '{format_duration(value)}'"
+    if kind is TypeKind.MONTHS:
+        return interval_text(value, literal.type)
     try:
         moment = (_EPOCH + value * _UNITS[kind]).replace(tzinfo=None)
     except OverflowError:

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import DOUBLE, MAX_PRECISION
-from anabranch_contract.queries.types import INTEGRAL, DataType, TypeKind
+from anabranch_contract.queries.types import INTEGRAL, INTERVALS, DataType, TypeKind, whole_interval
 from anabranch_contract.queries.views import AggregateFunction
 from anabranch_planner.sql.unresolved import Node, SelectItem, unsupported
 
@@ -171,6 +171,10 @@ def result_type(function: AggregateFunction, argument: DataType) -> DataType:
         return BIGINT
     if function in _OF_ARGUMENT:
         return argument
+    if argument.kind in INTERVALS and function is AggregateFunction.SUM:
+        return argument
+    if argument.kind in INTERVALS and function is AggregateFunction.AVG:
+        return whole_interval(argument.kind)
     if argument.kind is TypeKind.DECIMAL and function in (
         AggregateFunction.SUM,
         AggregateFunction.AVG,

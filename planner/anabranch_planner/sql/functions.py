@@ -12,7 +12,14 @@ from anabranch_contract.connectors.user_functions import UserFunction
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import BIGINT, INT, STRING, TIMESTAMP
 from anabranch_contract.queries.expressions import Call, Expr, Literal
-from anabranch_contract.queries.types import INTEGRAL, NUMERIC, TIMESTAMPS, DataType, TypeKind
+from anabranch_contract.queries.types import (
+    INTEGRAL,
+    INTERVALS,
+    NUMERIC,
+    TIMESTAMPS,
+    DataType,
+    TypeKind,
+)
 from anabranch_planner.sql.aggregates import AGGREGATES, REFUSED
 from anabranch_planner.sql.scope import closest
 from anabranch_planner.sql.unresolved import Unresolved, unsupported
@@ -21,7 +28,11 @@ _TEXT = frozenset({TypeKind.STRING})
 _CALENDAR = TIMESTAMPS | {TypeKind.DATE}
 _INSTANT = frozenset({TypeKind.TIMESTAMP})
 #: Set of types -> its name in messages, and the type to cast to.
-_NAMED = {NUMERIC: ("a number", "DOUBLE"), INTEGRAL: ("an integer", "BIGINT")}
+_NAMED = {
+    NUMERIC | INTERVALS: ("a number", "DOUBLE"),
+    NUMERIC: ("a number", "DOUBLE"),
+    INTEGRAL: ("an integer", "BIGINT"),
+}
 _SUBSTRING_END = 2**31 - 1
 
 
@@ -52,7 +63,7 @@ _FUNCTIONS = {
     "substring": _SUBSTRING,
     "substr": _SUBSTRING,
     "concat": ScalarFunction("concat", (_TEXT,), 1, None),
-    "abs": ScalarFunction("abs", (NUMERIC,)),
+    "abs": ScalarFunction("abs", (NUMERIC | INTERVALS,)),
     "year": ScalarFunction("year", (_CALENDAR,)),
     "month": ScalarFunction("month", (_CALENDAR,)),
     "day": ScalarFunction("day", (_CALENDAR,)),

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from anabranch_contract.queries.text_values import interval_text
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import ExpressionError
@@ -98,6 +99,9 @@ def conform(column: pa.Array | pa.ChunkedArray, kind: DataType) -> pa.Array:
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), target)
     try:
+        if pa.types.is_duration(target) and column.type == pa.int64():
+            # As Parquet has intervals.
+            return column.view(target)
         if pa.types.is_timestamp(target) and pa.types.is_timestamp(column.type):
             return floored_micros(column, target)
         if pa.types.is_date64(column.type) and kind.kind is TypeKind.DATE:
@@ -120,7 +124,8 @@ def _same_family(given: pa.DataType, target: pa.DataType) -> bool:
     raw = pa.types.is_binary(given) or pa.types.is_large_binary(given)
     raw = raw or pa.types.is_fixed_size_binary(given) or given == pa.binary_view()
     return bool(
-        (exact and (pa.types.is_integer(target) or pa.types.is_decimal(target)))
+        (pa.types.is_duration(given) and pa.types.is_duration(target))
+        or (exact and (pa.types.is_integer(target) or pa.types.is_decimal(target)))
         or (pa.types.is_floating(given) and pa.types.is_floating(target))
         or ((text or given == pa.string_view()) and pa.types.is_string(target))
         or (raw and pa.types.is_binary(target))
@@ -143,6 +148,32 @@ def by_value(column: pa.Array, function: Callable[[Any], Any], target: pa.DataTy
     encoded = column.dictionary_encode()
     results = [None if v is None else function(v) for v in encoded.dictionary.to_pylist()]
     return pa.array(results, target).take(encoded.indices)
+
+
+def interval_numbers(column: pa.Array) -> Ints:
+    """Return the microseconds or months of intervals; values at NULLs are undefined."""
+    width = np.int32 if column.type == pa.int32() else np.int64
+    return fixed(column, width).astype(np.int64)
+
+
+def intervals(numbers: pa.Array, kind: DataType) -> pa.Array:
+    """Return the intervals of the type ``kind`` of 64-bit numbers of microseconds or months.
+
+    Raises:
+        ExpressionError: a number is out of range.
+    """
+    if kind.kind is TypeKind.INTERVAL:
+        return numbers.view(arrow_type(kind))
+    try:
+        return numbers.cast(arrow_type(kind))
+    except pa.ArrowInvalid as error:
+        raise overflow(kind) from error
+
+
+def interval_texts(column: pa.Array, kind: DataType) -> pa.Array:
+    """Return Spark's texts of intervals of the type ``kind``."""
+    width = pa.int32() if kind.kind is TypeKind.MONTHS else pa.int64()
+    return by_value(column.view(width), lambda value: interval_text(value, kind), pa.string())
 
 
 def scatter(values: pa.Array, rows: Ints, length: int) -> pa.Array:

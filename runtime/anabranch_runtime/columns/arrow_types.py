@@ -11,12 +11,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
 
 from anabranch_contract.queries.expressions import Output
-from anabranch_contract.queries.types import DataType, TypeKind, array_of, struct_of
+from anabranch_contract.queries.types import (
+    INTERVALS,
+    DataType,
+    TypeKind,
+    array_of,
+    parse_type,
+    struct_of,
+    whole_interval,
+)
 from anabranch_runtime.errors import ArrowTypeError
 
 _TO_ARROW: dict[TypeKind, pa.DataType] = {
@@ -33,6 +43,8 @@ _TO_ARROW: dict[TypeKind, pa.DataType] = {
     TypeKind.TIMESTAMP_NTZ: pa.timestamp("us"),
     TypeKind.BINARY: pa.binary(),
     TypeKind.INTERVAL: pa.duration("us"),
+    # Arrow computes nothing with its own type of months.
+    TypeKind.MONTHS: pa.int32(),
     TypeKind.NULL: pa.null(),
 }
 #: Arrow type -> Spark type; unsigned integers become the next wider signed type, as in Spark.
@@ -51,6 +63,7 @@ _FROM_ARROW: dict[pa.DataType, DataType] = {
     pa.large_string(): DataType(TypeKind.STRING),
     pa.string_view(): DataType(TypeKind.STRING),
     pa.bool_(): DataType(TypeKind.BOOLEAN),
+    pa.duration("us"): whole_interval(TypeKind.INTERVAL),
     pa.date32(): DataType(TypeKind.DATE),
     pa.date64(): DataType(TypeKind.DATE),
     pa.binary(): DataType(TypeKind.BINARY),
@@ -72,9 +85,73 @@ def arrow_type(kind: DataType) -> pa.DataType:
     return _TO_ARROW[kind.kind]
 
 
+#: Spark's note of a schema in Parquet files, and its names of types that have others in SQL.
+_NOTE = b"org.apache.spark.sql.parquet.row.metadata"
+_JSON_NAMES = {
+    TypeKind.TINYINT: "byte",
+    TypeKind.SMALLINT: "short",
+    TypeKind.INT: "integer",
+    TypeKind.BIGINT: "long",
+}
+#: Key of an Arrow field's metadata, whose value is the type of intervals.
+_TYPE = b"anabranch.type"
+
+
+def typed_field(name: str, kind: DataType) -> pa.Field:
+    """Return the field of a column, which names the type if Arrow has no such type."""
+    metadata = {_TYPE: kind.encode()} if kind.kind in INTERVALS else None
+    return pa.field(name, arrow_type(kind), metadata=metadata)
+
+
+def interval_type(metadata: Mapping[bytes, bytes] | None) -> DataType | None:
+    """Return the type that :func:`typed_field` wrote into a field's metadata; None: no interval."""
+    found = (metadata or {}).get(_TYPE)
+    return None if found is None else parse_type(found.decode())
+
+
+def field_type(field: pa.Field) -> DataType:
+    """Return the type of a field's values.
+
+    Raises:
+        ArrowTypeError: as :func:`spark_type`.
+    """
+    return interval_type(field.metadata) or spark_type(field.type)
+
+
+def noted(schema: pa.Schema) -> pa.Schema:
+    """Return ``schema`` with a note by which Spark reads intervals in Parquet files; without the
+    note, they are integers.
+    """
+    if not any(interval_type(field.metadata) for field in schema):
+        return schema
+    fields = [(field.name, field_type(field)) for field in schema]
+    note = json.dumps(_spark_struct(fields)).encode()
+    return schema.with_metadata({**(schema.metadata or {}), _NOTE: note})
+
+
+def _spark_struct(fields: Iterable[tuple[str, DataType]]) -> dict[str, Any]:
+    described = [
+        {"name": name, "type": _spark_json(kind), "nullable": True, "metadata": {}}
+        for name, kind in fields
+    ]
+    return {"type": "struct", "fields": described}
+
+
+def _spark_json(kind: DataType) -> Any:
+    if kind.kind is TypeKind.STRUCT:
+        return _spark_struct(kind.fields)
+    if kind.kind is TypeKind.ARRAY:
+        inner = _spark_json(kind.element)
+        return {"type": "array", "elementType": inner, "containsNull": True}
+    if kind.kind is TypeKind.MAP:
+        key, value = (_spark_json(of) for _, of in kind.fields)
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    return _JSON_NAMES.get(kind.kind, str(kind))
+
+
 def schema_of(outputs: Iterable[Output]) -> pa.Schema:
     """Return the Arrow schema of a projection."""
-    return pa.schema([(o.name, arrow_type(o.expr.type)) for o in outputs])
+    return pa.schema([typed_field(o.name, o.expr.type) for o in outputs])
 
 
 def spark_type(kind: pa.DataType) -> DataType:

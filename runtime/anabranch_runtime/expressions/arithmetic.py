@@ -3,7 +3,8 @@
 ``/`` of integers gives a double. Floats follow IEEE 754, except that division by zero is an error.
 ``%`` has the sign of the dividend. A decimal result is computed exactly and then rounded half up to
 the scale of the call's type; as in Spark, a quotient is first rounded to 39 decimal places.
-Timestamps and intervals are in microseconds.
+Timestamps and intervals are in microseconds, intervals of months in months; products and quotients
+of intervals are rounded half up.
 """
 
 from __future__ import annotations
@@ -12,11 +13,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch_contract.queries.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
+from anabranch_contract.queries.types import (
+    FLOATING,
+    INTEGRAL,
+    INTERVALS,
+    TIMESTAMPS,
+    DataType,
+    TypeKind,
+)
 from anabranch_runtime.columns.arrays import (
+    Ints,
     both,
     decimals,
     fixed,
+    interval_numbers,
+    intervals,
     overflow,
     present,
     unscaled,
@@ -33,7 +44,8 @@ _CHECKED = {
     "abs": pc.abs_checked,
 }
 _QUOTIENT_SCALE = 39
-_TIMES = TIMESTAMPS | {TypeKind.INTERVAL}
+_TIMES = TIMESTAMPS | INTERVALS
+_WHOLE = DataType(TypeKind.DECIMAL, 38, 0)
 
 
 def binary(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array:
@@ -46,11 +58,12 @@ def binary(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array
         _refuse_zero(left, right)
     if kind.kind is TypeKind.DECIMAL:
         return _decimal(op, left, right, kind)
+    if kind.kind in INTERVALS and op in ("mul", "div"):
+        return _scaled(op, left, right, kind)
     if kind.kind in _TIMES:
         if op not in ("add", "sub"):
             raise ExpressionError("unsupported", f"{op} is not defined for {kind}")
-        moved = _checked(op, [left.view(pa.int64()), right.view(pa.int64())], kind)
-        return moved.view(arrow_type(kind))
+        return checked(op, [_numbers(left), _numbers(right)], kind).view(arrow_type(kind))
     target = arrow_type(kind)
     a, b = left.cast(target), right.cast(target)
     if kind.kind in FLOATING:
@@ -59,7 +72,7 @@ def binary(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array
         raise ExpressionError("unsupported", f"{op} is not defined for {kind}")
     if op == "mod":
         return _integer_mod(a, b, target)
-    return _checked(op, [a, b], kind)
+    return checked(op, [a, b], kind)
 
 
 def unary(op: str, value: pa.Array, kind: DataType) -> pa.Array:
@@ -69,8 +82,8 @@ def unary(op: str, value: pa.Array, kind: DataType) -> pa.Array:
         ExpressionError: overflow: the least integer has no positive counterpart.
     """
     if kind.kind in _TIMES:
-        return _checked(op, [value.view(pa.int64())], kind).view(arrow_type(kind))
-    return _checked(op, [value], kind).cast(arrow_type(kind))
+        return checked(op, [_numbers(value)], kind).view(arrow_type(kind))
+    return checked(op, [value], kind).cast(arrow_type(kind))
 
 
 def rounded(column: pa.Array, kind: DataType) -> pa.Array:
@@ -95,7 +108,59 @@ def rounded(column: pa.Array, kind: DataType) -> pa.Array:
         raise overflow(kind) from error
 
 
-def _checked(op: str, args: list[pa.Array], kind: DataType) -> pa.Array:
+def _numbers(times: pa.Array) -> pa.Array:
+    return times if times.type == pa.int32() else times.view(pa.int64())
+
+
+def _scaled(op: str, value: pa.Array, by: pa.Array, kind: DataType) -> pa.Array:
+    """Return intervals multiplied or divided by numbers, rounded half up as in Spark."""
+    valid = both(present(value), present(by))
+    numbers = interval_numbers(value)
+    if pa.types.is_decimal(by.type):
+        exact = pa.array(numbers, mask=None if valid is None else ~valid)
+        whole = _decimal(op, exact.cast(pa.decimal128(19, 0)), by, _WHOLE)
+        try:
+            return intervals(whole.cast(pa.int64()), kind)
+        except pa.ArrowInvalid as error:
+            raise overflow(kind) from error
+    if pa.types.is_floating(by.type):
+        factors = fixed(by, by.type.to_pandas_dtype()).astype(np.float64)
+        with np.errstate(all="ignore"):
+            floats = numbers * factors if op == "mul" else numbers / factors
+            nearest = np.rint(floats)
+            tied = np.abs(floats - nearest) == 0.5
+            nearest = np.where(tied, floats + np.copysign(0.5, floats), nearest)
+        good = (nearest >= -(2.0**63)) & (nearest < 2.0**63)
+        if not (good if valid is None else good | ~valid).all():
+            raise overflow(kind)
+        found = np.where(good, nearest, 0.0).astype(np.int64)
+    elif op == "mul":
+        exact = pa.array(numbers, mask=None if valid is None else ~valid)
+        return intervals(checked(op, [exact, by.cast(pa.int64())], kind), kind)
+    else:
+        divisors = fixed(by.cast(pa.int64()), np.int64)
+        found = half_up(numbers, np.where(divisors == 0, 1, divisors))
+        beyond = (numbers == np.iinfo(np.int64).min) & (divisors == -1)
+        if (beyond if valid is None else beyond & valid).any():
+            raise overflow(kind)
+    return intervals(with_nulls(found, pa.int64(), valid), kind)
+
+
+def half_up(numbers: Ints, divisors: Ints) -> Ints:
+    """Return quotients of integers, rounded half away from zero; divisors are not 0."""
+    size, by = (np.abs(part).view(np.uint64) for part in (numbers, divisors))
+    quotient = size // by
+    rest = size - quotient * by
+    found: Ints = (quotient + (rest >= by - rest)).view(np.int64)
+    return np.where((numbers < 0) != (divisors < 0), -found, found)
+
+
+def checked(op: str, args: list[pa.Array], kind: DataType) -> pa.Array:
+    """Compute an operation of integers or decimals by Arrow.
+
+    Raises:
+        ExpressionError: overflow of the type ``kind``.
+    """
     try:
         return _CHECKED[op](*args)
     except pa.ArrowInvalid as error:
@@ -152,7 +217,7 @@ def _decimal(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Arr
     if digits > 38:
         left = left.cast(pa.decimal256(a.precision, a.scale))
         right = right.cast(pa.decimal256(b.precision, b.scale))
-    return rounded(_checked(op, [left, right], kind), kind)
+    return rounded(checked(op, [left, right], kind), kind)
 
 
 def _exact(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array:

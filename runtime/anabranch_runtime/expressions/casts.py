@@ -19,11 +19,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch_contract.queries.text_values import WIDE, quantized, reader_of
+from anabranch_contract.queries.text_values import (
+    UNIT_SIZES,
+    WIDE,
+    quantized,
+    reader_of,
+)
 from anabranch_contract.queries.types import (
     EXACT,
     FLOATING,
     INTEGRAL,
+    INTERVALS,
     NESTED,
     TIMESTAMPS,
     DataType,
@@ -34,6 +40,9 @@ from anabranch_runtime.columns.arrays import (
     assemble,
     by_value,
     fixed,
+    interval_numbers,
+    interval_texts,
+    intervals,
     overflow,
     present,
     unscaled,
@@ -42,7 +51,7 @@ from anabranch_runtime.columns.arrays import (
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import rebuilt
 from anabranch_runtime.errors import ExpressionError
-from anabranch_runtime.expressions.arithmetic import rounded
+from anabranch_runtime.expressions.arithmetic import checked, rounded
 from anabranch_runtime.expressions.common_spellings import read_common
 
 _LONG = 1 << 63
@@ -67,6 +76,11 @@ def cast(column: pa.Array, source: DataType, target: DataType) -> pa.Array:
         return _from_string(column, target)
     if b is TypeKind.STRING:
         return _to_string(column, source)
+    if a in INTERVALS:
+        return _from_interval(column, source, target)
+    if b in INTERVALS:
+        size = pa.scalar(UNIT_SIZES[b][target.scale], pa.int64())
+        return intervals(checked("mul", [column.cast(pa.int64()), size], target), target)
     if a is TypeKind.BOOLEAN and (b in EXACT or b in FLOATING):
         return _to_number(column.cast(pa.int8()), DataType(TypeKind.TINYINT), target)
     if b is TypeKind.BOOLEAN and (a in EXACT or a in FLOATING):
@@ -237,6 +251,25 @@ def _quantized(value: Decimal, target: DataType) -> Decimal:
         raise overflow(target) from error
 
 
+# --- intervals ----------------------------------------------------------------------------------
+
+
+def _from_interval(column: pa.Array, source: DataType, target: DataType) -> pa.Array:
+    """Convert intervals to such of other units, or to the number of their last unit; without the
+    rest of smaller units.
+    """
+    last = source if target.kind in INTEGRAL else target
+    size = UNIT_SIZES[source.kind][last.scale]
+    numbers = interval_numbers(column)
+    whole = numbers // size + ((numbers < 0) & (numbers % size != 0))
+    if target.kind in INTEGRAL:
+        counts = with_nulls(whole, pa.int64(), present(column))
+        return _to_number(counts, DataType(TypeKind.BIGINT), target)
+    if target.scale >= source.scale:
+        return column
+    return intervals(with_nulls(whole * size, pa.int64(), present(column)), target)
+
+
 # --- text to values -----------------------------------------------------------------------------
 
 
@@ -247,6 +280,8 @@ def _from_string(column: pa.Array, target: DataType) -> pa.Array:
     common = read_common(column, target)
     if common is not None:
         return common
+    if target.kind in INTERVALS:
+        arrow = pa.int64()
     reader = reader_of(target)
 
     def read(text: str) -> Any:
@@ -261,7 +296,8 @@ def _from_string(column: pa.Array, target: DataType) -> pa.Array:
             raise malformed(text, target)
         return value
 
-    return by_value(column, read, arrow)
+    found = by_value(column, read, arrow)
+    return intervals(found, target) if target.kind in INTERVALS else found
 
 
 def malformed(text: str, target: DataType) -> ExpressionError:
@@ -300,6 +336,8 @@ def _to_string(column: pa.Array, source: DataType) -> pa.Array:
         require_years(column, MICROS_PER_DAY)
         text = pc.strftime(column.view(pa.timestamp("us")), format="%Y-%m-%d %H:%M:%S")
         return _without_zeros(text)
+    if kind in INTERVALS:
+        return interval_texts(column, source)
     raise ExpressionError("bad-cast", f"{source} can't be cast to string")
 
 

@@ -169,6 +169,9 @@ def _word(column: pa.Array, kind: str) -> U64:
     if kind == "bigint" and pa.types.is_integer(given):
         ints: U64 = fixed(_cast(column, pa.int64(), kind), np.uint64)
         return ints
+    if kind == "bigint" and pa.types.is_duration(given):
+        lengths: U64 = fixed(_cast(column, pa.duration("us"), kind), np.uint64)
+        return lengths
     if kind == "double" and pa.types.is_floating(given):
         values = fixed(_cast(column, pa.float64(), kind), np.float64) + 0.0
         values[np.isnan(values)] = np.nan

@@ -216,6 +216,8 @@ def _values(column: pa.Array) -> list[object]:
     kind = column.type
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
+    elif pa.types.is_duration(kind):
+        column = column.cast(pa.int64())
     elif pa.types.is_date(kind):
         column = column.cast(pa.date32()).cast(pa.int32())
     elif pa.types.is_decimal(kind):

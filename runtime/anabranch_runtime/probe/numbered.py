@@ -19,6 +19,7 @@ _WIDTHS = {
     pa.int16(): 16,
     pa.int32(): 32,
     pa.int64(): 64,
+    pa.duration("us"): 64,
     pa.date32(): 32,
     pa.timestamp("us"): 64,
     pa.timestamp("us", "UTC"): 64,

@@ -34,7 +34,7 @@ Place = dict[Label, tuple[int, str]]
 _NONE = np.zeros(0, np.int32)
 #: Key type -> types of columns that the kernel reads.
 _PLAIN = {
-    "bigint": frozenset({pa.int8(), pa.int16(), pa.int32(), pa.int64()}),
+    "bigint": frozenset({pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.duration("us")}),
     "timestamp": frozenset({pa.timestamp("us"), pa.timestamp("us", "UTC")}),
     "date": frozenset({pa.date32()}),
     "string": frozenset({pa.string()}),

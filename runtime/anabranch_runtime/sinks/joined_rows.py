@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.expressions import Output
-from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.columns.arrow_types import typed_field
 from anabranch_runtime.sinks.parquet import RowBuffer, output_schema
 from anabranch_runtime.storage.segment import PackWriter, Segment
 from anabranch_runtime.storage.segment_cache import read_segment
@@ -48,7 +48,7 @@ def rows_schema(query: QuerySpec) -> pa.Schema:
     """
     if query.has_outer_join or query.united:
         return output_schema(query)
-    return pa.schema({column_name(o): arrow_type(o.expr.type) for o in query.projection})
+    return pa.schema([typed_field(column_name(o), o.expr.type) for o in query.projection])
 
 
 class JoinedBatch:

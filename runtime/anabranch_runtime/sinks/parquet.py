@@ -27,7 +27,7 @@ from anabranch_contract.connectors.sources import TOTAL
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.expressions import dated
 from anabranch_contract.queries.views import View, change_columns
-from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
+from anabranch_runtime.columns.arrow_types import noted, schema_of, typed_field
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.sinks import outer_rows
 from anabranch_runtime.sinks.delivery import Delivery
@@ -133,7 +133,7 @@ class ResultWriter(FileWriter):
     """Writes results as Parquet."""
 
     def _opened(self, file: pa.OSFile) -> pq.ParquetWriter:
-        return pq.ParquetWriter(file, self.schema, use_dictionary=False)
+        return pq.ParquetWriter(file, noted(self.schema), use_dictionary=False)
 
 
 class ParquetSink:
@@ -203,7 +203,7 @@ def write_version(rows: pa.Table, file: Path, total: int) -> None:
     """Write a version's rows; ``total``: number of rows of all versions up to it, by which readers
     notice a missing one.
     """
-    metadata = {**(rows.schema.metadata or {}), TOTAL: str(total).encode()}
+    metadata = {**(noted(rows.schema).metadata or {}), TOTAL: str(total).encode()}
     pq.write_table(rows.replace_schema_metadata(metadata), file)
 
 
@@ -242,10 +242,10 @@ def write_empty(results: Path, query: QuerySpec) -> None:
     directory = results / query.id
     directory.mkdir(parents=True, exist_ok=True)
     if not any(directory.glob("*.parquet")):
-        schema = _sink_schema(query)
+        schema = noted(_sink_schema(query))
         pq.write_table(schema.empty_table(), directory / "empty.parquet")
 
 
 def change_schema(view: View) -> pa.Schema:
     """Return the schema of changes: a row's columns, the kind of change, and the version."""
-    return pa.schema([(name, arrow_type(kind)) for name, kind in change_columns(view)])
+    return pa.schema([typed_field(name, kind) for name, kind in change_columns(view)])

@@ -12,7 +12,7 @@ date                 string, ``2026-01-31``
 timestamp            string, ``2026-01-31T23:59:59.000001Z``
 timestamp_ntz        string, the same without the ``Z``
 binary               string, Base64
-interval             number of microseconds
+interval             string, ``INTERVAL '1 02:30:00' DAY TO SECOND`` as Spark writes it
 array                array
 struct               object
 map                  object, with the keys' texts as names
@@ -29,6 +29,8 @@ import base64
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch_runtime.columns.arrays import interval_texts
+from anabranch_runtime.columns.arrow_types import interval_type, spark_type
 from anabranch_runtime.columns.nested import is_nested, json_objects, json_of, json_strings
 
 
@@ -38,7 +40,13 @@ def json_rows(rows: pa.RecordBatch) -> pa.Array:
         return pa.array([], pa.large_string())
     if not rows.num_columns:
         return pa.array(["{}"] * rows.num_rows, pa.large_string())
-    return json_objects(rows.schema.names, [_values(column) for column in rows.columns])
+    pairs = zip(rows.columns, rows.schema, strict=True)
+    return json_objects(rows.schema.names, [_of_field(*pair) for pair in pairs])
+
+
+def _of_field(column: pa.Array, field: pa.Field) -> pa.Array:
+    kind = interval_type(field.metadata)
+    return _values(column if kind is None else interval_texts(column, kind))
 
 
 def _values(column: pa.Array) -> pa.Array:
@@ -48,10 +56,10 @@ def _values(column: pa.Array) -> pa.Array:
         column, kind = column.dictionary_decode(), kind.value_type
     if is_nested(kind):
         return json_of(column, _values)
+    if pa.types.is_duration(kind):
+        return json_strings(interval_texts(column, spark_type(kind)).cast(pa.large_string()))
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return column.cast(pa.large_string())
-    if pa.types.is_duration(kind):
-        return column.cast(pa.int64()).cast(pa.large_string())
     if pa.types.is_floating(kind):
         return _floats(column)
     if pa.types.is_decimal(kind) or pa.types.is_date(kind):

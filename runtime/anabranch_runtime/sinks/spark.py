@@ -29,7 +29,7 @@ from anabranch_contract.connectors.sinks import (
     SinkSpec,
     partition_columns,
 )
-from anabranch_runtime.columns.arrow_types import spark_type
+from anabranch_runtime.columns.arrow_types import field_type
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sources.permitted import permitted_sink
 from anabranch_runtime.storage.documents import sync_filesystem
@@ -91,7 +91,7 @@ def batch_mark(query: str, batch: int) -> str:
 
 def _frame(session: SparkSession, delivery: Delivery) -> DataFrame:
     # The schema is passed, so that Spark need not run a job to infer it.
-    columns = ", ".join(f"`{_escaped(c.name)}` {spark_type(c.type)}" for c in delivery.schema())
+    columns = ", ".join(f"`{_escaped(c.name)}` {field_type(c)}" for c in delivery.schema())
     frame = session.read.schema(columns).parquet(*(f"file://{p}" for p in delivery.files))
     added = delivery.sink.option(BATCH_COLUMN)
     if added is None:

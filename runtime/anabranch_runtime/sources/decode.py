@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from anabranch_contract.queries.types import (
     FLOATING,
     INTEGRAL,
+    INTERVALS,
     NESTED,
     TIMESTAMPS,
     DataType,
@@ -38,7 +39,7 @@ Kinds = Sequence[tuple[str, DataType]]
 
 _STRING = DataType(TypeKind.STRING)
 #: Types that are strings in JSON; they are parsed by Spark's casts, which accept more formats.
-_AS_TEXT = frozenset({TypeKind.DATE, TypeKind.BINARY}) | TIMESTAMPS
+_AS_TEXT = frozenset({TypeKind.DATE, TypeKind.BINARY}) | TIMESTAMPS | INTERVALS
 #: A decimal type for every integer of 64 bits.
 _ANY_INTEGER = pa.decimal128(20)
 _BOM = b"\xef\xbb\xbf"

@@ -13,9 +13,9 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 
-from anabranch_contract.queries.types import INTEGRAL, DataType, TypeKind
+from anabranch_contract.queries.types import INTEGRAL, INTERVALS, DataType, TypeKind
 from anabranch_contract.queries.views import AggregateFunction, View, ViewAggregate
-from anabranch_runtime.columns.arrays import Bools, Floats, Ints, overflow
+from anabranch_runtime.columns.arrays import Bools, Floats, Ints, intervals, overflow
 from anabranch_runtime.columns.arrow_types import arrow_type, spark_type
 from anabranch_runtime.expressions import arithmetic
 from anabranch_runtime.tables import sums
@@ -227,8 +227,10 @@ class GroupAggregates:
         kind, result = self._kinds[column], aggregate.type
         counted = self._part(Count((column,), once))
         mean = aggregate.function is _F.AVG
-        if kind.kind in INTEGRAL:
+        if kind.kind in INTEGRAL or kind.kind in INTERVALS:
             at = self._part(IntegerSum(column, once))
+            if result.kind in INTERVALS:
+                return lambda state, _: _intervals(state, at, counted, result, mean=mean)
             return lambda state, _: _integers(state, at, state[:, counted], result, mean=mean)
         if kind.kind is TypeKind.DECIMAL:
             at = self._part(DecimalSum(column, once))
@@ -327,6 +329,16 @@ def _integers(state: Ints, at: int, counts: Ints, kind: DataType, *, mean: bool)
     if not (fits | none).all():
         raise overflow(kind)
     return pa.array(low, mask=none)
+
+
+def _intervals(state: Ints, at: int, counted: int, kind: DataType, *, mean: bool) -> pa.Array:
+    counts = state[:, counted]
+    found = _integers(state, at, counts, kind, mean=False)
+    if mean:
+        none = counts == 0
+        means = arithmetic.half_up(np.ascontiguousarray(state[:, at]), np.where(none, 1, counts))
+        found = pa.array(means, mask=none)
+    return intervals(found, kind)
 
 
 def _decimals(

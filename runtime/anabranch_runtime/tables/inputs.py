@@ -17,7 +17,7 @@ from anabranch_contract.queries.views import (
     change_columns,
 )
 from anabranch_runtime.columns.arrays import Bools, Floats, Ints, conform, present
-from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.columns.arrow_types import typed_field
 from anabranch_runtime.tables.words import floats_of, halves, integers_of, read_only
 
 #: Mask that stands for all rows.
@@ -141,7 +141,7 @@ class Changes:
     __slots__ = ("_identity", "schema")
 
     def __init__(self, view: View) -> None:
-        self.schema = pa.schema([(name, arrow_type(kind)) for name, kind in change_columns(view)])
+        self.schema = pa.schema([typed_field(name, kind) for name, kind in change_columns(view)])
         self._identity = frozenset(view.identity)
 
     def table(

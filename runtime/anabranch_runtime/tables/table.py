@@ -33,7 +33,7 @@ from anabranch_contract.queries.views import (
     View,
     ViewAggregate,
 )
-from anabranch_runtime.columns.arrow_types import arrow_type, spark_type
+from anabranch_runtime.columns.arrow_types import arrow_type, field_type
 from anabranch_runtime.tables.groups import CopiedTable, GroupedTable
 from anabranch_runtime.tables.inputs import Changes, Inputs, one_batch
 from anabranch_runtime.tables.joins.asof import AsOfJoin
@@ -54,7 +54,7 @@ class MaintainedTable:
 
     def __init__(self, view: View, rows: pa.Schema, *, deletes: bool = False) -> None:
         self.view, self._rows, self._deletes = view, rows, deletes
-        self._kinds = {field.name: spark_type(field.type) for field in rows}
+        self._kinds = {field.name: field_type(field) for field in rows}
         self._changes = Changes(view)
         self._table = self._made()
         self._most_texts = _texts_allowed(self._table.pool)

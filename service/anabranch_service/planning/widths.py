@@ -26,6 +26,8 @@ _WIDTHS = {
     TypeKind.INT: 4.0,
     TypeKind.FLOAT: 4.0,
     TypeKind.DATE: 4.0,
+    TypeKind.MONTHS: 4.0,
+    TypeKind.INTERVAL: 8.0,
     TypeKind.BIGINT: 8.0,
     TypeKind.DOUBLE: 8.0,
     TypeKind.TIMESTAMP: 8.0,

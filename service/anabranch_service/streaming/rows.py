@@ -10,7 +10,7 @@ import binascii
 import json
 from datetime import date, datetime
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any
 
 from pydantic import (
@@ -29,7 +29,8 @@ from pydantic_core import PydanticCustomError
 
 from anabranch_contract.connectors.sources import REDIS_STREAM, SourcePayload, redis_stream_options
 from anabranch_contract.protocol.registered import StreamRecord
-from anabranch_contract.queries.types import DataType, TypeKind, parse_type
+from anabranch_contract.queries.text_values import interval_text, reader_of
+from anabranch_contract.queries.types import INTERVALS, DataType, TypeKind, parse_type
 from anabranch_service.clock import in_utc
 from anabranch_service.errors import Conflict
 
@@ -51,6 +52,19 @@ def _base64(text: str) -> str:
     return text
 
 
+def _interval(kind: DataType, text: str) -> str:
+    try:
+        read = reader_of(kind)(text)
+    except OverflowError:
+        read = None
+    if read is None:
+        raise PydanticCustomError(
+            "bad-interval", "the text is no {kind}, such as {example}",
+            {"kind": str(kind), "example": interval_text(0, kind)},
+        )  # fmt: skip
+    return text
+
+
 def _python_type(kind: DataType) -> Any:
     if kind.kind in _BITS:
         limit = 1 << (_BITS[kind.kind] - 1)
@@ -65,6 +79,8 @@ def _python_type(kind: DataType) -> Any:
             for number, (name, of) in enumerate(kind.fields)
         }
         return create_model("Struct", __base__=_Row, **fields)
+    if kind.kind in INTERVALS:
+        return Annotated[StrictStr, AfterValidator(partial(_interval, kind))]
     simple: dict[TypeKind, Any] = {
         TypeKind.FLOAT: StrictFloat,
         TypeKind.DOUBLE: StrictFloat,

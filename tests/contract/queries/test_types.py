@@ -60,8 +60,8 @@ def test_deep_and_wide_types_are_refused() -> None:
 
 
 def test_expressions_have_more_types() -> None:
-    assert [str(DataType.from_text(t)) for t in ("interval", "array<void>")] == [
-        "interval", "array<void>",
+    assert [str(DataType.from_text(t)) for t in ("array<interval day>", "array<void>")] == [
+        "array<interval day>", "array<void>",
     ]  # fmt: skip
 
 

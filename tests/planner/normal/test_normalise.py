@@ -247,7 +247,10 @@ def test_a_column_equal_to_itself_must_not_be_null() -> None:
         ("coalesce(x, 0) = 0", ["(coalesce(x, 0) = 0)"]),
         ("x::STRING = '1'", ["(cast(x as string) = '1')"]),
         ("s || 'b' = 'ab'", ["(concat(s, 'b') = 'ab')"]),
-        ("ts + INTERVAL 1 HOUR > '1970-01-01'", ["((ts + interval'3600000000') > timestamp'0')"]),
+        (
+            "ts + INTERVAL 1 HOUR > '1970-01-01'",
+            ["((ts + INTERVAL '0 01:00:00' DAY TO SECOND) > timestamp'0')"],
+        ),
     ],
 )
 def test_local_filters(condition: str, expected: list[str]) -> None:
@@ -339,7 +342,7 @@ def test_equal_event_times_are_both_a_bound_and_a_key() -> None:
     assert classes(q) == [("timestamp", ["R.ts", "S.ts"])]
     q = query("SELECT R.k FROM R JOIN S ON R.ts = S.ts + INTERVAL 1 MINUTE")
     assert q.bounds == ((0, -MINUTE), (MINUTE, 0))
-    assert classes(q) == [("timestamp", ["R.ts", "S.(ts + interval'60000000')"])]
+    assert classes(q) == [("timestamp", ["R.ts", "S.(ts + INTERVAL '0 00:01:00' DAY TO SECOND)"])]
 
 
 @pytest.mark.parametrize(

@@ -134,16 +134,6 @@ def test_days_keep_a_date_and_hours_make_a_timestamp() -> None:
     ("condition", "message", "remedy"),
     [
         (
-            "o.d + INTERVAL '1' MONTH < p.e",
-            "has no fixed length, and o.d is no",
-            "DATE '1994-01-31'",
-        ),
-        (
-            "o.d < p.e - INTERVAL '1' YEAR",
-            "has no fixed length, and p.e is no",
-            "DATE '1994-01-31'",
-        ),
-        (
             "o.d < DATE '1994-01-01' + INTERVAL '1 month 2 days'",
             "mixes months",
             "one after the other",
@@ -155,7 +145,7 @@ def test_days_keep_a_date_and_hours_make_a_timestamp() -> None:
         ),
         ("o.d < DATE '9999-12-01' + INTERVAL '1' MONTH", "out of the years 1 to 9999", "shorter"),
         ("o.d < DATE '0001-01-01' - INTERVAL '1' DAY", "out of the years 1 to 9999", "shorter"),
-        ("o.x < 3 + INTERVAL '1' MONTH", "is of type int", "DATE '1994-01-31'"),
+        ("o.x < 3 + INTERVAL '1' MONTH", "of types int and interval month", "DATE '1994-01-31'"),
     ],
 )
 def test_other_sums_are_refused_with_a_remedy(condition: str, message: str, remedy: str) -> None:

@@ -212,6 +212,49 @@ timestamp'2020-03-31 10:00:00' - interval '1' month as a_month_before
 (key, name) in ((1, 'a'), (2, 'b')) as row_in
 timestamp '2020-01-01 00:00:00' as moment
 x'ff' as bytes
+ts - ts
+dt - dt
+dt - ts
+ts + interval 1 hour
+ts - interval '1 02:03:04.5' day to second
+interval 1 hour + ts
+ts + interval '1' month
+ts + interval 3 weeks
+dt + interval 1 day
+dt - interval '2' week
+dt + interval 1 hour
+dt - interval 14 months
+dt + (dt - dt)
+ts + (ts - ts)
+ts + ((ts - ts) * 2 - interval 5 minutes)
+(ts - ts) / 2
+3 * (ts - ts)
+key * interval '1' month
+-(ts - ts)
+-interval '1' hour
+interval '90' minute
+interval '1-2' year to month
+interval '1 day 2 hours'
+interval '1.5' second
+ts - interval 1 hour > ts
+hour(ts + interval 1 hour)
+date_format(ts - interval '1:30' hour to minute, 'HH')
+make_dt_interval(1, 2, 3, 4.5)
+make_ym_interval(key, 2)
+abs(ts - ts)
+cast(ts - ts as string)
+case when ok then ts - ts else interval 1 day end
+coalesce(ts - ts, interval 1 hour)
+typeof(interval 1 hour) as kind
+extract(day from ts - ts) as days
+extract(second from ts - ts) as seconds
+cast(ts as timestamp_ntz)
+cast('2020-01-01' as timestamp_ntz) as naive
+timestamp_ntz '2020-01-01 00:00:00' as naive_too
+timestamp_ltz '2020-01-01 00:00:00' as zoned
+cast(cast(ts as timestamp_ntz) as timestamp_ltz)
+cast(ts as timestamp_ntz) - ts
+cast(ts as timestamp_ntz) + interval 1 day
 """.strip().splitlines()
 
 QUERIES = (
@@ -232,7 +275,9 @@ REFUSED = (
     "1e3",
     "ok and ok and ok",
     "date '2020-01-01'",
-    "ts - ts",
+    "interval 1 year 2 months",
+    "ts - '2020-01-01'",
+    "extract(day from ts - ts)",
 )
 
 

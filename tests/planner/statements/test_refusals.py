@@ -146,10 +146,10 @@ def test_a_syntax_error_says_where() -> None:
         ("SELECT 1e3 FROM R", "unnamed-output", "1e3 has no name", "with AS"),
         ("SELECT ts + INTERVAL 1 HOUR FROM R", "unnamed-output", "has no name", "with AS"),
         (
-            "SELECT ts - ts AS i FROM R",
+            "SELECT array(ts - ts) AS i FROM R",
             "unsupported-output",
-            "of type interval",
-            "timestampdiff(SECOND, R.ts, R.ts)",
+            "of type array<interval day to second>",
+            "cast the intervals inside to STRING",
         ),
         ("SELECT NULL AS n FROM R", "unsupported-output", "of type void", "cast"),
         ("SELECT CAST(k AS ARRAY<INT>) AS v FROM R", "type-mismatch", "to array<int>", "cast"),
@@ -164,9 +164,9 @@ def test_a_syntax_error_says_where() -> None:
             "",
         ),
         (
-            f"SELECT R.k FROM {JOIN} AND R.ts < S.ts + INTERVAL 1 MONTH",
+            f"SELECT R.k FROM {JOIN} AND R.ts < S.ts + INTERVAL 1 FORTNIGHT",
             "bad-interval",
-            "MONTH has no fixed length",
+            "no unit FORTNIGHT",
             "DAY",
         ),
         (f"SELECT R.k FROM {JOIN} AND R.ts < S.ts + INTERVAL 'x' DAY", "bad-interval", "'x'", ""),
@@ -224,7 +224,7 @@ def test_disconnected_joins(sql: str, code: str, message: str) -> None:
         ("R.s = 5", ("string", "int")),
         ("R.k + R.s = 5", ("int", "string")),
         ("R.day + INTERVAL 1 HOUR = S.day", ("timestamp", "date")),
-        ("R.day + (R.ts - S.ts) = S.day", ("date", "interval")),
+        ("R.day + (R.ts - S.ts) = S.day", ("timestamp", "date")),
         ("R.k = 'abc'", ("'abc'", "int")),
         ("R.k = '1.5'", ("'1.5'", "int")),
         ("R.day = 'soon'", ("'soon'", "date")),
@@ -240,7 +240,7 @@ def test_disconnected_joins(sql: str, code: str, message: str) -> None:
         ("-R.s = 'a'", ("R.s", "string")),
         ("R.k LIKE 'a'", ("R.k", "int")),
         ("CAST(R.day AS INT) = 1", ("date", "int")),
-        ("R.ts - R.day < INTERVAL 1 DAY", ("timestamp", "date")),
+        ("R.ts - R.day < 1", ("interval day to second", "int")),
     ],
 )
 def test_types_that_do_not_fit(condition: str, types: tuple[str, str]) -> None:

@@ -17,11 +17,17 @@ from hypothesis import strategies as st
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal, substitute
 from anabranch_contract.queries.joins import Stream, StreamName
-from anabranch_contract.queries.types import DataType, TypeKind, parse_type
+from anabranch_contract.queries.types import (
+    INTERVAL_UNITS,
+    INTERVALS,
+    DataType,
+    TypeKind,
+    parse_type,
+)
 from anabranch_planner.binding.typecheck import typed
 from anabranch_planner.sql.scope import Scope
 from anabranch_planner.sql.syntax import parse_expression
-from anabranch_runtime.columns.arrow_types import arrow_type, spark_type
+from anabranch_runtime.columns.arrow_types import arrow_type, field_type, spark_type, typed_field
 from anabranch_runtime.errors import ArrowTypeError, ExpressionError
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 from tests.support.cases.spark_text import to_spark_text
@@ -729,9 +735,13 @@ def test_integer_arithmetic_is_exact_or_fails(
 
 @pytest.mark.parametrize("kind", list(TypeKind))
 def test_types_go_to_arrow_and_back(kind: TypeKind) -> None:
-    if kind in (TypeKind.INTERVAL, TypeKind.NULL):
+    if kind is TypeKind.NULL:
         with pytest.raises(ArrowTypeError):
             spark_type(arrow_type(DataType(kind)))
+    elif kind in INTERVALS:
+        for units in range(len(INTERVAL_UNITS[kind])):
+            field = typed_field("a", DataType(kind, 0, units))
+            assert field_type(field) == DataType(kind, 0, units)
     else:
         texts = {"array": "array<int>", "struct": "struct<a:int>", "map": "map<int,date>"}
         spark = parse_type(texts.get(kind, kind))

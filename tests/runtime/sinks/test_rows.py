@@ -49,7 +49,7 @@ def test_every_type_and_null() -> None:
         "ts": "1969-12-31T23:59:59.000004Z",
         "ntz": "1969-12-31T23:59:59.000004",
         "raw": "AGE=",
-        "gap": 1_000_000,
+        "gap": "INTERVAL '0 00:00:01' DAY TO SECOND",
         "no": None,
     }
     assert second == {**dict.fromkeys(one), "n": "-Infinity"}

@@ -14,6 +14,7 @@ from anabranch_contract.queries.expressions import BOOLEAN, NULL, Call, Expr, Li
 from anabranch_contract.queries.types import (
     FIELD,
     INTEGRAL,
+    INTERVALS,
     NESTED,
     DataType,
     TypeKind,
@@ -430,7 +431,19 @@ def _keys(kind: DataType) -> Iterator[DataType]:
 
 def _to_json(args: Sequence[Expr]) -> Expr:
     _of("to_json()", args[0], TypeKind.ARRAY, TypeKind.STRUCT, TypeKind.MAP)
-    return Literal(None, STRING) if is_null(args[0]) else Call("to_json", tuple(args), STRING)
+    if is_null(args[0]):
+        return Literal(None, STRING)
+    # JSON has the texts of intervals.
+    return Call("to_json", (coerce(args[0], _with_texts(args[0].type)),), STRING)
+
+
+def _with_texts(kind: DataType) -> DataType:
+    """``kind`` with texts in place of intervals."""
+    if kind.kind in INTERVALS:
+        return STRING
+    if not kind.fields:
+        return kind
+    return DataType(kind.kind, fields=tuple((name, _with_texts(of)) for name, of in kind.fields))
 
 
 def joined_or(texts: Made) -> Made:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import STRING
 from anabranch_contract.queries.expressions import Call, Expr, Literal
-from anabranch_contract.queries.types import FLOATING, INTEGRAL, TIMESTAMPS, TypeKind
+from anabranch_contract.queries.types import FLOATING, INTEGRAL, INTERVALS, TIMESTAMPS, TypeKind
 from anabranch_planner.binding.functions.signatures import Argument, bad_literal, converted
 from anabranch_planner.binding.literals import coerce
 from anabranch_planner.sql import functions
@@ -122,7 +122,7 @@ def _value(piece: _Specifier, arg: Expr) -> Expr:
 
 def _text(arg: Expr) -> Expr:
     kind = arg.type.kind
-    dated = kind in TIMESTAMPS or kind in (TypeKind.DATE, TypeKind.BINARY, TypeKind.INTERVAL)
+    dated = kind in TIMESTAMPS | INTERVALS | {TypeKind.DATE, TypeKind.BINARY}
     if dated or (kind is TypeKind.DECIMAL and arg.type.scale >= _SMALL):
         raise unsupported(f"%s of {arg}, which is of type {arg.type},", f"cast it: {_cast(arg)}")
     return coerce(arg, STRING)

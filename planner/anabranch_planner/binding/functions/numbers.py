@@ -9,7 +9,15 @@ from math import e, pi
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import BIGINT, DOUBLE, INT, MAX_PRECISION, common_type
 from anabranch_contract.queries.expressions import BOOLEAN, OPERATIONS, Call, Expr, Literal
-from anabranch_contract.queries.types import FLOATING, INTEGRAL, NUMERIC, DataType, TypeKind
+from anabranch_contract.queries.types import (
+    FLOATING,
+    INTEGRAL,
+    INTERVALS,
+    NUMERIC,
+    DataType,
+    TypeKind,
+)
+from anabranch_planner.binding.functions.intervals import count_of
 from anabranch_planner.binding.functions.signatures import (
     Argument,
     Rewriting,
@@ -53,6 +61,8 @@ _LN = Signature("ln", (Argument.DOUBLE,), DOUBLE)
 
 
 def _sign(args: Sequence[Expr]) -> Expr:
+    if args[0].type.kind in INTERVALS:
+        return Call("sign", (count_of(args[0]),), DOUBLE)
     if args[0].type.kind not in NUMERIC:
         converted("sign", args[0], Argument.DOUBLE)
     return Call("sign", (args[0],), DOUBLE)
@@ -77,6 +87,8 @@ def quotient(left: Expr, right: Expr) -> Expr:
         QueryError: ``type-mismatch``.
     """
     kinds = left.type.kind, right.type.kind
+    if kinds[0] in INTERVALS and kinds[0] is kinds[1]:
+        return Call("div_int", (count_of(left), count_of(right)), BIGINT)
     if TypeKind.DECIMAL in kinds and all(k in INTEGRAL | {TypeKind.DECIMAL} for k in kinds):
         exact = [
             side if side.type.kind is TypeKind.DECIMAL else _exact(side) for side in (left, right)

@@ -16,11 +16,12 @@ from anabranch_contract.queries.coercion import (
     STRING,
 )
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal
-from anabranch_contract.queries.types import FLOATING, INTEGRAL, DataType, TypeKind
+from anabranch_contract.queries.types import FLOATING, INTEGRAL, INTERVALS, DataType, TypeKind
 from anabranch_planner.binding.common_types import meet_all
 from anabranch_planner.binding.functions.addresses import ADDRESSES
 from anabranch_planner.binding.functions.collections import COLLECTIONS, require_comparable
 from anabranch_planner.binding.functions.dates import DATES, seconds_of
+from anabranch_planner.binding.functions.intervals import MADE, part_of_interval
 from anabranch_planner.binding.functions.numbers import NUMBERS, rounded_type
 from anabranch_planner.binding.functions.signatures import Argument, Rewriting, converted
 from anabranch_planner.binding.functions.texts import TEXTS
@@ -241,6 +242,7 @@ REWRITINGS: dict[str, Rewriting] = {
     **NUMBERS,
     **TEXTS,
     **COLLECTIONS,
+    **MADE,
 }
 #: Part of EXTRACT and date_part -> function.
 PARTS = {
@@ -259,6 +261,8 @@ def part_of(name: str, moment: Expr) -> Expr:
     Raises:
         QueryError: ``unsupported-sql``.
     """
+    if moment.type.kind in INTERVALS:
+        return part_of_interval(name, moment)
     part = name.lower()
     if part in ("second", "seconds"):
         return seconds_of(moment)

@@ -16,7 +16,14 @@ from anabranch_contract.queries.coercion import (
     TIMESTAMP,
 )
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal, is_null
-from anabranch_contract.queries.types import INTEGRAL, NUMERIC, TIMESTAMPS, DataType, TypeKind
+from anabranch_contract.queries.types import (
+    INTEGRAL,
+    INTERVALS,
+    NUMERIC,
+    TIMESTAMPS,
+    DataType,
+    TypeKind,
+)
 from anabranch_planner.binding.literals import coerce
 from anabranch_planner.sql.unresolved import unsupported
 
@@ -29,7 +36,7 @@ class Argument(Enum):
     name in messages.
     """
 
-    TEXT = (STRING, NUMERIC | _MOMENTS | {TypeKind.BOOLEAN}, "a text")
+    TEXT = (STRING, NUMERIC | _MOMENTS | INTERVALS | {TypeKind.BOOLEAN}, "a text")
     DOUBLE = (DOUBLE, NUMERIC, "a number")
     INT = (INT, _INT, "an integer")
     BIGINT = (BIGINT, INTEGRAL, "an integer")

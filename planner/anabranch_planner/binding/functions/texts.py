@@ -183,8 +183,6 @@ def _hash(op: str, kind: DataType) -> Callable[[Sequence[Expr]], Expr]:
         present = [arg for arg in args if arg.type.kind is not TypeKind.NULL]
         for arg in present:
             require_comparable(f"{op}() of", arg)
-            if arg.type.kind is TypeKind.INTERVAL:
-                converted(op, arg, Argument.TEXT)
         return Call(op, tuple(present), kind) if present else Literal(42, kind)
 
     return made

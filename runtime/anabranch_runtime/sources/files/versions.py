@@ -295,7 +295,7 @@ def identities(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
 def _texts(column: pa.Array) -> pa.Array:
     """Return values as bytes: different bytes for different values; -0.0 counts as 0.0."""
     kind = column.type
-    if pa.types.is_timestamp(kind) or pa.types.is_date64(kind):
+    if pa.types.is_timestamp(kind) or pa.types.is_date64(kind) or pa.types.is_duration(kind):
         column = column.view(pa.int64())
     elif pa.types.is_date32(kind):
         column = column.view(pa.int32())

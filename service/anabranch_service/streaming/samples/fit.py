@@ -18,8 +18,15 @@ from typing import Any
 import pyarrow as pa
 
 from anabranch_contract.connectors.csv_text import CsvDialect
-from anabranch_contract.queries.text_values import BITS, reader_of
-from anabranch_contract.queries.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
+from anabranch_contract.queries.text_values import BITS, interval_text, reader_of
+from anabranch_contract.queries.types import (
+    FLOATING,
+    INTEGRAL,
+    INTERVALS,
+    TIMESTAMPS,
+    DataType,
+    TypeKind,
+)
 from anabranch_contract.rest.source_tests import MisfitOut
 from anabranch_service.clock import in_utc
 
@@ -36,6 +43,8 @@ _ARROW: Mapping[TypeKind, pa.DataType] = {
     TypeKind.STRING: pa.string(),
     TypeKind.BOOLEAN: pa.bool_(),
     TypeKind.DATE: pa.date32(),
+    TypeKind.INTERVAL: pa.int64(),
+    TypeKind.MONTHS: pa.int32(),
     TypeKind.TIMESTAMP: pa.timestamp("us", "UTC"),
     TypeKind.TIMESTAMP_NTZ: pa.timestamp("us"),
     TypeKind.BINARY: pa.binary(),
@@ -143,6 +152,9 @@ def _typed(value: Any, kind: DataType) -> Any:
     if pa.types.is_timestamp(scalar.type) and pa.types.is_timestamp(wanted):
         # Nanoseconds are truncated to microseconds.
         return scalar.cast(wanted, safe=False).as_py()
+    if kind.kind in INTERVALS:
+        length = scalar.cast(pa.duration("us")) if pa.types.is_duration(scalar.type) else scalar
+        return interval_text(length.cast(wanted).as_py(), kind)
     return scalar.cast(wanted).as_py()
 
 
@@ -187,6 +199,8 @@ def _from_text(text: Any, kind: DataType) -> Any:
     value = reader_of(kind)(str(text))
     if value is None:
         return None
+    if kind.kind in INTERVALS:
+        return interval_text(value, kind)
     if kind.kind is TypeKind.DATE:
         return date(1970, 1, 1) + timedelta(days=value)
     if kind.kind in TIMESTAMPS:
