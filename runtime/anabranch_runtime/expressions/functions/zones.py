@@ -20,9 +20,10 @@ from anabranch_runtime.columns.arrays import MICROS_PER_DAY, Ints, fixed, presen
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import ExpressionError
 
-#: Microseconds of a piece of time in which no zone changes since 1973.
-_PIECE = 15 * 60_000_000
-_PIECES_SINCE = 3 * 365 * MICROS_PER_DAY
+#: Microseconds of a piece of time within which no zone changes, from 1973 and from 2012 on: some
+#: changed a minute after midnight.
+_MINUTE, _QUARTER = 60_000_000, 15 * 60_000_000
+_MINUTES_SINCE, _QUARTERS_SINCE = 3 * 365 * MICROS_PER_DAY, 15_340 * MICROS_PER_DAY
 _FIRST, _LAST = -70 * 365 * MICROS_PER_DAY, 230 * 365 * MICROS_PER_DAY
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -39,7 +40,8 @@ def _offsets(moments: Ints, name: str, *, local: bool) -> Ints:
     zone = _zone(name)
     if isinstance(zone, int):
         return np.full(len(moments), zone, dtype=np.int64)
-    pieces = np.where(moments >= _PIECES_SINCE, moments // _PIECE * _PIECE, moments)
+    size = np.where(moments >= _QUARTERS_SINCE, _QUARTER, _MINUTE)
+    pieces = np.where(moments >= _MINUTES_SINCE, moments // size * size, moments)
     distinct, places = np.unique(pieces, return_inverse=True)
 
     def offset(micros: int) -> int:
