@@ -130,6 +130,11 @@ def _to_timestamp(args: Sequence[Expr]) -> Expr:
     return _PARSE(args)
 
 
+def _to_timestamp_ntz(args: Sequence[Expr]) -> Expr:
+    found = _parsed("to_timestamp_ntz", args[0], _LOCAL) if len(args) == 1 else _PARSE(args)
+    return coerce(found, _LOCAL)
+
+
 def _to_date(args: Sequence[Expr]) -> Expr:
     if len(args) == 1:
         return _parsed("to_date", args[0], DATE)
@@ -299,6 +304,8 @@ DATES: dict[str, Rewriting] = {
     ),
     "to_date": Rewriting(1, 2, _to_date),
     "to_timestamp": Rewriting(1, 2, _to_timestamp),
+    "to_timestamp_ltz": Rewriting(1, 2, _to_timestamp),
+    "to_timestamp_ntz": Rewriting(1, 2, _to_timestamp_ntz),
     "to_unix_timestamp": Rewriting(1, 2, _unix_timestamp),
     "trunc": rewriting(
         Signature(
