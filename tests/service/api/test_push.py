@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -188,6 +188,26 @@ def test_nested_rows_arrive_as_they_were_sent(service: Service) -> None:
     assert (second["s"], second["l"]) == ({"n": None, "d": None}, [])
     assert (third["s"], third["l"]) == (None, None)
     for wrong in ({"s": {"n": 300}}, {"s": {"m": 1}}, {"l": [1]}, {"l": {"k": 1}}):
+        problem = service.post("/v1/streams/s/rows", {"rows": [{"at": at, **wrong}]}, 422)
+        assert problem["errors"][0]["field"].startswith(f"rows.0.{next(iter(wrong))}")
+
+
+def test_intervals_are_sent_as_texts(service: Service) -> None:
+    kinds = {"at": "timestamp", "i": "interval day to second", "y": "interval month"}
+    source = {"format": "redis-stream"}
+    service.post(
+        "/v1/streams", {"name": "s", "columns": kinds, "event_time": "at", "source": source}
+    )
+    at = "2024-05-01T12:00:00Z"
+    rows = [
+        {"at": at, "i": "1 02:03:04.5", "y": "INTERVAL '14' MONTH"},
+        {"at": at, "i": "INTERVAL '-0 00:00:01' DAY TO SECOND"},
+    ]
+    service.post("/v1/streams/s/rows", {"rows": rows}, 202)
+    first, second = read(service)
+    assert (first["i"], first["y"]) == (timedelta(days=1, seconds=7384.5), 14)
+    assert (second["i"], second["y"]) == (timedelta(seconds=-1), None)
+    for wrong in ({"i": "1 day"}, {"y": "99999999999"}, {"y": 14}):
         problem = service.post("/v1/streams/s/rows", {"rows": [{"at": at, **wrong}]}, 422)
         assert problem["errors"][0]["field"].startswith(f"rows.0.{next(iter(wrong))}")
 
