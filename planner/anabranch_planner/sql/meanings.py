@@ -94,6 +94,7 @@ class Meanings:
         double_literals: whether ``1.5`` is a double instead of a decimal.
         rows_of_nulls: whether NULLs in rows are equal, as in Spark.
         date_plus_days: whether a date plus an interval of days is a date, as in Spark.
+        times_apart: whether the difference of two timestamps is an interval, as in Spark.
         outer_nulls: whether a row without a partner has NULL in the partner's columns.
         aggregates: the meanings of aggregates.
     """
@@ -115,6 +116,7 @@ class Meanings:
     double_literals: bool | None = None
     rows_of_nulls: bool | None = None
     date_plus_days: bool | None = None
+    times_apart: bool = False
     outer_nulls: bool = False
     aggregates: Aggregates = field(default_factory=Aggregates)
 
@@ -142,6 +144,7 @@ _SPARK = Meanings(
     double_literals=False,
     rows_of_nulls=True,
     date_plus_days=True,
+    times_apart=True,
     outer_nulls=True,
     aggregates=_SHARED,
 )
@@ -155,6 +158,7 @@ _USUAL = replace(
     dates_as_text=False,
     rows_of_nulls=False,
     date_plus_days=None,
+    times_apart=False,
 )
 _POSTGRES = replace(
     _USUAL,
@@ -164,12 +168,14 @@ _POSTGRES = replace(
     like=Like(escape=True),
     concat_skips_nulls=True,
     date_plus_days=False,
+    times_apart=True,
     aggregates=replace(_SHARED, continuous=NUMERIC, lists=True, distinct_on=True, pairs=True),
 )
 _TRINO = replace(
     _USUAL,
     decimal=(38, 0),
     trims_spaces=False,
+    times_apart=True,
     aggregates=replace(
         _SHARED, by_skips_nulls=False, approximate_of_type=True, lists=True, pairs=True
     ),
@@ -185,6 +191,7 @@ MEANINGS: dict[str, Meanings] = {
         trims_spaces=False,
         rows_of_nulls=True,
         date_plus_days=False,
+        times_apart=True,
         aggregates=Aggregates(
             mean=True, sample=True, by_skips_nulls=True, continuous=INTEGRAL | FLOATING,
             quantile_is_discrete=True, approximate_of_type=True, lists=True, list_separator=",",
@@ -249,6 +256,7 @@ MEANINGS: dict[str, Meanings] = {
         trims_spaces=False,
         double_literals=True,
         rows_of_nulls=False,
+        times_apart=True,
         aggregates=replace(
             _SHARED, by_skips_nulls=False, lists=True, list_separator=",", pairs=True
         ),

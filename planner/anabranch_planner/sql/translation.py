@@ -310,21 +310,34 @@ class _Translator:
     def _sum(self, node: Node) -> Node:
         sides = [node.this, node.expression]
         intervals = [side for side in sides if side.find(exp.Interval)]
+        if not intervals and isinstance(node, exp.Sub):
+            self._require_intervals(node)
         if not intervals or self.meanings.date_plus_days is True:
             return node
         moved = [side for side in sides if side not in intervals]
         if moved and self._are(moved[0], TIMESTAMPS):
             return node
-        compared = node.parent
-        while isinstance(compared, exp.Paren | exp.Add | exp.Sub):
-            compared = compared.parent
-        if isinstance(compared, _COMPARISONS):
+        if _compared(node):
             # A date equals the timestamp of its midnight in comparisons.
             return node
         raise self._refused(
             "a date that is moved by an interval, outside of a comparison,",
             f"{_SPARKS}, where it is a date again",
         )
+
+    def _require_intervals(self, node: Node) -> None:
+        """Refuse a difference of moments that is a number in the dialect."""
+        kinds = [self._kinds(side) for side in (node.this, node.expression)]
+        if not all(kinds) or any(kind - TIMESTAMPS - {TypeKind.DATE} for kind in kinds):
+            return
+        compared = _compared(node)
+        if compared is not None and compared.find(exp.Interval):
+            return
+        if not self.meanings.times_apart or any(kind - TIMESTAMPS for kind in kinds):
+            raise self._refused(
+                "a difference of dates or timestamps, which is no interval of this type,",
+                f"{_SPARKS}, where it is an interval",
+            )
 
     def _comparison(self, node: Node) -> Node:
         if self.dialect == "clickhouse" and not node.args.get("distinct"):
@@ -512,6 +525,14 @@ class _Translator:
 
 def _cast(node: Node, to: DType) -> Node:
     return exp.Cast(this=node, to=exp.DataType(this=to, nested=False))
+
+
+def _compared(node: Node) -> Node | None:
+    """The comparison of which ``node`` is a term."""
+    found = node.parent
+    while isinstance(found, exp.Paren | exp.Add | exp.Sub):
+        found = found.parent
+    return found if isinstance(found, _COMPARISONS) else None
 
 
 def _without_cast(node: Node) -> Node:
