@@ -20,7 +20,7 @@ from anabranch_planner.sql.syntax import parse_expression
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.expressions.casts import cast
-from anabranch_runtime.expressions.evaluate import evaluate
+from anabranch_runtime.expressions.evaluate import Fetch, evaluate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,6 +154,11 @@ def _frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     return frame.selectExpr(*shown)
 
 
+def _fetched(table: pa.Table) -> Fetch:
+    """The columns of ``table`` for expressions."""
+    return lambda column: table.column(column.name)
+
+
 def _expr(text: str) -> Expr:
     return typed(parse_expression(text), _SCOPE)
 
@@ -184,7 +189,7 @@ def test_intervals_are_those_of_spark_on_random_rows(spark: SparkSession, seed: 
     answer = frame.selectExpr(*listed).toArrow()
     wrong = list[tuple[Any, ...]]()
     for n, (text, expr) in enumerate(exprs.items()):
-        found = evaluate(expr, lambda c: table.column(c.name), table.num_rows)
+        found = evaluate(expr, _fetched(table), table.num_rows)
         wanted = _plain(answer.column(n).combine_chunks(), parse_type("string"))
         pairs = enumerate(zip(wanted, _plain(found, expr.type), strict=True))
         rows = [(row, want, have) for row, (want, have) in pairs if want != have]
@@ -227,7 +232,7 @@ def test_extremes_are_sparks_or_fail_as_in_spark(spark: SparkSession, text: str)
     for row in range(table.num_rows):
         piece = table.slice(row, 1)
         try:
-            values = evaluate(expr, lambda c, piece=piece: piece.column(c.name), 1)
+            values = evaluate(expr, _fetched(piece), 1)
         except ExpressionError:
             continue
         found[row] = _plain(values, expr.type)[0]

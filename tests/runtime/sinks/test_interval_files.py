@@ -83,7 +83,7 @@ def test_result_files_keep_types(tmp_path: Path) -> None:
     table = pq.read_table(file)
     assert {f.name: str(field_type(f)) for f in table.schema} == _TYPES
     assert table.column("i").type == pa.duration("us")
-    numbers = duckdb.sql(f"SELECT i, h, y, m FROM '{file}'").fetchall()
+    numbers = duckdb.execute(f"SELECT i, h, y, m FROM '{file}'").fetchall()
     assert numbers == [(-86_400_000_001, 26 * 3_600_000_000, 14, -14), (None,) * 4]
 
 

@@ -24,6 +24,8 @@ from tests.support.worlds.changed_views import COLUMNS
 MINUTE = 60_000_000
 BEGIN = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 _TIME = pa.timestamp("us", "UTC")
+#: Columns with an interval of days and one of months.
+_INTERVALS = {"k": pa.int32(), "wait": pa.duration("us"), "age": pa.int32(), "ts": _TIME}
 #: Stream -> columns; ``subqueries.Grammar`` reads the first three streams.
 SCHEMAS: dict[str, dict[str, pa.DataType]] = {
     **COLUMNS,
@@ -32,7 +34,11 @@ SCHEMAS: dict[str, dict[str, pa.DataType]] = {
     "f": {"k": pa.int32(), "w": pa.int64(), "ts": _TIME},
     "p": {"k": pa.int32(), "w": pa.int64(), "g": pa.string()},
     "l": {"k": pa.int32(), "w": pa.int64(), "ts": _TIME},
+    "e": _INTERVALS,
+    "r": _INTERVALS,
 }
+#: Column -> its type, where Arrow has another.
+_TYPES = {"age": "interval year to month"}
 #: Operation -> number of rows that it adds.
 WEIGHTS = {"c": 1, "+U": 1, "d": -1, "-U": -1}
 #: A batch after every other one.
@@ -88,7 +94,8 @@ class RandomStream:
     @property
     def record(self) -> StreamRecord:
         """The stream as the service registers it."""
-        columns = [ColumnRecord(name=c, type=str(spark_type(t))) for c, t in self.columns.items()]
+        types = {c: _TYPES.get(c) or str(spark_type(t)) for c, t in self.columns.items()}
+        columns = [ColumnRecord(name=c, type=kind) for c, kind in types.items()]
         if self.has_operation:
             columns.append(ColumnRecord(name="op", type="string"))
         names = tuple(self.columns)[: self.key]
@@ -158,6 +165,10 @@ class RandomStream:
         return [pa.array(list(v), t) for v, t in zip(values, self.columns.values(), strict=True)]
 
     def _draw(self, rng: Random, minutes: int) -> Row:
+        if self.name in "er":
+            wait = rng.choice((None, -30_000_000, 0, 60_000_000, 90_000_000, 86_400_500_000))
+            at = BEGIN + dt.timedelta(minutes=minutes, seconds=rng.randrange(0, 900, 30))
+            return rng.choice((None, *range(4))), wait, rng.choice((None, -1, 0, 13, 25)), at
         key, text = rng.choice((None, *range(5))), rng.choice((None, "x", "y", "é"))
         value = rng.choice((None, *range(8)))
         if self.name == "c":
