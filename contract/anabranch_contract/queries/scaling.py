@@ -82,15 +82,15 @@ def partial_marks(view: View) -> tuple[PartialMark, ...]:
     found = []
     if not view.grouped:
         found.append(PartialMark("", "limit", f"the first {_OF}"))
-        beside = {n.name for n in view.neighbours}
+        beside = {n.name for n in view.windowed}
         for output in view.projection:
             own = {column.name for column in columns(output.expr)}
             if PLACE in own:
                 reason = f"places among the joined rows {_KEPT}"
                 found.append(PartialMark(output.name, "place", reason))
             elif own & beside:
-                reason = f"from neighbours among the joined rows {_KEPT}"
-                found.append(PartialMark(output.name, "neighbour", reason))
+                reason = f"from other rows among the joined rows {_KEPT}"
+                found.append(PartialMark(output.name, "windowed", reason))
         return tuple(found)
     if view.group_keys:
         code = "groups" if view.aggregates else "distinct"

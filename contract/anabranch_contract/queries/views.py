@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 
 from anabranch_contract.codec import Row
 from anabranch_contract.durations import format_duration
 from anabranch_contract.queries.expressions import Column, Expr, Output, columns, substitute
-from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_contract.queries.types import TIMESTAMPS, DataType, TypeKind
 
 #: Additional columns of a view's changes: the kind of change, and the view's version.
 CHANGE, VERSION = "anabranch_change", "anabranch_version"
@@ -29,8 +30,8 @@ RANK = "anabranch_rank"
 #: Place (INT, from 1) of a row in its partition, by the ranking function; a view's expressions read
 #: it as a column. Rows with equal sort keys may share it, unlike :data:`RANK`.
 PLACE = "anabranch_place"
-#: Prefix of the names of neighbours.
-NEIGHBOUR = "anabranch_neighbour"
+#: Prefix of the names of :class:`Windowed` columns.
+WINDOWED = "anabranch_windowed"
 #: Number (BIGINT, from 1) of a row among the equal rows of its group.
 COPY = "anabranch_copy"
 #: Grouping column of GROUPING SETS: bit ``i`` from the right is set if the ``i``-th key from the
@@ -193,36 +194,127 @@ class RankFunction(StrEnum):
     DENSE_RANK = "dense_rank"
 
 
-class Neighbour(Row, frozen=True):
-    """The column ``name`` of a ranked row: the value of ``column`` in another row of its partition.
+class WindowFunction(StrEnum):
+    """Functions of the rows around a ranked row, in its partition."""
+
+    #: The value ``number`` rows before or after.
+    LAG = "lag"
+    LEAD = "lead"
+    #: The value of the first, last or ``number``-th row of the frame.
+    FIRST_VALUE = "first_value"
+    LAST_VALUE = "last_value"
+    NTH_VALUE = "nth_value"
+    #: Aggregates of the frame; NULLs are left out.
+    COUNT = "count"
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+    #: One of ``number`` parts of the partition, whose sizes differ by at most one row.
+    NTILE = "ntile"
+    #: Share of the other rows that come before the first peer; of rows up to the last peer.
+    PERCENT_RANK = "percent_rank"
+    CUME_DIST = "cume_dist"
+
+
+class FrameUnit(StrEnum):
+    """Unit of a frame's limits: rows, or differences of the sort key."""
+
+    ROWS = "rows"
+    RANGE = "range"
+
+
+class Frame(Row, frozen=True):
+    """The rows of a partition from ``start`` to ``end``, relative to the current row.
+
+    Limits are numbers of rows; with ``RANGE``, differences of the only sort key in its direction:
+    integers, days, microseconds, or last digits of a decimal; 0 stands for the *peers*, rows equal
+    in all sort keys. Negative: before the current row. None: the partition's limit.
+    """
+
+    unit: FrameUnit = FrameUnit.RANGE
+    start: int | None = None
+    end: int | None = 0
+
+
+class Windowed(Row, frozen=True):
+    """The column ``name`` of a ranked row, computed from ``column`` of rows of its partition.
 
     Attributes:
-        distance: number of places from the other row to this one, as of ``lag``; of ``lead``
-            negative.
-        default: value if the partition has no such row, an expression over this row's columns;
-            None: NULL.
+        column: None: rows are counted.
+        number: the function's constant argument.
+        default: value of ``lag`` and ``lead`` if the partition has no such row, an expression over
+            this row's columns; None: NULL.
+        frame: of functions that read one.
+        ignore_nulls: whether rows with NULL in ``column`` are passed over.
     """
 
     name: str
-    column: str
+    function: WindowFunction
+    column: str | None
     type: DataType
-    distance: int
+    number: int = 1
     default: Expr | None = None
+    frame: Frame = Frame()
+    ignore_nulls: bool = False
 
 
-def neighbour_text(one: Neighbour, texts: Mapping[str, str]) -> str:
-    """The SQL text of the function of a neighbour over joined rows with the columns ``texts``.
+#: Functions that read a frame.
+FRAMED = frozenset({
+    WindowFunction.FIRST_VALUE, WindowFunction.LAST_VALUE, WindowFunction.NTH_VALUE,
+    WindowFunction.COUNT, WindowFunction.SUM, WindowFunction.AVG, WindowFunction.MIN,
+    WindowFunction.MAX,
+})  # fmt: skip
 
-    >>> neighbour_text(Neighbour("n1", "c1", _BIGINT, -2), {"c1": "o.price"})
-    'lead(o.price, 2)'
+
+def windowed_text(
+    one: Windowed, texts: Mapping[str, str], over: str, key: DataType | None = None
+) -> str:
+    """The SQL text of a window function over joined rows with the columns ``texts``.
+
+    Args:
+        over: text of PARTITION BY and ORDER BY. ``key``: type of the only sort key.
+
+    >>> lead = Windowed("w1", WindowFunction.LEAD, "c1", _BIGINT, 2)
+    >>> windowed_text(lead, {"c1": "o.price"}, "ORDER BY o.id")
+    'lead(o.price, 2) OVER (ORDER BY o.id)'
+    >>> running = Windowed("w2", WindowFunction.SUM, "c1", _BIGINT, frame=Frame(start=-3))
+    >>> windowed_text(running, {"c1": "o.price"}, "ORDER BY o.id", _BIGINT)
+    'sum(o.price) OVER (ORDER BY o.id RANGE BETWEEN 3 PRECEDING AND CURRENT ROW)'
     """
-    arguments = [texts[one.column]]
-    if abs(one.distance) != 1 or one.default is not None:
-        arguments.append(str(abs(one.distance)))
+    function, arguments = one.function, [] if one.column is None else [texts[one.column]]
+    if function is WindowFunction.COUNT and one.column is None:
+        arguments = ["*"]
+    shifted = function in (WindowFunction.LAG, WindowFunction.LEAD)
+    needed = function in (WindowFunction.NTILE, WindowFunction.NTH_VALUE)
+    if needed or (shifted and (one.number != 1 or one.default is not None)):
+        arguments.append(str(one.number))
     if one.default is not None:
         known = substitute(one.default, lambda c: Column("", texts.get(c.name, c.name), c.type))
         arguments.append(str(known))
-    return f"{'lag' if one.distance >= 0 else 'lead'}({', '.join(arguments)})"
+    nulls = " IGNORE NULLS" if one.ignore_nulls else ""
+    frame = ""
+    if function in FRAMED and one.frame != Frame():
+        start = _limit_text(one.frame.start, "PRECEDING", one.frame.unit, key)
+        end = _limit_text(one.frame.end, "FOLLOWING", one.frame.unit, key)
+        frame = f"{one.frame.unit.upper()} BETWEEN {start} AND {end}"
+    inside = " ".join(part for part in (over, frame) if part)
+    return f"{function}({', '.join(arguments)}){nulls} OVER ({inside})"
+
+
+def _limit_text(limit: int | None, open_side: str, unit: FrameUnit, key: DataType | None) -> str:
+    """The text of a frame's limit; ``open_side``: of the partition's limit."""
+    if limit is None:
+        return f"UNBOUNDED {open_side}"
+    if limit == 0:
+        return "CURRENT ROW"
+    size: object = abs(limit)
+    if unit is FrameUnit.RANGE and key is not None:
+        if key.kind in TIMESTAMPS:
+            size = f"INTERVAL '{format_duration(abs(limit))}'"
+        elif key.kind is TypeKind.DECIMAL:
+            size = Decimal(abs(limit)).scaleb(-key.scale)
+    return f"{size} {'PRECEDING' if limit < 0 else 'FOLLOWING'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +336,8 @@ class View:
             (NULL is one) has a ranking and a ``limit`` of its own. ``offset`` is 0.
         ranking: function whose values up to ``limit`` are kept (None: all rows); expressions read
             it as ``PLACE``.
-        neighbours: values of other rows of the partition, which expressions read by name; there is
-            no ``limit``.
+        windowed: functions of the rows around a row, which expressions read by name; there is no
+            ``limit``.
         copies: number of rows (BIGINT) of each group that ``having`` keeps, at least 1; None: one.
             The SELECT list then consists of the keys, and there is no ``limit``.
     """
@@ -263,7 +355,7 @@ class View:
     sets: tuple[tuple[int, ...], ...] = ()
     partition: tuple[tuple[str, DataType], ...] = ()
     ranking: RankFunction = RankFunction.ROW_NUMBER
-    neighbours: tuple[Neighbour, ...] = ()
+    windowed: tuple[Windowed, ...] = ()
     copies: Expr | None = None
 
     @property
@@ -275,7 +367,7 @@ class View:
     def ranked(self) -> bool:
         """Whether joined rows are ranked by a function, or in partitions, not only limited."""
         named = any(column.name == PLACE for o in self.projection for column in columns(o.expr))
-        known = self.partition or named or self.neighbours
+        known = self.partition or named or self.windowed
         return not self.grouped and bool(known or self.ranking is not RankFunction.ROW_NUMBER)
 
     @property

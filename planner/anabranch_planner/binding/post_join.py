@@ -30,15 +30,15 @@ from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import (
     GROUPING_ID,
-    NEIGHBOUR,
     PLACE,
     WINDOW_END,
     WINDOW_START,
-    Neighbour,
+    WINDOWED,
     RankFunction,
     SortKey,
     TimeWindow,
     View,
+    Windowed,
 )
 from anabranch_planner.binding.aggregation import Aggregation
 from anabranch_planner.binding.functions.collections import require_comparable
@@ -52,7 +52,7 @@ from anabranch_planner.binding.outputs import (
     require_writable,
     starred,
 )
-from anabranch_planner.binding.rankings import is_neighbour, neighbour_of
+from anabranch_planner.binding.rankings import is_windowed, windowed_of
 from anabranch_planner.binding.typecheck import typed
 from anabranch_planner.binding.windows import SESSION, WINDOW, is_window, window_of
 from anabranch_planner.sql.aggregates import call_of, holds_aggregate
@@ -234,23 +234,31 @@ class _Splitter:
             return Column("", name, expr.type)
 
         def over(tree: Node) -> Expr:
-            """``tree`` as a column that the join computes; one that reads places or neighbours of
-            rows is computed from such columns."""
-            tree = _replaced(tree, lambda part: beside(part) if is_neighbour(part) else part)
+            """``tree`` as a column that the join computes; one that reads places of rows or window
+            functions is computed from such columns."""
+            tree = _replaced(tree, lambda part: beside(part) if is_windowed(part) else part)
             with at(tree):
                 found = typed(tree, self._below())
-            computed = {PLACE, *(one.name for one in neighbours)}
+            computed = {PLACE, *(one.name for one in windowed)}
             above = {c for c in columns(found) if not c.alias and c.name in computed}
             if not above:
                 return column(found)
             return substitute(found, lambda c: c if c in above else column(c))
 
-        neighbours = list[Neighbour]()
+        windowed = list[Windowed]()
+
+        def sorted_by() -> DataType | None:
+            """The type of the only sort key."""
+            if ranking is None or len(ranking.order) != 1:
+                return None
+            tree = self._resolved(ranking.order[0].this, aliases=ranking.aliases)
+            return typed(tree, self._below()).type
 
         def beside(call: Node) -> Node:
+            name = f"{WINDOWED}{len(windowed) + 1}"
             with at(call):
-                made = neighbour_of(call, f"{NEIGHBOUR}{len(neighbours) + 1}", over)
-            neighbours.append(made)
+                made = windowed_of(call, name, over, lambda node: typed(node, Scope()), sorted_by)
+            windowed.append(made)
             return self._slot(Column("", made.name, made.type), call)
 
         def sort_keys(order: Iterable[exp.Ordered], *, aliases: bool) -> Iterator[SortKey]:
@@ -284,7 +292,7 @@ class _Splitter:
             offset=self._offset(),
             partition=tuple(partition.items()),
             ranking=RankFunction.ROW_NUMBER if ranking is None else ranking.function,
-            neighbours=tuple(neighbours),
+            windowed=tuple(windowed),
         )
         return tuple(ShownColumn(name, e) for e, name in carried.items()), view
 

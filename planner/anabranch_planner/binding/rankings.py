@@ -1,4 +1,5 @@
-"""Rankings of joined rows: QUALIFY, DISTINCT ON, ``WHERE rn <= n`` over a subquery; or all rows.
+"""Rankings of joined rows: QUALIFY, DISTINCT ON, ``WHERE rn <= n`` over a subquery; or all rows,
+with functions of the rows around each.
 
 All spellings become one :class:`RowRanking`. The ranking function is replaced by
 :func:`place`, the row's place in its partition. If it stands in a subquery, its sort keys become
@@ -9,19 +10,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from decimal import Decimal
 
 from sqlglot import exp
 
+from anabranch_contract.durations import unit_micros
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.coercion import common_type
-from anabranch_contract.queries.expressions import Column, Expr
-from anabranch_contract.queries.views import PLACE, Neighbour, RankFunction
+from anabranch_contract.queries.coercion import DOUBLE, INT, common_type
+from anabranch_contract.queries.expressions import Column, Expr, Literal
+from anabranch_contract.queries.types import INTEGRAL, NUMERIC, TIMESTAMPS, DataType, TypeKind
+from anabranch_contract.queries.views import (
+    FRAMED,
+    PLACE,
+    AggregateFunction,
+    Frame,
+    FrameUnit,
+    RankFunction,
+    Windowed,
+    WindowFunction,
+)
+from anabranch_planner.binding.functions.collections import require_comparable
 from anabranch_planner.binding.literals import coerce
 from anabranch_planner.binding.naming import bare
 from anabranch_planner.sql.aggregates import (
-    NEIGHBOURS,
+    BIGINT,
+    PLACES,
+    READ,
+    TOTALS,
+    WINDOWED,
+    call_over,
     function_over,
     holds_aggregate,
+    no_number,
+    result_type,
     windows_of,
 )
 from anabranch_planner.sql.arguments import refuse_others
@@ -42,12 +63,12 @@ from anabranch_planner.sql.unresolved import (
 )
 
 _FUNCTIONS = {f.value: f for f in RankFunction}
-#: Key of the metadata of a function of neighbours, without its OVER.
-_MARK = "neighbour"
 _OTHERS = (
-    "write lag(), lead() or a ranking; join with a query of GROUP BY for values of groups; or use "
-    "it where the results are read"
+    "write sum(), count(), avg(), min(), max(), a ranking, or a value of another row; join with a "
+    "query of GROUP BY for other values of groups"
 )
+#: Microseconds of a day; most digits of a decimal, and greatest difference, in a frame of RANGE.
+_DAY, _DIGITS, _GREATEST = unit_micros("day") or 1, 18, 2**62
 _EXAMPLE = "QUALIFY row_number() OVER (PARTITION BY k ORDER BY x DESC) <= 3"
 _MIRRORED: dict[type[Node], type[Node]] = {
     exp.GT: exp.LT,
@@ -73,7 +94,7 @@ def with_ranking(query: Unresolved) -> Unresolved:
             return _with_qualify(query, clauses, clauses.qualify)
     if clauses is not None and clauses.ranking is not None:
         return query
-    known = {*_FUNCTIONS, *NEIGHBOURS}
+    known = PLACES | WINDOWED.keys()
     windows = windows_of(query.items)
     for window in windows:
         if (name := function_over(window)) not in known:
@@ -95,14 +116,14 @@ def _is_ranking(node: Node | None) -> bool:
 
 
 def _with_windows(query: Unresolved, windows: Sequence[Node]) -> Unresolved:
-    """``query`` with rankings and neighbours of all rows of each partition."""
+    """``query`` with window functions of all rows of each partition."""
     function, wanted = RankFunction.ROW_NUMBER, None
-    ranked = {function_over(window) for window in windows} - NEIGHBOURS
+    ranked = {function_over(window) for window in windows} & PLACES
     first = windows[0]
     for window in windows:
         with at(window):
             name = function_over(window)
-            one = _ranking(window, None, query.windows)
+            one = _ranking(window, None)
             if wanted is not None and (one.partition, one.order) != wanted:
                 raise unsupported(
                     f"{name}() over another partition or order than {function_over(first)}()",
@@ -123,8 +144,8 @@ def _with_windows(query: Unresolved, windows: Sequence[Node]) -> Unresolved:
     def found(part: Node) -> Node:
         if _is_ranking(part):
             return place(part)
-        if function_over(part) in NEIGHBOURS:
-            return as_neighbour(part)
+        if function_over(part) in WINDOWED:
+            return _as_windowed(part)
         return part
 
     items = tuple(
@@ -132,67 +153,222 @@ def _with_windows(query: Unresolved, windows: Sequence[Node]) -> Unresolved:
         for item in query.items
     )
     ranking = RowRanking(function, *wanted, None)
-    return replace(query, items=items, windows=(), post_join=replace(clauses, ranking=ranking))
+    return replace(query, items=items, post_join=replace(clauses, ranking=ranking))
 
 
-# --- neighbours ----------------------------------------------------------------------------------
+# --- functions of the rows around a row ----------------------------------------------------------
 
 
-def as_neighbour(window: Node) -> Node:
-    """The function of ``window``, ``lag`` or ``lead``, without its OVER."""
-    made = called(window.this.copy(), describe(window))
-    made.meta[_MARK] = True
-    return made
+def _as_windowed(window: Node) -> Node:
+    """``window`` without its partition and order."""
+    made = window.copy()
+    made.set("partition_by", None)
+    made.set("order", None)
+    made.meta[READ] = True
+    return called(made, describe(window))
 
 
-def is_neighbour(node: Node) -> bool:
-    """Whether ``node`` is made by :func:`as_neighbour`."""
-    return _MARK in node.meta
+def is_windowed(node: Node) -> bool:
+    """Whether ``node`` is a window function, but no ranking, of :func:`with_ranking`."""
+    return READ in node.meta
 
 
-def neighbour_of(call: Node, name: str, over: Callable[[Node], Expr]) -> Neighbour:
-    """The neighbour ``name`` that ``lag`` or ``lead`` reads.
+def windowed_of(
+    window: Node,
+    name: str,
+    over: Callable[[Node], Expr],
+    constant: Callable[[Node], Expr],
+    key: Callable[[], DataType | None],
+) -> Windowed:
+    """The column ``name`` of a window function.
 
     Args:
         over: an argument as an expression over the joined rows' columns.
+        constant: a limit of a frame as an expression.
+        key: type of the only sort key; None: there are several.
 
     Raises:
-        QueryError: ``bad-arguments``; ``unsupported-sql``: a function inside the other.
+        QueryError: ``bad-arguments``, ``type-mismatch``, ``bad-frame``; ``unsupported-sql``: a
+            function inside the other, DISTINCT, FILTER.
     """
-    function, arguments = str(call.this).lower(), call.expressions
-    if not 1 <= len(arguments) <= 3:
+    call, given = call_over(window), function_over(window)
+    function, arguments = WINDOWED[given], list(call.expressions)
+    ignoring = window.find(exp.IgnoreNulls) is not None
+    if window.find(exp.Filter) is not None:
+        remedy = f"write {given}(CASE WHEN condition THEN x END) OVER (...)"
+        raise unsupported(f"FILTER of {given}() OVER (...)", remedy)
+    if any(isinstance(argument, exp.Distinct) for argument in arguments):
+        remedy = "join with a query of GROUP BY that counts the values of each partition"
+        raise unsupported(f"{given}() OVER (...) of DISTINCT values", remedy)
+    if ignoring and function not in _OF_ROWS:
+        raise unsupported(f"IGNORE NULLS of {given}()", "leave it out: it passes over NULLs anyway")
+    least, most = _ARGUMENTS.get(function, (1, 1))
+    if not least <= len(arguments) <= most:
         raise QueryError(
             "bad-arguments",
-            f"{function}() takes one to three arguments, not {len(arguments)}",
-            remedy=f"write {function}(x), {function}(x, 2) or {function}(x, 2, 0)",
+            f"{given}() takes {_COUNTED[least, most]}, not {len(arguments)}",
+            remedy=f"write {_WRITTEN.get(function, '{}(x)').format(given)}",
         )
-    distance = 1 if len(arguments) == 1 else whole_number(arguments[1])
-    if distance is None:
-        raise QueryError(
-            "bad-arguments",
-            f"the second argument of {function}() is {describe(arguments[1])}",
-            remedy="write the number of rows",
-        )
+    if function is WindowFunction.NTILE:
+        number = _argument(given, arguments[0], 1)
+        return Windowed(name, function, None, INT, number)
+    if function in (WindowFunction.PERCENT_RANK, WindowFunction.CUME_DIST):
+        return Windowed(name, function, None, DOUBLE)
+    frame = _frame(window.args.get("spec"), constant, key)
+    if function is WindowFunction.COUNT and isinstance(arguments[0], exp.Star):
+        return Windowed(name, function, None, BIGINT, frame=frame)
     value = over(arguments[0])
     if not isinstance(value, Column) or value.name == PLACE:
         raise unsupported(
-            f"{function}() of a function over the same rows", "register one query for each"
+            f"{given}() of a function over the same rows",
+            "write the inner function in a subquery in FROM",
         )
-    default = None
-    if len(arguments) == 3:
-        found = over(arguments[2])
-        kind = common_type(value.type, found.type)
-        if kind != value.type:
-            raise QueryError(
-                "type-mismatch",
-                f"the default of {function}() is of type {found.type}, and its argument of type "
-                f"{value.type}",
-                remedy="cast one of them",
-            )
-        default = coerce(found, value.type)
-    return Neighbour(
-        name, value.name, value.type, distance if function == "lag" else -distance, default
+    kind, number, default = value.type, 1, None
+    if function in FRAMED and function not in _OF_ROWS:
+        if function in (WindowFunction.MIN, WindowFunction.MAX):
+            require_comparable(f"{given}() of", value)
+        elif function is not WindowFunction.COUNT and kind.kind not in NUMERIC:
+            raise no_number(given, kind)
+        kind = result_type(AggregateFunction(function.value), kind)
+    if len(arguments) > 1:
+        number = _argument(given, arguments[1], int(function is WindowFunction.NTH_VALUE))
+    if len(arguments) > 2:
+        default = _default(given, over(arguments[2]), kind)
+    return Windowed(name, function, value.name, kind, number, default, frame, ignoring)
+
+
+#: Functions of the value of one other row.
+_OF_ROWS = frozenset({
+    WindowFunction.LAG, WindowFunction.LEAD, WindowFunction.FIRST_VALUE,
+    WindowFunction.LAST_VALUE, WindowFunction.NTH_VALUE,
+})  # fmt: skip
+#: Function -> least and greatest number of arguments, where it is not one.
+_ARGUMENTS = {
+    **dict.fromkeys((WindowFunction.LAG, WindowFunction.LEAD), (1, 3)),
+    **dict.fromkeys((WindowFunction.PERCENT_RANK, WindowFunction.CUME_DIST), (0, 0)),
+    WindowFunction.NTH_VALUE: (2, 2),
+}
+_COUNTED = {
+    (0, 0): "no arguments",
+    (1, 1): "one argument",
+    (1, 3): "one to three arguments",
+    (2, 2): "two arguments",
+}
+_WRITTEN = {
+    **dict.fromkeys((WindowFunction.LAG, WindowFunction.LEAD), "{0}(x), {0}(x, 2) or {0}(x, 2, 0)"),
+    **dict.fromkeys((WindowFunction.PERCENT_RANK, WindowFunction.CUME_DIST), "{}()"),
+    WindowFunction.NTH_VALUE: "{}(x, 2)",
+    WindowFunction.NTILE: "{}(4)",
+}
+
+
+def _argument(function: str, node: Node, least: int) -> int:
+    found = whole_number(node)
+    if found is None or found < least:
+        place = "argument" if function == "ntile" else "second argument"
+        raise QueryError(
+            "bad-arguments",
+            f"the {place} of {function}() is {describe(node)}",
+            remedy=f"write a number of rows from {least} on"
+            if function != "ntile"
+            else "write the number of parts",
+        )
+    return found
+
+
+def _default(function: str, found: Expr, kind: DataType) -> Expr:
+    if common_type(kind, found.type) != kind:
+        raise QueryError(
+            "type-mismatch",
+            f"the default of {function}() is of type {found.type}, and its argument of type {kind}",
+            remedy="cast one of them",
+        )
+    return coerce(found, kind)
+
+
+def _frame(
+    spec: Node | None, constant: Callable[[Node], Expr], key: Callable[[], DataType | None]
+) -> Frame:
+    """The frame of ROWS or RANGE; without one, that of the partition up to the row's peers."""
+    if spec is None:
+        return Frame()
+    unit = FrameUnit(str(spec.args["kind"]).lower())
+    limits = [
+        _frame_limit(spec.args.get(name), spec.args.get(f"{name}_side"), unit, constant, key)
+        for name in ("start", "end")
+    ]
+    (start, first), (end, last) = limits
+    if first > last or (first == last == 0 and (start or 0) > (end or 0)) or first > 0 or last < 0:
+        raise QueryError(
+            "bad-frame",
+            f"the frame {describe(spec)} ends before it begins",
+            remedy="write ROWS BETWEEN 3 PRECEDING AND CURRENT ROW",
+        )
+    return (
+        Frame()
+        if (start, end) == (None, 0) and unit is FrameUnit.RANGE
+        else Frame(FrameUnit.RANGE if (start, end) == (None, None) else unit, start, end)
     )
+
+
+def _require_plain(spec: Node) -> None:
+    """Refuse GROUPS."""
+    kind = str(spec.args.get("kind") or "").upper()
+    if kind not in ("ROWS", "RANGE"):
+        raise unsupported(f"a frame of {kind}", "write ROWS or RANGE")
+
+
+def _frame_limit(
+    value: Node | str | None,
+    side: str | None,
+    unit: FrameUnit,
+    constant: Callable[[Node], Expr],
+    key: Callable[[], DataType | None],
+) -> tuple[int | None, int]:
+    """A limit of :class:`Frame`, and -1 or 1 if it is the partition's first or last row."""
+    if side is None:
+        # CURRENT ROW, or a frame without BETWEEN.
+        return 0, 0
+    sign = 1 if side.upper() == "FOLLOWING" else -1
+    if not isinstance(value, exp.Expr):
+        return None, sign
+    if unit is FrameUnit.ROWS:
+        found = whole_number(value)
+        if found is None:
+            raise QueryError(
+                "bad-frame",
+                f"{describe(value)} is not a number of rows",
+                remedy="write ROWS BETWEEN 3 PRECEDING AND CURRENT ROW",
+            )
+        return sign * found, 0
+    return sign * _difference(value, constant(value), key()), 0
+
+
+def _difference(node: Node, value: Expr, key: DataType | None) -> int:
+    """The difference of sort keys ``value`` in units of :class:`Frame`."""
+    number = value.value if isinstance(value, Literal) else None
+    if key is not None and isinstance(number, int | Decimal) and number >= 0:
+        found = _in_units(Decimal(number), value.type, key)
+        if found is not None and found == int(found) <= _GREATEST:
+            return int(found)
+    order = "several sort keys" if key is None else f"a sort key of type {key}"
+    raise QueryError(
+        "bad-frame",
+        f"RANGE with the limit {describe(node)} beside {order}",
+        remedy="order by one integer, DECIMAL of up to 18 digits, date (a number of days) or "
+        "timestamp (INTERVAL '5' MINUTES); or write ROWS",
+    )
+
+
+def _in_units(number: Decimal, kind: DataType, key: DataType) -> Decimal | None:
+    """A limit of type ``kind`` in units of a sort key; None: they are not added."""
+    if kind.kind is TypeKind.INTERVAL:
+        day = number / _DAY if key.kind is TypeKind.DATE else None
+        return number if key.kind in TIMESTAMPS else day
+    if key.kind is TypeKind.DECIMAL and key.precision <= _DIGITS and kind.kind in NUMERIC:
+        return number.scaleb(key.scale)
+    plain = key.kind in INTEGRAL or key.kind is TypeKind.DATE
+    return number if plain and kind.kind in INTEGRAL else None
 
 
 def whole_number(node: Node) -> int | None:
@@ -234,10 +410,11 @@ def _with_qualify(query: Unresolved, clauses: PostJoin, condition: Node) -> Unre
     with at(condition):
         _refuse_beside(clauses, query.items, "QUALIFY")
         for window in windows_of(query.items):
-            if (name := function_over(window)) in NEIGHBOURS:
+            if (name := function_over(window)) in WINDOWED:
                 with at(window):
                     raise unsupported(
-                        f"{name}() beside QUALIFY", "write QUALIFY above a subquery with it"
+                        f"{name}() OVER (...) beside QUALIFY",
+                        "write it in a subquery in FROM, and the condition above in WHERE",
                     )
         named = {
             item.name.lower(): window
@@ -257,59 +434,40 @@ def _with_qualify(query: Unresolved, clauses: PostJoin, condition: Node) -> Unre
                 "QUALIFY with another condition than a limit of one ranking", f"write {_EXAMPLE}"
             )
         window, limit = found
-        ranking = _ranking(window, limit, query.windows)
-    items = tuple(_placed(item, window, query.windows) for item in query.items)
+        ranking = _ranking(window, limit)
+    items = tuple(_placed(item, window) for item in query.items)
     made = replace(clauses, qualify=None, ranking=ranking)
-    return replace(query, items=items, post_join=made, windows=())
+    return replace(query, items=items, post_join=made)
 
 
-def _placed(item: SelectItem, window: Node, windows: Sequence[Node]) -> SelectItem:
+def _placed(item: SelectItem, window: Node) -> SelectItem:
     """The item with :func:`place` instead of the ranking ``window``."""
-    wanted = _spelled(window, windows)
 
     def found(part: Node) -> Node:
-        return place(part) if _is_ranking(part) and _spelled(part, windows) == wanted else part
+        return place(part) if part == window else part
 
     return item if item.node is None else replace(item, node=item.node.copy().transform(found))
 
 
-def _spelled(window: Node, windows: Iterable[Node]) -> Node:
-    """``window`` with a window name replaced by its definition in the WINDOW clause."""
-    name = window.args.get("alias")
-    if name is None:
-        return window
-    refuse_others(window, {"this", "alias", "over"})
-    for clause in windows:
-        if clause.name.lower() == name.name.lower():
-            made = clause.copy()
-            made.set("this", window.this.copy())
-            made.set("over", window.args.get("over"))
-            return made
+def _ranking(window: Node, limit: int | None) -> RowRanking:
+    name, order = function_over(window), window.args.get("order")
     with at(window):
-        raise QueryError(
-            "unknown-alias",
-            f"there is no window {name.name!r}",
-            remedy=f"write WINDOW {name.name} AS (PARTITION BY k ORDER BY x)",
-        )
-
-
-def _ranking(window: Node, limit: int | None, windows: Iterable[Node]) -> RowRanking:
-    spelled = _spelled(window, windows)
-    with at(window):
-        refuse_others(spelled, {"this", "partition_by", "order", "over"})
-        order = spelled.args.get("order")
-        name = str(spelled.this.this).lower()
-        if order is None:
+        framed = {"spec"} if WINDOWED.get(name) in FRAMED else set()
+        refuse_others(window, {"this", "partition_by", "order", "over"} | framed)
+        if (spec := window.args.get("spec")) is not None:
+            _require_plain(spec)
+        if order is None and (name not in TOTALS or spec is not None):
             raise unsupported(
                 f"{name}() without ORDER BY", f"write {name}() OVER (PARTITION BY k ORDER BY x)"
             )
-        if spelled.this.expressions and name in _FUNCTIONS:
+        if call_over(window).expressions and name in _FUNCTIONS:
             raise QueryError(
                 "bad-arguments", f"{name}() takes no arguments", remedy=f"write {name}()"
             )
-        partition = tuple(map(bare, spelled.args.get("partition_by") or ()))
+        partition = tuple(map(bare, window.args.get("partition_by") or ()))
         function = _FUNCTIONS.get(name, RankFunction.ROW_NUMBER)
-        return RowRanking(function, partition, tuple(order.expressions), limit)
+        keys = () if order is None else tuple(order.expressions)
+        return RowRanking(function, partition, keys, limit)
 
 
 def _limit(condition: Node, ranked: Callable[[Node], Node | None]) -> tuple[Node, int] | None:
@@ -398,7 +556,7 @@ def _with_subquery(query: Unresolved) -> Unresolved:
                 f"{what} without one limit of its places",
                 f"write WHERE {name or 'rn'} <= 3, or {_EXAMPLE}",
             )
-    ranking = _ranking(window, limits[0][1], inner.windows)
+    ranking = _ranking(window, limits[0][1])
     shared = _partition_names(inner, source, ranking)
     for condition in others:
         with at(condition.node):
@@ -479,7 +637,7 @@ def _lifted(
         made.set("this", passed(entry.this))
         order.append(made)
     columns = (*source.columns, *hidden) if source.columns else ()
-    inside = replace(inner, items=tuple(items), windows=())
+    inside = replace(inner, items=tuple(items))
     post_join = PostJoin(ranking=replace(ranking, partition=partition, order=tuple(order)))
     sources = (replace(source, of=inside, columns=columns),)
     return replace(query, sources=sources, conditions=conditions, post_join=post_join)

@@ -22,8 +22,8 @@ from anabranch_contract.queries.views import (
     SortKey,
     View,
     call_text,
-    neighbour_text,
     window_text,
+    windowed_text,
 )
 from anabranch_planner.logical.expression_text import conjuncts, quoted, text_of
 from anabranch_planner.logical.joins import join_tree, joined, within
@@ -302,13 +302,13 @@ def _ranked(plan: Node, view: View, terms: dict[str, Expr]) -> Node:
     order = [_direction(s, text_of(_over(s.expr, terms))) for s in view.order]
     by = [text_of(terms[name]) for name, _ in view.partition]
     over = [f"PARTITION BY {', '.join(by)}"] if by else []
-    over += [f"ORDER BY {', '.join(order)}"]
+    over += [f"ORDER BY {', '.join(order)}"] if order else []
     text = f"{view.ranking}() OVER ({' '.join(over)})"
     terms[PLACE] = Column("", text, DataType(TypeKind.INT))
     texts = {name: text_of(expr) for name, expr in terms.items()}
-    for one in view.neighbours:
-        called = f"{neighbour_text(one, texts)} OVER ({' '.join(over)})"
-        terms[one.name] = Column("", called, one.type)
+    key = view.order[0].expr.type if view.order else None
+    for one in view.windowed:
+        terms[one.name] = Column("", windowed_text(one, texts, " ".join(over), key), one.type)
     source = Exchange((plan,), tuple(by)) if by else plan
     if view.limit is None:
         return source

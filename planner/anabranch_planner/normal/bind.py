@@ -43,7 +43,6 @@ from anabranch_planner.sql.unresolved import (
     conjunction,
     located,
     operands,
-    unsupported,
 )
 from anabranch_planner.subqueries.decorrelation import decorrelated
 
@@ -123,11 +122,6 @@ def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, wit
     """
     if not query.sources:
         raise QueryError("malformed-sql", "the query has no sources", remedy="name a stream")
-    for window in query.windows:
-        with at(window):
-            raise unsupported(
-                "WINDOW without QUALIFY", "leave it out, or keep places up to a limit"
-            )
     scopes = [Scope(registered=streams)]
     for place, source in enumerate(query.sources, 1):
         with located(source.field), at(source.node):

@@ -10,7 +10,7 @@ from sqlglot import exp
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import DOUBLE, MAX_PRECISION
 from anabranch_contract.queries.types import INTEGRAL, INTERVALS, DataType, TypeKind, whole_interval
-from anabranch_contract.queries.views import AggregateFunction
+from anabranch_contract.queries.views import AggregateFunction, WindowFunction
 from anabranch_planner.sql.unresolved import Node, SelectItem, unsupported
 
 BIGINT = DataType(TypeKind.BIGINT)
@@ -99,8 +99,12 @@ def _is_call(node: Node) -> bool:
 
 
 def holds_aggregate(node: Node) -> bool:
-    """Whether ``node`` contains an aggregate, supported or not, outside its subqueries."""
-    return any(_is_call(part) for part in node.walk(prune=lambda p: isinstance(p, exp.Query)))
+    """Whether ``node`` contains an aggregate without OVER, supported or not, outside its
+    subqueries.
+    """
+    parts = list(node.walk(prune=lambda part: isinstance(part, exp.Query)))
+    over = {id(call_over(part)) for part in parts if isinstance(part, exp.Window)}
+    return any(_is_call(part) and id(part) not in over for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +212,25 @@ def no_number(name: str, type_: DataType) -> QueryError:
     )
 
 
-#: Functions of another row of the partition.
-NEIGHBOURS = frozenset({"lag", "lead"})
+#: Key of the metadata of a window function whose partition and order are read, and left out.
+READ = "windowed"
+#: Functions with OVER that rank rows.
+PLACES = frozenset({"dense_rank", "rank", "row_number"})
+#: Name with OVER -> function of the rows around a row.
+WINDOWED = {
+    **{function.value: function for function in WindowFunction},
+    "mean": WindowFunction.AVG,
+    **dict.fromkeys(("any_value", "first"), WindowFunction.FIRST_VALUE),
+    "last": WindowFunction.LAST_VALUE,
+}
+#: Functions of :data:`WINDOWED` that are aggregates.
+TOTALS = frozenset({"avg", "count", "max", "mean", "min", "sum"})
 
 
 def windows_in(node: Node) -> Iterator[Node]:
-    """The functions with OVER in ``node``, outside of subqueries."""
+    """The functions with OVER in ``node``, outside of subqueries, without :data:`READ`."""
     for part in node.walk(prune=lambda part: isinstance(part, exp.Query)):
-        if function_over(part):
+        if function_over(part) and READ not in part.meta:
             yield part
 
 
@@ -224,8 +239,22 @@ def windows_of(items: Iterable[SelectItem]) -> list[Node]:
     return [window for item in items if item.node is not None for window in windows_in(item.node)]
 
 
+def call_over(window: Node) -> Node:
+    """The function of ``window``, without IGNORE NULLS, RESPECT NULLS and FILTER."""
+    call: Node = window.this
+    while isinstance(call, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
+        call = call.this
+    return call
+
+
 def function_over(node: Node | None) -> str:
     """The name, in lower case, of a function with OVER; empty: another node."""
-    if not isinstance(node, exp.Window) or not isinstance(node.this, exp.Anonymous):
-        return ""
-    return str(node.this.this).lower()
+    call = call_over(node) if isinstance(node, exp.Window) else None
+    return str(call.this).lower() if isinstance(call, exp.Anonymous) else ""
+
+
+def is_total(window: Node) -> bool:
+    """Whether ``window`` is an aggregate of its whole partition, in no order."""
+    clauses = (window.args.get(name) for name in ("order", "spec", "alias"))
+    plain = isinstance(window.this, exp.Anonymous) and not window.this.find(exp.Distinct)
+    return function_over(window) in TOTALS and plain and not any(clauses)

@@ -25,7 +25,7 @@ from sqlglot.parsers.spark import SparkParser
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.sql.aggregates import (
-    NEIGHBOURS,
+    WINDOWED,
     function_over,
     holds_aggregate,
     windows_in,
@@ -381,7 +381,6 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
             tuple(items),
             post_join,
             tuple(sides),
-            tuple(select.args.get("windows") or ()),
             nested,
             subqueries=_subqueries(select, conditions, ctes),
         )
@@ -424,7 +423,7 @@ def _post_join_clause(select: exp.Select) -> tuple[str, Node | None] | None:
         if holds_aggregate(item):
             return AGGREGATES, item
         for window in windows_in(item):
-            if (name := function_over(window)) in NEIGHBOURS:
+            if (name := function_over(window)) in WINDOWED:
                 return f"{name}()", window
     return None
 

@@ -170,7 +170,6 @@ class Unresolved:
     Without ``items`` it stands for parentheses around joins, with all of their columns.
 
     Attributes:
-        windows: the clauses of WINDOW.
         post_join: post-join clauses; only in a whole statement, or in a subquery that becomes a
             query of its own (``named``).
         outer: right sides of outer joins; only in the same cases as ``post_join``.
@@ -185,7 +184,6 @@ class Unresolved:
     items: tuple[SelectItem, ...]
     post_join: PostJoin | None = None
     outer: tuple[OuterSide, ...] = ()
-    windows: tuple[Node, ...] = ()
     nested: tuple[str, Node | None] | None = None
     branches: tuple[FromEntry, ...] = ()
     subqueries: Mapping[int, Unresolved] = field(default_factory=dict)

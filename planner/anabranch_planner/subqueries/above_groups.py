@@ -144,7 +144,7 @@ def with_groups_below(joins: Joins, rewrite: Callable[[Joins], Unresolved]) -> U
         for holder in subqueries_in(key):
             with at(holder):
                 raise unsupported("a subquery in ORDER BY", "select it, and order by its alias")
-    if clauses.qualify is not None or query.windows or clauses.distinct_on:
+    if clauses.qualify is not None or clauses.distinct_on:
         raise unsupported("QUALIFY beside a subquery above groups", "leave one of them out")
     keys = groups_of(query, joins.tables)
     below = GroupedEntry(query, joins.tables, keys, joins.alias("groups"), lambda _: None)

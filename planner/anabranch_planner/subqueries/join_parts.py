@@ -19,7 +19,7 @@ from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.binding.look_ups import SHOWN, with_inner
 from anabranch_planner.binding.naming import spark_name
-from anabranch_planner.sql.aggregates import NEIGHBOURS, function_over, windows_of
+from anabranch_planner.sql.aggregates import WINDOWED, function_over, windows_of
 from anabranch_planner.sql.named import with_entries, within
 from anabranch_planner.sql.scope import find_stream
 from anabranch_planner.sql.unresolved import (
@@ -86,7 +86,7 @@ def _inlined(query: Unresolved) -> Unresolved:
     that its reader could read, and stands in it.
     """
     named = map(function_over, windows_of(query.items))
-    if query.post_join is not None or any(name in NEIGHBOURS for name in named):
+    if query.post_join is not None or any(name in WINDOWED for name in named):
         return query
     if any(side.kind is not JoinKind.INNER or side.asof is not None for side in query.outer):
         return query
@@ -580,8 +580,7 @@ def with_expressions(query: Unresolved, change: Callable[[Node], Node]) -> Unres
     clauses = query.post_join
     if clauses is not None:
         clauses = replace(_mapped(clauses, change), order=tuple(map(ordered, clauses.order)))
-    windows = tuple(map(change, query.windows))
-    return replace(query, items=items, conditions=conditions, post_join=clauses, windows=windows)
+    return replace(query, items=items, conditions=conditions, post_join=clauses)
 
 
 def _mapped(clauses: Clauses, change: Callable[[Node], Node]) -> Clauses:

@@ -91,7 +91,7 @@ def _with_limit(query: Unresolved) -> Unresolved | None:
     """``query`` with a ranking in its only source, and the limit of its places there as well; None
     if it has no such limit.
     """
-    rows = replace(query, items=_EVERYTHING, post_join=None, windows=())
+    rows = replace(query, items=_EVERYTHING, post_join=None)
     if query.outer or query.subqueries or query.post_join is None or not _is_one_statement(rows):
         return None
     source = query.sources[0]

@@ -231,10 +231,12 @@ class GroupAggregates:
             at = self._part(IntegerSum(column, once))
             if result.kind in INTERVALS:
                 return lambda state, _: _intervals(state, at, counted, result, mean=mean)
-            return lambda state, _: _integers(state, at, state[:, counted], result, mean=mean)
+            return lambda state, _: integer_values(state, at, state[:, counted], result, mean=mean)
         if kind.kind is TypeKind.DECIMAL:
             at = self._part(DecimalSum(column, once))
-            return lambda state, _: _decimals(state, at, state[:, counted], kind, result, mean=mean)
+            return lambda state, _: decimal_values(
+                state, at, state[:, counted], kind, result, mean=mean
+            )
         at = self._part(FloatSum(column, None, once))
         return lambda state, _: _floats(state, at, state[:, counted], mean=mean)
 
@@ -318,7 +320,15 @@ class GroupAggregates:
         )
 
 
-def _integers(state: Ints, at: int, counts: Ints, kind: DataType, *, mean: bool) -> pa.Array:
+def integer_values(state: Ints, at: int, counts: Ints, kind: DataType, *, mean: bool) -> pa.Array:
+    """Return sums or averages (``mean``) of integers, NULL where ``counts`` is 0.
+
+    Args:
+        at: first word of the sums in ``state``. ``kind``: type of the result.
+
+    Raises:
+        ExpressionError: a sum does not fit its type.
+    """
     low, high = state[:, at], state[:, at + 1]
     none = counts == 0
     fits = high == low >> np.int64(63)
@@ -333,7 +343,7 @@ def _integers(state: Ints, at: int, counts: Ints, kind: DataType, *, mean: bool)
 
 def _intervals(state: Ints, at: int, counted: int, kind: DataType, *, mean: bool) -> pa.Array:
     counts = state[:, counted]
-    found = _integers(state, at, counts, kind, mean=False)
+    found = integer_values(state, at, counts, kind, mean=False)
     if mean:
         none = counts == 0
         means = arithmetic.half_up(np.ascontiguousarray(state[:, at]), np.where(none, 1, counts))
@@ -341,9 +351,10 @@ def _intervals(state: Ints, at: int, counted: int, kind: DataType, *, mean: bool
     return intervals(found, kind)
 
 
-def _decimals(
+def decimal_values(
     state: Ints, at: int, counts: Ints, given: DataType, kind: DataType, *, mean: bool
 ) -> pa.Array:
+    """Return the same of decimals of the type ``given``."""
     low, middle, high = state[:, at], state[:, at + 1], state[:, at + 2]
     none = counts == 0
     valid = None if not none.any() else ~none

@@ -1,5 +1,5 @@
 """Maintained tables of ranked joined rows: ORDER BY … LIMIT, of all rows or of each partition;
-rows with values of their neighbours.
+rows with values of window functions.
 
 Rows equal in all sort keys are ordered by the view's columns, then by the other columns that it
 reads. -0.0 becomes 0.0, as the two are equal. If no row is ever deleted, rows that can't be shown
@@ -13,18 +13,19 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from anabranch_contract.queries.expressions import Column, columns
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import PLACE, RANK, RankFunction, View
-from anabranch_runtime.columns.arrays import Bools, Ints
+from anabranch_runtime.columns.arrays import Ints
 from anabranch_runtime.columns.arrow_types import schema_of
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.tables.inputs import Changes, Inputs
 from anabranch_runtime.tables.kernels import NONE
 from anabranch_runtime.tables.ordered import Ordered
 from anabranch_runtime.tables.slots import Slots
+from anabranch_runtime.tables.windows.frames import SortedRows
+from anabranch_runtime.tables.windows.values import window_values
 from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout
 
 _WEIGHT = "anabranch_weight"
@@ -58,9 +59,9 @@ class RankedTable:
         read = [c.name for o in self._outputs for c in columns(o.expr)]
         read += [name for name, _ in view.partition]
         read += [c.name for s in view.order for c in columns(s.expr)]
-        read += [one.column for one in view.neighbours]
-        read += [c.name for one in view.neighbours if one.default for c in columns(one.default)]
-        computed = {PLACE, *(one.name for one in view.neighbours)}
+        read += [one.column for one in view.windowed if one.column is not None]
+        read += [c.name for one in view.windowed if one.default for c in columns(one.default)]
+        computed = {PLACE, *(one.name for one in view.windowed)}
         #: Columns of joined rows that are kept.
         self.columns = [n for n in dict.fromkeys(read) if n not in computed]
         sorts = [TupleField(s.expr.type, s.descending, s.nulls_first) for s in view.order]
@@ -181,14 +182,13 @@ class RankedTable:
             return layout.column(words, places[column.name])
 
         beside = dict[str, pa.Array]()
-        for one in self.view.neighbours:
-            other, there = _beside(shown.partitions, one.distance)
-            found = layout.column(words[other], places[one.column])
-            if one.default is None:
-                default = pa.nulls(len(words), found.type)
-            else:
-                default = evaluate(one.default, fetch, len(words))
-            beside[one.name] = pc.if_else(pa.array(there), found, default)
+        if self.view.windowed:
+            rows = SortedRows.of(shown.partitions, words[:, : self._sort_words])
+            for one in self.view.windowed:
+                field = None if one.column is None else places[one.column]
+                beside[one.name] = window_values(
+                    one, rows, words, layout, field, lambda e: evaluate(e, fetch, len(words))
+                )
         return [evaluate(o.expr, fetch, len(words)) for o in self._outputs]
 
     def _words(self, shown: _Shown) -> Ints:
@@ -248,7 +248,7 @@ class RankedTable:
             most = None if self.view.offset else limit
             slots = order.words[order.walk(zeros[:1], most).nodes, -1]
         shown = self._shown(slots)
-        if limit is not None and not self.view.neighbours:
+        if limit is not None and not self.view.windowed:
             shown = _Shown(*(part[:limit] for part in shown))
         table = pa.Table.from_arrays(self._values(shown), schema=self._schema)
         table = table.append_column(pa.field(RANK, pa.int64()), pa.array(shown.ranks))
@@ -258,15 +258,3 @@ class RankedTable:
     def bytes(self) -> int:
         """Return the approximate size in memory."""
         return self.pool.bytes + self._slots.bytes + self._tree.bytes
-
-
-def _beside(partitions: Ints, distance: int) -> tuple[Ints, Bools]:
-    """Return the position of the row ``distance`` places before each row (0 if there is none), and
-    whether both rows are in one partition.
-    """
-    count = len(partitions)
-    places = np.arange(count) - distance
-    there = (places >= 0) & (places < count)
-    places = np.where(there, places, 0)
-    there &= partitions[places] == partitions
-    return places, there

@@ -29,7 +29,7 @@ Bools = NDArray[np.bool_]
 #: Words of a float sum, and of its fixed-point number; exponent of the number's last bit.
 FLOAT_WORDS, FIXED, LAST_BIT = 12, 6, -200
 #: Positions of the parts after the number.
-_BESIDE, _REST, _COUNT, _NAN, _PLUS, _MINUS = 6, 7, 8, 9, 10, 11
+_BESIDE, _REST, BESIDE_COUNT, _NAN, _PLUS, _MINUS = 6, 7, 8, 9, 10, 11
 #: Greatest shift of a mantissa: 41 bits remain for the sum of weights.
 _MOST_SHIFT = 290
 _LOW32 = np.uint64(0xFFFFFFFF)
@@ -112,31 +112,37 @@ def add_integers(
 
 
 @njit(cache=True, nogil=True)
+def add_decimal(state: U64, r: int, at: int, low: Any, signed: int, weight: int) -> None:
+    """Add a weighted 128-bit integer to the three words from ``at`` on of the row ``r``."""
+    zero, one = np.uint64(0), np.uint64(1)
+    high = np.uint64(signed)
+    if signed < 0:
+        low = zero - low
+        high = ~high + (one if low == zero else zero)
+    w = _magnitude(weight)
+    a, b = _product(low, w)
+    c, d = _product(high, w)
+    middle = b + c
+    top = d + (one if middle < b else zero)
+    if (signed < 0) == (weight < 0):
+        _plus(state, r, at, at + 3, a, middle, top)
+    else:
+        _minus(state, r, at, at + 3, a, middle, top)
+
+
+@njit(cache=True, nogil=True)
 def add_decimals(
     state: U64, at: int, index: Ints, lows: U64, highs: Ints, valid: Bools, weights: Ints
 ) -> None:
     """Add weighted 128-bit integers to the three words from ``at`` on."""
-    zero, one = np.uint64(0), np.uint64(1)
     for i in range(len(index)):
-        if len(valid) > 0 and not valid[i]:
-            continue
-        low, high = lows[i], np.uint64(highs[i])
-        if highs[i] < 0:
-            low = zero - low
-            high = ~high + (one if low == zero else zero)
-        w = _magnitude(weights[i])
-        a, b = _product(low, w)
-        c, d = _product(high, w)
-        middle = b + c
-        top = d + (one if middle < b else zero)
-        if (highs[i] < 0) == (weights[i] < 0):
-            _plus(state, index[i], at, at + 3, a, middle, top)
-        else:
-            _minus(state, index[i], at, at + 3, a, middle, top)
+        if len(valid) == 0 or valid[i]:
+            add_decimal(state, index[i], at, lows[i], highs[i], weights[i])
 
 
 @njit(cache=True, nogil=True)
-def _add_float(state: U64, floats: Floats, r: int, at: int, x: float, w: int) -> None:
+def add_float(state: U64, floats: Floats, r: int, at: int, x: float, w: int) -> None:
+    """Add a weighted float to the float sum from ``at`` on of the row ``r``."""
     if x == 0.0:
         return
     one = np.uint64(1)
@@ -157,8 +163,8 @@ def _add_float(state: U64, floats: Floats, r: int, at: int, x: float, w: int) ->
         back = s - total
         floats[r, at + _BESIDE] = s
         floats[r, at + _REST] += (total - (s - back)) + (value - back)
-        state[r, at + _COUNT] += np.uint64(w)
-        if state[r, at + _COUNT] == 0:
+        state[r, at + BESIDE_COUNT] += np.uint64(w)
+        if state[r, at + BESIDE_COUNT] == 0:
             floats[r, at + _BESIDE] = 0.0
             floats[r, at + _REST] = 0.0
         return
@@ -184,7 +190,7 @@ def add_floats(
     """Add weighted floats to the float sum from ``at`` on; ``floats``: the state as doubles."""
     for i in range(len(index)):
         if len(valid) == 0 or valid[i]:
-            _add_float(state, floats, index[i], at, values[i], weights[i])
+            add_float(state, floats, index[i], at, values[i], weights[i])
 
 
 @njit(cache=True, nogil=True)
@@ -203,9 +209,9 @@ def add_products(
         if len(valid) > 0 and not valid[i]:
             continue
         product, rest = _exact_product(x[i], y[i])
-        _add_float(state, floats, index[i], at, product, weights[i])
+        add_float(state, floats, index[i], at, product, weights[i])
         if rest != 0.0 and math.isfinite(rest):
-            _add_float(state, floats, index[i], at, rest, weights[i])
+            add_float(state, floats, index[i], at, rest, weights[i])
 
 
 @njit(cache=True, nogil=True)
@@ -228,7 +234,7 @@ def add_powers(
         x, w, r = values[i], weights[i], index[i]
         square, rest = _exact_product(x, x)
         if not (math.isfinite(square) and math.isfinite(square * (x if power == 3 else square))):
-            _add_float(state, floats, r, at, square * (x if power == 3 else square), w)
+            add_float(state, floats, r, at, square * (x if power == 3 else square), w)
             continue
         if power == 3:
             _add_product(state, floats, r, at, square, x, w)
@@ -243,9 +249,9 @@ def add_powers(
 @njit(cache=True, nogil=True)
 def _add_product(state: U64, floats: Floats, r: int, at: int, x: float, y: float, w: int) -> None:
     product, rest = _exact_product(x, y)
-    _add_float(state, floats, r, at, product, w)
+    add_float(state, floats, r, at, product, w)
     if rest != 0.0 and math.isfinite(rest):
-        _add_float(state, floats, r, at, rest, w)
+        add_float(state, floats, r, at, rest, w)
 
 
 @njit(cache=True, nogil=True)
@@ -326,25 +332,30 @@ def _special(state: U64, r: int, at: int) -> float:
 
 
 @njit(cache=True, nogil=True)
-def float_sums(state: U64, floats: Floats, at: int, out: Floats) -> None:
-    """Write the float sums from ``at`` on, rounded to the nearest double, to ``out``."""
+def float_sum(state: U64, floats: Floats, r: int, at: int) -> float:
+    """The float sum from ``at`` on of the row ``r``, rounded to the nearest double."""
     one = np.uint64(1)
+    special = _special(state, r, at)
+    if special != 0.0:
+        return special
+    sign, word, second, more, exponent = _leading(state, r, at)
+    value = 0.0
+    if sign != 0.0:
+        kept = word >> np.uint64(11)
+        rest = word & np.uint64(0x7FF)
+        half = np.uint64(0x400)
+        beyond = second != 0 or more
+        if rest > half or (rest == half and (beyond or kept & one == one)):
+            kept += one
+        value = sign * math.ldexp(float(kept), exponent + 11)
+    return value + floats[r, at + _BESIDE] + floats[r, at + _REST]
+
+
+@njit(cache=True, nogil=True)
+def float_sums(state: U64, floats: Floats, at: int, out: Floats) -> None:
+    """Write the float sums from ``at`` on to ``out``."""
     for r in range(len(out)):
-        special = _special(state, r, at)
-        if special != 0.0:
-            out[r] = special
-            continue
-        sign, word, second, more, exponent = _leading(state, r, at)
-        value = 0.0
-        if sign != 0.0:
-            kept = word >> np.uint64(11)
-            rest = word & np.uint64(0x7FF)
-            half = np.uint64(0x400)
-            beyond = second != 0 or more
-            if rest > half or (rest == half and (beyond or kept & one == one)):
-                kept += one
-            value = sign * math.ldexp(float(kept), exponent + 11)
-        out[r] = value + floats[r, at + _BESIDE] + floats[r, at + _REST]
+        out[r] = float_sum(state, floats, r, at)
 
 
 @njit(cache=True, nogil=True)

@@ -28,10 +28,14 @@ from anabranch_contract.queries.views import (
     WEIGHT,
     AggregateFunction,
     Change,
+    Frame,
+    FrameUnit,
     SortKey,
     TimeWindow,
     View,
     ViewAggregate,
+    Windowed,
+    WindowFunction,
 )
 from anabranch_runtime.columns.arrow_types import arrow_type, field_type
 from anabranch_runtime.tables.groups import CopiedTable, GroupedTable
@@ -206,6 +210,7 @@ def warm() -> None:
         replace(grouped, window=TimeWindow("t", 10, 10)),
         replace(grouped, window=TimeWindow("t", 10, 10, session=True)),
         View(False, (), (), (key,), order=order, limit=1, partition=(("i", _TYPES["i"]),)),
+        _windowed(),
     )
     for view in views:
         for deletes in (False, True):
@@ -215,6 +220,24 @@ def warm() -> None:
             table.rows(None)
             table.forget(100)
     _warm_look_ups()
+
+
+def _windowed() -> View:
+    frame = Frame(FrameUnit.RANGE, -1, 1)
+    functions = [
+        Windowed(f"w{n}", function, column, kind, frame=frame)
+        for n, (function, column, kind) in enumerate(
+            (
+                (WindowFunction.SUM, "i", _TYPES["i"]),
+                (WindowFunction.SUM, "d", _SUM),
+                (WindowFunction.AVG, "f", _TYPES["f"]),
+                (WindowFunction.MIN, "k", _TYPES["k"]),
+            )
+        )
+    ]
+    shown = tuple(Output(one.name, Column("", one.name, one.type)) for one in functions)
+    order = (SortKey(Column("", "i", _TYPES["i"])),)
+    return View(False, (), (), shown, order=order, windowed=tuple(functions))
 
 
 def _warm_look_ups() -> None:

@@ -116,9 +116,9 @@ def _grouped(view: View, below: _Layer) -> dict[str, frozenset[Origin]]:
     """Group keys, window bounds and aggregates of a view -> their source columns."""
     if not view.grouped:
         beside = {}
-        for row in view.neighbours:
+        for row in view.windowed:
             default = [] if row.default is None else columns(row.default)
-            names = (row.column, *(c.name for c in default))
+            names = (row.column or "", *(c.name for c in default))
             read = [o for name in names for o in below.get(name, ())]
             beside[row.name] = _as(How.TRANSFORMATION, read)
         return {**below, **beside}

@@ -26,8 +26,8 @@ from anabranch_contract.queries.views import (
     View,
     call_text,
     change_columns,
-    neighbour_text,
     window_text,
+    windowed_text,
 )
 from anabranch_contract.rest.normalised import (
     AliasInfo,
@@ -164,10 +164,16 @@ def _view(query: JoinQuery, view: View) -> ViewInfo:
         keys |= {WINDOW_START: f"{said}.start", WINDOW_END: f"{said}.end"}
     terms = keys | names | {GROUPING_ID: "grouping_id()"} if view.grouped else below
     terms = {**terms, PLACE: f"{view.ranking}()"}
-    terms |= {one.name: neighbour_text(one, below) for one in view.neighbours}
 
     def text(expr: Expr) -> str:
         return str(substitute(expr, lambda c: Column("", terms.get(c.name, c.name), c.type)))
+
+    order = tuple(text(s.expr) + (" DESC" if s.descending else "") for s in view.order)
+    partition = tuple(below[name] for name, _ in view.partition)
+    over = f"PARTITION BY {', '.join(partition)} " if partition else ""
+    over += f"ORDER BY {', '.join(order)}" if order else ""
+    key = view.order[0].expr.type if view.order else None
+    terms |= {one.name: windowed_text(one, below, over.strip(), key) for one in view.windowed}
 
     return ViewInfo(
         identity=view.identity,
@@ -176,11 +182,11 @@ def _view(query: JoinQuery, view: View) -> ViewInfo:
         aggregates=tuple(names.values()),
         having=None if view.having is None else text(view.having),
         copies=None if view.copies is None else text(view.copies),
-        order=tuple(text(s.expr) + (" DESC" if s.descending else "") for s in view.order),
+        order=order,
         limit=view.limit,
         offset=view.offset,
         sets=tuple([below[view.keys[place][0]] for place in one] for one in view.sets),
-        partition=tuple(below[name] for name, _ in view.partition),
+        partition=partition,
         ranking=str(view.ranking) if view.ranked else None,
         changes=tuple(OutputInfo(name=n, type=str(kind)) for n, kind in change_columns(view)),
     )

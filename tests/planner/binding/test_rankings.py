@@ -7,7 +7,15 @@ from dataclasses import replace
 import pytest
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.views import PLACE, RANK, RankFunction, View, neighbour_text
+from anabranch_contract.queries.views import (
+    PLACE,
+    RANK,
+    Frame,
+    FrameUnit,
+    RankFunction,
+    View,
+    windowed_text,
+)
 from anabranch_planner.passes import parse_joins, parse_sql, read_sql
 from anabranch_planner.sql.named import in_parts
 from tests.planner.binding.test_post_join import FROM, STREAMS, below, parsed, refused, shown
@@ -165,7 +173,7 @@ def test_rankings_over_the_rows_of_an_outer_join() -> None:
             (1, 11),
             "a window function",
         ),
-        ("SELECT n, ntile(4) OVER (ORDER BY k) AS r FROM a", (1, 11), "ntile() OVER"),
+        ("SELECT n, stddev(k) OVER (ORDER BY k) AS r FROM a", (1, 11), "stddev() OVER"),
         (
             "SELECT n FROM (SELECT n, rank() OVER (ORDER BY v) AS r FROM a)",
             (1, 26),
@@ -216,11 +224,11 @@ def test_rankings_over_the_rows_of_an_outer_join() -> None:
             None,
             "ORDER BY beside a named window",
         ),
-        ("SELECT n FROM a WINDOW w AS (ORDER BY v)", (1, 24), "WINDOW without QUALIFY"),
+        ("SELECT n FROM a WINDOW w AS (ORDER BY v)", (1, 24), "WINDOW w without a function"),
         (
             "SELECT q.n FROM (SELECT n FROM a WINDOW w AS (ORDER BY v)) AS q",
             (1, 41),
-            "WINDOW without QUALIFY",
+            "WINDOW w without a function",
         ),
         ("SELECT DISTINCT ON (n) n, v FROM a ORDER BY n", (1, 21), "without an order"),
         ("SELECT DISTINCT ON (n) n, v FROM a ORDER BY v, n", (1, 21), "ORDER BY begins with"),
@@ -257,7 +265,7 @@ def test_the_joins_of_a_refused_ranking() -> None:
     assert len(parse_joins(read_sql(sql), STREAMS).members) == 2
 
 
-# --- neighbours ----------------------------------------------------------------------------------
+# --- functions of other rows ---------------------------------------------------------------------
 
 
 def view_of(sql: str) -> View:
@@ -271,27 +279,54 @@ def test_functions_of_one_window_are_one_ranking() -> None:
         "SELECT k, v - lag(v) OVER w AS moved, lead(g, 2, 'none') OVER w AS next, "
         "rank() OVER w AS place FROM a WINDOW w AS (PARTITION BY k ORDER BY v DESC)"
     )
-    assert [(n.distance, n.default is None) for n in view.neighbours] == [(1, True), (-2, False)]
+    assert [(n.function, n.number) for n in view.windowed] == [("lag", 1), ("lead", 2)]
+    assert [n.default is None for n in view.windowed] == [True, False]
     assert view.limit is None
     assert view.ranking is RankFunction.RANK
     assert len(view.partition) == 1
     assert [s.descending for s in view.order] == [True]
     assert view.identity == ("k", "anabranch_rank")
     texts = {"c2": "a.v", "c3": "a.g", "c4": "'none'"}
-    assert [neighbour_text(n, texts) for n in view.neighbours] == [
-        "lag(a.v)",
-        "lead(a.g, 2, 'none')",
+    assert [windowed_text(n, texts, "ORDER BY a.v") for n in view.windowed] == [
+        "lag(a.v) OVER (ORDER BY a.v)",
+        "lead(a.g, 2, 'none') OVER (ORDER BY a.v)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("over", "frame"),
+    [
+        ("ORDER BY v", Frame()),
+        ("ORDER BY v RANGE UNBOUNDED PRECEDING", Frame()),
+        ("ORDER BY v ROWS UNBOUNDED PRECEDING", Frame(FrameUnit.ROWS)),
+        ("ORDER BY v ROWS 3 PRECEDING", Frame(FrameUnit.ROWS, -3)),
+        ("ORDER BY v ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING", Frame(FrameUnit.ROWS, -3, -1)),
+        ("ORDER BY v ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+         Frame(FrameUnit.ROWS, 0, None)),
+        ("ORDER BY v ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING",
+         Frame(FrameUnit.RANGE, None, None)),
+        ("ORDER BY v DESC RANGE BETWEEN 2 PRECEDING AND 2 FOLLOWING",
+         Frame(FrameUnit.RANGE, -2, 2)),
+        ("ORDER BY CAST(v AS DECIMAL(9, 2)) RANGE 1.5 PRECEDING", Frame(FrameUnit.RANGE, -150)),
+        ("ORDER BY CAST('2026-01-01' AS DATE) RANGE INTERVAL '2' DAY PRECEDING",
+         Frame(FrameUnit.RANGE, -2)),
+        ("ORDER BY CAST('2026-01-01' AS TIMESTAMP) RANGE INTERVAL '1' SECOND PRECEDING",
+         Frame(FrameUnit.RANGE, -1_000_000)),
+    ],
+)  # fmt: skip
+def test_frames(over: str, frame: Frame) -> None:
+    (one,) = view_of(f"SELECT k, sum(v) OVER (PARTITION BY k {over}) AS s FROM a").windowed
+    assert one.frame == frame
 
 
 def test_a_default_has_the_type_of_the_argument() -> None:
     view = view_of("SELECT k, lag(v, 1, 0) OVER (ORDER BY v) AS p FROM a")
-    (one,) = view.neighbours
+    (one,) = view.windowed
     assert one.default is not None
     assert one.default.type == one.type
 
 
-def test_a_subquery_with_neighbours_is_a_part() -> None:
+def test_a_subquery_with_window_functions_is_a_part() -> None:
     sql = (
         "SELECT x.k, x.p FROM (SELECT k, v, lag(v) OVER (PARTITION BY k ORDER BY v) AS p FROM a) x "
         "WHERE x.v > x.p"
@@ -308,16 +343,44 @@ def test_a_subquery_with_neighbours_is_a_part() -> None:
         ("lag(v, -1) OVER (ORDER BY v) AS p", "bad-arguments"),
         ("lag(v, k) OVER (ORDER BY v) AS p", "bad-arguments"),
         ("lag(v, 1, 'x') OVER (ORDER BY v) AS p", "type-mismatch"),
-        ("lag(v) IGNORE NULLS OVER (ORDER BY v) AS p", "unsupported-sql"),
+        ("sum(v) IGNORE NULLS OVER (ORDER BY v) AS p", "unsupported-sql"),
+        ("sum(v) FILTER (WHERE v > 1) OVER (ORDER BY v) AS p", "unsupported-sql"),
+        ("count(DISTINCT v) OVER (ORDER BY v) AS p", "unsupported-sql"),
+        ("stddev(v) OVER (ORDER BY v) AS p", "unsupported-sql"),
+        ("sum(g) OVER (ORDER BY v) AS p", "type-mismatch"),
+        ("rank() OVER (ORDER BY v ROWS 2 PRECEDING) AS p", "unsupported-sql"),
+        ("lag(v) OVER (ORDER BY v ROWS 2 PRECEDING) AS p", "unsupported-sql"),
+        ("sum(v) OVER (PARTITION BY k ROWS 2 PRECEDING) AS p", "unsupported-sql"),
+        ("first_value(v) OVER (PARTITION BY k) AS p", "unsupported-sql"),
+        ("sum(v) OVER (ORDER BY v GROUPS 2 PRECEDING) AS p", "unsupported-sql"),
+        ("sum(v) OVER (ORDER BY v ROWS 2 PRECEDING EXCLUDE TIES) AS p", "unsupported-sql"),
+        ("sum(v) OVER (ORDER BY v ROWS k PRECEDING) AS p", "bad-frame"),
+        ("sum(v) OVER (ORDER BY v ROWS 1.5 PRECEDING) AS p", "bad-frame"),
+        ("sum(v) OVER (ORDER BY v ROWS BETWEEN 2 PRECEDING AND 3 PRECEDING) AS p", "bad-frame"),
+        ("sum(v) OVER (ORDER BY v ROWS BETWEEN CURRENT ROW AND 3 PRECEDING) AS p", "bad-frame"),
+        (
+            "sum(v) OVER (ORDER BY v ROWS BETWEEN UNBOUNDED FOLLOWING AND 3 FOLLOWING) AS p",
+            "bad-frame",
+        ),
+        ("sum(v) OVER (ORDER BY v, k RANGE 2 PRECEDING) AS p", "bad-frame"),
+        ("sum(v) OVER (ORDER BY g RANGE 2 PRECEDING) AS p", "bad-frame"),
+        ("sum(v) OVER (ORDER BY v RANGE INTERVAL '1' DAY PRECEDING) AS p", "bad-frame"),
+        ("sum(v) OVER (ORDER BY v RANGE -2 PRECEDING) AS p", "bad-frame"),
+        ("nth_value(v) OVER (ORDER BY v) AS p", "bad-arguments"),
+        ("nth_value(v, 0) OVER (ORDER BY v) AS p", "bad-arguments"),
+        ("ntile(0) OVER (ORDER BY v) AS p", "bad-arguments"),
+        ("ntile(k) OVER (ORDER BY v) AS p", "bad-arguments"),
+        ("percent_rank(v) OVER (ORDER BY v) AS p", "bad-arguments"),
+        ("sum(v, k) OVER (ORDER BY v) AS p", "bad-arguments"),
         ("lag(lag(v) OVER (ORDER BY v)) OVER (ORDER BY v) AS p", "unsupported-sql"),
         ("lag(v) OVER (ORDER BY v) AS p, lag(v) OVER (ORDER BY k) AS q", "unsupported-sql"),
         ("rank() OVER (ORDER BY v) AS p, row_number() OVER (ORDER BY v) AS q", "unsupported-sql"),
         ("DISTINCT lag(v) OVER (ORDER BY v) AS p", "unsupported-sql"),
-        ("lag(max(v)) OVER (ORDER BY k) AS p", "unsupported-sql"),
+        ("lag(max(v)) OVER (ORDER BY k) AS p", "misplaced-aggregate"),
         ("lag(v) OVER (ORDER BY v)", "unnamed-output"),
     ],
 )
-def test_refusals_of_neighbours(items: str, code: str) -> None:
+def test_refusals_of_window_functions(items: str, code: str) -> None:
     with pytest.raises(QueryError) as found:
         parse_sql("q", f"SELECT {items} FROM a", CHANGING)
     assert found.value.code == code
@@ -334,7 +397,7 @@ def test_the_statement_of_a_remedy_can_be_registered() -> None:
     assert view.limit == 3
 
 
-def test_neighbours_beside_qualify_are_refused() -> None:
+def test_functions_of_other_rows_beside_qualify_are_refused() -> None:
     sql = "SELECT lag(v) OVER (ORDER BY v) AS p FROM a QUALIFY row_number() OVER (ORDER BY v) <= 2"
     with pytest.raises(QueryError, match="beside QUALIFY"):
         parse_sql("q", sql, CHANGING)

@@ -15,6 +15,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.passes import parse_sql
 from anabranch_planner.sql.arguments import CONSUMED, check_arguments, is_set
+from anabranch_planner.sql.clauses.window_layers import layer_windows
 from anabranch_planner.sql.syntax import JoinDialect, read_tree
 from tests.support.cases.sample_streams import sample_streams
 
@@ -53,6 +54,8 @@ CORPUS = [
     f"SELECT DISTINCT ON (R.k) R.k, S.x FROM {J} ORDER BY R.k, S.x",
     f"SELECT R.k, rank() OVER w AS n FROM {J} QUALIFY n <= 3 "
     "WINDOW w AS (PARTITION BY R.k ORDER BY S.x)",
+    "SELECT R.k, sum(S.x) OVER (PARTITION BY R.k ORDER BY S.x "
+    f"ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING) AS s FROM {J}",
     f"SELECT R.k FROM {J} WHERE R.x + 1 < S.x * 2 - 3 OR NOT R.x % 2 = 0 AND S.g / 2 >= -R.g",
     f"SELECT R.k FROM {J} WHERE R.s LIKE 'a%' AND S.s NOT LIKE 'b!_' ESCAPE '!' OR R.s ILIKE 'x'",
     f"SELECT R.k FROM {J} WHERE R.x BETWEEN 1 AND S.x AND S.x IN (1, 2, 3) AND R.s <=> S.s",
@@ -84,8 +87,10 @@ def parsed(sql: str) -> exp.Expr:
 def meaning(tree: exp.Expr) -> JoinQuery | str:
     """The normal form of a tree, or the code of its refusal."""
     try:
-        check_arguments(tree)
-        return parse_sql("q", read_tree(tree), STREAMS, {} if "LEFT" in tree.sql() else 10**10)
+        made = tree.copy()
+        layer_windows(made)
+        check_arguments(made)
+        return parse_sql("q", read_tree(made), STREAMS, {} if "LEFT" in tree.sql() else 10**10)
     except QueryError as refused:
         return refused.code if refused.remedy else "no remedy"
 

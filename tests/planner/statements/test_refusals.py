@@ -46,7 +46,7 @@ def refusal(sql: str, window: int | dict[str, int] | None = None) -> QueryError:
         ("SELECT regr_r2(k, k) AS n FROM R", "regr_r2()"),
         ("SELECT regr_slope(k, k) AS n FROM R", "regr_slope()"),
         ("SELECT try_sum(k) AS n FROM R", "try_sum()"),
-        ("SELECT sum(k) OVER (ORDER BY k) AS n FROM R", "sum() OVER"),
+        ("SELECT stddev(k) OVER (ORDER BY k) AS n FROM R", "stddev() OVER"),
         ("SELECT count(DISTINCT k) OVER (PARTITION BY x) AS n FROM R", "count() OVER"),
         ("SELECT a.R.k FROM a.R JOIN b.R ON a.R.k = b.R.k", "b.R beside a.R"),
         ("SELECT * RENAME (k AS l) FROM R", "RENAME"),

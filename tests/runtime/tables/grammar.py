@@ -19,17 +19,21 @@ from anabranch_contract.queries.views import (
     WINDOW_END,
     WINDOW_START,
     AggregateFunction,
-    Neighbour,
+    Frame,
+    FrameUnit,
     RankFunction,
     SortKey,
     TimeWindow,
     Total,
     View,
     ViewAggregate,
+    Windowed,
+    WindowFunction,
 )
 from anabranch_runtime.columns.arrow_types import arrow_type
 
 F = AggregateFunction
+W = WindowFunction
 BIGINT, DOUBLE, STRING = (parse_type(t) for t in ("bigint", "double", "string"))
 MINUTE = 60_000_000
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -143,21 +147,14 @@ def _aggregate(name: str, random: Random, *, sampled: bool) -> tuple[ViewAggrega
         return made(F.COUNT, column, BIGINT, f"count({word}{column})", distinct=distinct)
     if pick in (2, 3):
         column = random.choice((*_NUMBERS, "xf"))
-        kind = TYPES[column]
-        if kind.kind == "decimal":
-            result = parse_type(f"decimal({min(38, kind.precision + 10)},{kind.scale})")
-        else:
-            result = DOUBLE if kind.kind == "double" else BIGINT
+        result = _number_type(F.SUM, column)
         if column == "xf":
             # Rounded once, which DuckDB's fsum does too, but for sizes that it can't hold.
             distinct, word = False, ""
             return made(F.SUM, column, result, _float_sum("xf"))
         return made(F.SUM, column, result, f"sum({word}{column})", distinct=distinct)
     if pick == 4:
-        kind = TYPES[number]
-        result = DOUBLE
-        if kind.kind == "decimal":
-            result = parse_type(f"decimal({min(38, kind.precision + 4)},{kind.scale + 4})")
+        result = _number_type(F.AVG, number)
         return made(F.AVG, number, result, f"avg({word}{number})", distinct=distinct)
     if pick in (5, 6):
         column = random.choice(tuple(TYPES))
@@ -227,6 +224,15 @@ def _aggregate(name: str, random: Random, *, sampled: bool) -> tuple[ViewAggrega
         varied = " AND ".join(f"min({c}) {known} < max({c}) {known}" for c in (one, other))
         sql = f"CASE WHEN {varied} THEN {sql} END"
     return made(function, one, DOUBLE, sql, by=other)
+
+
+def _number_type(function: str, column: str) -> DataType:
+    """Type of a sum or average."""
+    kind = TYPES[column]
+    if kind.kind != "decimal":
+        return DOUBLE if function == "avg" or kind.kind == "double" else BIGINT
+    more, digits = (10, 0) if function == "sum" else (4, 4)
+    return parse_type(f"decimal({min(38, kind.precision + more)},{kind.scale + digits})")
 
 
 def _float_sum(column: str) -> str:
@@ -406,34 +412,31 @@ def _ranked(random: Random) -> Case:
         outputs.append(Output("place", Column("", PLACE, BIGINT)))
     offset = random.choice((0, 0, 2)) if ranking is RankFunction.ROW_NUMBER else 0
     limit: int | None = random.randrange(1, 6)
-    neighbours = list[Neighbour]()
-    if random.random() < 0.4:
+    windowed, calls, more = list[Windowed](), list[str](), list[str]()
+    if random.random() < 0.6:
         limit, offset = None, 0
-        for number, name in enumerate(extra):
-            default = _column(name) if random.random() < 0.4 else None
-            distance = random.choice((1, 1, 2, 0, -1, -1, -3))
-            neighbours.append(Neighbour(f"n{number}", name, TYPES[name], distance, default))
-            outputs.append(Output(f"beside{number}", Column("", f"n{number}", TYPES[name])))
+        for number in range(random.choice((1, 1, 2, 3))):
+            one, call = _windowed(f"n{number}", order, extra, random)
+            windowed.append(one)
+            calls.append(f"{call} AS {one.name}, ")
+            more += [] if one.column is None else [one.column]
+            outputs.append(Output(f"beside{number}", Column("", one.name, one.type)))
     view = View(
         False, (), (), tuple(outputs), order=tuple(k for k, _ in order), limit=limit,
         offset=offset, partition=tuple((n, TYPES[n]) for n in partition), ranking=ranking,
-        neighbours=tuple(neighbours),
+        windowed=tuple(windowed),
     )  # fmt: skip
-    more = [one.column for one in neighbours]
     read = dict.fromkeys([*columns, *partition, *more])
-    # Ties: columns of the view, then of the partition, which are equal, then of neighbours.
+    # Ties: columns of the view, then of the partition, which are equal, then of functions.
     words = "".join(f"{w}, " for _, w in order)
     ties = ", ".join(f"{n} ASC NULLS FIRST" for n in (*columns, *more))
     over = f"PARTITION BY {', '.join(partition)} " if partition else ""
     own = words.removesuffix(", ") if ranking is not RankFunction.ROW_NUMBER else words + ties
     names = {o.name: o.expr.name for o in (*outputs, *view.hidden)}  # type: ignore[union-attr]
     listed = ", ".join(f"{'place' if n == PLACE else n} AS {o}" for o, n in names.items())
-    beside = "".join(
-        f"{'lag' if one.distance >= 0 else 'lead'}({one.column}, {abs(one.distance)}"
-        f"{'' if one.default is None else f', {one.column}'}) "
-        f"OVER ({over}ORDER BY {words}{ties}) AS {one.name}, "
-        for one in neighbours
-    )
+    peers = f"ORDER BY {words.removesuffix(', ')}" if order else ""
+    beside = "".join(calls).format(rows=f"{over}ORDER BY {words}{ties}", peers=f"{over}{peers}")
+    beside = beside.replace("<order>", f"{words}{ties}")
     sql = (
         f"SELECT {listed}, nth - {offset} AS anabranch_rank FROM (SELECT *, {beside}"
         f"row_number() OVER ({over}ORDER BY {words}{ties}) AS nth, "
@@ -443,6 +446,77 @@ def _ranked(random: Random) -> Case:
     if limit is not None:
         sql += f" AND place <= {limit + offset}"
     return Case(view, tuple(read), sql)
+
+
+def _windowed(
+    name: str, order: list[tuple[SortKey, str]], columns: list[str], random: Random
+) -> tuple[Windowed, str]:
+    """A random window function, and its SQL, with ``{rows}`` or ``{peers}`` for the window."""
+    function = random.choice(tuple(W))
+    column = random.choice(columns or ["xi"])
+    if function in (W.NTILE, W.PERCENT_RANK, W.CUME_DIST):
+        number = random.randrange(1, 5) if function is W.NTILE else 1
+        kind = parse_type("int") if function is W.NTILE else DOUBLE
+        arguments = str(number) if function is W.NTILE else ""
+        window = "rows" if function is W.NTILE else "peers"
+        one = Windowed(name, function, None, kind, number)
+        return one, f"{function}({arguments}) OVER ({{{window}}})"
+    nulls = random.random() < 0.3
+    ignoring = " IGNORE NULLS" if nulls else ""
+    if function in (W.LAG, W.LEAD):
+        default = _column(column) if random.random() < 0.4 else None
+        number = random.choice((1, 1, 2, 3, 0))
+        nulls = nulls and number > 0
+        ignoring = " IGNORE NULLS" if nulls else ""
+        other = "" if default is None else f", {column}"
+        one = Windowed(name, function, column, TYPES[column], number, default, ignore_nulls=nulls)
+        return one, f"{function}({column}, {number}{other}{ignoring}) OVER ({{rows}})"
+    frame, text = _frame(order, random)
+    window = f"OVER ({{{'rows' if frame.unit is FrameUnit.ROWS else 'peers'}}}{text})"
+    if function in (W.FIRST_VALUE, W.LAST_VALUE, W.NTH_VALUE):
+        nth = random.randrange(1, 4) if function is W.NTH_VALUE else 1
+        second = f", {nth}" if function is W.NTH_VALUE else ""
+        one = Windowed(name, function, column, TYPES[column], nth, frame=frame, ignore_nulls=nulls)
+        return one, f"{function}({column}{second} ORDER BY <order>{ignoring}) {window}"
+    if function is W.COUNT:
+        counted = random.choice((None, column))
+        one = Windowed(name, function, counted, BIGINT, frame=frame)
+        return one, f"count({counted or '*'}) {window}"
+    if function in (W.MIN, W.MAX):
+        one = Windowed(name, function, column, TYPES[column], frame=frame)
+        return one, f"{function}({column}) {window}"
+    column = random.choice(_NUMBERS)
+    one = Windowed(name, function, column, _number_type(function, column), frame=frame)
+    return one, f"{function}({column}) {window}"
+
+
+def _frame(order: list[tuple[SortKey, str]], random: Random) -> tuple[Frame, str]:
+    """A random frame, and its SQL."""
+    if random.random() < 0.2:
+        return Frame(), ""
+    start, end = random.choice((None, 0, 1, 2, -1, -2, -3)), random.choice((None, 0, 1, 2, 3, -1))
+    if start is not None and end is not None and start > end:
+        start, end = end, start
+    unit, size = FrameUnit.ROWS, "{}"
+    if random.random() < 0.6:
+        unit = FrameUnit.RANGE
+        sizes = {
+            "bigint": "{}", "int": "{}", "date": "INTERVAL {} DAY",
+            "decimal": "{}::decimal(6,1)/10", "timestamp": "INTERVAL {} MICROSECOND",
+        }  # fmt: skip
+        kinds = [key.expr.type for key, _ in order]
+        size = sizes.get(str(kinds[0].kind), "") if len(kinds) == 1 else ""
+        if kinds and kinds[0].kind == "decimal" and kinds[0].scale != 1:
+            size = ""
+        if not size:
+            start, end = start and None, end and None
+    limits = [
+        f"UNBOUNDED {side}" if limit is None
+        else "CURRENT ROW" if not limit
+        else f"{size.format(abs(limit))} {'PRECEDING' if limit < 0 else 'FOLLOWING'}"
+        for limit, side in ((start, "PRECEDING"), (end, "FOLLOWING"))
+    ]  # fmt: skip
+    return Frame(unit, start, end), f" {unit.upper()} BETWEEN {limits[0]} AND {limits[1]}"
 
 
 def session_views(gap: int, keys: list[str]) -> str:

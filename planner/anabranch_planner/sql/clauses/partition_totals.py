@@ -13,15 +13,21 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
-from anabranch_planner.sql.aggregates import function_over, holds_aggregate, windows_in
+from anabranch_planner.sql.aggregates import (
+    PLACES,
+    WINDOWED,
+    function_over,
+    holds_aggregate,
+    is_total,
+    windows_in,
+)
 from anabranch_planner.sql.unresolved import Node, at, describe
 
-_FUNCTIONS = frozenset({"avg", "count", "max", "min", "sum"})
-#: Functions over partitions whose value depends on an order.
-RANKINGS = frozenset({"dense_rank", "lag", "lead", "rank", "row_number"})
 _ROWS, _GROUPS = "anabranch_rows", "anabranch_groups"
 #: Clauses that apply to the rows with their totals.
 LAST = ("distinct", "order", "limit", "offset")
+#: Nodes around a function with OVER.
+_OVER = (exp.Window, exp.IgnoreNulls, exp.RespectNulls, exp.Filter)
 _IN_FROM = (exp.From, exp.Join, exp.CTE, exp.SetOperation, exp.Subquery)
 
 
@@ -40,19 +46,18 @@ def write_out(statement: Node) -> None:
                 _Rewriting(select, grouped=grouped).apply()
 
 
-def _totals(nodes: list[Node]) -> list[exp.Window]:
+def _totals(nodes: list[Node]) -> list[Node]:
     """The aggregates over partitions in ``nodes``, outside of subqueries."""
-    parts = (p for n in nodes for p in n.walk(prune=lambda part: isinstance(part, exp.Query)))
-    return [part for part in parts if isinstance(part, exp.Window) and _is_total(part)]
+    return [window for node in nodes for window in windows_in(node) if is_total(window)]
 
 
 def _rankings(node: Node) -> list[Node]:
-    return [part for part in windows_in(node) if function_over(part) in RANKINGS]
+    return [window for window in windows_in(node) if is_ordered(window)]
 
 
-def _is_total(window: exp.Window) -> bool:
-    others = any(window.args.get(name) for name in ("order", "spec", "alias"))
-    return function_over(window) in _FUNCTIONS and not (others or window.this.find(exp.Distinct))
+def is_ordered(window: Node) -> bool:
+    """Whether ``window`` is a function of the places of rows in their partition."""
+    return function_over(window) in PLACES | WINDOWED.keys() and not is_total(window)
 
 
 def can_be_table(select: exp.Select) -> bool:
@@ -143,10 +148,12 @@ class _Rewriting:
 
     def _outside(self, node: Node) -> Node:
         """``node`` over the columns of the queries of rows and of groups."""
-        if isinstance(node, exp.Window) and _is_total(node):
+        if isinstance(node, exp.Window) and is_total(node):
             return self._total(node)
-        is_branch = isinstance(node, exp.If) and isinstance(node.parent, exp.Case)
-        if not (self._is_late(node) or is_branch or isinstance(node, exp.Order | exp.Ordered)):
+        # Nodes that are no expressions: their parts are.
+        is_part = isinstance(node, exp.If) and isinstance(node.parent, exp.Case)
+        is_part |= isinstance(node.parent, _OVER) and node.arg_key == "this"
+        if not (self._is_late(node) or is_part or isinstance(node, exp.Order | exp.Ordered)):
             if node.find(exp.Column) is None and not holds_aggregate(node):
                 return node.copy()
             return self._column(node)

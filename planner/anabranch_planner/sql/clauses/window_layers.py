@@ -11,27 +11,32 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from anabranch_planner.sql.aggregates import NEIGHBOURS, function_over, holds_aggregate, windows_in
+from anabranch_contract.errors import QueryError
+from anabranch_planner.sql.aggregates import PLACES, function_over, holds_aggregate, windows_in
+from anabranch_planner.sql.arguments import refuse_others
 from anabranch_planner.sql.clauses.partition_totals import (
     LAST,
-    RANKINGS,
     can_be_table,
     cte,
+    is_ordered,
     of,
     write_out,
 )
-from anabranch_planner.sql.unresolved import Node
+from anabranch_planner.sql.unresolved import Node, at, unsupported
 
 _RANKED = "anabranch_ranked"
 
 
 def layer_windows(statement: Node) -> None:
     """Replace SELECTs with aggregates over partitions (``partition_totals``), several rankings, or
-    a ranking and LIMIT in ``statement``.
+    a ranking and LIMIT in ``statement``; and names of windows by their definitions.
 
     Raises:
         QueryError: ``unnamed-output``: an item beside an aggregate over a partition has no name.
+            ``unknown-alias``: there is no window of a name.
     """
+    for select in statement.find_all(exp.Select):
+        _name_windows(select)
     write_out(statement)
     for select in reversed(list(statement.find_all(exp.Select))):
         windows = [window for item in select.expressions for window in windows_in(item)]
@@ -47,20 +52,50 @@ def layer_windows(statement: Node) -> None:
             _Layering(select, layers).apply()
 
 
+def _name_windows(select: exp.Select) -> None:
+    """Write the clause WINDOW of ``select`` out."""
+    named = {str(one.name).lower(): one for one in select.args.get("windows") or ()}
+    unread = dict(named)
+    clauses = (select.args.get(name) for name in ("qualify", "order"))
+    for part in (*select.expressions, *(clause for clause in clauses if clause is not None)):
+        for window in list(windows_in(part)):
+            alias = window.args.get("alias")
+            if alias is None:
+                continue
+            refuse_others(window, {"this", "alias", "over"})
+            found = named.get(str(alias.name).lower())
+            if found is None:
+                with at(window):
+                    raise QueryError(
+                        "unknown-alias",
+                        f"there is no window {alias.name!r}",
+                        remedy=f"write WINDOW {alias.name} AS (PARTITION BY k ORDER BY x)",
+                    )
+            refuse_others(found, {"this", "partition_by", "order", "spec"})
+            unread.pop(str(alias.name).lower(), None)
+            made = found.copy()
+            window.set("alias", None)
+            for name in ("partition_by", "order", "spec"):
+                window.set(name, made.args.get(name))
+    for name, window in unread.items():
+        with at(window):
+            raise unsupported(f"WINDOW {name} without a function OVER {name}", "leave it out")
+    select.set("windows", None)
+
+
 def _can_be_layered(window: Node) -> bool:
-    others = any(window.args.get(name) for name in ("spec", "alias"))
     inside = any(True for part in window.iter_expressions() for _ in windows_in(part))
-    return function_over(window) in RANKINGS and not others and not inside
+    return is_ordered(window) and not inside
 
 
 def _layers(windows: list[Node]) -> list[list[Node]]:
     """The windows in groups that one table can keep: of one partition and order, and with one
-    ranking function beside ``lag`` and ``lead``.
+    ranking function.
     """
     found: list[list[Node]] = []
     for window in windows:
         for layer in found:
-            ranked = {function_over(one) for one in (*layer, window)} - NEIGHBOURS
+            ranked = {function_over(one) for one in (*layer, window)} & PLACES
             same = all(
                 window.args.get(name) == layer[0].args.get(name)
                 for name in ("partition_by", "order")
@@ -157,7 +192,7 @@ class _Layering:
         """``node`` over the columns of ``table``."""
         if node in self.columns:
             return of(table, self.columns[node])
-        if function_over(node) in RANKINGS and node not in self.inline:
+        if is_ordered(node) and node not in self.inline:
             return of(table, self._window(node))
         if isinstance(node, exp.Column):
             name = f"anabranch_r{len(self.columns) + 1}"

@@ -1,0 +1,77 @@
+"""Sorted rows of partitions, and the limits of their frames as numbers of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from anabranch_contract.queries.views import Frame, FrameUnit
+from anabranch_runtime.columns.arrays import Bools, Ints
+from anabranch_runtime.tables.windows import kernels
+
+
+@dataclass(frozen=True, slots=True)
+class SortedRows:
+    """Rows by partition, in order.
+
+    Attributes:
+        starts, ends: first row of each row's partition, and the row after its last one.
+        first_peers, end_peers: the same of its peers, the rows equal in all sort keys.
+        keys: words of the first sort key without its word for NULL, which ascend.
+        known: whether that key is not NULL.
+    """
+
+    starts: Ints
+    ends: Ints
+    first_peers: Ints
+    end_peers: Ints
+    keys: Ints
+    known: Bools
+
+    @classmethod
+    def of(cls, partitions: Ints, sorts: Ints) -> SortedRows:
+        """Make them of ascending numbers of ``partitions``, and the words of sort keys."""
+        count = len(partitions)
+        first = np.ones(count, np.bool_)
+        first[1:] = partitions[1:] != partitions[:-1]
+        other = first.copy()
+        other[1:] |= (sorts[1:] != sorts[:-1]).any(axis=1)
+        nothing = sorts.shape[1] < 2
+        keys = np.zeros(count, np.int64) if nothing else np.ascontiguousarray(sorts[:, 1])
+        known = np.zeros(count, np.bool_) if nothing else sorts[:, 0] == 0
+        return cls(*_runs(first), *_runs(other), keys, known)
+
+    def frames(self, frame: Frame) -> tuple[Ints, Ints]:
+        """Return the first row of each row's frame, and the row after its last one; an empty frame
+        has equal ones.
+        """
+        if frame.unit is FrameUnit.ROWS:
+            here = np.arange(len(self.starts))
+            first = self.starts if frame.start is None else here + frame.start
+            end = self.ends if frame.end is None else here + frame.end + 1
+        else:
+            first = self._limit(frame.start, self.starts, self.first_peers, beyond=False)
+            end = self._limit(frame.end, self.ends, self.end_peers, beyond=True)
+        first = np.clip(first, self.starts, self.ends)
+        return first, np.maximum(np.minimum(end, self.ends), first)
+
+    def _limit(self, limit: int | None, open_: Ints, peers: Ints, *, beyond: bool) -> Ints:
+        if limit is None:
+            return open_
+        if limit == 0:
+            return peers
+        # Rows with NULL are at one end of the partition; their frame is their peers.
+        changes = np.ones(len(peers), np.bool_)
+        changes[1:] = (self.starts[1:] != self.starts[:-1]) | (self.known[1:] != self.known[:-1])
+        starts, ends = _runs(changes)
+        out = np.empty(len(peers), np.int64)
+        kernels.limits(starts, ends, self.keys, limit, beyond, out)
+        return np.where(self.known, out, peers)
+
+
+def _runs(first: Bools) -> tuple[Ints, Ints]:
+    """Return the limits of each row's run; ``first`` marks the first rows of runs."""
+    at = np.flatnonzero(first)
+    lengths = np.diff(at, append=len(first))
+    return np.repeat(at, lengths), np.repeat(at + lengths, lengths)

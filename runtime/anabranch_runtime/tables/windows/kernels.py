@@ -1,0 +1,136 @@
+"""Compiled parts of window functions: one pass over sorted rows.
+
+Frames are half-open intervals of row numbers that never move back from row to row, and never reach
+into another partition. So each row enters and leaves a frame once.
+"""
+# Compiled code has Numba's types: callers are checked, bodies are not.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from anabranch_runtime.tables.kernels import compare
+from anabranch_runtime.tables.sums import (
+    BESIDE_COUNT,
+    FLOAT_WORDS,
+    add_decimal,
+    add_float,
+    float_sum,
+)
+
+Ints = NDArray[np.int64]
+U64 = NDArray[np.uint64]
+U8 = NDArray[np.uint8]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+#: Words of a sum of integers or decimals.
+SUM_WORDS = 3
+_LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+@njit(cache=True, nogil=True)
+def limits(starts: Ints, ends: Ints, keys: Ints, distance: int, beyond: bool, out: Ints) -> None:
+    """Find, per row, the first row of its segment whose key is at least the row's key plus
+    ``distance``, or with ``beyond`` greater; the segment's end if there is none.
+
+    Args:
+        starts, ends: limits of each row's segment, in which ``keys`` ascend.
+    """
+    at = 0
+    for i in range(len(keys)):
+        # Beyond the range of 64 bits every key is less, or greater.
+        over = distance > 0 and keys[i] > _GREATEST - distance
+        under = distance < 0 and keys[i] < _LEAST - distance
+        wanted = keys[i] if over or under else keys[i] + distance
+        at = max(at, starts[i])
+        while at < ends[i]:
+            passed = keys[at] <= wanted if beyond else keys[at] < wanted
+            if under or not (passed or over):
+                break
+            at += 1
+        out[i] = at
+
+
+@njit(cache=True, nogil=True)
+def sums(lows: U64, highs: Ints, valid: Bools, starts: Ints, ends: Ints, out: U64) -> None:
+    """Write the sums of 128-bit integers over frames to ``out``, :data:`SUM_WORDS` words a row."""
+    state = np.zeros((1, SUM_WORDS), np.uint64)
+    first = last = 0
+    for i in range(len(starts)):
+        for j in range(first, min(starts[i], last)):
+            if valid[j]:
+                add_decimal(state, 0, 0, lows[j], highs[j], -1)
+        first = starts[i]
+        for j in range(max(last, first), ends[i]):
+            if valid[j]:
+                add_decimal(state, 0, 0, lows[j], highs[j], 1)
+        last = max(last, ends[i])
+        out[i] = state[0]
+
+
+@njit(cache=True, nogil=True)
+def float_sums(values: Floats, valid: Bools, starts: Ints, ends: Ints, out: Floats) -> None:
+    """Write the sums of doubles over frames to ``out``. Some doubles can't be subtracted exactly
+    (``sums``): once one leaves, the frame is added again, and depends on no row before it.
+    """
+    state = np.zeros((1, FLOAT_WORDS), np.uint64)
+    floats = state.view(np.float64)
+    first = last = 0
+    for i in range(len(starts)):
+        for j in range(first, min(starts[i], last)):
+            if valid[j]:
+                before = state[0, BESIDE_COUNT]
+                add_float(state, floats, 0, 0, values[j], -1)
+                if state[0, BESIDE_COUNT] != before:
+                    state[:] = 0
+                    last = starts[i]
+                    break
+        first = starts[i]
+        for j in range(max(last, first), ends[i]):
+            if valid[j]:
+                add_float(state, floats, 0, 0, values[j], 1)
+        last = max(last, ends[i])
+        out[i] = float_sum(state, floats, 0, 0)
+
+
+@njit(cache=True, nogil=True)
+def extremes(
+    words: Ints,
+    word: int,
+    end: int,
+    valid: Bools,
+    starts: Ints,
+    ends: Ints,
+    sign: int,
+    texts: Ints,
+    data: U8,
+    text_ends: Ints,
+    out: Ints,
+) -> None:
+    """Write the row with the least valid value of each frame to ``out``, or -1; of equal ones the
+    last. Rows that a later one excludes leave the queue.
+
+    Args:
+        word, end: limits of the value in ``words``. ``sign``: 1; -1 for the greatest value.
+    """
+    queue = np.empty(len(valid), np.int64)
+    head = tail = last = 0
+    for i in range(len(starts)):
+        for j in range(max(last, starts[i]), ends[i]):
+            if not valid[j]:
+                continue
+            while tail > head:
+                k = queue[tail - 1]
+                if sign * compare(words, k, words, j, word, end, texts, data, text_ends) < 0:
+                    break
+                tail -= 1
+            queue[tail] = j
+            tail += 1
+        last = max(last, ends[i])
+        while head < tail and queue[head] < starts[i]:
+            head += 1
+        out[i] = queue[head] if head < tail else -1
