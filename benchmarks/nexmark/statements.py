@@ -1,9 +1,8 @@
 """Nexmark's queries q0 to q23, in the SQL of a registration and in DuckDB's.
 
 The statements have the meaning of Nexmark's published definitions, in its usual short windows.
-DuckDB's answer does not use the product's rewriting where a query had to be rewritten: q6 has a
-frame there and neighbours here. Deviations are in :attr:`Nexmark.note`. Columns have names such as
-``date_time`` for Nexmark's ``dateTime``.
+Deviations are in :attr:`Nexmark.note`. Columns have names such as ``date_time`` for Nexmark's
+``dateTime``.
 """
 
 from __future__ import annotations
@@ -53,12 +52,6 @@ _AUCTION = (
     "a.seller, a.category, a.extra"
 )
 _FINAL = _WINNING.format(columns="a.id, a.seller, b.price AS final, b.date_time AS sold")
-#: Prices of the ten auctions before, by which q6 avoids a frame.
-_BEFORE = ", ".join(
-    f"lag(final, {n}) OVER (PARTITION BY seller ORDER BY sold, id) AS p{n}" for n in range(1, 11)
-)
-_SUM = " + ".join(["final", *(f"coalesce(p{n}, 0)" for n in range(1, 11))])
-_COUNT = " + ".join(["1", *(f"if(p{n} IS NULL, 0, 1)" for n in range(1, 11))])
 
 _RANKS = (
     ("1", "price < 10000"),
@@ -142,12 +135,10 @@ JOIN (SELECT max(num) AS most, start FROM counted GROUP BY start) m
     Nexmark(
         "q6",
         "average of a seller's last final prices",
-        f"""SELECT n.seller, ({_SUM}) / CAST({_COUNT} AS DOUBLE) AS average FROM (
-  SELECT f.seller, f.id, f.final, {_BEFORE} FROM ({_FINAL}) f) n""",
         f"""SELECT seller, avg(final) OVER (
   PARTITION BY seller ORDER BY sold, id ROWS BETWEEN 10 PRECEDING AND CURRENT ROW) AS average
 FROM ({_FINAL}) f""",
-        note=f"written with lag, since frames are refused; {_TIES}",
+        note=_TIES,
     ),
     Nexmark(
         "q7",
