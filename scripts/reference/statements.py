@@ -10,8 +10,8 @@ BEGIN: Final = "<!-- statements: begin -->\n"
 END: Final = "<!-- statements: end -->\n"
 #: Files in the order of their rows.
 FILES: Final = (
-    "select", "groups", "joins", "values", "outer_joins", "subqueries", "set_operations", "layers",
-    "conditions", "expressions", "intervals", "nested", "functions",
+    "select", "groups", "frames", "joins", "values", "outer_joins", "subqueries", "set_operations",
+    "layers", "conditions", "expressions", "intervals", "nested", "functions",
 )  # fmt: skip
 
 

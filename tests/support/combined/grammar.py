@@ -74,6 +74,15 @@ _PLAIN = (
     "{x} IN (1, 2, 3, 5)", "{x} BETWEEN 1 AND 5", "{g} = 'x'", "{g} LIKE 'x%'", "NOT ({x} = 3)",
     "{x} + {y} < 9", "coalesce({x}, 3) > 2",
 )  # fmt: skip
+#: Window functions; the first two read no column.
+_FRAMED = (
+    "count(*) OVER ({over} ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING)", "ntile(3) OVER ({over})",
+    "sum({x}) OVER ({over})", "lead({x}, 1, -1) OVER ({over})",
+    "avg({x}) OVER ({over} ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)",
+    "min({x}) OVER ({over} ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING)",
+    "max({x}) OVER ({over} RANGE BETWEEN 1 PRECEDING AND 2 FOLLOWING)",
+    "first_value({x}) OVER ({over} ROWS 2 PRECEDING)",
+)  # fmt: skip
 _COLUMN = re.compile(r"\b(r\d+)\.(\w+)")
 _EPOCH = "epoch_us({t})"
 
@@ -409,7 +418,9 @@ class Grammar:
             return self._rows(source, where)
         if drawn < 0.75:
             return self._groups(source, where)
-        return self._ranked(source, where) if drawn < 0.88 else self._top(source, where)
+        if drawn < 0.83:
+            return self._framed(source, where)
+        return self._ranked(source, where) if drawn < 0.92 else self._top(source, where)
 
     def _items(self, source: Relation, *, shape: bool = False) -> list[tuple[str, str, str]]:
         """(expression, name, kind) of columns."""
@@ -578,10 +589,7 @@ class Grammar:
         key = rng.choice((*source.numbers, *source.texts))
         items.append((key, f"c{len(items)}", "n" if key in source.numbers else "t"))
         # Rows that are equal in all columns of the order are equal.
-        order = ", ".join(
-            f"{text} {rng.choice(('ASC', 'DESC'))} NULLS {rng.choice(('FIRST', 'LAST'))}"
-            for text, _, _ in items
-        )
+        order = self._sorted([text for text, _, _ in items])
         place = f"{function}() OVER (PARTITION BY {key} ORDER BY {order})"
         listed = ", ".join(f"{text} AS {name}" for text, name, _ in items)
         columns, most = [(name, kind) for _, name, kind in items], rng.randint(1, 3)
@@ -594,6 +602,32 @@ class Grammar:
         whole = Text(f"{ranked} QUALIFY {chosen}", f"SELECT * FROM ({ranked}) WHERE {chosen}")
         return whole.format(source.text, where), [*columns, ("place", "o")]
 
+    def _sorted(self, texts: Sequence[str]) -> str:
+        """Entries of ORDER BY."""
+        choice = self.rng.choice
+        return ", ".join(
+            f"{text} {choice(('ASC', 'DESC'))} NULLS {choice(('FIRST', 'LAST'))}" for text in texts
+        )
+
+    def _framed(self, source: Relation, where: Text) -> tuple[Text, list[tuple[str, str]]]:
+        """Window functions over one or several partitions."""
+        rng, items = self.rng, self._items(source)
+        self.features["frames"] += 1
+        numbers = [text for text, _, kind in items if kind == "n"]
+        columns, listed = [i[1:] for i in items], [f"{text} AS {n}" for text, n, _ in items]
+        keys = [rng.choice((*source.numbers, *source.texts)) for _ in range(rng.choice((1, 1, 2)))]
+        # Rows that are equal in all columns of the order are equal.
+        order = self._sorted([text for text, _, _ in items])
+        calls = _FRAMED if numbers else _FRAMED[:2]
+        for place, call in enumerate(rng.sample(calls, rng.randint(1, 2))):
+            x = rng.choice(numbers or [""])
+            over = order if "RANGE B" not in call else self._sorted([x])
+            over = f"PARTITION BY {rng.choice(keys)} ORDER BY {over}"
+            listed.append(f"{call.format(x=x, over=over)} AS w{place}")
+            columns.append((f"w{place}", "o"))
+        whole = f"SELECT {', '.join(listed)} FROM {{}}{{}}"
+        return Text.both(whole).format(source.text, where), columns
+
     def _top(
         self, source: Relation, where: Text, *, shape: bool = False
     ) -> tuple[Text, list[tuple[str, str]]]:
@@ -601,10 +635,7 @@ class Grammar:
         self.features["ORDER BY LIMIT"] += 1
         names = [name for _, name, _ in items]
         rng.shuffle(names)
-        order = ", ".join(
-            f"{name} {rng.choice(('ASC', 'DESC'))} NULLS {rng.choice(('FIRST', 'LAST'))}"
-            for name in names
-        )
+        order = self._sorted(names)
         listed = ", ".join(f"{text} AS {name}" for text, name, _ in items)
         offset = f" OFFSET {rng.randint(1, 2)}" * self._chance(0.2)
         whole = f"SELECT {listed} FROM {{}}{{}} ORDER BY {order} LIMIT {rng.randint(1, 5)}{offset}"
