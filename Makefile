@@ -14,7 +14,7 @@ SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-fast test-benchmarks test-full check check-deploy docs docs-serve reference coverage release-check format golden demo kafka bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking bench-nexmark clean
+.PHONY: help setup prerequisites class-archive test test-fast test-benchmarks test-full check check-deploy docs docs-serve reference coverage release-check format golden demo kafka bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking bench-nexmark bench-rivals clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -188,6 +188,14 @@ bench-nexmark: setup ## check and measure Nexmark's queries, write docs/benchmar
 	@$(BIN)/python -m benchmarks.nexmark --json $(ARGS) >> docs/benchmarks/nexmark.jsonl
 	@$(BIN)/python -m benchmarks.nexmark report
 
+# Half an hour a round on a small machine, 350 MB of downloads, and Maven; ARGS="--singles none" leaves
+# out single queries.
+bench-rivals: setup ## measure Nexmark's queries in Flink beside ours, write docs/benchmarks-nexmark.md
+	@mkdir -p docs/benchmarks
+	@$(BIN)/python -m benchmarks.rivals install
+	@$(BIN)/python -m benchmarks.rivals --json $(ARGS) >> docs/benchmarks/nexmark.jsonl
+	@$(BIN)/python -m benchmarks.nexmark report
+
 clean: ## remove everything that make created
-	rm -rf $(VENV) .venv-deploy build dist .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-deploy .rivals build dist .hypothesis .import_linter_cache
 	find . \( -name __pycache__ -o -name '.*_cache' \) -type d -prune -exec rm -rf {} +

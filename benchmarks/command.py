@@ -16,6 +16,7 @@ from typing import Any
 from anabranch_client.errors import ClientError
 from benchmarks.report.figures import Spread, document, line, show, tell
 from benchmarks.report.grids import Grid
+from benchmarks.rivals.environment import RivalError
 from benchmarks.session import WrongResultError
 
 Options = Callable[[argparse.ArgumentParser], None]
@@ -71,7 +72,7 @@ def run_benchmark(
     home = Path(tempfile.mkdtemp(prefix=f"anabranch-{benchmark.name}-", dir=below))
     try:
         found = benchmark.measure(options, home)
-    except (WrongResultError, ClientError, TimeoutError) as error:
+    except (WrongResultError, ClientError, RivalError, TimeoutError) as error:
         tell(f"no figures for {benchmark.name}: {error}; {home} is kept")
         return 1
     except BaseException:

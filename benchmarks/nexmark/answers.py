@@ -30,27 +30,33 @@ def forms_of(streams: Mapping[str, Events], queries: Sequence[Nexmark]) -> dict[
     return registry.forms
 
 
-class Answers:
-    """DuckDB over ``streams``, beside the files in ``results``."""
+class Oracle:
+    """DuckDB over ``streams``."""
 
-    def __init__(
-        self, streams: Mapping[str, Events], queries: Sequence[Nexmark], results: Path
-    ) -> None:
-        self._forms, self._results = forms_of(streams, queries), results
+    def __init__(self, streams: Mapping[str, Events]) -> None:
         self._duck = duckdb.connect()
         self._duck.execute("SET TimeZone = 'UTC'")
         for name, one in streams.items():
             self._duck.register(name, one.table)
 
-    def check(self, query: Nexmark) -> int:
+    def columns(self, query: Nexmark) -> list[tuple[str, str]]:
+        """Names of the columns of an answer, and their types in DuckDB."""
+        answer = self._duck.sql(query.oracle)
+        return list(zip(answer.columns, map(str, answer.types), strict=True))
+
+    def compare(self, query: Nexmark, found: str) -> int:
         """Number of rows of a query's answer.
 
+        Args:
+            found: the statement for the rows to compare; with a column :data:`CHANGE` those of all
+                changes.
+
         Raises:
-            WrongResultError: its files have another answer.
+            WrongResultError: they are another answer.
         """
         self._duck.execute(f"CREATE OR REPLACE TEMP TABLE wanted AS {query.oracle}")
-        self._duck.execute(f"CREATE OR REPLACE TEMP TABLE found AS {self._found(query.name)}")
-        names, shown = self._columns("wanted"), self._columns("found")
+        self._duck.execute(f"CREATE OR REPLACE TEMP TABLE found AS {found}")
+        names, shown = self._names("wanted"), self._names("found")
         plain = self._rounded("wanted", names)
         changes = CHANGE in shown
         kept = self._rounded("found", [c for c in shown if not c.startswith(_OWN)])
@@ -67,18 +73,7 @@ class Answers:
         """Close the connection."""
         self._duck.close()
 
-    def _found(self, name: str) -> str:
-        """The rows of the files: of a view the current ones, of others all rows and changes."""
-        form = self._forms[name]
-        files = f"read_parquet('{self._results / name}/*.parquet', union_by_name = true)"
-        if form.view is None:
-            return f"SELECT * FROM {files}"
-        keys = ", ".join(f'"{column}"' for column in form.view.identity) or "1"
-        return f"""SELECT * EXCLUDE (nth) FROM (SELECT *, row_number() OVER (
-          PARTITION BY {keys} ORDER BY anabranch_version DESC) AS nth FROM {files})
-          WHERE nth = 1 AND {CHANGE} <> '{Change.DELETE}'"""
-
-    def _columns(self, table: str) -> list[str]:
+    def _names(self, table: str) -> list[str]:
         return list(self._duck.sql(f"FROM {table} LIMIT 0").to_arrow_table().column_names)
 
     def _rounded(self, table: str, names: Sequence[str]) -> str:
@@ -93,3 +88,32 @@ class Answers:
     def _count(self, statement: str) -> int:
         (row,) = self._duck.execute(f"SELECT count(*) FROM ({statement})").fetchall()
         return int(row[0])
+
+
+class Answers(Oracle):
+    """The oracle beside the files in ``results``."""
+
+    def __init__(
+        self, streams: Mapping[str, Events], queries: Sequence[Nexmark], results: Path
+    ) -> None:
+        super().__init__(streams)
+        self._forms, self._results = forms_of(streams, queries), results
+
+    def check(self, query: Nexmark) -> int:
+        """Number of rows of a query's answer.
+
+        Raises:
+            WrongResultError: its files have another answer.
+        """
+        return self.compare(query, self._found(query.name))
+
+    def _found(self, name: str) -> str:
+        """The rows of the files: of a view the current ones, of others all rows and changes."""
+        form = self._forms[name]
+        files = f"read_parquet('{self._results / name}/*.parquet', union_by_name = true)"
+        if form.view is None:
+            return f"SELECT * FROM {files}"
+        keys = ", ".join(f'"{column}"' for column in form.view.identity) or "1"
+        return f"""SELECT * EXCLUDE (nth) FROM (SELECT *, row_number() OVER (
+          PARTITION BY {keys} ORDER BY anabranch_version DESC) AS nth FROM {files})
+          WHERE nth = 1 AND {CHANGE} <> '{Change.DELETE}'"""

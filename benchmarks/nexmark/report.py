@@ -20,6 +20,8 @@ from benchmarks.nexmark import exact, together
 from benchmarks.report.figures import ROOT, Spread, newest, tell
 from benchmarks.report.provenance import provenance
 from benchmarks.report.sections import section
+from benchmarks.report.targets import grid, paragraphs
+from benchmarks.rivals import nexmark as rivals
 
 _MEBI = 2**20
 #: Digits of pooled figures behind the point.
@@ -59,17 +61,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parts += section(
             docs, "At once", together.BENCHMARK, entry, {}, findings(entry, lines), lines
         )
+    parts += _rivals(docs)
     (docs / "benchmarks-nexmark.md").write_text("\n".join(parts), encoding="utf-8")
     return 0
 
 
+def _saved(docs: Path) -> list[dict[str, Any]]:
+    text = (docs / "benchmarks" / "nexmark.jsonl").read_text(encoding="utf-8")
+    return [json.loads(one) for one in text.splitlines()]
+
+
 def _alike(docs: Path, last: dict[str, Any]) -> list[dict[str, Any]]:
     """The saved lines with the part and settings of ``last``."""
-    text = (docs / "benchmarks" / "nexmark.jsonl").read_text(encoding="utf-8")
-    lines = [json.loads(one) for one in text.splitlines()]
-    return [
-        one for one in lines if (one["part"], one["settings"]) == (last["part"], last["settings"])
-    ]
+    kind = last["part"], last["settings"]
+    return [one for one in _saved(docs) if (one["part"], one["settings"]) == kind]
+
+
+def _rivals(docs: Path) -> list[str]:
+    """Other engines: for each number of events the lines with the newest settings."""
+    benchmark = rivals.BENCHMARK
+    newest_of = {
+        one["settings"]["events"]: one for one in _saved(docs) if one["part"] == benchmark.name
+    }
+    if not newest_of:
+        return []
+    lines = [_alike(docs, newest_of[events]) for events in sorted(newest_of)]
+    entries = [pooled(alike) for alike in lines]
+    parts = section(
+        *(docs, "Beside Flink", benchmark, entries[0], {}),
+        map(rivals.finding, entries),
+        [one for alike in lines for one in alike],
+    )
+    for entry in entries[1:]:
+        for shown in benchmark.tables(entry):
+            parts += [f"*{shown.title}*\n", shown.markdown()]
+    return [*parts, *paragraphs(grid(t for entry in entries for t in rivals.targets(entry)))]
 
 
 def pooled(values: Sequence[Any]) -> Any:
@@ -90,8 +116,8 @@ def _exact(entry: dict[str, Any]) -> list[str]:
     about = inspect.getdoc(exact) or ""
     shown = about.replace(":class:`tests.support.combined.pipeline.Combined`", "`Combined`")
     parts = ["## Exactness\n", shown.replace("``", "`") + "\n", provenance(entry)]
-    for grid in exact.tables(entry):
-        parts += [f"*{grid.title}*\n", grid.markdown()]
+    for one in exact.tables(entry):
+        parts += [f"*{one.title}*\n", one.markdown()]
     return [*parts, _KEPT]
 
 

@@ -1,0 +1,135 @@
+"""Environments of other engines, with pinned versions, in the git-ignored folder ``.rivals``.
+
+``python -m benchmarks.rivals install NAME`` makes ``.rivals/NAME`` from the folder
+``benchmarks/rivals/NAME``: a virtual environment with its ``requirements.txt`` and, if there are
+such files, the jars of its ``pom.xml`` (by Maven) and the classes of ``java/`` (by ``javac``).
+An environment that has been made from the same files is left as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.report.figures import ROOT, tell
+
+_SOURCES = Path(__file__).resolve().parent
+
+
+class RivalError(Exception):
+    """An environment can't be made or is missing, or an engine failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The environment of one engine.
+
+    Attributes:
+        name: of its folder here and below ``home``.
+        home: folder of all environments.
+    """
+
+    name: str
+    home: Path = ROOT / ".rivals"
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """All engines that have an environment."""
+        return sorted(one.parent.name for one in _SOURCES.glob("*/requirements.txt"))
+
+    @property
+    def folder(self) -> Path:
+        """The environment's own folder."""
+        return self.home / self.name
+
+    @property
+    def packages(self) -> Path:
+        """Its installed Python packages."""
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        return self.folder / "lib" / version / "site-packages"
+
+    @property
+    def jars(self) -> Path:
+        """Jars of ``pom.xml``."""
+        return self.folder / "jars"
+
+    @property
+    def classes(self) -> Path:
+        """Compiled classes of ``java/``, and its other files."""
+        return self.folder / "classes"
+
+    def require(self) -> None:
+        """Check that the environment has been made from the present files.
+
+        Raises:
+            RivalError: it has not.
+        """
+        stamp = self._stamp
+        if not stamp.is_file() or stamp.read_text(encoding="ascii") != self._digest():
+            command = f"python -m benchmarks.rivals install {self.name}"
+            raise RivalError(f"{self.folder} is missing or out of date: run '{command}'")
+
+    def install(self, classpath: str = "") -> None:
+        """Make the environment, unless it has been made from the same files.
+
+        Args:
+            classpath: of ``java/``, besides :attr:`jars`; ``{packages}`` is :attr:`packages`.
+
+        Raises:
+            RivalError: a command failed; the text has its output.
+        """
+        try:
+            self.require()
+        except RivalError:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        else:
+            return
+        source = _SOURCES / self.name
+        tell(f"Making {self.folder}")
+        _run(sys.executable, "-m", "venv", str(self.folder))
+        pip = (str(self.folder / "bin" / "python"), "-m", "pip", "install", "-qq", "--no-input")
+        _run(*pip, "-r", str(source / "requirements.txt"))
+        if (source / "pom.xml").is_file():
+            copy = ("dependency:copy-dependencies", f"-DoutputDirectory={self.jars}")
+            _run("mvn", "-q", "-B", "-f", str(source / "pom.xml"), *copy)
+        if (source / "java").is_dir():
+            shutil.copytree(source / "java", self.classes, ignore=shutil.ignore_patterns("*.java"))
+            sources = sorted(map(str, (source / "java").glob("*.java")))
+            path = os.pathsep.join((classpath.format(packages=self.packages), f"{self.jars}/*"))
+            _run(java_program("javac"), "-nowarn", "-cp", path, "-d", str(self.classes), *sources)
+        self._stamp.write_text(self._digest(), encoding="ascii")
+
+    @property
+    def _stamp(self) -> Path:
+        return self.folder / ".installed"
+
+    def _digest(self) -> str:
+        """Of all files that the environment is made from."""
+        source, found = _SOURCES / self.name, hashlib.sha256()
+        chosen = [*source.glob("requirements.txt"), *source.glob("pom.xml")]
+        chosen += [path for path in source.glob("java/**/*") if path.is_file()]
+        for path in sorted(chosen):
+            found.update(str(path.relative_to(source)).encode() + b"\0" + path.read_bytes())
+        return found.hexdigest()
+
+
+def java_program(name: str) -> str:
+    """``java`` or ``javac`` of ``JAVA_HOME``, else of the path."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / name) if home else name
+
+
+def _run(*command: str) -> None:
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        raise RivalError(f"{command[0]} can't be run ({error}): install it") from error
+    if done.returncode:
+        raise RivalError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")

@@ -1,0 +1,1 @@
+"""Flink beside us: its statements, its jobs, and their answers."""

@@ -1,0 +1,362 @@
+"""CPU time of Nexmark's join queries here and in other engines, over the same recorded events.
+
+*Ours* is measured as above: CPU seconds of all processes from the second batch until every view
+has included the last. *Flink* runs the queries as one statement set, and each as a job of its own,
+in streaming mode over files that end. A JVM is the whole cluster, without network, REST server or
+service. Everything is as kind to it as possible: rows go to its ``blackhole`` sink, there are no
+checkpoints, state is on the heap, objects are reused, each kind of event is a table of its own, and
+of runs with and without mini-batches the cheaper counts. Ours writes Parquet files of results, and
+its state with every batch.
+
+Columns of Flink: *from the second batch* is the CPU time of a process that runs all of the input,
+less that of one which runs our first batch only. So starting, planning and warming up are left
+out, as in ours. *Warm* is the same difference between second runs in the same two processes, whose
+code has been compiled by a whole run. *Whole process* leaves out nothing. A *durable* job writes
+the changes of all answers to Parquet files and has a checkpoint every 2 s.
+
+Answers of all queries, at once and each, are compared with DuckDB's in runs of their own, which
+write files; otherwise there are no figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from benchmarks.command import Benchmark, made, run_benchmark, spread
+from benchmarks.nexmark import together
+from benchmarks.nexmark.answers import Oracle
+from benchmarks.nexmark.statements import JOINS, Nexmark
+from benchmarks.nexmark.together import Input
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid, middle
+from benchmarks.report.grids import spread as shown
+from benchmarks.report.targets import Figure, Target
+from benchmarks.rivals.flink.engine import ENVIRONMENT, Job, Jvm, Mode, write_input
+from benchmarks.rivals.flink.statements import MOST_RATE
+
+#: Least ratio of CPU seconds to Flink's statement set that we want.
+WANTED = 4.0
+_TOGETHER = "together"
+#: Name of a bound of Flink's cost -> its field.
+_BOUNDS = {"from the second batch": "live", "warm": "warm"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """CPU seconds of one statement set in Flink.
+
+    Attributes:
+        whole: of the process, from its start to the end of the first run.
+        live: from our second batch on.
+        warm: the same of the second run.
+    """
+
+    whole: float
+    live: float
+    warm: float
+
+    @classmethod
+    def of(cls, every: Sequence[float], first: Sequence[float]) -> Cost:
+        """From the CPU seconds after each run: of all input, and of the first batch.
+
+        >>> Cost.of([1, 21, 36], [1, 14, 20])
+        Cost(whole=21, live=7, warm=9)
+        """
+        return cls(every[1], every[1] - first[1], every[2] - every[1] - (first[2] - first[1]))
+
+    @classmethod
+    def least(cls, costs: Iterable[Cost]) -> Cost:
+        """The least figures, each by itself."""
+        whole, live, warm = zip(*((c.whole, c.live, c.warm) for c in costs), strict=True)
+        return cls(min(whole), min(live), min(warm))
+
+    @classmethod
+    def sum(cls, costs: Iterable[Cost]) -> Cost:
+        """Of several jobs."""
+        whole, live, warm = zip(*((c.whole, c.live, c.warm) for c in costs), strict=True)
+        return cls(sum(whole), sum(live), sum(warm))
+
+    def to_json(self) -> dict[str, float]:
+        """For the benchmark's line."""
+        return {name: round(value, 2) for name, value in asdict(self).items()}
+
+
+class Flink:
+    """Flink on given input.
+
+    Args:
+        given: the events.
+        batches: ours, of which Flink's first input is one.
+        jvm: settings.
+        home: folder of all files.
+    """
+
+    def __init__(self, given: Input, batches: int, jvm: Jvm, home: Path) -> None:
+        self._given, self._jvm, self._home = given, jvm, home
+        self._inputs = {"every": home / "every", "first": home / "first"}
+        for name, part in (("every", 1.0), ("first", 1 / batches)):
+            folder = self._inputs[name]
+            write_input(given.streams, folder, files=jvm.parallelism, part=part)
+
+    def cost(self, queries: Sequence[Nexmark], mode: Mode) -> Cost:
+        """CPU seconds of one statement set, whose answers are not looked at.
+
+        Raises:
+            RivalError: a job failed.
+        """
+        marks = {}
+        for name, inputs in self._inputs.items():
+            job = self._job({"queries": queries}, mode, inputs)
+            marks[name] = job.run(self._jvm, times=2)
+            shutil.rmtree(job.home)
+        return Cost.of(marks["every"], marks["first"])
+
+    def check(self, sets: Mapping[str, Sequence[Nexmark]], mode: Mode) -> dict[str, int]:
+        """Rows of the answers over all input.
+
+        Raises:
+            RivalError: a job failed.
+            WrongResultError: an answer is not DuckDB's.
+        """
+        job = self._job(sets, mode, self._inputs["every"])
+        job.run(self._jvm, checked=True)
+        oracle = Oracle(self._given.streams)
+        rows = job.check(oracle)
+        oracle.close()
+        shutil.rmtree(job.home)
+        return rows
+
+    def _job(self, sets: Mapping[str, Sequence[Nexmark]], mode: Mode, inputs: Path) -> Job:
+        job = Job(made(self._home / "job"), mode, sets)
+        job.write(inputs, self._jvm)
+        return job
+
+
+# --- the benchmark -----------------------------------------------------------------------------
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--batches", type=int, default=10, help="ours")
+    parser.add_argument("--rate", type=float, default=MOST_RATE, help="events a second")
+    parser.add_argument("--tasks", type=int, default=2, help="Spark's, and Flink's parallelism")
+    parser.add_argument("--backend", choices=["hashmap", "rocksdb"], default="hashmap")
+    parser.add_argument("--heap", default="6g", help="Flink's, as for java -Xmx")
+    parser.add_argument("--runs", type=int, default=1, help="rounds")
+    parser.add_argument("--singles", choices=["joins", "none"], default="joins")
+    parser.add_argument("--queries", nargs="+", choices=[q.name for q in JOINS], default=None)
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """Check all answers, then all rounds."""
+    if options.rate > MOST_RATE:
+        raise ValueError(
+            f"--rate above {MOST_RATE:g} gives equal times, which Flink's orders leave"
+        )
+    ENVIRONMENT.require()
+    given = Input.of(options.events, options.batches, options.rate, home / "input")
+    jvm = Jvm(options.tasks, options.backend, options.heap)
+    flink = Flink(given, options.batches, jvm, made(home / "flink"))
+    joins = [q for q in JOINS if options.queries is None or q.name in options.queries]
+    singles = joins if options.singles == "joins" else []
+    sets: dict[str, Sequence[Nexmark]] = {q.name: [q] for q in singles}
+    sets[_TOGETHER] = joins
+    for mode in (Mode.ROWS, Mode.MINI_BATCH):
+        rows = flink.check(sets, mode)
+        tell(f"Flink, {mode}: {sum(rows.values()):,} rows equal DuckDB's")
+    ours: dict[str, list[float]] = {name: [] for name in sets}
+    theirs: dict[Mode, dict[str, list[Cost]]] = {
+        Mode.ROWS: {name: [] for name in sets},
+        Mode.MINI_BATCH: {name: [] for name in sets},
+        Mode.DURABLE: {_TOGETHER: []},
+    }
+    for number in range(options.runs):
+        for name, queries in sets.items():
+            cost = together.cost(queries, given, made(home / "run"), tasks=options.tasks)
+            ours[name].append(cost.cpu_seconds)
+            tell(f"round {number + 1}: {name}: ours {cost.cpu_seconds:.1f} CPU s")
+            for mode, costs in theirs.items():
+                if name in costs:
+                    costs[name].append(flink.cost(queries, mode))
+                    tell(f"round {number + 1}: {name}: Flink, {mode}: {costs[name][-1].to_json()}")
+    return {
+        "input_tuples": sum(one.table.num_rows for one in given.streams.values()),
+        "joins": [query.name for query in joins],
+        "rivals": {"Flink": flink_version()},
+        "rows": rows,
+        **figures(ours, theirs),
+        "runs": {
+            "ours": {name: [round(one, 2) for one in found] for name, found in ours.items()},
+            "flink": {
+                str(mode): {name: [c.to_json() for c in costs] for name, costs in by_set.items()}
+                for mode, by_set in theirs.items()
+            },
+        },
+    }
+
+
+def figures(
+    ours: Mapping[str, Sequence[float]], theirs: Mapping[Mode, Mapping[str, Sequence[Cost]]]
+) -> dict[str, Any]:
+    """Spreads of all rounds; of Flink's two settings without durability each round's better.
+
+    Args:
+        ours: set -> CPU seconds of each round; the sets are the single queries and all at once.
+        theirs: mode -> the same of Flink.
+    """
+    singles = [name for name in ours if name != _TOGETHER]
+    best = {
+        name: [
+            Cost.least(pair)
+            for pair in zip(theirs[Mode.ROWS][name], theirs[Mode.MINI_BATCH][name], strict=True)
+        ]
+        for name in ours
+    }
+    rounds = range(len(ours[_TOGETHER]))
+    durable = theirs[Mode.DURABLE][_TOGETHER]
+    found: dict[str, dict[str, Any]] = {
+        "ours": {"together": spread(ours[_TOGETHER], 2)},
+        "flink": {"together": _spreads(best[_TOGETHER]), "durable": _spreads(durable)},
+        "times": {
+            "together": _times(best[_TOGETHER], ours[_TOGETHER]),
+            "durable": _times(durable, ours[_TOGETHER]),
+        },
+    }
+    if singles:
+        our_sums = [sum(ours[name][number] for name in singles) for number in rounds]
+        their_sums = [Cost.sum(best[name][number] for name in singles) for number in rounds]
+        found["ours"]["apart"] = spread(our_sums, 2)
+        found["flink"]["apart"] = _spreads(their_sums)
+        found["times"]["apart"] = _times(their_sums, our_sums)
+        found["ours"]["each"] = {name: spread(ours[name], 2) for name in singles}
+        found["flink"]["each"] = {name: _spreads(best[name]) for name in singles}
+        found["times"]["each"] = {name: _times(best[name], ours[name]) for name in singles}
+    return found
+
+
+def _spreads(costs: Sequence[Cost]) -> dict[str, Any]:
+    return {
+        name: spread((getattr(one, name) for one in costs), 2)
+        for name in ("whole", *_BOUNDS.values())
+    }
+
+
+def _times(theirs: Sequence[Cost], ours: Sequence[float]) -> dict[str, Any]:
+    """How many times our CPU seconds theirs are."""
+    return {
+        name: spread(
+            (getattr(one, name) / other for one, other in zip(theirs, ours, strict=True)), 2
+        )
+        for name in _BOUNDS.values()
+    }
+
+
+def flink_version() -> str:
+    """The version in Flink's environment; ``unknown`` without one."""
+    found = distributions(name="apache-flink-libraries", path=[str(ENVIRONMENT.packages)])
+    return next((one.version for one in found), "unknown")
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """Both sides at once and each, then every query."""
+    ours, flink, times = entry["ours"], entry["flink"], entry["times"]
+    title = f"{entry['settings']['events']:,} events, CPU seconds"
+    rows = [_row("anabranch, from the second batch", ours["together"], ours.get("apart"))]
+    for label, of in (*_BOUNDS.items(), ("whole process", "whole")):
+        apart = flink["apart"][of] if "apart" in flink else None
+        ratios = [times[side][of] for side in ("together", "apart") if of in times.get(side, {})]
+        rows.append(_row(f"Flink, {label}", flink["together"][of], apart, ratios))
+    for label, of in _BOUNDS.items():
+        ratios = [times["durable"][of]]
+        rows.append(_row(f"Flink, durable, {label}", flink["durable"][of], None, ratios))
+    head = ("system", "at once", "each", "each / at once", "× ours, at once", "× ours, each")
+    found = [Grid(f"At once and each, {title}", head, tuple(rows))]
+    if "each" in ours:
+        queries = tuple(
+            (
+                name,
+                f"{entry['rows'][name]:,}",
+                middle(ours["each"][name], 1),
+                *(middle(flink["each"][name][of], 1) for of in _BOUNDS.values()),
+                *(middle(times["each"][name][of], 1) for of in _BOUNDS.values()),
+            )
+            for name in entry["joins"]
+        )
+        titles = ("query", "rows", "anabranch", "Flink", "Flink, warm", "× ours", "× ours, warm")
+        found.append(Grid(f"Each query alone, {title}, medians", titles, queries))
+    return found
+
+
+def _row(
+    name: str,
+    joint: dict[str, float],
+    apart: dict[str, float] | None,
+    ratios: Sequence[dict[str, float]] = (),
+) -> tuple[str, ...]:
+    """One side: at once, each, how many times as much, and the ratios to ours."""
+    quotient = f"{apart['median'] / joint['median']:.2f}" if apart and joint["median"] > 0 else ""
+    both = [shown(one, 2) for one in ratios]
+    return (
+        *(name, shown(joint, 1), shown(apart, 1) if apart else "", quotient),
+        *(both + [""] * (2 - len(both))),
+    )
+
+
+def finding(entry: dict[str, Any]) -> str:
+    """The result in words."""
+    times, flink = entry["times"], entry["flink"]
+    events, count = entry["settings"]["events"], len(entry["joins"])
+    ours = entry["ours"]["together"]["median"]
+    versions = ", ".join(f"{name} {version}" for name, version in entry["rivals"].items())
+    each = (
+        f" Each by itself they took {times['apart']['live']['median']:.1f}"
+        f" ({times['apart']['warm']['median']:.1f}) times ours."
+        if "apart" in times
+        else ""
+    )
+    return (
+        f"*{events:,} events, {versions}.* {count} join queries at once took {ours:.1f} s of CPU"
+        f" here. Flink's statement set took {flink['together']['live']['median']:.1f} s from the"
+        f" second batch, {times['together']['live']['median']:.1f} times as much, and warm"
+        f" {flink['together']['warm']['median']:.1f} s, {times['together']['warm']['median']:.1f}"
+        f" times as much; durable, {times['durable']['live']['median']:.1f} and"
+        f" {times['durable']['warm']['median']:.1f} times as much.{each}"
+    )
+
+
+def targets(entry: dict[str, Any]) -> list[Target]:
+    """The wanted ratio, by both bounds of Flink's cost."""
+    runs, events = entry["settings"]["runs"], f"{entry['settings']['events']:,} events"
+    return [
+        Target(
+            f"{events}: CPU of Flink's statement set, {name}, to ours at once",
+            Figure.of(entry["times"]["together"][of], runs),
+            *(WANTED, True, 2, " ×"),
+        )
+        for name, of in _BOUNDS.items()
+    ]
+
+
+BENCHMARK = Benchmark(
+    "rivals",
+    "Nexmark's join queries at once and each, here and in Flink",
+    _options,
+    measure,
+    tables,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run_benchmark("nexmark", BENCHMARK, arguments, lambda _: None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
