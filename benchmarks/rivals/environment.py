@@ -109,7 +109,7 @@ class Environment:
         return self.folder / ".installed"
 
     def _digest(self) -> str:
-        """Of all files that the environment is made from."""
+        """Digest of all files from which the environment is made."""
         source, found = _SOURCES / self.name, hashlib.sha256()
         chosen = [*source.glob("requirements.txt"), *source.glob("pom.xml")]
         chosen += [path for path in source.glob("java/**/*") if path.is_file()]

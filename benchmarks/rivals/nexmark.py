@@ -93,7 +93,7 @@ class Flink:
 
     Args:
         given: the events.
-        batches: ours, of which Flink's first input is one.
+        batches: number of ours; Flink's first input is as large as the first.
         jvm: settings.
         home: folder of all files.
     """

@@ -226,7 +226,7 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def _output(command: Sequence[str], folder: Path) -> str:
-    """What a command prints that runs in ``folder``."""
+    """Standard output of a command in ``folder``."""
     try:
         done = subprocess.run(
             command,

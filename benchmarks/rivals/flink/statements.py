@@ -1,6 +1,6 @@
 """Nexmark's join queries and their tables in Flink's SQL.
 
-The queries have the published form, but for two exceptions that keep the answers equal to those of
+The queries have the published form, but for two exceptions, by which the answers equal DuckDB's for
 :mod:`benchmarks.nexmark.statements`: q4's average is not cut to an integer, and q19's equal prices
 are in the order of their time. Times are distinct at a rate of at most 1,000 events a second, so no
 other order has ties. The kinds of events are tables of their own, not filters of one.

@@ -17,8 +17,8 @@ import org.apache.flink.table.functions.FunctionContext;
 import org.apache.flink.table.functions.LookupFunction;
 
 /**
- * Connector {@code side_input}: a table for lookup joins with the {@code rows} rows
- * {@code (key BIGINT, value STRING)} of which each value is the key's decimal digits, in memory.
+ * Connector {@code side_input}: a table in memory for lookup joins. Its {@code rows} rows have a
+ * {@code key BIGINT}, counted from 0, and its decimal digits as {@code value STRING}.
  */
 public final class SideInput implements DynamicTableSourceFactory {
     private static final ConfigOption<Integer> ROWS =
