@@ -2,17 +2,17 @@
 
 *Ours* is measured as above: CPU seconds of all processes from the second batch until every view
 has included the last. *Flink* runs the queries as one statement set, and each as a job of its own,
-in streaming mode over files that end. A JVM is the whole cluster, without network, REST server or
-service. Everything is as kind to it as possible: rows go to its ``blackhole`` sink, there are no
+in streaming mode over Parquet files that end. A JVM is the whole cluster, without network, REST
+server or service. Its settings favour it: rows go to its ``blackhole`` sink, there are no
 checkpoints, state is on the heap, objects are reused, each kind of event is a table of its own, and
 of runs with and without mini-batches the cheaper counts. Ours writes Parquet files of results, and
-its state with every batch.
+its state with every batch; Flink does as much only in a *durable* job, which writes the changes of
+all answers to Parquet files and has a checkpoint every 2 s.
 
 Columns of Flink: *from the second batch* is the CPU time of a process that runs all of the input,
 less that of one which runs our first batch only. So starting, planning and warming up are left
 out, as in ours. *Warm* is the same difference between second runs in the same two processes, whose
-code has been compiled by a whole run. *Whole process* leaves out nothing. A *durable* job writes
-the changes of all answers to Parquet files and has a checkpoint every 2 s.
+code has been compiled by a whole run. *Whole process* leaves out nothing.
 
 Answers of all queries, at once and each, are compared with DuckDB's in runs of their own, which
 write files; otherwise there are no figures.
