@@ -67,12 +67,14 @@ def test_input_is_dealt_to_files_in_order(streams: dict[str, Events], tmp_path: 
         assert together.equals(wanted)
 
 
-def _written(folder: Path, rows: Sequence[Sequence[Any]], kinds: Sequence[str]) -> None:
-    """Changes as Flink's sink writes them."""
+def _written(
+    folder: Path, rows: Sequence[Sequence[Any]], kinds: Sequence[str], number: int = 0
+) -> None:
+    """Changes as Flink's sink writes them; ``number``: of the subtask's file."""
     columns = [*zip(*rows, strict=True), kinds]
-    (folder / "day").mkdir(parents=True)
+    (folder / "day").mkdir(parents=True, exist_ok=True)
     table = pa.table({f"c{place}": list(column) for place, column in enumerate(columns)})
-    pq.write_table(table, folder / "day" / "part-0")
+    pq.write_table(table, folder / "day" / f"part-1f-{number}")
 
 
 def _answer(streams: Mapping[str, Events], query: Nexmark) -> list[tuple[Any, ...]]:
@@ -108,7 +110,8 @@ def test_winning_bids_replace_each_other(streams: dict[str, Events], tmp_path: P
     answer = _answer(streams, query)
     place = 12
     before = (*answer[0][:place], answer[0][place] - 1, *answer[0][place + 1 :])
-    _written(tmp_path / "q9", [before, *answer], ["+I", "+U", *["+I"] * (len(answer) - 1)])
+    _written(tmp_path / "q9", [before], ["+I"], number=9)
+    _written(tmp_path / "q9", [before, *answer], ["+U", "+U", *["+I"] * (len(answer) - 1)], 10)
     assert oracle.compare(query, changes(oracle, query, tmp_path / "q9")) == len(answer)
     oracle.close()
 

@@ -210,11 +210,13 @@ def changes(oracle: Oracle, query: Nexmark, folder: Path) -> str:
     wanted = oracle.columns(query)
     columns = (f'CAST(c{place} AS {kind}) AS "{name}"' for place, (name, kind) in enumerate(wanted))
     change = f"if(c{len(wanted)} IN ('-U', '-D'), '{Change.DELETE}', '{Change.INSERT}') AS {CHANGE}"
-    rows = f"read_parquet('{folder}/*/part-*', file_row_number = true)"
+    rows = f"read_parquet('{folder}/*/part-*', file_row_number = true, filename = true)"
     if query.name in statements.UPSERTED:
         key = f"c{statements.UPSERTED[query.name]}"
-        last = f"row_number() OVER (PARTITION BY {key} ORDER BY file_row_number DESC) = 1"
-        rows = f"(FROM {rows} QUALIFY {last})"
+        # A key's changes are in one subtask's files, which a number in their names orders.
+        number = "CAST(regexp_extract(filename, '-([0-9]+)$', 1) AS BIGINT)"
+        order = f"{number} DESC, file_row_number DESC"
+        rows = f"(FROM {rows} QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) = 1)"
     return f"SELECT {', '.join(columns)}, {change} FROM {rows}"
 
 
