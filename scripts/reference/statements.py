@@ -11,7 +11,7 @@ END: Final = "<!-- statements: end -->\n"
 #: Files in the order of their rows.
 FILES: Final = (
     "select", "groups", "frames", "joins", "values", "outer_joins", "subqueries", "set_operations",
-    "layers", "conditions", "expressions", "intervals", "nested", "functions",
+    "layers", "conditions", "expressions", "intervals", "nested", "expansions", "functions",
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from anabranch_contract.plans.ruleset import (
     StoreSpec,
     TimeBound,
 )
-from anabranch_contract.queries.expressions import Expr, columns
+from anabranch_contract.queries.expressions import Expr, columns, read_by
 from anabranch_contract.queries.joins import Label, StreamName
 
 
@@ -118,7 +118,8 @@ class Needs:
     def output(self, rule: OutputRule) -> Needed:
         """Return the columns that a query's output reads."""
         query = self.routes.queries[rule.query]
-        found = _read(o.expr for o in query.projection) | _read(rule.residuals)
+        read = read_by(query.projection, query.expansions)
+        found = Needed(frozenset((Label(c.alias), c.name) for c in read)) | _read(rule.residuals)
         limited = frozenset(Label(name) for name in self.visible.get(rule.query, ()))
         aged = frozenset(label for label, _ in query.freshness)
         found |= _timed(rule.bounds) | Needed(sigmas=limited, taus=limited | aged)

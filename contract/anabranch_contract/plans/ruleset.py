@@ -26,7 +26,7 @@ from anabranch_contract import codec
 from anabranch_contract.codec import Row
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.errors import RulesetError
-from anabranch_contract.queries.expressions import Expr, Output
+from anabranch_contract.queries.expressions import Expansion, Expr, Output
 from anabranch_contract.queries.joins import (
     AttrRef,
     Label,
@@ -348,6 +348,7 @@ class QuerySpec:
             event time; labels without a limit are absent.
         past: whether results over visible tuples from before its activation are emitted as well.
         looked_up: labels whose tuples complete no result.
+        expansions: expansions of joined rows, whose columns the projection may read.
     """
 
     id: QueryId
@@ -362,6 +363,7 @@ class QuerySpec:
     past: bool = False
     united: bool = False
     looked_up: tuple[Label, ...] = ()
+    expansions: tuple[Expansion, ...] = ()
 
     @property
     def registered(self) -> QueryId:

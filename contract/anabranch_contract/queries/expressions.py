@@ -34,7 +34,7 @@ from anabranch_contract.queries.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     Value: TypeAlias = bool | int | float | str | Decimal | None
 else:
@@ -209,6 +209,70 @@ def terms(expr: Expr) -> Iterator[Expr]:
     if isinstance(expr, Call):
         for arg in expr.args:
             yield from terms(arg)
+
+
+class Expansion(codec.Row, frozen=True):
+    """Rows for the elements of an array or the entries of a map, in place of a row.
+
+    Attributes:
+        name: alias of its columns: ``#1`` for the first expansion of a query, then ``#2``.
+        value: the array or map, over the joined streams and the expansions before.
+        outer: whether a row without elements stays, with NULLs.
+        position: whether the first column is the place of the element, from 0.
+        fields: whether the fields of structs are columns.
+        conditions: conditions over its columns and all before; rows satisfy all of them.
+    """
+
+    name: str
+    value: Expr
+    outer: bool = False
+    position: bool = False
+    fields: bool = False
+    conditions: tuple[Expr, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns that it adds: a place, and the element, its fields, or key and value."""
+        kind, found = self.value.type, list[tuple[str, DataType]]()
+        if self.position:
+            found.append(("pos", DataType(TypeKind.INT)))
+        if kind.kind is TypeKind.MAP:
+            found += kind.fields
+        elif self.fields:
+            found += kind.element.fields
+        else:
+            found.append(("col", kind.element))
+        return tuple(Column(self.name, name, of) for name, of in found)
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """The expressions that it evaluates."""
+        return (self.value, *self.conditions)
+
+    def over(self, change: Callable[[Expr], Expr]) -> Expansion:
+        """The expansion with changed expressions."""
+        conditions = tuple(change(one) for one in self.conditions)
+        return msgspec.structs.replace(self, value=change(self.value), conditions=conditions)
+
+    @property
+    def called(self) -> str:
+        """Name of the function."""
+        function = "inline" if self.fields else "posexplode" if self.position else "explode"
+        return f"{function}{'_outer' if self.outer else ''}"
+
+    def __str__(self) -> str:
+        where = " AND ".join(map(str, self.conditions))
+        return f"{self.name} = {self.called}({self.value})" + (f" WHERE {where}" if where else "")
+
+
+def read_by(outputs: Iterable[Output], expansions: Iterable[Expansion]) -> Iterator[Column]:
+    """Yield the columns of joined streams that a query's output columns and expansions read."""
+    made, exprs = set[str](), [output.expr for output in outputs]
+    for expansion in expansions:
+        made.add(expansion.name)
+        exprs += expansion.exprs
+    for expr in exprs:
+        yield from (column for column in columns(expr) if column.alias not in made)
 
 
 def columns(expr: Expr) -> Iterator[Column]:

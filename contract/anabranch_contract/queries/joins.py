@@ -9,7 +9,7 @@ stores and steps are found by comparing labels.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
@@ -17,7 +17,15 @@ from typing import NewType
 from anabranch_contract.codec import Row
 from anabranch_contract.errors import QueryError, StreamError
 from anabranch_contract.queries.changes import TINYINT, TUPLE_WEIGHT, ChangeFormat
-from anabranch_contract.queries.expressions import Expr, Output, columns
+from anabranch_contract.queries.expressions import (
+    Column,
+    Expansion,
+    Expr,
+    Output,
+    columns,
+    read_by,
+    substitute,
+)
 from anabranch_contract.queries.outer_joins import OuterJoin
 from anabranch_contract.queries.types import FLOATING, TIMESTAMPS, DataType, key_type
 from anabranch_contract.queries.views import View
@@ -374,6 +382,7 @@ class JoinQuery:
             as they arise.
         looked_up: labels whose tuples complete no result: of tables, and of streams that are
             joined as of the arrival of the others.
+        expansions: expansions of joined rows, in order, whose columns the projection may read.
     """
 
     id: QueryId
@@ -392,6 +401,7 @@ class JoinQuery:
     united: bool = False
     unsorted: bool = False
     looked_up: tuple[Label, ...] = ()
+    expansions: tuple[Expansion, ...] = ()
 
     def __post_init__(self) -> None:
         labels = {m.label for m in self.members}
@@ -400,10 +410,24 @@ class JoinQuery:
         ids = {r.id for r in self.relations}
         if {m.relation for m in self.members} != ids:
             raise QueryError("unknown-relation", f"query {self.id!r} misses a relation")
-        for expr in (*self.residuals, *(o.expr for o in self.projection)):
-            for column in columns(expr):
-                if column.alias not in labels:
-                    raise QueryError("unknown-label", f"query {self.id!r} reads {column}")
+        for column in self.reads:
+            if column.alias not in labels:
+                raise QueryError("unknown-label", f"query {self.id!r} reads {column}")
+
+    @property
+    def reads(self) -> Iterator[Column]:
+        """The columns of joined streams that residuals, expansions and projection read."""
+        yield from (column for expr in self.residuals for column in columns(expr))
+        yield from read_by(self.projection, self.expansions)
+
+    def unexpanded(self, expr: Expr) -> Expr:
+        """``expr`` with arrays and maps in place of their elements; of another type."""
+        values = {one.name: one.value for one in self.expansions}
+        if not values:
+            return expr
+        return substitute(
+            expr, lambda c: self.unexpanded(values[c.alias]) if c.alias in values else c
+        )
 
     @property
     def shown(self) -> tuple[Output, ...]:
@@ -441,5 +465,4 @@ def label_for(relation: RelationId, occurrence: int) -> Label:
 
 def needed_columns(query: JoinQuery, label: Label) -> frozenset[str]:
     """Return the stream columns of ``label`` that the projection and the residuals read."""
-    exprs = (*query.residuals, *(o.expr for o in query.projection))
-    return frozenset(c.name for e in exprs for c in columns(e) if c.alias == label)
+    return frozenset(column.name for column in query.reads if column.alias == label)

@@ -123,6 +123,8 @@ class NormalisedInfo(Closed):
         outer: the outer, semi or anti join; null: none.
         branches: the aliases of each branch of a set operation, whose rows together are the
             results, or the joined rows of the view; empty: it has none.
+        expansions: functions that make rows of the elements of arrays and maps, with the conditions
+            over them; output columns read the elements of the first as ``#1.col``.
         bounds: all time bounds between two aliases, including implied ones.
         unbounded: aliases whose tuples have to be stored for ever.
         notes: possible surprises, in sentences.
@@ -137,6 +139,7 @@ class NormalisedInfo(Closed):
     view: ViewInfo | None = None
     outer: OuterInfo | None = None
     branches: list[list[str]] = Field(default=[])
+    expansions: list[str] = Field(default=[])
     notes: list[str] = Field(default=[])
 
     @property

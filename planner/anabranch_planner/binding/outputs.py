@@ -73,8 +73,7 @@ def written(items: Iterable[SelectItem], scope: Scope) -> tuple[tuple[str, Expr]
                 require_writable(shown.name, shown.expr)
                 name = shown.name
                 if item.name is None:
-                    own = shown.expr.alias if isinstance(shown.expr, Column) else ""
-                    name = distinct_name(name, outputs, own)
+                    name = distinct_name(name, outputs, owner_of(shown.expr))
                 require_new(name, outputs, shown.expr)
                 outputs[name.lower()] = (name, shown.expr)
     return tuple(outputs.values())
@@ -130,6 +129,11 @@ def lateral(items: Iterable[SelectItem], scope: Scope) -> Iterator[SelectItem]:
         if made.node is not None and made.name is not None:
             known[made.name.lower()] = made.node
         yield made
+
+
+def owner_of(expr: Expr) -> str:
+    """The alias of a stream's column; empty for other expressions."""
+    return expr.alias if isinstance(expr, Column) and not expr.alias.startswith("#") else ""
 
 
 def distinct_name(name: str, taken: Container[str], qualifier: str) -> str:

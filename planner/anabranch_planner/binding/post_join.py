@@ -48,6 +48,7 @@ from anabranch_planner.binding.naming import bare, spark_name
 from anabranch_planner.binding.outputs import (
     distinct_name,
     lateral,
+    owner_of,
     require_new,
     require_writable,
     starred,
@@ -313,8 +314,8 @@ class _Splitter:
                     for shown in starred(item, self.scope):
                         if shown.name.startswith(HIDDEN):
                             continue
-                        own = shown.expr.alias if isinstance(shown.expr, Column) else ""
-                        yield distinct(shown.name, own), self._slot(shown.expr, None)
+                        own = distinct(shown.name, owner_of(shown.expr))
+                        yield own, self._slot(shown.expr, None)
                     continue
                 name = item.name or distinct(
                     name_of(item.node) or "",
@@ -464,7 +465,8 @@ class _Splitter:
                 f"{found.type} can't be grouped by",
                 remedy="cast it to the type that you want",
             )
-        require_comparable("GROUP BY or DISTINCT of", found)
+        if self._clauses.copies is None:
+            require_comparable("GROUP BY or DISTINCT of", found)
         known = next((k for k in self._keys if k.expr == found), None)
         if known is None:
             known = ShownColumn(f"k{len(self._keys) + 1}", found)

@@ -122,4 +122,5 @@ def _join(query: JoinQuery) -> object:
         for a, row in zip(labels, query.bounds, strict=True)
         for b, bound in zip(labels, row, strict=True)
     }
-    return frozenset(labels), frozenset(query.relations), query.classes, bounds, query.residuals
+    found = frozenset(labels), frozenset(query.relations), query.classes, bounds
+    return *found, query.residuals, query.expansions

@@ -164,6 +164,16 @@ class Copies(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class Expand(Node):
+    """Rows for the elements of an array or map; ``call``: name of their columns, and function."""
+
+    call: str
+
+    def __str__(self) -> str:
+        return f"Expand {self.call}"
+
+
+@dataclass(frozen=True, eq=False)
 class Aggregate(Node):
     """An aggregation: groups by ``keys``, and the aggregates of each group."""
 

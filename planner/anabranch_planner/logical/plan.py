@@ -34,6 +34,7 @@ from anabranch_planner.logical.nodes import (
     Conjunct,
     Copies,
     Exchange,
+    Expand,
     Filter,
     Limit,
     Node,
@@ -109,7 +110,12 @@ class _Joins:
 
     def aliased(self, expr: Expr) -> Expr:
         """``expr`` with the user's aliases instead of canonical labels."""
-        return substitute(expr, lambda c: Column(self.alias_of[Label(c.alias)], c.name, c.type))
+
+        def named(column: Column) -> Column:
+            alias = self.alias_of.get(Label(column.alias), column.alias)
+            return Column(alias, column.name, column.type)
+
+        return substitute(expr, named)
 
     def shown(self, output: Output, called: Mapping[str, str]) -> Output:
         """``output`` with the user's aliases in its expression, and its name mapped by
@@ -117,7 +123,13 @@ class _Joins:
         return Output(called[output.name], self.aliased(output.expr))
 
     def tree(self) -> Node:
-        return join_tree([self.table(label) for label in self.query.labels], self.conditions())
+        plan = join_tree([self.table(label) for label in self.query.labels], self.conditions())
+        for one in self.query.expansions:
+            made = one.over(self.aliased)
+            plan = Expand((plan,), f"{quoted(made.name)} = {made.called}({text_of(made.value)})")
+            if made.conditions:
+                plan = Filter((plan,), tuple(map(_condition, made.conditions)))
+        return plan
 
     def filters(self, label: Label) -> list[Conjunct]:
         alias = self.alias_of[label]

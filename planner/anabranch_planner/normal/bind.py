@@ -7,14 +7,22 @@ it is written (ON, WHERE, a query in FROM).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
+import msgspec
 from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.expressions import Call, Column, Expr, Literal, substitute
+from anabranch_contract.queries.expressions import (
+    Call,
+    Column,
+    Expansion,
+    Expr,
+    Literal,
+    substitute,
+)
 from anabranch_contract.queries.joins import Stream
 from anabranch_planner.binding.asof import with_versions
 from anabranch_planner.binding.literals import coerce
@@ -32,6 +40,7 @@ from anabranch_planner.binding.typecheck import (
 )
 from anabranch_planner.normal.branches import branches_of
 from anabranch_planner.normal.conditions import canonical, is_true
+from anabranch_planner.normal.expansions import expansion_of
 from anabranch_planner.normal.key_classes import Side, key_sides
 from anabranch_planner.normal.time_conditions import AliasBound, difference_bounds
 from anabranch_planner.sql.scope import Scope, ShownColumn, find_stream
@@ -43,6 +52,7 @@ from anabranch_planner.sql.unresolved import (
     conjunction,
     located,
     operands,
+    unsupported,
 )
 from anabranch_planner.subqueries.decorrelation import decorrelated
 
@@ -81,6 +91,7 @@ class Bound:
     rights: list[Scope] = field(default_factory=list)
     #: Conjuncts of WHERE that read the right side of an outer join.
     after: list[Node] = field(default_factory=list)
+    expansions: list[Expansion] = field(default_factory=list)
     #: All branches of a union except the first, which is this object.
     others: tuple[Bound, ...] = ()
 
@@ -89,6 +100,7 @@ class Bound:
         self.query = query
         for conditions in (self.equalities, self.bounds, self.filters, self.residuals, self.rights):
             conditions.clear()
+        self.expansions.clear()
 
 
 def bind(query: Unresolved, given: Registration) -> Bound:
@@ -143,12 +155,36 @@ def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, wit
             return _resolve(moved, streams, found, within)
         conditions, found.after = left_conditions(query, scopes[-1], found.rights)
         query = found.query = replace(query, conditions=conditions)
+    if query.generators and query.outer:
+        with at(query.generators[0].call):
+            raise unsupported(f"{query.generators[0]} here", "write it into a subquery in FROM")
+    tables = tuple(_tables_of(query, scopes, found))
     for condition in query.conditions:
         with located(condition.field), at(condition.node):
-            scope = scopes[condition.scope]
+            scope, where = scopes[condition.scope], isinstance(condition.node.parent, exp.Where)
+            for generator, table in zip(query.generators, tables, strict=True):
+                if where or not generator.follows(condition.node):
+                    scope = scope.joined(table)
             for node in _conjuncts(condition.node, scope):
                 _classify(node, scope, found)
-    return scopes[-1]
+    return reduce(Scope.joined, tables, scopes[-1])
+
+
+def _tables_of(query: Unresolved, scopes: Sequence[Scope], found: Bound) -> Iterator[Scope]:
+    """The columns of each generator of ``query``, whose expansion is added to ``found``.
+
+    Args:
+        scopes: scopes of the sources of FROM: none, the first, the first two, ...
+    """
+    made = list[Scope]()
+    for generator in query.generators:
+        with at(generator.call):
+            before = sum(generator.follows(source.node) for source in query.sources)
+            scope = reduce(Scope.joined, made, scopes[before])
+            expansion, columns = expansion_of(generator, scope, f"#{len(found.expansions) + 1}")
+            found.expansions.append(expansion)
+            made.append(Scope.of_expansion(generator, columns))
+        yield made[-1]
 
 
 def _source(
@@ -241,6 +277,9 @@ def _classified(node: Node, scope: Scope, found: Bound) -> None:
 
 
 def _add_comparison(op: str, left: Expr, right: Expr, scope: Scope, found: Bound) -> None:
+    if any(alias not in scope.streams for side in (left, right) for alias in aliases(side)):
+        _add_condition(compare(op, left, right), scope, found)
+        return
     condition = compare(op, left, right) if op != "eq" else None
     bounds = difference_bounds(op, left, right, scope.streams)
     found.bounds.extend(bounds)
@@ -268,6 +307,13 @@ def _add_of_rows(left: Expr, right: Expr, scope: Scope, found: Bound) -> None:
 
 def _add_condition(condition: Expr, scope: Scope, found: Bound) -> None:
     over = aliases(condition)
+    places = [place for place, one in enumerate(found.expansions) if one.name in over]
+    if places:
+        one = found.expansions[places[-1]]
+        found.expansions[places[-1]] = msgspec.structs.replace(
+            one, conditions=(*one.conditions, condition)
+        )
+        return
     if len(over) > 1:
         found.residuals.append(condition)
         return

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 
+import msgspec
+
 from anabranch_contract.durations import format_duration
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import INT
-from anabranch_contract.queries.expressions import Call, Column, Expr, Output, substitute
+from anabranch_contract.queries.expressions import Call, Column, Expansion, Expr, Output, substitute
 from anabranch_contract.queries.joins import (
     AttrRef,
     Bounds,
@@ -259,9 +261,10 @@ def _joined(
         [c for c in classes if len(c.aliases) > 1],
         closed,
         residuals,
-        shown,
+        [*shown, *((one.name, expr) for one in bound.expansions for expr in one.exprs)],
     )
     labels = {a: label_for(relations[a].id, n) for a, n in occurrences(structure).items()}
+    expansions = tuple(_expansions(bound.expansions, labels))
     connecting = tuple(relabelled(c, labels) for c in classes if len(c.aliases) > 1)
     found = JoinQuery(
         id=QueryId(given.id),
@@ -275,6 +278,7 @@ def _joined(
         derived=_derived(classes, scope),
         view=None if parts is None else parts.view,
         looked_up=tuple(labels[a] for a in names if scope.streams[a].is_table),
+        expansions=expansions,
     )
     return found if parts is None else with_totals(found, parts.scalars)
 
@@ -282,6 +286,17 @@ def _joined(
 def _residuals(conditions: Iterable[Expr], labels: Mapping[str, Label]) -> tuple[Expr, ...]:
     by_text = {str(e): e for e in (canonical(_labelled(c, labels)) for c in conditions)}
     return tuple(by_text[text] for text in sorted(by_text) if not is_true(by_text[text]))
+
+
+def _expansions(found: Iterable[Expansion], labels: dict[str, Label]) -> Iterator[Expansion]:
+    """The expansions with canonical labels, and conditions in a canonical order; their own names
+    are added to ``labels``.
+    """
+    for one in found:
+        labels[one.name] = Label(one.name)
+        made = one.over(lambda expr: _labelled(expr, labels))
+        conditions = _residuals(one.conditions, labels)
+        yield msgspec.structs.replace(made, conditions=conditions)
 
 
 def _labelled(expr: Expr, labels: Mapping[str, Label]) -> Expr:

@@ -99,7 +99,7 @@ def _seen_from(
     outputs: Sequence[tuple[str, Expr]],
 ) -> str:
     def seen(other: str) -> str:
-        return _SELF if other == alias else colours[other]
+        return _SELF if other == alias else colours.get(other, other)
 
     names = list(colours)
     row = names.index(alias)

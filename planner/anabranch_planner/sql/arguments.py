@@ -25,8 +25,11 @@ CONSUMED: dict[type[Node], frozenset[str]] = {
     # Clauses
     exp.Select: frozenset({
         "with_", "expressions", "from_", "joins", "where", "distinct", "group", "having", "order",
-        "limit", "offset", "qualify", "windows",
+        "limit", "offset", "qualify", "windows", "laterals",
     }),
+    exp.Lateral: frozenset({"this", "view", "outer", "alias"}),
+    exp.Unnest: frozenset({"expressions", "alias", "offset"}),
+    exp.Aliases: _UNARY | _LIST,
     exp.Subquery: frozenset({"this", "alias", "joins", "with_"}),
     **dict.fromkeys(
         (exp.Union, exp.Intersect, exp.Except),
@@ -112,7 +115,6 @@ _NAMES = {
     "cluster": ("CLUSTER BY", "leave it out: the planner chooses partitions"),
     "distribute": ("DISTRIBUTE BY", "leave it out: the planner chooses partitions"),
     "hint": ("a hint", "leave it out: the planner chooses the join order"),
-    "laterals": ("LATERAL VIEW", "explode before the rows enter the stream"),
     "spec": ("a frame of rows", "leave it out: a ranking has none"),
     "exclude": ("EXCLUDE in a frame of rows", "leave it out"),
     "locks": ("FOR UPDATE", "leave it out: streams are append-only"),

@@ -60,6 +60,8 @@ class Types:
     ) -> None:
         self._double_literals = double_literals
         self._columns: dict[str, set[TypeKind]] = {}
+        #: Names of array columns, by whether their elements are structs.
+        self._arrays: dict[bool, set[str]] = {False: set(), True: set()}
         self._aliases: dict[str, list[Node]] = {}
         self._unknown: set[str] = set()
         mentioned = {table.name.lower() for table in tree.find_all(exp.Table)}
@@ -67,10 +69,16 @@ class Types:
             if name.lower() in mentioned:
                 for column, kind in stream.columns:
                     self._columns.setdefault(column.lower(), set()).add(kind.kind)
+                    if kind.kind is TypeKind.ARRAY:
+                        spread = kind.element.kind is TypeKind.STRUCT
+                        self._arrays[spread].add(column.lower())
         for alias in tree.find_all(exp.Alias):
             self._aliases.setdefault(alias.alias.lower(), []).append(alias.this)
         for named in tree.find_all(exp.TableAlias):
             self._unknown |= {column.name.lower() for column in named.args.get("columns") or ()}
+        for unnest in tree.find_all(exp.Unnest):
+            offset = unnest.args.get("offset")
+            self._unknown |= {offset.name.lower()} if isinstance(offset, exp.Identifier) else set()
         for operation in tree.find_all(exp.SetOperation):
             self._read_operands(operation)
         ctes: set[str] = {str(cte.alias).lower() for cte in tree.find_all(exp.CTE)}
@@ -106,6 +114,12 @@ class Types:
             f"there is no column {column.name!r} in any of the joined streams",
             remedy=nearest(column.name, named),
         )
+
+    def has_plain_elements(self, node: Node) -> bool:
+        """Whether ``node`` is surely an array of other values than structs."""
+        name = node.name.lower() if isinstance(node, exp.Column) else ""
+        known = self._arrays[False] - self._arrays[True] - self._unknown
+        return name in known and name not in self._aliases
 
     def of(self, node: Node) -> Kinds:
         """The types that ``node`` may have, apart from NULL's; empty: unknown."""

@@ -19,6 +19,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.changes import IDENTITY
 from anabranch_contract.queries.expressions import Call, Column, Expr, Literal, columns
 from anabranch_contract.queries.joins import Stream
+from anabranch_planner.sql.unresolved import RowGenerator
 
 #: Operations whose result is NULL once an operand is.
 _COMPUTING = frozenset({"add", "sub", "mul", "neg", "cast"})
@@ -117,6 +118,18 @@ class Scope:
         what = f"stream {str(stream.name)!r} (alias {alias!r})"
         columns = _renamed(columns, names, what)
         return cls({base: stream}, {alias: FromTable(columns, what)}, columns)
+
+    @classmethod
+    def of_expansion(cls, generator: RowGenerator, columns: Sequence[ShownColumn]) -> Scope:
+        """The scope of the columns of a function in FROM or in the SELECT list.
+
+        Raises:
+            QueryError: another number of names is given than of columns.
+        """
+        what = f"{generator.function}()"
+        shown = _renamed(tuple(columns), generator.columns, what)
+        visible = () if generator.listed else shown
+        return cls({}, {generator.alias: FromTable(shown, what)}, visible)
 
     def as_table(
         self, alias: str | None, columns: Iterable[ShownColumn], names: Sequence[str] = ()

@@ -25,22 +25,20 @@ from sqlglot.parsers.spark import SparkParser
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.sql.aggregates import (
-    WINDOWED,
-    function_over,
     holds_aggregate,
-    windows_in,
 )
 from anabranch_planner.sql.arguments import check_arguments, refuse_others
 from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
 from anabranch_planner.sql.clauses.everyday import keep_commas, no_stream, simplify, with_commas
+from anabranch_planner.sql.clauses.generators import generators_of, in_items
 from anabranch_planner.sql.clauses.join_kinds import as_of, is_right, kind_of
+from anabranch_planner.sql.clauses.own_queries import INNER, POST_JOIN, own_clause
 from anabranch_planner.sql.clauses.set_operations import as_values, clauses_after, set_operation
 from anabranch_planner.sql.clauses.window_layers import layer_windows
 from anabranch_planner.sql.flink import simplified, spelled_as_spark
 from anabranch_planner.sql.places import misspelt
 from anabranch_planner.sql.quoted_names import read_names
 from anabranch_planner.sql.unresolved import (
-    AGGREGATES,
     SUBQUERY,
     Condition,
     FromEntry,
@@ -66,19 +64,7 @@ _OPENINGS = 200
 #: Prefix that turns an expression into a statement for the parser.
 _PREFIX = "SELECT "
 _LAST = "write it in the FROM of the whole statement, a RIGHT JOIN before all other outer joins"
-#: :func:`kind_of` of joins read as inner joins: INNER, or None (unsupported, rejected later).
-_INNER = (JoinKind.INNER, None)
 _HIDING = frozenset({JoinKind.SEMI, JoinKind.ANTI})
-#: Clauses allowed only in a whole statement, with their names in messages about subqueries.
-_POST_JOIN = {
-    "qualify": "QUALIFY",
-    "distinct": "DISTINCT",
-    "group": "GROUP BY",
-    "having": "HAVING",
-    "order": "ORDER BY",
-    "limit": "LIMIT",
-    "offset": "OFFSET",
-}
 
 
 class SparkDialect(Spark):
@@ -354,7 +340,10 @@ def _with(select: exp.Query, outer: Mapping[str, Unresolved]) -> Mapping[str, Un
 
 
 def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: bool) -> Unresolved:
-    nested = None if whole else _post_join_clause(select) or _outer_join(select)
+    joins, generators = generators_of(select, select.args.get("joins") or ())
+    listed, own = in_items(select, len(generators))
+    generators += own
+    nested = None if whole else own_clause(select, joins, generators)
     whole = whole or nested is not None
     ctes = _with(select, outer)
     if not select.expressions:
@@ -362,8 +351,7 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
     from_ = select.args.get("from_")
     if from_ is None:
         raise QueryError("malformed-sql", "the query has no FROM clause", remedy=SHAPE)
-    joins = list(select.args.get("joins") or ())
-    items, sides = _items(select), list[OuterSide]()
+    items, sides = _items(listed), list[OuterSide]()
     if whole:
         sources, conditions, sides = _from(from_.this, joins, ctes)
     else:
@@ -382,6 +370,7 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
             post_join,
             tuple(sides),
             nested,
+            generators=tuple(generators),
             subqueries=_subqueries(select, conditions, ctes),
         )
     )
@@ -412,36 +401,14 @@ def _subqueries(
     return found
 
 
-def _post_join_clause(select: exp.Select) -> tuple[str, Node | None] | None:
-    """Name and node of a subquery's first post-join clause or aggregate; None if it has none."""
-    for name, what in _POST_JOIN.items():
-        part = select.args.get(name)
-        # Without LIMIT the order of a subquery has no effect.
-        if part and (name != "order" or select.args.get("limit")):
-            return what, part
-    for item in select.expressions:
-        if holds_aggregate(item):
-            return AGGREGATES, item
-        for window in windows_in(item):
-            if (name := function_over(window)) in WINDOWED:
-                return f"{name}()", window
-    return None
-
-
-def _outer_join(select: exp.Select) -> tuple[str, Node | None] | None:
-    """Name and node of a subquery's first outer, semi, anti or ASOF join; None if it has none."""
-    joins = select.args.get("joins") or ()
-    found = next((j for j in joins if is_right(j) or kind_of(j) not in _INNER or as_of(j)), None)
-    if found is None:
-        return None
-    return ("an ASOF JOIN" if as_of(found) else f"a {found.side or found.kind} JOIN"), found
-
-
-def _items(select: exp.Select) -> list[SelectItem]:
+def _items(listed: Iterable[Node | SelectItem]) -> list[SelectItem]:
     items = []
-    for node in select.expressions:
-        with at(node):
-            items.append(_item(node, ""))
+    for one in listed:
+        if isinstance(one, SelectItem):
+            items.append(one)
+            continue
+        with at(one):
+            items.append(_item(one, ""))
     return items
 
 
@@ -486,7 +453,7 @@ def _from(
 
 def _without_outer(joins: list[exp.Join], first: Node) -> tuple[list[exp.Join], list[exp.Join]]:
     """Split a whole statement's joins: inner joins; then those from the first outer one on."""
-    first_kept = (n for n, j in enumerate(joins) if kind_of(j) not in _INNER or as_of(j))
+    first_kept = (n for n, j in enumerate(joins) if kind_of(j) not in INNER or as_of(j))
     end = next(first_kept, len(joins))
     return (joins[:end], joins[end:]) if _reads_all(first, joins[end:]) else (joins, [])
 
@@ -526,7 +493,7 @@ def _post_join(select: exp.Select) -> PostJoin | None:
     """The post-join clauses of a statement; None without clauses and aggregates."""
     parts = select.args
     aggregated = any(holds_aggregate(item) for item in select.expressions)
-    if not aggregated and not any(parts.get(name) for name in _POST_JOIN):
+    if not aggregated and not any(parts.get(name) for name in POST_JOIN):
         return None
     distinct, having, order = (parts.get(name) for name in ("distinct", "having", "order"))
     qualify, on = parts.get("qualify"), None if distinct is None else distinct.args.get("on")

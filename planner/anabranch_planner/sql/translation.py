@@ -47,6 +47,8 @@ _READ: dict[type[Node], frozenset[str]] = {
         (exp.Left, exp.Right, exp.Nullif, exp.StartsWith, exp.EndsWith, exp.NullSafeNEQ), _BINARY
     ),
     exp.Exists: _UNARY,
+    exp.Unnest: frozenset({"expressions", "alias", "offset"}),
+    exp.Explode: _UNARY,
     exp.Subquery: frozenset({"this", "alias", "joins"}),
     exp.Group: frozenset({"expressions", "all", "rollup", "cube", "grouping_sets"}),
     exp.Order: frozenset({"this", "expressions"}),
@@ -80,6 +82,10 @@ _TIMES = frozenset({DType.TIMESTAMP, DType.TIMESTAMPTZ, DType.TIMESTAMPNTZ})
 _JOINS = frozenset({"", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"})
 #: Dialects with ASOF joins.
 _ASOF = frozenset({"clickhouse", "duckdb", "snowflake"})
+#: Dialects whose UNNEST in FROM makes a row of each element; of these, dialects in which the fields
+#: of an element become columns.
+_UNNEST = frozenset({"bigquery", "duckdb", "presto", "trino"})
+_SPREADING = frozenset({"presto", "trino"})
 #: Functions of this project that other dialects do not know; calls are kept.
 _OWN = frozenset({"window", "session_window", "grouping_id"})
 _SPARKS = "write the statement in Spark's dialect"
@@ -154,6 +160,8 @@ class _Translator:
             exp.Add: self._sum,
             exp.Sub: self._sum,
             exp.Join: self._join,
+            exp.Unnest: self._unnest,
+            exp.Explode: self._listed_unnest,
             exp.Anonymous: self._function,
             exp.Except: self._comparison,
             exp.Intersect: self._comparison,
@@ -512,6 +520,30 @@ class _Translator:
                 f"a {side} JOIN, which has no NULLs,", f"{_SPARKS}, or write a LEFT SEMI JOIN"
             )
         return node
+
+    def _unnest(self, node: Node) -> Node:
+        """``UNNEST(x) AS t(item)`` in FROM."""
+        values, alias = node.expressions, node.args.get("alias")
+        if self.dialect not in _UNNEST or len(values) != 1 or node.args.get("offset"):
+            raise self._refused(
+                "UNNEST here", f"{_SPARKS}: LATERAL VIEW posexplode(x) t AS place, item"
+            )
+        if self.dialect in _SPREADING and not self.types.has_plain_elements(values[0]):
+            raise self._refused(
+                "UNNEST of rows, whose fields become columns,",
+                f"{_SPARKS}: LATERAL VIEW inline(x) t AS a, b",
+            )
+        if alias is None or len(alias.args.get("columns") or ()) != 1:
+            raise self._refused("UNNEST without the name of its column", "write AS t(item)")
+        call = exp.Anonymous(this="explode", expressions=[values[0].copy()])
+        return exp.Lateral(this=call, alias=alias.copy())
+
+    def _listed_unnest(self, node: Node) -> Node:
+        """``unnest(x)`` in the SELECT list."""
+        if self.dialect != "duckdb":
+            remedy = "write CROSS JOIN UNNEST(x) AS t(item)"
+            raise self._refused("UNNEST in the SELECT list", remedy)
+        return exp.Anonymous(this="explode", expressions=[node.this.copy()])
 
     def _as_of(self, node: Node, side: str) -> Node:
         if side == "LEFT" and not self.meanings.outer_nulls:

@@ -20,6 +20,10 @@ from anabranch_contract.queries.views import RankFunction
 Node: TypeAlias = exp.Expr
 
 
+#: Functions that make several rows of one.
+GENERATORS = frozenset(
+    f"{name}{outer}" for name in ("explode", "posexplode", "inline") for outer in ("", "_outer")
+)
 #: Prefix of columns that ``*`` omits.
 HIDDEN = "anabranch hidden "
 #: Name of aggregates among the clauses of :attr:`Unresolved.nested`.
@@ -163,6 +167,46 @@ class OuterSide:
         return f"{'' if self.asof is None else 'ASOF '}{kind}JOIN"
 
 
+@dataclass(frozen=True, slots=True)
+class RowGenerator:
+    """A function in FROM or in the SELECT list that makes a row of each element of an array, or of
+    each entry of a map.
+
+    Attributes:
+        call: its call. ``outer``: whether a row without elements stays, with NULLs.
+        alias: the table of its columns; generated if the statement has none.
+        columns: names of its columns; empty: its own.
+        first: the number of the first element in a last column (WITH ORDINALITY); None: none.
+        listed: whether it stands in the SELECT list, so that ``*`` does not show its columns.
+    """
+
+    call: exp.Anonymous
+    outer: bool
+    alias: str
+    columns: tuple[str, ...] = ()
+    first: int | None = None
+    listed: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.call.this}({', '.join(map(as_written, self.call.expressions))})"
+
+    @property
+    def function(self) -> str:
+        """The name of the function, without ``_outer``."""
+        return str(self.call.this).lower().removesuffix("_outer")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of its columns; without names in the statement, all that they may have."""
+        return self.columns or ("pos", "col", "key", "value")
+
+    def follows(self, node: Node | None) -> bool:
+        """Whether it stands after ``node`` in the statement, or reads all of FROM."""
+        own = None if self.listed else position_of(self.call)
+        other = None if node is None else position_of(node)
+        return own is None or other is None or own > other
+
+
 @dataclass(frozen=True)
 class Unresolved:
     """A parsed query before name resolution: sources, conditions (all must hold), select list.
@@ -175,6 +219,7 @@ class Unresolved:
         outer: right sides of outer joins; only in the same cases as ``post_join``.
         nested: the clause that makes a subquery a query of its own, and its node.
         branches: operands of UNION ALL, which replace all other fields; only in FROM.
+        generators: functions that expand the joined rows, in order.
         subqueries: the subqueries of SELECT list, WHERE, HAVING and ORDER BY, by the numbers in
             the metadata of their nodes (scalar subquery, EXISTS, IN).
     """
@@ -186,6 +231,7 @@ class Unresolved:
     outer: tuple[OuterSide, ...] = ()
     nested: tuple[str, Node | None] | None = None
     branches: tuple[FromEntry, ...] = ()
+    generators: tuple[RowGenerator, ...] = ()
     subqueries: Mapping[int, Unresolved] = field(default_factory=dict)
 
     def check_inlined(self) -> None:

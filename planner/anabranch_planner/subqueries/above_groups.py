@@ -189,6 +189,7 @@ def with_groups_below(joins: Joins, rewrite: Callable[[Joins], Unresolved]) -> U
         query,
         sources=(placeholder,),
         outer=(),
+        generators=(),
         conditions=tuple(conditions),
         items=tuple(items),
         post_join=None if rows_only else post_join,

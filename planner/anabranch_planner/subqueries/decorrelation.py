@@ -31,6 +31,7 @@ from anabranch_planner.sql.unresolved import (
 )
 from anabranch_planner.subqueries.above_groups import above_groups, are_totals, with_groups_below
 from anabranch_planner.subqueries.existence import as_join, as_value
+from anabranch_planner.subqueries.expansions import with_expansion_parts
 from anabranch_planner.subqueries.grouped import is_strict_in, parents
 from anabranch_planner.subqueries.join_parts import with_join_parts
 from anabranch_planner.subqueries.joins import Joins, as_where, subqueries_in
@@ -47,7 +48,8 @@ def decorrelated(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved
     Raises:
         QueryError: ``unsupported-sql``, naming the subquery; ``unknown-stream``.
     """
-    return with_join_parts(_Decorrelation(streams).rewritten(query, ()), streams)
+    joined = _Decorrelation(streams).rewritten(query, ())
+    return with_join_parts(with_expansion_parts(joined, streams), streams)
 
 
 @dataclass(slots=True)

@@ -196,7 +196,7 @@ def _arguments(node: Node) -> list[Node]:
 
 
 @dataclass(slots=True)
-class _Inside:
+class Inside:
     """Joins that become a subquery in FROM, and the columns of them that the rest reads.
 
     Attributes:
@@ -209,7 +209,7 @@ class _Inside:
     names: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, inner: Unresolved, query: Unresolved, streams: Mapping[str, Stream]) -> _Inside:
+    def of(cls, inner: Unresolved, query: Unresolved, streams: Mapping[str, Stream]) -> Inside:
         """The joins ``inner`` of ``query``.
 
         Raises:
@@ -455,7 +455,7 @@ def _with_part(query: Unresolved, number: int, streams: Mapping[str, Stream]) ->
     below, rest = replace(query, outer=query.outer[:number]), query.outer[number:]
     whole, node = FromTables.of(query, streams), rest[0].source.node
     with at(node):
-        inside = _Inside.of(below, query, streams)
+        inside = Inside.of(below, query, streams)
     # A FULL JOIN keeps rows of the other side whatever the part has.
     early = all(side.kind is not JoinKind.FULL for side in rest)
     inner, above = list[Condition](), list[Node]()
@@ -522,7 +522,7 @@ def _with_named(query: Unresolved, entry: FromEntry, streams: Mapping[str, Strea
     joins = _joins_of(entry)
     assert joins is not None
     with at(entry.node):
-        inside = _Inside.of(joins, query, streams)
+        inside = Inside.of(joins, query, streams)
         if any(item.node is None and item.qualifier is None for item in query.items):
             raise unsupported(
                 "* over a join in parentheses beside an outer join", "name the columns"

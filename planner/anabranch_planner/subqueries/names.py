@@ -51,6 +51,7 @@ class FromTables:
             else:
                 columns = entry.columns or tuple(_columns(entry, streams))
                 found[entry.alias or ""] = tuple(name.lower() for name in columns)
+        found |= {one.alias: tuple(map(str.lower, one.names)) for one in query.generators}
         return cls(found, frozenset(merged), natural)
 
     def has(self, column: exp.Column) -> bool:

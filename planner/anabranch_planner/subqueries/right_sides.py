@@ -61,7 +61,8 @@ def right_of(joins: Joins, inner: Inner, shown: list[Node]) -> RightSide:
     if is_limited(clauses) or inner.is_grouped:
         return _limited(joins, inner, shown)
     query, only = _plain(inner), inner.query.sources[0]
-    if len(query.sources) == 1 and isinstance(only.of, str) and query.nested is None:
+    alone = len(query.sources) == 1 and not query.generators
+    if alone and isinstance(only.of, str) and query.nested is None:
         return _stream(joins, inner, only)
     return _rows(joins, inner, query)
 

@@ -220,7 +220,7 @@ def _has_one_row(joins: Joins, inner: Inner) -> bool:
     """Whether equalities determine a key of each entry of FROM."""
     tables, entries = inner.tables, inner.query.sources
     keys = [key for entry in entries if (key := _key(joins, entry)) is not None]
-    if inner.query.outer or len(keys) < len(entries):
+    if inner.query.outer or inner.query.generators or len(keys) < len(entries):
         return False
     determined = {own for _, own, _ in inner.equalities}
     equal: list[tuple[Node, Node]] = []

@@ -74,7 +74,7 @@ def _is_single(entry: FromEntry) -> bool:
         return False
     if query.nested is None or query.post_join != PostJoin():
         return False
-    if query.outer or query.subqueries or query.branches or query.has_union:
+    if query.outer or query.subqueries or query.branches or query.generators or query.has_union:
         return False
     return all(item.node is not None and item.name and _is_plain(item.node) for item in query.items)
 

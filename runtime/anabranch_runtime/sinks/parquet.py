@@ -28,10 +28,9 @@ from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.expressions import dated
 from anabranch_contract.queries.views import View, change_columns
 from anabranch_runtime.columns.arrow_types import noted, schema_of, typed_field
-from anabranch_runtime.expressions.evaluate import evaluate
+from anabranch_runtime.expressions.evaluate import Fetch, evaluate
 from anabranch_runtime.sinks import outer_rows
 from anabranch_runtime.sinks.delivery import Delivery
-from anabranch_runtime.storage.partial import Partial, fetcher
 
 STAGING = ".staging"
 #: Maximum rows per row group of a Parquet file.
@@ -48,21 +47,21 @@ def output_schema(query: QuerySpec) -> pa.Schema:
 
 def project(
     query: QuerySpec,
-    partial: Partial,
+    read: Fetch,
+    length: int,
     schema: pa.Schema,
     beside: Iterable[pa.Array] = (),
     *,
     now: int = 0,
 ) -> pa.RecordBatch:
-    """Evaluate the query's projection on joined tuples.
+    """Evaluate the query's projection on ``length`` joined tuples, whose columns ``read`` returns.
 
     Args:
         schema: the query's :func:`output_schema`.
         beside: the additional columns at the end of the schema (``outer_rows``).
         now: value of ``current_timestamp``.
     """
-    read = fetcher(partial)
-    arrays = [evaluate(dated(o.expr, now), read, partial.length) for o in query.projection]
+    arrays = [evaluate(dated(o.expr, now), read, length) for o in query.projection]
     return pa.RecordBatch.from_arrays([*arrays, *beside], schema=schema)
 
 

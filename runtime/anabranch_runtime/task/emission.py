@@ -8,7 +8,7 @@ query has failed, no more of its results are written.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,16 +19,18 @@ from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import OutputRule, QuerySpec
 from anabranch_contract.protocol.measurements import Writes
 from anabranch_contract.protocol.profile import CpuGroup
+from anabranch_contract.queries.expressions import Expansion
 from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_contract.queries.views import CHANGE
-from anabranch_runtime.columns.arrays import Bools
+from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.cpu import add_time
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.exchange.routing import pack, unpack
 from anabranch_runtime.exchange.traffic import Letter
-from anabranch_runtime.expressions.evaluate import evaluate
+from anabranch_runtime.expressions.evaluate import Fetch, evaluate
+from anabranch_runtime.expressions.expansion import MOST_EXPANDED, expanded
 from anabranch_runtime.expressions.failures import EVALUATION, Failures
 from anabranch_runtime.probe.latest import Latest
 from anabranch_runtime.probe.probe import FEW, check
@@ -55,6 +57,8 @@ NOW, OWED = "now", "owed"
 GATHERED = 1 << 16
 #: Number of results among which inserts and deletes of equal rows cancel before they are written.
 CHANGES = 1 << 14
+#: Number of results that are expanded together.
+EXPANDED = 1 << 12
 
 
 @dataclass(slots=True)
@@ -87,6 +91,8 @@ class Emission:
     #: Small sets of results of equal shape, to be written together, and one of their rules.
     _gathered: dict[Hashable, tuple[OutputRule, list[Partial]]] = field(default_factory=dict)
     _waiting: int = 0
+    #: Query -> number of rows that its expansions have made.
+    _expanded: dict[QueryId, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.rationing.goals:
@@ -205,9 +211,12 @@ class Emission:
         made = partial.length
         shared = self._shared.get(query.id) if due == NOW else None
         if shared is not None:
-            self._write_shared(shared, query, partial)
+            made = self._write_shared(shared, query, partial)
         elif query.sink.kind is not SinkKind.COUNT:
             made = self._written(query, partial, due)
+        elif query.expansions:
+            pieces = self._pieces(query.expansions, partial, lambda: EXPANDED)
+            made = sum(self._read(query, piece)[1] for piece in pieces)
         if due == OWED:
             paid = report.rations.caught_up
             paid[query.id] = paid.get(query.id, 0) + made
@@ -222,32 +231,54 @@ class Emission:
         """Write the results to the query's file; returns their number, not counting changes that
         cancel.
         """
-        done, made = 0, 0
+        made = 0
         if self._emits_changes(query):
             schema = output_schema(query)
-            while done < partial.length:
-                piece = partial.cut(done, done + CHANGES)
+            for piece in self._pieces(query.expansions, partial, lambda: CHANGES):
                 rows = net_changes(self._projected(query, piece, schema, {}))
                 if rows.num_rows:
                     self._writer(query, None).add(rows)
-                done, made = done + piece.length, made + rows.num_rows
+                made += rows.num_rows
         else:
-            writer, made = self._writer(query, None), partial.length
-            while done < partial.length:
-                piece = partial.cut(done, done + writer.room)
-                writer.add(self._projected(query, piece, writer.schema, self._marks(due)))
-                done += piece.length
+            writer = self._writer(query, None)
+            for piece in self._pieces(query.expansions, partial, lambda: writer.room):
+                rows = self._projected(query, piece, writer.schema, self._marks(due))
+                writer.add(rows)
+                made += rows.num_rows
         self.memory.glance()
         return made
 
-    def _write_shared(self, shared: SharedRows, query: QuerySpec, partial: Partial) -> None:
-        """Write joined rows that several queries share."""
-        writer, done = self._writer(query, shared), 0
-        while done < partial.length:
-            piece = partial.cut(done, done + writer.room)
-            writer.add(self._columns_of(shared, piece, writer.schema))
-            done += piece.length
+    def _write_shared(self, shared: SharedRows, query: QuerySpec, partial: Partial) -> int:
+        """Write joined rows that several queries share; returns their number."""
+        writer, made = self._writer(query, shared), 0
+        for piece in self._pieces(query.expansions, partial, lambda: writer.room):
+            rows = self._columns_of(shared, query, piece, writer.schema)
+            writer.add(rows)
+            made += rows.num_rows
         self.memory.glance()
+        return made
+
+    def _pieces(
+        self, expansions: Sequence[Expansion], partial: Partial, room: Callable[[], int]
+    ) -> Iterator[Partial]:
+        """Cut results into pieces of at most ``room()`` rows, and fewer if they are expanded."""
+        done = 0
+        while done < partial.length:
+            most = min(room(), EXPANDED) if expansions else room()
+            yield partial.cut(done, done + most)
+            done += most
+
+    def _read(self, query: QuerySpec, results: Partial) -> tuple[Fetch, int, Ints | None]:
+        """Return a reader of the columns of results, after the query's expansions; their number;
+        and the result that each of them is made of (None: itself).
+        """
+        read = fetcher(results)
+        if not query.expansions:
+            return read, results.length, None
+        before = self._expanded.get(query.id, 0)
+        read, rows = expanded(query.expansions, read, results.length, MOST_EXPANDED - before)
+        self._expanded[query.id] = before + len(rows)
+        return read, len(rows), rows
 
     def _emits_changes(self, query: QuerySpec) -> bool:
         """Whether results are inserts and deletes."""
@@ -290,21 +321,21 @@ class Emission:
         return JoinedRows(self._rows[1], name, self.context.batch, schema, self.page)
 
     def _columns_of(
-        self, shared: SharedRows, results: Partial, schema: pa.Schema
+        self, shared: SharedRows, query: QuerySpec, results: Partial, schema: pa.Schema
     ) -> pa.RecordBatch:
         """Joined rows that several queries share. A column that can't be evaluated fails the
         queries that read it, and is NULL for the others.
         """
-        read, arrays = fetcher(results), list[pa.Array]()
+        (read, length, _), arrays = self._read(query, results), list[pa.Array]()
         for (name, expr), kind in zip(shared.columns.items(), schema.types, strict=True):
             readers = [q for q in shared.readers[name] if q not in self.failures.found]
             try:
                 if readers:
-                    arrays.append(evaluate(expr, read, results.length))
+                    arrays.append(evaluate(expr, read, length))
                     continue
             except EVALUATION as error:
                 self.failures.add(readers, error)
-            arrays.append(pa.nulls(results.length, kind))
+            arrays.append(pa.nulls(length, kind))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _marks(self, due: str) -> Mapping[str, int]:
@@ -356,15 +387,16 @@ class Emission:
                 outer = self.layout.queries[query.left_of].outer
             assert outer is not None
             beside = left_row_columns(query, outer.partner, results, marks)
-            return project(query, results, schema, beside)
+            return project(query, fetcher(results), results.length, schema, beside)
+        read, length, rows = self._read(query, results)
         if not query.has_post_join or query.united:
-            return project(query, results, schema, now=self.context.times.now)
-        read = fetcher(results)
+            return project(query, read, length, schema, now=self.context.times.now)
         columns = {column_name(output): output.expr for output in query.projection}
-        arrays = [evaluate(expr, read, results.length) for expr in columns.values()]
+        arrays = [evaluate(expr, read, length) for expr in columns.values()]
         if query.id in self.context.shedding.sampled:
             count = (len(schema) - len(arrays)) // 2
-            arrays += kept_by(results, query, self.layout, self.rationing, self.ranks, count)
+            kept = kept_by(results, query, self.layout, self.rationing, self.ranks, count)
+            arrays += kept if rows is None else [one.take(pa.array(rows)) for one in kept]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _visible(self, query: str, partial: Partial) -> Bools | None:

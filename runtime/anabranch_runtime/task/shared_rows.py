@@ -77,6 +77,6 @@ def _conditions(ruleset: Ruleset) -> list[tuple[QuerySpec, Hashable]]:
             rules[rule.query].append((rule.edge, rule.bounds, tuple(map(str, rule.residuals))))
     labels = {query.id: frozenset(label for _, label, _ in query.members) for query in sharing}
     return [
-        (query, (frozenset(rules[query.id]), labels[query.id], query.freshness))
+        (query, (frozenset(rules[query.id]), labels[query.id], query.freshness, query.expansions))
         for query in sharing
     ]

@@ -78,10 +78,10 @@ def timed_by(query: QuerySpec, ruleset: Ruleset) -> tuple[int, StreamName] | Non
     if query.outer is not None and query.outer.look_ups:
         shown = next(o.expr for o in query.outer.projection if o.name == window.column)
         expr = columns.get(shown.name) if isinstance(shown, Column) else None
-    if not isinstance(expr, Column):
+    labels = [label for _, label, _ in query.members]
+    if not isinstance(expr, Column) or expr.alias not in labels:
         return None
     times = {s.name: s.event_time for s in ruleset.streams}
-    labels = [label for _, label, _ in query.members]
     i = labels.index(expr.alias)  # type: ignore[arg-type]
     stream = _streams(query, ruleset)[i]
     return (i, stream) if times[stream] == expr.name else None

@@ -66,7 +66,8 @@ def indirect(query: JoinQuery) -> tuple[Origin, ...]:
         for relation in part.relations:
             read = [c for expr in relation.filter for c in columns(expr)]
             found |= {Origin(str(relation.stream), c.name, How.FILTER) for c in read}
-        for expr in part.residuals:
+        own = (expr for one in part.expansions for expr in one.conditions)
+        for expr in (*part.residuals, *own):
             found |= {Origin(o.stream, o.column, How.FILTER) for o in _read(part, expr)}
     if query.outer is not None:
         below = {o.name: _made(part, o) for part in query.planned for o in part.projection}
@@ -146,13 +147,14 @@ def _project(outputs: Iterable[Output], below: _Layer) -> dict[str, frozenset[Or
 def _made(query: JoinQuery, output: Output) -> frozenset[Origin]:
     """Source columns of an output column of a join."""
     read = _read(query, output.expr)
-    return read if isinstance(output.expr, Column) else _as(How.TRANSFORMATION, read)
+    plain = isinstance(query.unexpanded(output.expr), Column)
+    return read if plain else _as(How.TRANSFORMATION, read)
 
 
 def _read(query: JoinQuery, expr: Expr) -> frozenset[Origin]:
     stream_of = _streams(query)
     found: set[Origin] = set()
-    for column in columns(expr):
+    for column in columns(query.unexpanded(expr)):
         found |= _attribute(query, stream_of[column.alias], column.name, How.IDENTITY)
     return frozenset(found)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import structlog
 
@@ -85,6 +86,11 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
             for part in parts
             for r in part.residuals
             if not _is_hidden(r)
+        ),
+        expansions=tuple(
+            str(one.over(partial(_in_aliases, alias_of=_aliases(part))))
+            for part in parts
+            for one in part.expansions
         ),
         output=tuple(OutputInfo(name=o.name, type=str(o.expr.type)) for o in query.shown),
         view=None if query.view is None else _view(query, query.view),
@@ -315,7 +321,7 @@ def bounds_between(aliases: Sequence[str], matrix: Bounds) -> tuple[BoundInfo, .
 
 def _in_aliases(expr: Expr, alias_of: Mapping[Label, str]) -> Expr:
     """``expr`` with the user's alias names in place of canonical labels."""
-    return substitute(expr, lambda c: Column(alias_of[Label(c.alias)], c.name, c.type))
+    return substitute(expr, lambda c: Column(alias_of.get(Label(c.alias), c.alias), c.name, c.type))
 
 
 def _lived(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:

@@ -85,6 +85,8 @@ _FRAMED = (
 )  # fmt: skip
 _COLUMN = re.compile(r"\b(r\d+)\.(\w+)")
 _EPOCH = "epoch_us({t})"
+#: Shares of statements with an expansion of their first relation, and of all joined rows.
+_FIRST, _LAST = 0.08, 0.12
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,8 +299,37 @@ class Grammar:
         return left.beside(right, text, nullable=kind != "JOIN")
 
     def _from(self, depth: int) -> Relation:
+        # Draws of its own, so that statements of known seeds stay as they are but for expansions.
+        apart = Random(repr(self.rng.getstate()[1][:8]))
+        return self._expanded(self._joins(depth, apart), apart, _LAST)
+
+    def _expanded(self, source: Relation, apart: Random, share: float) -> Relation:
+        """``source``, perhaps with rows for the elements of an array of its numbers."""
+        if apart.random() >= share or not source.numbers:
+            return source
+        x, y = apart.choice(source.numbers), apart.choice(source.numbers)
+        alias, outer = self._alias(), apart.random() < 0.3
+        self.features["expansion"] += 1
+        spark, duck = f"array({x}, {y}, 3)", f"[{x}, {y}, 3]"
+        if outer:
+            self.features["outer expansion"] += 1
+            spark, duck = (
+                f"CASE WHEN {x} > 2 THEN {spark} END",
+                f"CASE WHEN {x} > 2 THEN {duck} ELSE [NULL] END",
+            )
+        view = f"LATERAL VIEW {'OUTER ' * outer}explode({spark}) {alias} AS e"
+        if share < _LAST:
+            view = f"CROSS JOIN LATERAL explode({spark}) AS {alias}(e)"
+            if outer:
+                view = f"LEFT JOIN LATERAL explode({spark}) AS {alias}(e) ON TRUE"
+        text = Text(f"{{}} {view}", f"{{}} CROSS JOIN LATERAL (SELECT unnest({duck}) AS e) {alias}")
+        return replace(
+            source, text=text.format(source.text), numbers=(*source.numbers, f"{alias}.e")
+        )
+
+    def _joins(self, depth: int, apart: Random) -> Relation:
         rng, drawn = self.rng, self.rng.random()
-        left = self._relation(depth)
+        left = self._expanded(self._relation(depth), apart, _FIRST)
         if drawn < 0.3:
             return left
         if drawn < 0.58:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from anabranch_contract.errors import QueryError
-from anabranch_planner.sql.unresolved import Node, as_written, unsupported
+from anabranch_planner.sql.unresolved import GENERATORS, Node, as_written, unsupported
 
 _FROM_ROW = "compute it from the row, so that it is the same each time"
 _SHARE = f"{_FROM_ROW}: pmod(hash(x), 100) for a number, with the columns of its key as x"
 _ID = f"{_FROM_ROW}: md5(concat_ws('-', x)) for an id, with the columns of its key as x"
+
+_WITH_FUNCTIONS = (
+    "aggregate", "filter", "forall", "map_filter", "map_zip_with", "reduce", "transform",
+    "transform_keys", "transform_values", "zip_with",
+)  # fmt: skip
 
 
 def refusal(name: str, arguments: Sequence[Node]) -> QueryError | None:
@@ -45,6 +50,24 @@ def _make_interval(given: list[str]) -> QueryError:
     return unsupported("make_interval(), as no column has the type of intervals,", remedy)
 
 
+def _of_elements(name: str) -> Callable[[list[str]], QueryError]:
+    def made(given: list[str]) -> QueryError:
+        what, array = f"{name}() of a function x -> ...", given[0] if given else "xs"
+        remedy = f"write LATERAL VIEW explode({array}) t AS x, and expressions and aggregates of x"
+        return unsupported(what, remedy)
+
+    return made
+
+
+def _of_rows(name: str) -> Callable[[list[str]], QueryError]:
+    def made(given: list[str]) -> QueryError:
+        called = f"{name}({', '.join(given)})"
+        remedy = f"write LATERAL VIEW {called} t AS item after FROM, and item here"
+        return unsupported(f"{called}, which makes several rows, inside an expression", remedy)
+
+    return made
+
+
 def _not_repeatable(name: str, remedy: str) -> Callable[[list[str]], QueryError]:
     def made(given: list[str]) -> QueryError:
         return QueryError(
@@ -62,6 +85,8 @@ _REFUSED: dict[str, Callable[[list[str]], QueryError]] = {
     "make_interval": _make_interval,
     "make_ym_interval": _make_interval,
     "make_dt_interval": _make_interval,
+    **{name: _of_rows(name) for name in GENERATORS},
+    **{name: _of_elements(name) for name in _WITH_FUNCTIONS},
     **{name: _not_repeatable(name, _SHARE) for name in ("rand", "random", "randn", "randstr")},
     **{name: _not_repeatable(name, _ID) for name in ("uuid", "monotonically_increasing_id")},
 }

@@ -54,6 +54,7 @@ def _spec(query: JoinQuery, sink: SinkSpec, limits: Mapping[str, int], *, past: 
         past,
         query.united,
         query.looked_up,
+        query.expansions,
     )
 
 

@@ -12,7 +12,7 @@ from sqlglot import TokenType, exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.clauses.values import look_up_values
-from anabranch_planner.sql.unresolved import Node, as_written, at, describe, unsupported
+from anabranch_planner.sql.unresolved import GENERATORS, Node, as_written, at, describe, unsupported
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -49,6 +49,8 @@ def simplify(statement: Node) -> None:
         elif isinstance(node, exp.Column) and node.table.lower() in qualifiers:
             node.set("db", None)
             node.set("catalog", None)
+        elif isinstance(node, exp.Transform):
+            node.replace(exp.Anonymous(this="transform", expressions=[node.this, node.expression]))
         elif reads and isinstance(node, exp.Column) and isinstance(node.this, exp.Identifier):
             _reach(node, names)
         elif isinstance(node, exp.Like | exp.ILike) and isinstance(
@@ -129,6 +131,14 @@ def keep_commas(tree: Node, tokens: Iterable[Token]) -> None:
 
 def no_stream(node: Node) -> QueryError:
     """The error for an entry of FROM that is neither a stream nor a query."""
+    inside = node.this if isinstance(node, exp.Table) else None
+    if isinstance(inside, exp.Anonymous) and str(inside.this).lower() in GENERATORS:
+        text = ", ".join(map(as_written, inside.expressions))
+        called = f"{inside.this}({text})"
+        return unsupported(
+            f"{called} in FROM without LATERAL",
+            f"write LATERAL {called} AS t(item), after the stream that it reads",
+        )
     if not isinstance(node, exp.Lateral):
         return unsupported(f"{describe(node)} in FROM", "name a registered stream")
     remedy = "write the subquery without LATERAL, and its conditions into ON"

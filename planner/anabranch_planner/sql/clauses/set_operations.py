@@ -61,13 +61,13 @@ def set_operation(
     return replace(found, post_join=own, nested=nested)
 
 
-def as_table(union: Unresolved, node: Node | None) -> Unresolved:
-    """A grouped query with the rows of ``union``: it groups them by all columns, and emits each
-    group as often as the group has rows.
+def as_table(rows: Unresolved, node: Node | None, called: str = "UNION ALL") -> Unresolved:
+    """A grouped query with the ``rows`` of a union or an expansion: it groups them by all columns,
+    and emits each group as often as the group has rows.
     """
     count = exp.Anonymous(this="count", expressions=[exp.Star()])
     every = PostJoin(group=(), group_all=True, copies=count)
-    return _over(FromEntry(union, "", node=node), every, ("UNION ALL", node))
+    return _over(FromEntry(rows, "", node=node), every, (called, node))
 
 
 def as_values(node: exp.Query, query: Unresolved) -> Unresolved:

@@ -1,0 +1,74 @@
+"""Functions that make rows of arrays and maps, with resolved names and types."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.coercion import INT
+from anabranch_contract.queries.expressions import NULL, Call, Expansion, Expr, Literal
+from anabranch_contract.queries.types import INTERVALS, DataType, TypeKind
+from anabranch_planner.binding.typecheck import typed
+from anabranch_planner.sql.functions import check_arity
+from anabranch_planner.sql.scope import Scope, ShownColumn
+from anabranch_planner.sql.unresolved import RowGenerator, describe
+
+_ROWS = frozenset({TypeKind.ARRAY, TypeKind.MAP})
+_BIGINT = DataType(TypeKind.BIGINT)
+
+
+def expansion_of(
+    generator: RowGenerator, scope: Scope, name: str
+) -> tuple[Expansion, tuple[ShownColumn, ...]]:
+    """The expansion by ``generator``, whose argument reads ``scope``, and its columns as they are
+    called without further names.
+
+    Args:
+        name: alias of its columns.
+
+    Raises:
+        QueryError: its argument is of a wrong type.
+    """
+    call, function = generator.call, generator.function
+    check_arity(function, len(call.expressions), 1, 1)
+    value = typed(call.expressions[0], scope)
+    kind, fields = value.type, function == "inline"
+    good = kind.kind in _ROWS if not fields else _is_of_structs(kind)
+    if not good or kind.has(*INTERVALS) or kind.element == NULL:
+        raise _mismatch(generator, value)
+    position = function == "posexplode" or generator.first is not None
+    found = Expansion(name, value, generator.outer, position, fields)
+    twice = [n for n, count in Counter(c.name for c in found.columns).items() if count > 1]
+    if twice:
+        raise QueryError(
+            "duplicate-name",
+            f"two fields of {describe(call.expressions[0])} are called {twice[0]!r}",
+            remedy="write explode(), and name the fields that you want",
+        )
+    shown = [ShownColumn(column.name, column) for column in found.columns]
+    if generator.first is not None:
+        place, *others = found.columns
+        number = Call("add", (place, Literal(generator.first, INT)), INT)
+        shown = [ShownColumn(column.name, column) for column in others]
+        shown.append(ShownColumn("ordinality", Call("cast", (number,), _BIGINT)))
+    return found, tuple(shown)
+
+
+def _is_of_structs(kind: DataType) -> bool:
+    return kind.kind is TypeKind.ARRAY and kind.element.kind is TypeKind.STRUCT
+
+
+def _mismatch(generator: RowGenerator, value: Expr) -> QueryError:
+    argument = describe(generator.call.expressions[0])
+    wanted = "an array of structs" if generator.function == "inline" else "an array or a map"
+    remedy = f"give it {wanted}"
+    if value.type.kind is TypeKind.STRING:
+        form = "array<struct<a: int>>" if generator.function == "inline" else "array<string>"
+        remedy = f"write {generator.function}(from_json({argument}, '{form}')), or split() the text"
+    elif value.type.kind is TypeKind.STRUCT:
+        remedy = f"select its fields, such as {argument}.{value.type.fields[0][0]}"
+    return QueryError(
+        "type-mismatch",
+        f"{generator.function}() needs {wanted}, but {argument} is of type {value.type}",
+        remedy=remedy,
+    )
