@@ -17,6 +17,7 @@ ELSEWHERE = {
     "contract/connectors/addresses": "service/api/test_refused_registrations.py",
     "contract/plans/ruleset": "planner/plans/test_compile.py",
     "contract/queries/joins": "planner/normal/test_normalise.py",
+    "contract/queries/text_values": "runtime/expressions/test_arithmetic.py",
     "contract/rest": "contract/test_rest_documents.py",
     "planner/binding": "planner/statements/test_refusals.py",
     "planner/plans/compiling": "planner/plans/test_compile.py",
