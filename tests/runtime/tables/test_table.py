@@ -402,11 +402,13 @@ _SCRIPT = """
 from numba.core.dispatcher import Dispatcher
 from anabranch_runtime.tables import kernels, sums, trees
 from anabranch_runtime.tables.table import warm
+from anabranch_runtime.tables.windows import kernels as windows
 warm()
-for module in (kernels, sums, trees):
+inside = ("mixed", "compare", "compare_texts", "add_decimal", "add_float", "float_sum")
+for module in (kernels, sums, trees, windows):
     for name, value in vars(module).items():
         # Functions that only kernels call are compiled into them.
-        if name[0] == "_" or name in ("mixed", "compare", "compare_texts"):
+        if name[0] == "_" or name in inside:
             continue
         if isinstance(value, Dispatcher) and not value.signatures:
             print(module.__name__, name)
