@@ -203,14 +203,6 @@ class Output(codec.Row, frozen=True):
     expr: Expr
 
 
-def terms(expr: Expr) -> Iterator[Expr]:
-    """Yield every term of ``expr``, itself first."""
-    yield expr
-    if isinstance(expr, Call):
-        for arg in expr.args:
-            yield from terms(arg)
-
-
 class Expansion(codec.Row, frozen=True):
     """Rows for the elements of an array or the entries of a map, in place of a row.
 
@@ -273,6 +265,14 @@ def read_by(outputs: Iterable[Output], expansions: Iterable[Expansion]) -> Itera
         exprs += expansion.exprs
     for expr in exprs:
         yield from (column for column in columns(expr) if column.alias not in made)
+
+
+def terms(expr: Expr) -> Iterator[Expr]:
+    """Yield every term of ``expr``, itself first."""
+    yield expr
+    if isinstance(expr, Call):
+        for arg in expr.args:
+            yield from terms(arg)
 
 
 def columns(expr: Expr) -> Iterator[Column]:

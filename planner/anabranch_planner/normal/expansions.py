@@ -7,7 +7,7 @@ from collections import Counter
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import INT
 from anabranch_contract.queries.expressions import NULL, Call, Expansion, Expr, Literal
-from anabranch_contract.queries.types import INTERVALS, DataType, TypeKind
+from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_planner.binding.typecheck import typed
 from anabranch_planner.sql.functions import check_arity
 from anabranch_planner.sql.scope import Scope, ShownColumn
@@ -34,7 +34,7 @@ def expansion_of(
     value = typed(call.expressions[0], scope)
     kind, fields = value.type, function == "inline"
     good = kind.kind in _ROWS if not fields else _is_of_structs(kind)
-    if not good or kind.has(*INTERVALS) or kind.element == NULL:
+    if not good or kind.element == NULL:
         raise _mismatch(generator, value)
     position = function == "posexplode" or generator.first is not None
     found = Expansion(name, value, generator.outer, position, fields)
