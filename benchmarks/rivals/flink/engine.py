@@ -26,7 +26,7 @@ from benchmarks.rivals.environment import Environment, RivalError, java_program
 from benchmarks.rivals.flink import statements
 
 ENVIRONMENT = Environment("flink")
-#: Of the environment's Java sources and of the JVM, besides the environment's jars.
+#: Class path of the environment's Java sources and of the JVM, besides the environment's jars.
 CLASSPATH = "{packages}/pyflink/lib/*"
 #: Streams that Flink reads from files.
 STREAMS = ("person", "auction", "bid")

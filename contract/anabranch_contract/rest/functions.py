@@ -26,7 +26,7 @@ _SIGNATURE = "Name, parameters and result, with types of Spark's SQL."
 _MODULE = "Module that the operator allows: NAME for NAME.py, a.b for a/b.py in an allowed folder."
 _KIND = "Form of the arguments and of the result: Arrow arrays, pandas Series, values of one row."
 _DETERMINISTIC = (
-    "Whether equal arguments always have equal results. A function of which this is not true can "
+    "Whether equal arguments always have equal results. Otherwise the function can "
     "be called in the SELECT list only."
 )
 
