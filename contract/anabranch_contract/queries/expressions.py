@@ -92,6 +92,15 @@ OPERATIONS |= {
     "try": "try", "constant": "constant", "bit_and": "&", "bit_or": "|",
     "bit_xor": "^", "bit_not": "~",
 }  # fmt: skip
+#: Functions of functions. Arguments: number of the first parameter of the functions, arrays or maps
+#: (of ``aggregate`` also the start), bodies.
+OF_FUNCTIONS = frozenset({
+    "aggregate", "exists", "filter", "forall", "map_filter", "transform", "transform_values",
+    "zip_with",
+})  # fmt: skip
+#: A parameter in the body of a function; its argument is its number.
+PARAMETER = "parameter"
+OPERATIONS |= {name: name for name in (*OF_FUNCTIONS, PARAMETER)}
 #: Operation without arguments: the time of the batch that emits a result (:func:`dated`).
 NOW = "current_timestamp"
 OPERATIONS[NOW] = NOW
@@ -182,6 +191,10 @@ class Call(Term, frozen=True, tag="call"):
             return f"cast({args[0]} as {self.type})"
         if self.op == FUNCTION:
             return f"{called(self)}({', '.join(args[1:])})"
+        if self.op == PARAMETER:
+            return f"x{args[0]}"
+        if self.op in OF_FUNCTIONS:
+            return f"{self.op}({', '.join(args[1:])})"
         if self.op == "try" and isinstance(self.args[0], Call) and self.args[0].op == "cast":
             return f"try_{args[0]}"
         return f"{OPERATIONS[self.op]}({', '.join(args)})"

@@ -137,6 +137,11 @@ def array_of(element: DataType) -> DataType:
     return DataType(TypeKind.ARRAY, fields=(("element", element),))
 
 
+def map_of(key: DataType, value: DataType) -> DataType:
+    """The type of maps from ``key`` to ``value``."""
+    return DataType(TypeKind.MAP, fields=(("key", key), ("value", value)))
+
+
 def struct_of(fields: Iterable[tuple[str, DataType]]) -> DataType:
     """The type of structs with these fields."""
     return DataType(TypeKind.STRUCT, fields=tuple(fields))

@@ -41,6 +41,7 @@ from anabranch_contract.queries.types import (
 from anabranch_contract.queries.views import PLACE
 from anabranch_planner.binding.calendar import of_times
 from anabranch_planner.binding.common_types import meet, meet_all, mismatch, typed_null, widest
+from anabranch_planner.binding.functions import lambdas
 from anabranch_planner.binding.functions import rewrites as rewritten
 from anabranch_planner.binding.functions.absent import refusal
 from anabranch_planner.binding.functions.collections import (
@@ -610,6 +611,9 @@ BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
     "struct": _struct,
     "typeof": _typeof,
     **dict.fromkeys(_TRIED, _tried),
+    **dict.fromkeys(
+        lambdas.FUNCTIONS_OF_FUNCTIONS, lambda node, scope: lambdas.call(node, scope, typed)
+    ),
 }
 
 
@@ -640,6 +644,7 @@ _RULES: dict[type[Node], Callable[[Node, Scope], Expr]] = {
     exp.CurrentTimestamp: lambda node, _: rewritten.call("current_timestamp", node.expressions),
     exp.Placeholder: _placeholder,
     exp.JSONExtract: _json_path,
+    exp.Identifier: lambdas.parameter,
     exp.Filter: _after_aggregate,
     exp.WithinGroup: _after_aggregate,
     exp.IgnoreNulls: _after_aggregate,

@@ -14,7 +14,9 @@ from datetime import UTC, datetime, timedelta
 from anabranch_contract.durations import format_duration
 from anabranch_contract.queries.expressions import (
     FUNCTION,
+    OF_FUNCTIONS,
     OPERATIONS,
+    PARAMETER,
     Call,
     Column,
     Expr,
@@ -97,6 +99,10 @@ def _function(expr: Call, symbol: str, args: list[str]) -> str:
         return f"CASE {branches}{otherwise} END"
     if expr.op == FUNCTION:
         return f"{called(expr)}({', '.join(args[1:])})"
+    if expr.op == PARAMETER:
+        return f"x{args[0]}"
+    if expr.op in OF_FUNCTIONS:
+        return f"{symbol}({', '.join(args[1:])})"
     return f"{symbol}({', '.join(args)})"
 
 

@@ -27,7 +27,7 @@ values without an exact common type; the casts listed in :mod:`anabranch_runtime
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -39,6 +39,7 @@ from anabranch_contract.queries.coercion import common_type
 from anabranch_contract.queries.expressions import (
     BOOLEAN,
     FUNCTION,
+    PARAMETER,
     Call,
     Column,
     Expr,
@@ -66,6 +67,7 @@ from anabranch_runtime.expressions import arithmetic, text, user_functions
 from anabranch_runtime.expressions import unix_times as epochs
 from anabranch_runtime.expressions.casts import cast
 from anabranch_runtime.expressions.functions.kernels import FALLIBLE, KERNELS
+from anabranch_runtime.expressions.lambdas import LAMBDAS
 
 Fetch = Callable[[Column], pa.Array]
 
@@ -91,13 +93,20 @@ _WIDTHS = (TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT)
 
 
 class _Frame:
-    """The rows over which an expression is evaluated; each column is fetched once."""
+    """The rows over which an expression is evaluated; each column is fetched once.
 
-    __slots__ = ("_columns", "_fetch", "length")
+    Attributes:
+        parameters: values of the parameters of functions around the expression, by number.
+    """
 
-    def __init__(self, fetch: Fetch, length: int) -> None:
+    __slots__ = ("_columns", "_fetch", "length", "parameters")
+
+    def __init__(
+        self, fetch: Fetch, length: int, parameters: Mapping[int, pa.Array] | None = None
+    ) -> None:
         self._fetch = fetch
         self.length = length
+        self.parameters = parameters or {}
         self._columns: dict[Column, pa.Array] = {}
 
     def column(self, column: Column) -> pa.Array:
@@ -107,10 +116,16 @@ class _Frame:
         return found
 
     def subset(self, rows: Ints) -> _Frame:
-        if len(rows) == self.length:
-            return self
+        return self if len(rows) == self.length else self.at(rows, {})
+
+    def at(self, rows: Ints, parameters: Mapping[int, pa.Array]) -> _Frame:
+        """The frame of these rows, which may repeat, with further parameters."""
         picked = pa.array(rows)
-        return _Frame(lambda c: self.column(c).take(picked), len(rows))
+        outer = {number: values.take(picked) for number, values in self.parameters.items()}
+        return _Frame(lambda c: self.column(c).take(picked), len(rows), {**outer, **parameters})
+
+    def value(self, expr: Expr) -> pa.Array:
+        return _evaluate(expr, self)
 
 
 def evaluate(expr: Expr, fetch: Fetch, length: int) -> pa.Array:
@@ -151,7 +166,8 @@ def _evaluate(expr: Expr, frame: _Frame) -> pa.Array:
         return frame.column(expr)
     if isinstance(expr, Literal):
         return pa.repeat(_scalar(expr), frame.length)
-    if frame.length > 1 and not any(columns(expr)) and is_deterministic(expr):
+    constant = not frame.parameters and not any(columns(expr)) and is_deterministic(expr)
+    if frame.length > 1 and constant:
         once = _call(expr, _Frame(frame.column, 1))
         return pa.repeat(once[0], frame.length)
     return _call(expr, frame)
@@ -219,7 +235,7 @@ def _fallible(expr: Expr) -> bool:
         )
     if expr.op == "cast" and not _widens(expr.args[0].type, expr.type):
         return True
-    if expr.op in epochs.MADE or expr.op in FALLIBLE or expr.op == FUNCTION:
+    if expr.op in epochs.MADE or expr.op in FALLIBLE or expr.op in (FUNCTION, "aggregate"):
         return True
     return any(map(_fallible, expr.args))
 
@@ -387,8 +403,18 @@ def _of_user(expr: Call, frame: _Frame) -> pa.Array:
     return user_functions.call(expr, args, frame.length)
 
 
+def _parameter(expr: Call, frame: _Frame) -> pa.Array:
+    """A parameter of a function around the expression."""
+    (number,) = expr.args
+    assert isinstance(number, Literal)
+    assert isinstance(number.value, int)
+    return conform(frame.parameters[number.value], expr.type)
+
+
 _LAZY: dict[str, Callable[[Call, _Frame], pa.Array]] = {
     FUNCTION: _of_user,
+    PARAMETER: _parameter,
+    **LAMBDAS,
     "and": _connective,
     "or": _connective,
     "case": _case,

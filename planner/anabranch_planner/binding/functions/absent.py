@@ -11,10 +11,7 @@ _FROM_ROW = "compute it from the row, so that it is the same each time"
 _SHARE = f"{_FROM_ROW}: pmod(hash(x), 100) for a number, with the columns of its key as x"
 _ID = f"{_FROM_ROW}: md5(concat_ws('-', x)) for an id, with the columns of its key as x"
 
-_WITH_FUNCTIONS = (
-    "aggregate", "filter", "forall", "map_filter", "map_zip_with", "reduce", "transform",
-    "transform_keys", "transform_values", "zip_with",
-)  # fmt: skip
+_OF_ENTRIES = ("map_zip_with", "transform_keys")
 
 
 def refusal(name: str, arguments: Sequence[Node]) -> QueryError | None:
@@ -50,11 +47,11 @@ def _make_interval(given: list[str]) -> QueryError:
     return unsupported("make_interval(), as no column has the type of intervals,", remedy)
 
 
-def _of_elements(name: str) -> Callable[[list[str]], QueryError]:
+def _of_entries(name: str) -> Callable[[list[str]], QueryError]:
     def made(given: list[str]) -> QueryError:
-        what, array = f"{name}() of a function x -> ...", given[0] if given else "xs"
-        remedy = f"write LATERAL VIEW explode({array}) t AS x, and expressions and aggregates of x"
-        return unsupported(what, remedy)
+        entries = given[0] if given else "m"
+        remedy = f"write LATERAL VIEW explode({entries}) t AS k, v, and expressions of k and v"
+        return unsupported(f"{name}() of a function (k, v) -> ...", remedy)
 
     return made
 
@@ -86,7 +83,7 @@ _REFUSED: dict[str, Callable[[list[str]], QueryError]] = {
     "make_ym_interval": _make_interval,
     "make_dt_interval": _make_interval,
     **{name: _of_rows(name) for name in GENERATORS},
-    **{name: _of_elements(name) for name in _WITH_FUNCTIONS},
+    **{name: _of_entries(name) for name in _OF_ENTRIES},
     **{name: _not_repeatable(name, _SHARE) for name in ("rand", "random", "randn", "randstr")},
     **{name: _not_repeatable(name, _ID) for name in ("uuid", "monotonically_increasing_id")},
 }

@@ -19,6 +19,7 @@ from anabranch_contract.queries.types import (
     DataType,
     TypeKind,
     array_of,
+    map_of,
     parse_type,
     struct_of,
 )
@@ -234,7 +235,7 @@ def _map_of(args: Sequence[Expr]) -> Expr:
             f"the keys of a map are of type {keys}",
             remedy="use a text or number as key",
         )
-    kind = DataType(TypeKind.MAP, fields=(("key", keys), ("value", values)))
+    kind = map_of(keys, values)
     return Call("map_from_arrays", tuple(args), kind)
 
 
