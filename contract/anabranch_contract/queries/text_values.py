@@ -77,6 +77,22 @@ def reader_of(kind: DataType) -> Callable[[str], Any]:
     return readers[here]
 
 
+def moment_text(value: int, kind: TypeKind) -> str | None:
+    """The SQL literal of a date (days) or timestamp (microseconds) since 1970; None: beyond the
+    years of Python.
+
+    >>> moment_text(19723, TypeKind.DATE)
+    "DATE '2024-01-01'"
+    """
+    try:
+        if kind is TypeKind.DATE:
+            return f"DATE '{(_EPOCH + timedelta(days=value)).date()}'"
+        moment = _EPOCH + timedelta(microseconds=value)
+    except OverflowError:
+        return None
+    return f"{kind.upper()} '{moment.replace(tzinfo=None)}'"
+
+
 def interval_text(value: int, kind: DataType) -> str:
     """Return Spark's text of an interval of the type ``kind``.
 

@@ -11,11 +11,13 @@ from anabranch_contract.queries.coercion import (
     DOUBLE,
     MAX_PRECISION,
     as_decimal,
+    castable,
     common_type,
     decimal_of,
     fits,
 )
 from anabranch_contract.queries.expressions import NULL, Expr, Literal, is_null
+from anabranch_contract.queries.text_values import moment_text
 from anabranch_contract.queries.types import (
     EXACT,
     FLOATING,
@@ -39,13 +41,24 @@ def mismatch(left: Expr, right: Expr) -> QueryError:
             " it would need more than 38 digits",
             remedy="cast one side to a decimal with fewer digits",
         )
-    target = str(left.type if left.type.kind is not TypeKind.STRING else right.type).upper()
-    text = right if left.type.kind is not TypeKind.STRING else left
+    kept, other = (left, right) if left.type.kind is not TypeKind.STRING else (right, left)
+    if not castable(other.type, kept.type):
+        kept, other = other, kept
+    remedy = f"make them agree: CAST({_shown(other)} AS {str(kept.type).upper()})"
     return QueryError(
         "type-mismatch",
-        f"{left} is of type {left.type}, {right} of type {right.type}",
-        remedy=f"make them agree: CAST({text} AS {target})",
+        f"{_shown(left)} is of type {left.type}, {_shown(right)} of type {right.type}",
+        remedy=remedy if castable(other.type, kept.type) else "give both the same type",
     )
+
+
+def _shown(expr: Expr) -> str:
+    """``expr`` as people write it."""
+    kind, text = expr.type.kind, None
+    moment = kind in TIMESTAMPS or kind is TypeKind.DATE
+    if moment and isinstance(expr, Literal) and isinstance(expr.value, int):
+        text = moment_text(expr.value, kind)
+    return text or str(expr)
 
 
 def widest(left: DataType, right: DataType) -> DataType | None:

@@ -23,6 +23,7 @@ from anabranch_contract.queries.types import (
 from anabranch_planner.binding.functions.rewrites import REWRITINGS
 from anabranch_planner.binding.typecheck import cast_target, interval_literal
 from anabranch_planner.sql import functions
+from anabranch_planner.sql.clauses.everyday import CAST_CALL
 from anabranch_planner.sql.unresolved import COLUMN, Node
 
 _INFIX: dict[type[Node], str] = {
@@ -98,6 +99,8 @@ def _text(node: Node, kind: Kind) -> str | None:
         return str(node.meta.get(COLUMN) or node.name)
     if isinstance(node, exp.Literal):
         return str(node.this) if node.is_string else _number(str(node.this))
+    if CAST_CALL in node.meta:
+        return _text(node.this, kind)
     if isinstance(node, exp.Null):
         return "NULL"
     if isinstance(node, exp.CurrentDate):

@@ -50,7 +50,6 @@ from anabranch_planner.binding.functions.collections import (
     require_comparable,
     struct,
 )
-from anabranch_planner.binding.functions.dates import OF_UNIT
 from anabranch_planner.binding.functions.numbers import bits, quotient
 from anabranch_planner.binding.functions.texts import trimmed
 from anabranch_planner.binding.functions.user_functions import call_of
@@ -470,8 +469,6 @@ def _function(node: Node, scope: Scope) -> Expr:
         given = list(node.expressions)
         if name == "position" and len(given) == 1 and isinstance(given[0], exp.In):
             given = [given[0].this, given[0].args.get("field") or given[0]]
-        if len(given) == 3 and name in OF_UNIT:
-            given[0] = exp.Literal.string(given[0].name)
         return rewritten.call(name, [typed(arg, scope) for arg in given])
     if name in BY_MEETING:
         return BY_MEETING[name](node, scope)

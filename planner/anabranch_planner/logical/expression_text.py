@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 
 from anabranch_contract.durations import format_duration
 from anabranch_contract.queries.expressions import (
@@ -23,20 +22,10 @@ from anabranch_contract.queries.expressions import (
     Literal,
     called,
 )
-from anabranch_contract.queries.text_values import interval_text
-from anabranch_contract.queries.types import TypeKind
+from anabranch_contract.queries.text_values import interval_text, moment_text
+from anabranch_contract.queries.types import TIMESTAMPS, TypeKind
 
 _SIMPLE = re.compile(r"[a-z_][a-z0-9_]*", re.IGNORECASE)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-#: Units of the integers that represent points and spans of time.
-_UNITS = {
-    TypeKind.DATE: timedelta(days=1),
-    TypeKind.TIMESTAMP: _MICROSECOND,
-    TypeKind.TIMESTAMP_NTZ: _MICROSECOND,
-    TypeKind.INTERVAL: _MICROSECOND,
-    TypeKind.MONTHS: _MICROSECOND,
-}
 #: Infix operators, the loosest first; operators of one entry have equal precedence.
 _LOOSEST_FIRST = (
     {"or"}, {"and"}, {"not"}, {"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "like", "in",
@@ -111,14 +100,11 @@ def _literal(literal: Literal) -> str:
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace("'", "\\'")
         return f"{'X' * (kind is TypeKind.BINARY)}'{escaped}'"
-    if kind not in _UNITS or not isinstance(value, int):
+    if not isinstance(value, int):
         return str(literal)
     if kind is TypeKind.INTERVAL:
         return f"INTERVAL '{format_duration(value)}'"
     if kind is TypeKind.MONTHS:
         return interval_text(value, literal.type)
-    try:
-        moment = (_EPOCH + value * _UNITS[kind]).replace(tzinfo=None)
-    except OverflowError:
-        return str(literal)
-    return f"{kind.upper()} '{moment.date() if kind is TypeKind.DATE else moment}'"
+    is_moment = kind in TIMESTAMPS or kind is TypeKind.DATE
+    return (moment_text(value, kind) if is_moment else None) or str(literal)

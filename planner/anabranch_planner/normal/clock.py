@@ -28,7 +28,7 @@ def check(query: JoinQuery) -> None:
         if any(o.name == CHANGE for o in query.projection) and _reads(query):
             raise _refused(
                 "in a query over streams of changes, where a delete would have another value",
-                "leave it out, or read streams of kind inserts",
+                "leave it out; streams and queries without changes may have it",
             )
         # Branches of a union all have the same kinds of columns.
         query = replace(

@@ -95,9 +95,11 @@ def check(bound: Bound) -> None:
         if stream.latest or stream.is_table:
             raise QueryError(
                 "changes-beside-latest",
-                f"{changing[0]!r} reads a stream of changes beside {alias!r}, which joins as of a "
-                "batch: a delete would find other rows of it than its insert did",
-                remedy=f"register stream {str(stream.name)!r} with kind changes or upsert",
+                f"{changing[0]!r} reads a stream of changes beside {alias!r}, "
+                + ("a table" if stream.is_table else "the latest rows of a stream")
+                + ", whose rows are looked up: a delete would find other rows than its insert did",
+                remedy=f"register {str(stream.name)!r} with kind upsert and the same key: then "
+                "results follow its changes, too",
             )
 
 

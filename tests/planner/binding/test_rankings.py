@@ -141,15 +141,6 @@ def test_rankings_over_the_rows_of_an_outer_join() -> None:
     ("sql", "position", "part"),
     [
         ("SELECT n FROM a QUALIFY n > 1", (1, 25), "another condition"),
-        ("SELECT n FROM a QUALIFY rank() OVER (ORDER BY v) = 2", (1, 25), "another condition"),
-        ("SELECT n FROM a QUALIFY rank() OVER (ORDER BY v) > 2", (1, 25), "another condition"),
-        ("SELECT n FROM a QUALIFY rank() OVER (ORDER BY v) < k", (1, 25), "another condition"),
-        ("SELECT n FROM a QUALIFY ntile(3) OVER (ORDER BY v) < 2", (1, 25), "another condition"),
-        (
-            "SELECT n FROM a QUALIFY rank() OVER (ORDER BY v) < 3 AND n > 1",
-            (1, 25),
-            "another condition",
-        ),
         (
             "SELECT n FROM a QUALIFY rank() OVER (PARTITION BY k) < 3",
             (1, 25),
@@ -163,11 +154,6 @@ def test_rankings_over_the_rows_of_an_outer_join() -> None:
         ("SELECT n FROM a QUALIFY rank() OVER (ORDER BY v) < 3 ORDER BY n", (1, 25), "ORDER BY"),
         ("SELECT n FROM a QUALIFY rank() OVER (ORDER BY v) < 3 LIMIT 3", (1, 25), "LIMIT"),
         ("SELECT DISTINCT n FROM a QUALIFY rank() OVER (ORDER BY v) < 3", (1, 34), "DISTINCT"),
-        (
-            "SELECT n FROM a GROUP BY n QUALIFY rank() OVER (ORDER BY n) < 3",
-            (1, 36),
-            "QUALIFY over groups",
-        ),
         (
             "SELECT n, rank() OVER (ORDER BY k) AS r FROM a QUALIFY rank() OVER (ORDER BY v) < 3",
             (1, 11),

@@ -43,6 +43,11 @@ current_timestamp
 current_timestamp()
 current_date
 current_date()
+date(ts)
+string(key)
+int(p)
+double(key + 1)
+double(key + 1) * 2
 now()
 regexp_extract(name, '(a)', 1)
 concat_ws('-', name, name)

@@ -374,7 +374,6 @@ REFUSED = [
     ("duckdb", f"SELECT DISTINCT ON (o.v) o.id AS a {JOIN}", "DISTINCT ON"),
     ("clickhouse", f"SELECT DISTINCT ON (v) v, id {JOIN} ORDER BY v, id", "DISTINCT ON"),
     ("clickhouse", f"SELECT s, count(*) AS n {JOIN} GROUP BY s WITH ROLLUP", "a grouping set"),
-    ("duckdb", f"SELECT o.id AS a {JOIN} QUALIFY lag(o.v) OVER (ORDER BY o.id) = 1", "QUALIFY"),
     ("postgres", f"SELECT max_by(o.v, p.w) AS a {JOIN}", "max_by()"),
     ("duckdb", f"SELECT arg_max(o.v, p.w, 3) AS a {JOIN}", "COUNT of ARG MAX"),
     ("duckdb", f"SELECT first(o.v ORDER BY p.w) AS a {JOIN}", "first() with an order"),

@@ -315,7 +315,3 @@ DATES: dict[str, Rewriting] = {
     "unix_date": Rewriting(1, 1, _since_1970),
     "unix_timestamp": Rewriting(1, 2, _unix_timestamp),
 }
-#: Functions whose first of three arguments is a unit, written as a name.
-OF_UNIT = frozenset(
-    {"date_add", "dateadd", "date_diff", "datediff", "timestampadd", "timestampdiff"}
-)

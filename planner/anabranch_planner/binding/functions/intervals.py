@@ -47,11 +47,16 @@ def part_of_interval(name: str, interval: Expr) -> Expr:
     kind, part = interval.type, singular(name)
     names = INTERVAL_UNITS[kind.kind]
     if part not in names[kind.precision : kind.scale + 1]:
-        shown = ", ".join(names[kind.precision : kind.scale + 1]).upper()
+        widest = whole_interval(kind.kind)
+        remedy = f"use one of {', '.join(names[kind.precision : kind.scale + 1]).upper()}"
+        if kind != widest:
+            remedy += f", or CAST(x AS {widest.upper()})"
+        if part == "epoch" and kind.kind is TypeKind.INTERVAL:
+            remedy = f"write {interval} DIV INTERVAL '1' SECOND for whole seconds"
         raise QueryError(
             "unsupported-sql",
             f"EXTRACT of {name.upper()} from {interval}, which is of type {kind}, is not supported",
-            remedy=f"use one of {shown}, or CAST(x AS {whole_interval(kind.kind).upper()})",
+            remedy=remedy,
         )
     at, sizes = names.index(part), UNIT_SIZES[kind.kind]
     rest = count_of(interval)

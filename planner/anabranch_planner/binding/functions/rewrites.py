@@ -271,7 +271,10 @@ def part_of(name: str, moment: Expr) -> Expr:
     function = PARTS.get(part)
     if function is None:
         raise unsupported(
-            f"EXTRACT of {name.upper()}", f"use one of {', '.join(sorted(set(PARTS)))}, second"
+            f"EXTRACT of {name.upper()}",
+            f"write unix_seconds({moment})"
+            if part == "epoch"
+            else f"use one of {', '.join(sorted(set(PARTS)))}, second",
         )
     return (
         call(function, [moment]) if function in REWRITINGS else functions.call(function, [moment])

@@ -23,6 +23,17 @@ _NAMED = (exp.Table, exp.Subquery, exp.CTE, exp.Lateral, exp.TableAlias)
 #: Functions whose arguments may stand between words.
 _SPOKEN = frozenset({"SUBSTRING", "SUBSTR", "OVERLAY"})
 _SEPARATORS = frozenset({"FROM", "FOR", "PLACING"})
+#: Key of the metadata of a cast that is written as a call, and named as its operand.
+CAST_CALL = "cast call"
+#: Types whose names are functions that cast.
+_CASTS = frozenset({
+    "bigint", "binary", "boolean", "date", "double", "float", "int", "smallint", "string",
+    "timestamp", "tinyint",
+})  # fmt: skip
+#: Functions whose first argument of three is a unit of time.
+OF_UNIT = frozenset({
+    "date_add", "dateadd", "date_diff", "datediff", "timestampadd", "timestampdiff",
+})  # fmt: skip
 
 
 def simplify(statement: Node) -> None:
@@ -59,6 +70,26 @@ def simplify(statement: Node) -> None:
             _write_out(node)
         elif isinstance(node, exp.Fetch):
             _limit(node)
+        elif isinstance(node, exp.Anonymous) and str(node.this).lower() in OF_UNIT:
+            _quote_unit(node)
+        elif isinstance(node, exp.Anonymous) and str(node.this).lower() in _CASTS:
+            _cast(node)
+
+
+def _quote_unit(call: exp.Anonymous) -> None:
+    """Make the unit in ``timestampdiff(MINUTE, x, y)`` a text: it is no column."""
+    unit = call.expressions[0] if len(call.expressions) == 3 else None
+    if isinstance(unit, exp.Column) and not unit.table:
+        unit.replace(exp.Literal.string(unit.name))
+
+
+def _cast(call: exp.Anonymous) -> None:
+    """Replace ``date(x)``, ``string(x)`` and the like by casts."""
+    if len(call.expressions) == 1:
+        kind = exp.DataType.build(str(call.this), dialect="spark")
+        made = exp.Cast(this=call.expressions[0], to=kind)
+        made.meta[CAST_CALL] = True
+        call.replace(made)
 
 
 def _limit(fetch: exp.Fetch) -> None:
@@ -149,6 +180,12 @@ def no_stream(node: Node) -> QueryError:
         scalar = select.copy()
         scalar.expressions[0].replace(item.unalias().copy())
         remedy = f"write ({as_written(scalar)}) AS {name} in the SELECT list"
+        limit = scalar.args.get("limit")
+        if limit is not None and limit.expression.name != "1":
+            remedy = (
+                "join a subquery with the first rows of each key: JOIN (SELECT ... QUALIFY "
+                f"row_number() OVER (PARTITION BY k ORDER BY x) <= {limit.expression}) AS t ON ..."
+            )
     return unsupported("LATERAL in FROM", remedy)
 
 

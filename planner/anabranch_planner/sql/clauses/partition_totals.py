@@ -65,8 +65,11 @@ def can_be_table(select: exp.Select) -> bool:
     stars = any(_is_star(node) for node in select.expressions)
     distinct = select.args.get("distinct")
     on = distinct is not None and distinct.args.get("on")
-    if select.args.get("qualify") or stars or on:
-        return False
+    return not (select.args.get("qualify") or stars or on) and stands_as_table(select)
+
+
+def stands_as_table(select: exp.Select) -> bool:
+    """Whether ``select`` stands in FROM, in WITH or alone."""
     inner: Node = select
     while inner.parent is not None:
         if isinstance(inner.parent, exp.Select):

@@ -22,6 +22,7 @@ from anabranch_planner.sql.clauses.partition_totals import (
     of,
     write_out,
 )
+from anabranch_planner.sql.clauses.qualified import filter_windows
 from anabranch_planner.sql.unresolved import Node, at, unsupported
 
 _RANKED = "anabranch_ranked"
@@ -37,6 +38,7 @@ def layer_windows(statement: Node) -> None:
     """
     for select in statement.find_all(exp.Select):
         _name_windows(select)
+    filter_windows(statement)
     write_out(statement)
     for select in reversed(list(statement.find_all(exp.Select))):
         windows = [window for item in select.expressions for window in windows_in(item)]
@@ -62,7 +64,7 @@ def _name_windows(select: exp.Select) -> None:
             alias = window.args.get("alias")
             if alias is None:
                 continue
-            refuse_others(window, {"this", "alias", "over"})
+            refuse_others(window, {"this", "alias", "over", "spec"})
             found = named.get(str(alias.name).lower())
             if found is None:
                 with at(window):
@@ -74,7 +76,14 @@ def _name_windows(select: exp.Select) -> None:
             refuse_others(found, {"this", "partition_by", "order", "spec"})
             unread.pop(str(alias.name).lower(), None)
             made = found.copy()
+            if window.args.get("spec") and made.args.get("spec"):
+                with at(window):
+                    raise unsupported(
+                        f"a frame in OVER ({alias.name} ...) beside that of WINDOW {alias.name}",
+                        "leave one of them out",
+                    )
             window.set("alias", None)
+            made.set("spec", window.args.get("spec") or made.args.get("spec"))
             for name in ("partition_by", "order", "spec"):
                 window.set(name, made.args.get(name))
     for name, window in unread.items():
