@@ -24,26 +24,28 @@ def check(query: JoinQuery) -> None:
     Raises:
         QueryError: ``unsupported-sql``.
     """
-    if query.view is None and query.outer is None:
-        if any(o.name == CHANGE for o in query.projection) and _reads(query):
-            raise _refused(
-                "in a query over streams of changes, where a delete would have another value",
-                "leave it out; streams and queries without changes may have it",
-            )
-        # Branches of a union all have the same kinds of columns.
-        query = replace(
-            query, projection=(), others=tuple(replace(one, projection=()) for one in query.others)
+    if not _reads(query):
+        return
+    # Branches of a union all have the same kinds of columns.
+    parts = [
+        replace(one, projection=(), view=None, outer=None, left=None, others=())
+        for one in query.planned
+    ]
+    if any(map(_reads, parts)):
+        raise _refused(
+            "in a condition, which would change with the time alone",
+            "compare event times with each other or a literal; for the last day write GROUP BY "
+            "window(ts, '24 hours', '1 hour')",
         )
-        if _reads(query):
-            raise _refused(
-                "in a condition, which would change with the time alone",
-                "compare event times with each other or a literal; a window or the stream's ttl "
-                "drops old tuples",
-            )
-    elif _reads(query):
+    if query.view is not None or query.outer is not None:
         raise _refused(
             "beside groups, DISTINCT, LIMIT or an outer join, whose results may be deleted again",
             "leave it out, or compute it where the results are read",
+        )
+    if any(output.name == CHANGE for output in query.projection):
+        raise _refused(
+            "in a query over streams of changes, where a delete would have another value",
+            "leave it out; streams and queries without changes may have it",
         )
 
 

@@ -48,7 +48,8 @@ def rows_schema(query: QuerySpec) -> pa.Schema:
     """
     if query.has_outer_join or query.united:
         return output_schema(query)
-    return pa.schema([typed_field(column_name(o), o.expr.type) for o in query.projection])
+    fields = {column_name(o): typed_field(column_name(o), o.expr.type) for o in query.projection}
+    return pa.schema(list(fields.values()))
 
 
 class JoinedBatch:

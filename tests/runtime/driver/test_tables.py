@@ -52,7 +52,12 @@ def start(redis: str, tmp_path: Path) -> Iterator[Callable[..., ViewRun]]:
 
 
 def processes() -> list[psutil.Process]:
-    return [c for c in psutil.Process().children() if "spawn_main" in " ".join(c.cmdline())]
+    """The running processes of tables; other tests may leave ended ones."""
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.ZombieProcess):
+            found += [child] if "spawn_main" in " ".join(child.cmdline()) else []
+    return found
 
 
 def test_rounds_are_included_beside_and_after_a_restart(
