@@ -34,15 +34,14 @@ from anabranch_contract.queries.joins import (
 )
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, JoinKind, pairs_id
 from anabranch_planner.binding.asof import asof_of
-from anabranch_planner.binding.functions.user_functions import check_repeatable
 from anabranch_planner.binding.look_ups import chain_of, is_look_up
 from anabranch_planner.binding.outer_joins import Sides, of_those, with_source
 from anabranch_planner.binding.outputs import written
 from anabranch_planner.binding.post_join import Split, sorts_only, split
 from anabranch_planner.binding.totals import with_totals
 from anabranch_planner.binding.typecheck import aliases
-from anabranch_planner.normal import clock, weights
 from anabranch_planner.normal import time_bounds as matrices
+from anabranch_planner.normal import varying, weights
 from anabranch_planner.normal.bind import Bound, Registration, bind
 from anabranch_planner.normal.conditions import canonical, is_true
 from anabranch_planner.normal.key_classes import (
@@ -81,8 +80,7 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
             found = _joined(bound, given)
         else:
             found = _with_deadline(bound, given) or _with_look_ups(bound, given)
-    clock.check(found)
-    check_repeatable(found, given.streams)
+    varying.check(found, given.streams)
     return replace(found, unsorted=True) if sorts_only(bound.query) else found
 
 

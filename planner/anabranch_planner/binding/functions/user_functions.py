@@ -1,16 +1,13 @@
-"""Calls of users' functions: types of arguments, and places that need repeatable values."""
+"""Calls of users' functions: types of arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any
+from collections.abc import Sequence
 
-from anabranch_contract.connectors.user_functions import UserFunction, calls
+from anabranch_contract.connectors.user_functions import UserFunction
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import common_type
-from anabranch_contract.queries.expressions import Call, Expr, Literal, Output, is_null
-from anabranch_contract.queries.joins import JoinQuery, Stream
+from anabranch_contract.queries.expressions import Call, Expr, Literal, is_null
 from anabranch_contract.queries.types import DataType
 from anabranch_planner.binding.functions.signatures import Argument, converted
 from anabranch_planner.binding.literals import coerce
@@ -46,47 +43,3 @@ def _argument(name: str, arg: Expr, wanted: DataType) -> Expr:
         f"{name}() takes {wanted}, but {arg} is of type {arg.type}",
         remedy=f"write CAST({arg} AS {wanted.upper()})",
     )
-
-
-def check_repeatable(query: JoinQuery, streams: Mapping[str, Stream]) -> None:
-    """Refuse functions that are not deterministic where values are computed more than once: in
-    conditions, keys and post-join parts, and in results that may be deleted.
-
-    Raises:
-        QueryError: ``not-deterministic``.
-    """
-    varying = [call for call in _calls(query) if not UserFunction.of(call).deterministic]
-    if not varying:
-        return
-    name = UserFunction.of(varying[0]).name
-    selected = [call for one in query.planned for call in _calls(one.projection)]
-    selected = [call for call in selected if not UserFunction.of(call).deterministic]
-    changing = any(streams[r.stream].has_changes for p in query.planned for r in p.relations)
-    why = ""
-    if query.view is not None or query.outer is not None or changing:
-        why = "in a query whose results may be deleted later"
-    elif len(varying) > len(selected):
-        why = "outside of the SELECT list"
-    elif any(len({*one}) < len(one) for one in ([*_calls(p.projection)] for p in query.planned)):
-        why = "for several columns, with the same arguments"
-    if why:
-        raise QueryError(
-            "not-deterministic",
-            f"{name}(), which is not deterministic, is called {why}",
-            remedy="call it once in the SELECT list of a plain join; if equal arguments always"
-            " have equal results, register it as deterministic",
-        )
-
-
-def _calls(value: Any) -> Iterator[Call]:
-    """The calls of users' functions in a query or a part of it."""
-    if isinstance(value, Call):
-        yield from calls(value)
-    elif isinstance(value, Output):
-        yield from calls(value.expr)
-    elif isinstance(value, tuple):
-        for one in value:
-            yield from _calls(one)
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from _calls(getattr(value, field.name))

@@ -1,0 +1,108 @@
+"""Places of values that vary: of ``current_timestamp`` and functions that are not deterministic.
+
+The value of ``current_timestamp`` is the time of the batch that emits a result (``semantics.md``,
+"Time of a batch"), so a condition with it would change without any tuple. A function of a user that
+is not deterministic has another value each time. Both are columns of results that are never
+deleted: a delete would carry another value than its insert did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import msgspec
+
+from anabranch_contract.connectors.user_functions import UserFunction
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.expressions import (
+    FUNCTION,
+    NOW,
+    Call,
+    Column,
+    Literal,
+    terms,
+)
+from anabranch_contract.queries.joins import JoinQuery, Stream
+
+
+def check(query: JoinQuery, streams: Mapping[str, Stream]) -> None:
+    """Refuse values that vary elsewhere.
+
+    Raises:
+        QueryError: ``unsupported-sql`` (``current_timestamp``), ``not-deterministic``.
+    """
+    varying = list(_varying(query))
+    if not varying:
+        return
+    shown = [call for one in query.planned for call in _varying(one.projection)]
+    times = [call for call in varying if call.op == NOW]
+    view = sum(call.op == NOW for call in _varying((query.view, query.outer)))
+    changing = any(streams[r.stream].has_changes for p in query.planned for r in p.relations)
+    deleted = query.view is not None or query.outer is not None
+    if times:
+        _check_time(len(times) > sum(call.op == NOW for call in shown) + view, deleted, changing)
+    functions = [UserFunction.of(call).name for call in varying if call.op == FUNCTION]
+    if not functions:
+        return
+    why = ""
+    if deleted or changing:
+        why = "in a query whose results may be deleted later"
+    elif len(varying) > len(shown):
+        why = "outside of the SELECT list"
+    elif any(_repeats(one) for one in query.planned):
+        why = "for several columns, with the same arguments"
+    if why:
+        raise QueryError(
+            "not-deterministic",
+            f"{functions[0]}(), which is not deterministic, is called {why}",
+            remedy="call it once in the SELECT list of a plain join; if equal arguments always"
+            " have equal results, register it as deterministic",
+        )
+
+
+def _check_time(in_condition: bool, deleted: bool, changing: bool) -> None:
+    if in_condition:
+        where = "in a condition, which would change with the time alone"
+        remedy = (
+            "compare event times with each other or a literal; for the last day write GROUP BY "
+            "window(ts, '24 hours', '1 hour')"
+        )
+    elif deleted:
+        where = (
+            "beside groups, DISTINCT, LIMIT or an outer join, whose results may be deleted again"
+        )
+        remedy = "leave it out, or compute it where the results are read"
+    elif changing:
+        where = "in a query over streams of changes, where a delete would have another value"
+        remedy = "leave it out; streams and queries without changes may have it"
+    else:
+        return
+    raise QueryError("unsupported-sql", f"{NOW}() stands {where}", remedy=remedy)
+
+
+def _repeats(query: JoinQuery) -> bool:
+    called = [call for call in _varying(query.projection) if call.op == FUNCTION]
+    return len({*called}) < len(called)
+
+
+def _varying(value: Any) -> Iterator[Call]:
+    """The calls in a query, or a part of it, whose values vary."""
+    if isinstance(value, Column | Literal | Call):
+        for term in terms(value):
+            if isinstance(term, Call) and _varies(term):
+                yield term
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _varying(one)
+    elif isinstance(value, Mapping):
+        yield from _varying(tuple(value.values()))
+    elif isinstance(value, msgspec.Struct):
+        yield from _varying(tuple(getattr(value, name) for name in value.__struct_fields__))
+    elif is_dataclass(value):
+        yield from _varying(tuple(getattr(value, field.name) for field in fields(value)))
+
+
+def _varies(call: Call) -> bool:
+    return call.op == NOW or (call.op == FUNCTION and not UserFunction.of(call).deterministic)
