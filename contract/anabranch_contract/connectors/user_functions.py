@@ -3,6 +3,7 @@
 A call has the function as its first argument, a literal text, so workers need no registry, and
 calls of two versions of a function are two expressions.
 
+>>> from anabranch_contract.queries.expressions import Column
 >>> from anabranch_contract.queries.types import parse_type
 >>> half = UserFunction("half", (parse_type("double"),), parse_type("double"), "prices", "half")
 >>> call = half.call([Column("a", "x", parse_type("double"))])
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -26,9 +27,9 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.expressions import (
     FUNCTION,
     Call,
-    Column,
     Expr,
     Literal,
+    terms,
 )
 from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 
@@ -103,19 +104,13 @@ def texts_of(functions: Mapping[str, UserFunction]) -> dict[str, str]:
     return {name: function.dumps() for name, function in functions.items()}
 
 
-def calls(expr: Expr) -> Iterator[Call]:
-    """The calls of users' functions in ``expr``, with repeats."""
-    if isinstance(expr, Call):
-        if expr.op == FUNCTION:
-            yield expr
-        for arg in expr.args:
-            if not isinstance(arg, Column | Literal):
-                yield from calls(arg)
-
-
 def is_deterministic(expr: Expr) -> bool:
     """Whether all functions in ``expr`` give equal results for equal arguments."""
-    return all(UserFunction.of(call).deterministic for call in calls(expr))
+    return all(
+        UserFunction.of(term).deterministic
+        for term in terms(expr)
+        if isinstance(term, Call) and term.op == FUNCTION
+    )
 
 
 def read_signature(text: str) -> tuple[str, dict[str, DataType], DataType]:

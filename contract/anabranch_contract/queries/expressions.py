@@ -34,7 +34,7 @@ from anabranch_contract.queries.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     Value: TypeAlias = bool | int | float | str | Decimal | None
 else:
@@ -107,6 +107,8 @@ OPERATIONS[NOW] = NOW
 #: Call of a user's function (:mod:`anabranch_contract.connectors.user_functions`).
 FUNCTION = "function"
 OPERATIONS[FUNCTION] = FUNCTION
+#: Operations with a text of their own (:func:`own_form`).
+OWN_FORMS = frozenset({FUNCTION, PARAMETER, *OF_FUNCTIONS})
 #: Operations that never raise an error on columns and literals.
 _TOTAL = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "and", "or", "not",
                     "is_null", "is_not_null", "in", "like"})  # fmt: skip
@@ -189,18 +191,24 @@ class Call(Term, frozen=True, tag="call"):
             return f"{args[0]}[{args[1]}]"
         if self.op == "cast":
             return f"cast({args[0]} as {self.type})"
-        if self.op == FUNCTION:
-            return f"{called(self)}({', '.join(args[1:])})"
-        if self.op == PARAMETER:
-            return f"x{args[0]}"
-        if self.op in OF_FUNCTIONS:
-            return f"{self.op}({', '.join(args[1:])})"
+        if self.op in OWN_FORMS:
+            return own_form(self, args)
         if self.op == "try" and isinstance(self.args[0], Call) and self.args[0].op == "cast":
             return f"try_{args[0]}"
         return f"{OPERATIONS[self.op]}({', '.join(args)})"
 
 
 Expr: TypeAlias = Column | Literal | Call
+
+
+def own_form(call: Call, args: Sequence[str]) -> str:
+    """The text of a parameter, or of a call whose first argument is not shown, from the texts of
+    its arguments.
+    """
+    if call.op == PARAMETER:
+        return f"x{args[0]}"
+    name = called(call) if call.op == FUNCTION else call.op
+    return f"{name}({', '.join(args[1:])})"
 
 
 def called(call: Call) -> str:
@@ -322,7 +330,7 @@ def size(expr: Expr, most: int) -> int:
 
 def reads_clock(expr: Expr) -> bool:
     """Whether the value of ``expr`` depends on the batch that computes it."""
-    return isinstance(expr, Call) and (expr.op == NOW or any(map(reads_clock, expr.args)))
+    return any(isinstance(term, Call) and term.op == NOW for term in terms(expr))
 
 
 def dated(expr: Expr, micros: int) -> Expr:

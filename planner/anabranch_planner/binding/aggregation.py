@@ -28,7 +28,6 @@ from anabranch_contract.queries.types import (
 from anabranch_contract.queries.views import AggregateFunction, ViewAggregate
 from anabranch_planner.binding.functions.collections import require_comparable
 from anabranch_planner.binding.literals import coerce
-from anabranch_planner.binding.naming import bare
 from anabranch_planner.binding.typecheck import boolean, typed
 from anabranch_planner.sql.aggregates import (
     AGGREGATES,
@@ -39,7 +38,13 @@ from anabranch_planner.sql.aggregates import (
     result_type,
 )
 from anabranch_planner.sql.scope import Scope
-from anabranch_planner.sql.unresolved import Node, at, describe, unsupported
+from anabranch_planner.sql.unresolved import (
+    Node,
+    at,
+    bare,
+    describe,
+    unsupported,
+)
 
 _F = AggregateFunction
 _ONE = Literal(1, INT)

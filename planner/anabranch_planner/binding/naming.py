@@ -24,7 +24,11 @@ from anabranch_planner.binding.functions.rewrites import REWRITINGS
 from anabranch_planner.binding.typecheck import cast_target, interval_literal
 from anabranch_planner.sql import functions
 from anabranch_planner.sql.clauses.everyday import CAST_CALL
-from anabranch_planner.sql.unresolved import COLUMN, Node
+from anabranch_planner.sql.unresolved import (
+    COLUMN,
+    Node,
+    bare,
+)
 
 _INFIX: dict[type[Node], str] = {
     exp.Add: "+",
@@ -84,13 +88,6 @@ def _is_path(node: Node) -> bool:
     while isinstance(node, exp.Dot):
         node = node.this
     return isinstance(node, exp.Column)
-
-
-def bare(node: Node) -> Node:
-    """``node`` without parentheses around it."""
-    while isinstance(node, exp.Paren):
-        node = node.this
-    return node
 
 
 def _text(node: Node, kind: Kind) -> str | None:

@@ -44,7 +44,7 @@ from anabranch_planner.binding.aggregation import Aggregation
 from anabranch_planner.binding.functions.collections import require_comparable
 from anabranch_planner.binding.grouping import Grouping, bits, chosen_by_set, grouping_of
 from anabranch_planner.binding.literals import coerce
-from anabranch_planner.binding.naming import bare, spark_name
+from anabranch_planner.binding.naming import spark_name
 from anabranch_planner.binding.outputs import (
     distinct_name,
     lateral,
@@ -66,6 +66,7 @@ from anabranch_planner.sql.unresolved import (
     Unresolved,
     as_written,
     at,
+    bare,
     called,
     describe,
     unsupported,

@@ -31,7 +31,6 @@ from anabranch_contract.queries.views import (
 )
 from anabranch_planner.binding.functions.collections import require_comparable
 from anabranch_planner.binding.literals import coerce
-from anabranch_planner.binding.naming import bare
 from anabranch_planner.sql.aggregates import (
     BIGINT,
     PLACES,
@@ -46,6 +45,7 @@ from anabranch_planner.sql.aggregates import (
     windows_of,
 )
 from anabranch_planner.sql.arguments import refuse_others
+from anabranch_planner.sql.clauses.qualified import limit_of, whole_number
 from anabranch_planner.sql.unresolved import (
     HIDDEN,
     Condition,
@@ -56,6 +56,7 @@ from anabranch_planner.sql.unresolved import (
     SelectItem,
     Unresolved,
     at,
+    bare,
     called,
     describe,
     operands,
@@ -70,13 +71,6 @@ _OTHERS = (
 #: Microseconds of a day; most digits of a decimal, and greatest difference, in a frame of RANGE.
 _DAY, _DIGITS, _GREATEST = unit_micros("day") or 1, 18, 2**62
 _EXAMPLE = "QUALIFY row_number() OVER (PARTITION BY k ORDER BY x DESC) <= 3"
-_MIRRORED: dict[type[Node], type[Node]] = {
-    exp.GT: exp.LT,
-    exp.GTE: exp.LTE,
-    exp.LT: exp.GT,
-    exp.LTE: exp.GTE,
-    exp.EQ: exp.EQ,
-}
 
 
 def with_ranking(query: Unresolved) -> Unresolved:
@@ -371,13 +365,6 @@ def _in_units(number: Decimal, kind: DataType, key: DataType) -> Decimal | None:
     return number if plain and kind.kind in INTEGRAL else None
 
 
-def whole_number(node: Node) -> int | None:
-    """The value of a literal without fraction or sign; None for other expressions."""
-    inside = bare(node)
-    text = str(inside.this) if isinstance(inside, exp.Literal) and not inside.is_string else ""
-    return int(text) if text.isdecimal() and len(text) < 10 else None
-
-
 # --- DISTINCT ON ---------------------------------------------------------------------------------
 
 
@@ -428,7 +415,7 @@ def _with_qualify(query: Unresolved, clauses: PostJoin, condition: Node) -> Unre
                 return named.get(node.name.lower())
             return node if _is_ranking(node) else None
 
-        found = _limit(condition, ranked)
+        found = limit_of(condition, ranked)
         if found is None:
             raise unsupported(
                 "QUALIFY with another condition than a limit of one ranking", f"write {_EXAMPLE}"
@@ -468,27 +455,6 @@ def _ranking(window: Node, limit: int | None) -> RowRanking:
         function = _FUNCTIONS.get(name, RankFunction.ROW_NUMBER)
         keys = () if order is None else tuple(order.expressions)
         return RowRanking(function, partition, keys, limit)
-
-
-def _limit(condition: Node, ranked: Callable[[Node], Node | None]) -> tuple[Node, int] | None:
-    """The ranking in ``condition``, and the greatest permitted place, None if unlimited."""
-    node = bare(condition)
-    if isinstance(node, exp.Between):
-        window, low, high = ranked(bare(node.this)), whole_number(node.args["low"]), None
-        high = whole_number(node.args["high"])
-        return None if window is None or low != 1 or high is None else (window, high)
-    if type(node) not in _MIRRORED:
-        return None
-    kind: type[Node] = type(node)
-    window, limit = ranked(bare(node.this)), whole_number(node.expression)
-    if window is None:
-        window, limit = ranked(bare(node.expression)), whole_number(node.this)
-        kind = _MIRRORED[kind]
-    if window is None or limit is None:
-        return None
-    if kind is exp.LTE or (kind is exp.EQ and limit == 1):
-        return window, limit
-    return (window, max(limit - 1, 0)) if kind is exp.LT else None
 
 
 def _refuse_beside(
@@ -545,7 +511,7 @@ def _with_subquery(query: Unresolved) -> Unresolved:
     limits, others = list[tuple[Node, int]](), list[Condition]()
     for condition in query.conditions:
         for part in operands(condition.node, exp.And):
-            found = _limit(part, ranked)
+            found = limit_of(part, ranked)
             if found is not None:
                 limits.append(found)
             else:

@@ -12,15 +12,13 @@ import re
 
 from anabranch_contract.durations import format_duration
 from anabranch_contract.queries.expressions import (
-    FUNCTION,
-    OF_FUNCTIONS,
     OPERATIONS,
-    PARAMETER,
+    OWN_FORMS,
     Call,
     Column,
     Expr,
     Literal,
-    called,
+    own_form,
 )
 from anabranch_contract.queries.text_values import interval_text, moment_text
 from anabranch_contract.queries.types import TIMESTAMPS, TypeKind
@@ -86,12 +84,8 @@ def _function(expr: Call, symbol: str, args: list[str]) -> str:
         branches = " ".join(f"WHEN {when} THEN {then}" for when, then in pairs)
         otherwise = f" ELSE {args[-1]}" if len(args) % 2 else ""
         return f"CASE {branches}{otherwise} END"
-    if expr.op == FUNCTION:
-        return f"{called(expr)}({', '.join(args[1:])})"
-    if expr.op == PARAMETER:
-        return f"x{args[0]}"
-    if expr.op in OF_FUNCTIONS:
-        return f"{symbol}({', '.join(args[1:])})"
+    if expr.op in OWN_FORMS:
+        return own_form(expr, args)
     return f"{symbol}({', '.join(args)})"
 
 

@@ -338,6 +338,13 @@ def conjunction(nodes: Iterable[Node]) -> Node:
     return reduce(lambda a, b: exp.And(this=a, expression=b), nodes)
 
 
+def bare(node: Node) -> Node:
+    """``node`` without parentheses around it."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
 def describe(node: Node) -> str:
     """A short SQL rendering of ``node`` for error messages."""
     text = as_written(node)

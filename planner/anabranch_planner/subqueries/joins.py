@@ -11,7 +11,6 @@ from sqlglot import exp
 
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.outer_joins import JoinKind
-from anabranch_planner.binding.naming import bare
 from anabranch_planner.sql.aggregates import holds_aggregate
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
@@ -21,6 +20,7 @@ from anabranch_planner.sql.unresolved import (
     OuterSide,
     Unresolved,
     at,
+    bare,
     called,
     conjunction,
     describe,

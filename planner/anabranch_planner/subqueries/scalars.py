@@ -17,7 +17,6 @@ from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.views import RankFunction
-from anabranch_planner.binding.naming import bare
 from anabranch_planner.sql.scope import find_stream
 from anabranch_planner.sql.unresolved import (
     FromEntry,
@@ -27,6 +26,7 @@ from anabranch_planner.sql.unresolved import (
     SelectItem,
     Unresolved,
     at,
+    bare,
     describe,
     unsupported,
 )

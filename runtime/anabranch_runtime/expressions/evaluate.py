@@ -166,8 +166,8 @@ def _evaluate(expr: Expr, frame: _Frame) -> pa.Array:
         return frame.column(expr)
     if isinstance(expr, Literal):
         return pa.repeat(_scalar(expr), frame.length)
-    constant = not frame.parameters and not any(columns(expr)) and is_deterministic(expr)
-    if frame.length > 1 and constant:
+    alone = frame.length > 1 and not frame.parameters
+    if alone and not any(columns(expr)) and is_deterministic(expr):
         once = _call(expr, _Frame(frame.column, 1))
         return pa.repeat(once[0], frame.length)
     return _call(expr, frame)

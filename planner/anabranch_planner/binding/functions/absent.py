@@ -80,8 +80,6 @@ _REFUSED: dict[str, Callable[[list[str]], QueryError]] = {
     "truncate": _truncate,
     "json_tuple": _json_tuple,
     "make_interval": _make_interval,
-    "make_ym_interval": _make_interval,
-    "make_dt_interval": _make_interval,
     **{name: _of_rows(name) for name in GENERATORS},
     **{name: _of_entries(name) for name in _OF_ENTRIES},
     **{name: _not_repeatable(name, _SHARE) for name in ("rand", "random", "randn", "randstr")},

@@ -8,6 +8,7 @@ keys with its aggregates by group, and their join. NULL is a partition: the join
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -102,7 +103,7 @@ class _Rewriting:
 
     def apply(self) -> None:
         """Rewrite the SELECT in place."""
-        named = [(_name(item), _unaliased(item)) for item in self.select.expressions]
+        named = [(_name(item), unaliased(item)) for item in self.select.expressions]
         rows = self.select.copy()
         for name, node in named:
             if not self._is_late(node):
@@ -118,21 +119,11 @@ class _Rewriting:
         for number, (keys, aggregates) in enumerate(self.groups.items(), 1):
             queries.append((f"{_GROUPS}{number}", self._grouped(keys, aggregates)))
             outer.append("joins", self._join(keys, number))
-        for name in LAST:
-            outer.set(name, rows.args.get(name))
-            rows.set(name, None)
-        clause = rows.args.get("with_")
-        rows.set("with_", None)
+        take_last(rows, outer)
         rows.set(
             "expressions", [exp.alias_(n.copy(), c, quoted=True) for n, c in self.columns.items()]
         )
-        known = [] if clause is None else list(clause.expressions)
-        ctes = [cte(name, query) for name, query in ((_ROWS, rows), *queries)]
-        outer.set("with_", exp.With(expressions=[*known, *ctes]))
-        for name in list(self.select.args):
-            self.select.set(name, None)
-        for name, value in list(outer.args.items()):
-            self.select.set(name, value)
+        become(self.select, outer, [(_ROWS, rows), *queries])
 
     def _write_out_ordinals(self, rows: exp.Select, nodes: list[Node]) -> None:
         """Write the items out that GROUP BY names by position."""
@@ -229,9 +220,30 @@ def _name(item: Node) -> str:
     )
 
 
-def _unaliased(item: Node) -> Node:
+def unaliased(item: Node) -> Node:
+    """The expression of an item of a SELECT list."""
     node: Node = item.this if isinstance(item, exp.Alias) else item
     return node
+
+
+def take_last(rows: exp.Select, outer: exp.Select) -> None:
+    """Move the clauses :data:`LAST` and WITH of ``rows`` to ``outer``."""
+    for name in (*LAST, "with_"):
+        outer.set(name, rows.args.get(name))
+        rows.set(name, None)
+
+
+def become(
+    select: exp.Select, outer: exp.Select, queries: Iterable[tuple[str, exp.Select]]
+) -> None:
+    """Replace ``select`` in place by ``outer``, with further queries of WITH by name."""
+    clause = outer.args.get("with_")
+    known = [] if clause is None else list(clause.expressions)
+    outer.set("with_", exp.With(expressions=[*known, *(_cte(*one) for one in queries)]))
+    for name in list(select.args):
+        select.set(name, None)
+    for name, value in list(outer.args.items()):
+        select.set(name, value)
 
 
 def of(table: str, name: str) -> exp.Column:
@@ -239,6 +251,6 @@ def of(table: str, name: str) -> exp.Column:
     return exp.column(exp.to_identifier(name, quoted=True), table=table)
 
 
-def cte(name: str, query: exp.Select) -> exp.CTE:
+def _cte(name: str, query: exp.Select) -> exp.CTE:
     """A query of WITH."""
     return exp.CTE(this=query, alias=exp.TableAlias(this=exp.to_identifier(name)))

@@ -5,15 +5,29 @@ A condition that limits one ranking of rows stays: its rows are kept by a table 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from anabranch_planner.sql.aggregates import PLACES, function_over, holds_aggregate, windows_in
-from anabranch_planner.sql.clauses.partition_totals import LAST, cte, stands_as_table
-from anabranch_planner.sql.unresolved import Node, at
+from anabranch_planner.sql.clauses.partition_totals import (
+    LAST,
+    become,
+    stands_as_table,
+    take_last,
+    unaliased,
+)
+from anabranch_planner.sql.unresolved import Node, at, bare
 
 _QUALIFIED = "anabranch_qualified"
+_MIRRORED: dict[type[Node], type[Node]] = {
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.EQ: exp.EQ,
+}
 
 
 def filter_windows(statement: Node) -> None:
@@ -37,33 +51,42 @@ def _limits_rows(select: exp.Select, condition: Node) -> bool:
         return False
     if select.args.get("group") is not None or any(map(holds_aggregate, select.expressions)):
         return False
-    while isinstance(condition, exp.Paren):
-        condition = condition.this
-    least, place, most = _places(condition)
     aliases = {item.alias_or_name.lower(): item for item in select.expressions}
-    if isinstance(place, exp.Column) and not place.table:
-        place = aliases.get(place.name.lower(), place)
-    ranking = place.this if isinstance(place, exp.Alias) else place
-    limited = isinstance(most, exp.Literal) and not most.is_string and most.name.isdecimal()
-    return function_over(ranking) in PLACES and limited and (least is None or least.name == "1")
+
+    def ranked(node: Node) -> Node | None:
+        if isinstance(node, exp.Column) and not node.table:
+            node = unaliased(aliases.get(node.name.lower(), node))
+        return node if function_over(node) in PLACES else None
+
+    return limit_of(condition, ranked) is not None
 
 
-def _places(condition: Node) -> tuple[Node | None, Node | None, Node | None]:
-    """The least and greatest value of a comparison, and what it limits, in the middle; None: no
-    such value, or another condition.
-    """
-    if isinstance(condition, exp.Between):
-        return condition.args["low"], condition.this, condition.args["high"]
-    if isinstance(condition, exp.LT | exp.LTE):
-        return None, condition.this, condition.expression
-    if isinstance(condition, exp.GT | exp.GTE):
-        return None, condition.expression, condition.this
-    if isinstance(condition, exp.EQ):
-        number, place = condition.this, condition.expression
-        if not isinstance(number, exp.Literal):
-            number, place = place, number
-        return number, place, number
-    return None, None, None
+def limit_of(condition: Node, ranked: Callable[[Node], Node | None]) -> tuple[Node, int] | None:
+    """The ranking in ``condition``, and the greatest permitted place, None if unlimited."""
+    node = bare(condition)
+    if isinstance(node, exp.Between):
+        window, low, high = ranked(bare(node.this)), whole_number(node.args["low"]), None
+        high = whole_number(node.args["high"])
+        return None if window is None or low != 1 or high is None else (window, high)
+    if type(node) not in _MIRRORED:
+        return None
+    kind: type[Node] = type(node)
+    window, limit = ranked(bare(node.this)), whole_number(node.expression)
+    if window is None:
+        window, limit = ranked(bare(node.expression)), whole_number(node.this)
+        kind = _MIRRORED[kind]
+    if window is None or limit is None:
+        return None
+    if kind is exp.LTE or (kind is exp.EQ and limit == 1):
+        return window, limit
+    return (window, max(limit - 1, 0)) if kind is exp.LT else None
+
+
+def whole_number(node: Node) -> int | None:
+    """The value of a literal without fraction or sign; None for other expressions."""
+    inside = bare(node)
+    text = str(inside.this) if isinstance(inside, exp.Literal) and not inside.is_string else ""
+    return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 @dataclass(slots=True)
@@ -82,9 +105,7 @@ class _Filtering:
         """Rewrite the SELECT in place."""
         select = self.select
         shown = {
-            (item.this if isinstance(item, exp.Alias) else item): item.alias_or_name
-            for item in select.expressions
-            if item.alias_or_name
+            unaliased(item): item.alias_or_name for item in select.expressions if item.alias_or_name
         }
         names = {name.lower() for name in shown.values()}
 
@@ -104,17 +125,8 @@ class _Filtering:
             star.set("except_", [exp.column(name) for name in self.hidden.values()])
         outer = exp.Select(expressions=[star]).from_(exp.to_table(_QUALIFIED), copy=False)
         outer.set("where", exp.Where(this=condition))
-        for name in LAST:
-            outer.set(name, rows.args.get(name))
-            rows.set(name, None)
-        clause = rows.args.get("with_")
-        rows.set("with_", None)
-        known = [] if clause is None else list(clause.expressions)
-        outer.set("with_", exp.With(expressions=[*known, cte(_QUALIFIED, rows)]))
-        for name in list(select.args):
-            select.set(name, None)
-        for name, value in list(outer.args.items()):
-            select.set(name, value)
+        take_last(rows, outer)
+        become(select, outer, [(_QUALIFIED, rows)])
 
     def _outside(self, node: Node, shown: dict[Node, str], names: set[str]) -> Node:
         """``node`` as a column of the query of WITH, if it is computed there."""

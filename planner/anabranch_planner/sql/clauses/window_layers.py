@@ -16,10 +16,12 @@ from anabranch_planner.sql.aggregates import PLACES, function_over, holds_aggreg
 from anabranch_planner.sql.arguments import refuse_others
 from anabranch_planner.sql.clauses.partition_totals import (
     LAST,
+    become,
     can_be_table,
-    cte,
     is_ordered,
     of,
+    take_last,
+    unaliased,
     write_out,
 )
 from anabranch_planner.sql.clauses.qualified import filter_windows
@@ -44,7 +46,7 @@ def layer_windows(statement: Node) -> None:
         windows = [window for item in select.expressions for window in windows_in(item)]
         if not windows or not all(map(_can_be_layered, windows)) or not can_be_table(select):
             continue
-        items = [_unaliased(item) for item in select.expressions]
+        items = [unaliased(item) for item in select.expressions]
         if select.args.get("group") is not None or any(map(holds_aggregate, items)):
             continue
         if not all(isinstance(item, exp.Alias | exp.Column) for item in select.expressions):
@@ -140,11 +142,11 @@ class _Layering:
             self.inline = self.layers.pop()
         last = f"{_RANKED}{len(self.layers)}"
         for item in select.expressions:
-            node = _unaliased(item)
+            node = unaliased(item)
             if not any(True for _ in windows_in(node)):
                 self.columns.setdefault(node, item.alias_or_name)
         items = [
-            exp.alias_(self._over(_unaliased(item), last), item.alias_or_name, quoted=True)
+            exp.alias_(self._over(unaliased(item), last), item.alias_or_name, quoted=True)
             for item in select.expressions
         ]
         names = {item.alias_or_name.lower() for item in select.expressions}
@@ -162,16 +164,8 @@ class _Layering:
         for number, layer in enumerate(self.layers[1:], 2):
             queries.append(self._next(number, layer))
         outer = exp.Select(expressions=items).from_(exp.to_table(last), copy=False)
-        clause = select.args.get("with_")
-        known = [] if clause is None else list(clause.expressions)
-        ctes = [cte(f"{_RANKED}{n}", query) for n, query in enumerate(queries, 1)]
-        outer.set("with_", exp.With(expressions=[*known, *ctes]))
-        for name in LAST:
-            outer.set(name, select.args.get(name))
-        for name in list(select.args):
-            select.set(name, None)
-        for name, value in list(outer.args.items()):
-            select.set(name, value)
+        take_last(select, outer)
+        become(select, outer, [(f"{_RANKED}{n}", query) for n, query in enumerate(queries, 1)])
 
     def _first(self, rows: exp.Select) -> exp.Select:
         """The query with all expressions of rows and the first windows."""
@@ -215,8 +209,3 @@ class _Layering:
 
     def _window(self, window: Node) -> str:
         return self.columns.setdefault(window.copy(), f"anabranch_w{len(self.columns) + 1}")
-
-
-def _unaliased(item: Node) -> Node:
-    node: Node = item.this if isinstance(item, exp.Alias) else item
-    return node
