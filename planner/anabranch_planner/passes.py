@@ -34,6 +34,7 @@ from anabranch_planner.logical.plan import logical_plan
 from anabranch_planner.logical.tsc import convert
 from anabranch_planner.normal.bind import Registration, bind
 from anabranch_planner.normal.normalise import normalise
+from anabranch_planner.normal.weights import TablesFollowed, following
 from anabranch_planner.plans.backfill import BackfillDecision, decide
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.decisions import Decisions, decisions_of
@@ -318,8 +319,23 @@ def parse_sql(
     """
     given = Registration(query_id, streams, window, relaxed or {})
     with _malformed():
-        passes = STATEMENT if isinstance(sql, str) else STATEMENT[1:]
-        found: JoinQuery = _run(passes, sql, given)
+        return _resolved(sql, STATEMENT, given)
+
+
+def _resolved(
+    statement: object, passes: Sequence[Callable[..., Any]], given: Registration
+) -> JoinQuery:
+    """The value of all ``passes``; without the first one for a statement that was read before.
+
+    Tables are followed where they can't be looked up.
+    """
+    first, *others = passes
+    tree = statement if isinstance(statement, Unresolved) else first(statement, given)
+    found: JoinQuery
+    try:
+        found = _run(others, tree, given)
+    except TablesFollowed:
+        found = _run(others, tree, replace(given, streams=following(given.streams)))
     return found
 
 
@@ -359,10 +375,8 @@ def parse_structured(
     Raises:
         QueryError: ``field`` names the part, e.g. ``"where[1]"``.
     """
-    passes = DOCUMENT[1:] if isinstance(document, Unresolved) else DOCUMENT
     with located("from"):
-        found: JoinQuery = _run(passes, document, Registration(query_id, streams, window))
-    return found
+        return _resolved(document, DOCUMENT, Registration(query_id, streams, window))
 
 
 def optimise(queries: Sequence[JoinQuery], statistics: Statistics, options: Options) -> Plan:

@@ -10,7 +10,7 @@ from anabranch_contract.errors import PlannerError
 from tests.sql.files import Block, shown
 from tests.support.combined.grammar import Statement, Text
 from tests.support.combined.pipeline import Combined
-from tests.support.combined.streams import MINUTE, Kind, RandomStream
+from tests.support.combined.streams import MINUTE, NEVER, Kind, RandomStream, Row
 from tests.support.worlds.view_runs import comparable
 
 _KINDS = {
@@ -27,6 +27,15 @@ _KINDS = {
 _BATCHES = 5
 
 
+class Followed(RandomStream):
+    """A table whose rows all statements follow: of its rows only the current ones count."""
+
+    def net(self, batch: int) -> list[tuple[Row, int, int]] | None:
+        """The current rows after ``batch``."""
+        rows = super().net(batch)
+        return rows and [row for row in rows if row[2] == NEVER]
+
+
 def few_rows(folder: Path, rng: Random) -> dict[str, RandomStream]:
     """Streams of fixed kinds with few rows: answers are read by people."""
     found = {}
@@ -35,7 +44,8 @@ def few_rows(folder: Path, rng: Random) -> dict[str, RandomStream]:
         home.mkdir(parents=True)
         key = int(kind in (Kind.TABLE, Kind.LATEST))
         late = 30 * MINUTE if name == "l" else None
-        found[name] = RandomStream(name, kind, home, late, key=key, sizes=(1, 2, 5))
+        make = Followed if kind is Kind.TABLE else RandomStream
+        found[name] = make(name, kind, home, late, key=key, sizes=(1, 2, 5))
     return found
 
 

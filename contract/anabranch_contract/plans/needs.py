@@ -130,7 +130,7 @@ class Needs:
         for label in labels:
             stream = self.routes.stream(label)
             kept = self.routes.latest.get(stream)
-            if kept is not None and not self.routes.streams[stream].has_changes:
+            if kept is not None and self.routes.has_superseded(query, label):
                 keys = frozenset((label, column) for column, _ in kept.key)
                 found |= Needed(keys, frozenset([label]), frozenset([label]))
         return found

@@ -80,6 +80,20 @@ class Routes:
         stream = self.stream(label)
         return self.ranks[stream], stream
 
+    def has_changes(self, query: QuerySpec) -> bool:
+        """Whether tuples may delete earlier results of ``query``, an inner join."""
+        return any(
+            self.streams[self.stream(label)].deletes_results(looked_up=label in query.looked_up)
+            for _, label, _ in query.members
+        )
+
+    def has_superseded(self, query: QuerySpec, label: Label) -> bool:
+        """Whether tuples of ``label`` complete no result of ``query`` once a later one of their key
+        has arrived: of a stream with latest per key, and of a table that the query looks up.
+        """
+        stream = self.streams[self.stream(label)]
+        return bool(stream.latest) and (not stream.is_table or label in query.looked_up)
+
     def has_event_time(self, label: Label) -> bool:
         """Whether tuples of ``label`` have an event time or an order of versions, as in a table."""
         return self.streams[self.stream(label)].is_ordered

@@ -9,7 +9,7 @@ stores and steps are found by comparing labels.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
@@ -136,6 +136,15 @@ class Stream:
             self.name, self.columns, latest=self.latest, retain=None, kind=StreamKind.TABLE
         )
 
+    def as_changes(self) -> Stream:
+        """Return a table in the role of a stream, whose rows complete results as they arrive: with
+        a key one of upserts.
+        """
+        if not self.latest:
+            return Stream(self.name, self.columns, retain=None)
+        kind, changes = StreamKind.UPSERT, ChangeFormat(None, key=self.latest)
+        return Stream(self.name, self.columns, retain=None, kind=kind, changes=changes)
+
     @property
     def has_changes(self) -> bool:
         """Whether tuples have a weight: rows insert or delete."""
@@ -153,6 +162,20 @@ class Stream:
         return self.latest if self.changes is None else self.changes.key
 
     @property
+    def replaces_rows(self) -> bool:
+        """Whether a row replaces the stored row of its key, whose delete is stored, too."""
+        return self.has_no_times and bool(self.row_key)
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether stored tuples have a weight: inserts and deletes."""
+        return self.has_changes or self.replaces_rows
+
+    def deletes_results(self, *, looked_up: bool) -> bool:
+        """Whether its rows may delete earlier results of a query, which looks it up or not."""
+        return self.has_changes or (self.replaces_rows and not looked_up)
+
+    @property
     def has_no_times(self) -> bool:
         """Whether tuples have no event time because all current ones join: table and upsert."""
         return self.is_table or self.is_upsert
@@ -160,7 +183,7 @@ class Stream:
     @property
     def stored_columns(self) -> tuple[tuple[str, DataType], ...]:
         """(name, type) of the columns of a stored tuple: the stream's, and the hidden weight."""
-        return (*self.columns, (TUPLE_WEIGHT, TINYINT)) if self.has_changes else self.columns
+        return (*self.columns, (TUPLE_WEIGHT, TINYINT)) if self.is_weighted else self.columns
 
     @property
     def is_ordered(self) -> bool:
@@ -168,7 +191,7 @@ class Stream:
         or of upserts, the row's position in its batch, by which the later of two rows of a batch
         replaces the other.
         """
-        return self.event_time is not None or (self.has_no_times and bool(self.row_key))
+        return self.event_time is not None or self.replaces_rows
 
     def _check_table(self) -> None:
         if not self.has_no_times:
@@ -209,10 +232,11 @@ class Stream:
                 field="key",
                 remedy="a key belongs to kind upsert: name its columns there, and only there",
             )
-        if self.has_changes and TUPLE_WEIGHT in dict(self.columns):
+        if self.is_weighted and TUPLE_WEIGHT in dict(self.columns):
             raise StreamError(
                 "reserved-column",
-                f"stream {self.name!r} of changes can't have a column {TUPLE_WEIGHT!r}",
+                f"{'table' if self.is_table else 'stream of changes'} {self.name!r} can't have a "
+                f"column {TUPLE_WEIGHT!r}",
                 field="columns",
                 remedy="rename it",
             )
@@ -441,6 +465,18 @@ class JoinQuery:
         the further branches of a union.
         """
         return (self, *(() if self.left is None else (self.left,)), *self.others)
+
+    def deleting(
+        self, streams: Mapping[str, Stream] | Mapping[StreamName, Stream]
+    ) -> list[tuple[str, StreamName]]:
+        """Return the aliases, and their streams, whose tuples may delete earlier results."""
+        found = []
+        for one in self.planned:
+            for member in one.members:
+                stream = streams[one.relation_of(member.label).stream]
+                if stream.deletes_results(looked_up=member.label in one.looked_up):
+                    found.append((member.alias, stream.name))
+        return found
 
     @property
     def is_asof(self) -> bool:

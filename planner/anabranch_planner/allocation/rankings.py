@@ -111,7 +111,7 @@ def _rankings(
     by_batch: Mapping[StreamName, Ranking],
 ) -> Mapping[Label, Ranking]:
     stream_of = {r.id: streams[r.stream] for r in query.relations}
-    if query.united or any(stream.has_changes for stream in stream_of.values()):
+    if query.united or query.deleting(streams):
         return {}  # an insert might be withheld, but not its delete (in any branch of a union)
     read = Counter(stream_of[m.relation].name for m in query.members)
     found: dict[Label, Ranking] = {}

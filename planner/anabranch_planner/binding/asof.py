@@ -253,6 +253,7 @@ def _as_of_time(side: OuterSide, time: Node, left: Scope, own: list[Stream]) -> 
     if stream.has_changes:
         raise unsupported(
             f"FOR SYSTEM_TIME AS OF {name!r}, whose earlier rows are replaced",
+            "leave it out, for results that change with these rows; or "
             f"register {name!r} as a stream that keeps all rows, each a version from its event "
             "time on",
         )

@@ -90,40 +90,19 @@ def _branch(bound: Bound, given: Registration, columns: Columns) -> JoinQuery:
 
 
 def _check_tables(bound: Bound) -> None:
-    """Reject queries over tables alone, and tables beside an outer join with a stream."""
-    streams = bound.scope.streams
-    tables = [alias for alias, stream in streams.items() if stream.is_table]
-    if tables and bound.query.outer and len(tables) == len(streams):
-        raise QueryError(
-            "outer-join-of-table",
-            f"the left side of the {bound.query.outer[0].called} reads tables only "
-            f"({', '.join(tables)}), and no row of a table completes a result",
-            remedy="put the stream on the left side, or register the table as a stream",
-        )
-    if tables and len(tables) == len(streams):
-        raise QueryError(
-            "tables-only",
-            f"the query reads tables only ({', '.join(tables)}): a result comes when a tuple of a "
-            "stream arrives, which looks tables up",
-            remedy="join them with a stream, or register one of them as a stream",
-        )
-    sides = list(zip(bound.query.outer, bound.rights, strict=True))
-    tables += [alias for _, right in sides for alias, s in right.streams.items() if s.is_table]
-    if tables and any(side.kind is JoinKind.FULL for side, _ in sides):
-        raise QueryError(
-            "outer-join-of-table",
-            f"the FULL JOIN would keep rows of {tables[0]!r}, a table, and no row of a table "
-            "completes a result",
-            remedy="write LEFT JOIN, or register the table as a stream",
-        )
-    for side, right in sides if tables else ():
-        if not is_look_up(right):
-            with at(side.source.node):
-                raise QueryError(
-                    "outer-join-of-table",
-                    f"{tables[0]!r} is a table, beside a {side.called} with a stream",
-                    remedy="look the table up in a query of its own, or write JOIN",
-                )
+    """Check that streams look up all tables.
+
+    Raises:
+        TablesFollowed: the statement, or the left side of an outer join, reads tables only; or a
+            table is beside an outer join with a stream, or in a FULL JOIN, which would keep it.
+    """
+    left = [stream.is_table for stream in bound.scope.streams.values()]
+    right = [s.is_table for scope in bound.rights for s in scope.streams.values()]
+    if not any(left + right):
+        return
+    full = any(side.kind is JoinKind.FULL for side in bound.query.outer)
+    if all(left) or full or not all(map(is_look_up, bound.rights)):
+        raise weights.TablesFollowed
 
 
 def _with_deadline(bound: Bound, given: Registration) -> JoinQuery | None:
@@ -244,7 +223,7 @@ def _joined(
                 raise unsupported("a set operation in a scalar subquery", "join it in FROM")
         return _joined(below, given)
 
-    weights.check(bound)
+    weights.check(bound, given.streams)
     parts = None
     if columns is None:
         shown, parts = _outputs(bound.query, scope, inner)
@@ -253,7 +232,7 @@ def _joined(
         shown = columns
     relaxed = given.relaxed or weights.stored_whole(bound.scope)
     relations, lacking = _relations(bound, classes, relaxed)
-    residuals = [*bound.residuals, *lacking, *weights.without_tombstones(scope)]
+    residuals = [*bound.residuals, *lacking, *weights.of_rows(scope, given.streams)]
     structure = Structure(
         {alias: relation.id for alias, relation in relations.items()},
         [c for c in classes if len(c.aliases) > 1],

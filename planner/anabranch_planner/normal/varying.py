@@ -39,7 +39,7 @@ def check(query: JoinQuery, streams: Mapping[str, Stream]) -> None:
     shown = [call for one in query.planned for call in _varying(one.projection)]
     times = [call for call in varying if call.op == NOW]
     view = sum(call.op == NOW for call in _varying((query.view, query.outer)))
-    changing = any(streams[r.stream].has_changes for p in query.planned for r in p.relations)
+    changing = bool(query.deleting(streams))
     deleted = query.view is not None or query.outer is not None
     if times:
         _check_time(len(times) > sum(call.op == NOW for call in shown) + view, deleted, changing)

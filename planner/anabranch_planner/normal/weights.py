@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.changes import TINYINT, TUPLE_WEIGHT, change_of, product
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
+from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import CHANGE, WEIGHT
 from anabranch_planner.normal.bind import Bound
-from anabranch_planner.sql.scope import Scope
+from anabranch_planner.sql.scope import Scope, find_stream
 
 _AT_ARRIVAL = (
     "write {} FOR SYSTEM_TIME AS OF PROCTIME() AS {}, for the rows at the arrival of left rows, or "
@@ -74,30 +75,45 @@ def stored_whole(scope: Scope) -> Mapping[str, tuple[Expr, ...]]:
     return dict.fromkeys(scope.streams, ()) if whole else {}
 
 
-def without_tombstones(scope: Scope) -> Iterator[Expr]:
-    """Conditions that exclude the stored tombstones of streams of upserts."""
-    nothing = Literal(0, TINYINT)
+def of_rows(scope: Scope, streams: Mapping[str, Stream]) -> Iterator[Expr]:
+    """Conditions that exclude stored tombstones of streams of upserts, and stored deletes of the
+    replaced rows of tables that are looked up; ``streams``: registered streams by name.
+    """
     for alias, stream in scope.streams.items():
+        weight = Column(alias, TUPLE_WEIGHT, TINYINT)
         if stream.is_upsert:
-            yield Call("ne", (Column(alias, TUPLE_WEIGHT, TINYINT), nothing), BOOLEAN)
+            yield Call("ne", (weight, Literal(0, TINYINT)), BOOLEAN)
+        elif stream.is_table and find_stream(str(stream.name), streams).replaces_rows:
+            yield Call("eq", (weight, Literal(1, TINYINT)), BOOLEAN)
 
 
-def check(bound: Bound) -> None:
-    """Reject streams of changes beside tables or streams with latest per key.
+class TablesFollowed(Exception):
+    """Streams can't look up the tables of a statement, so that it follows their rows."""
+
+
+def following(streams: Mapping[str, Stream]) -> Mapping[str, Stream]:
+    """``streams`` with tables as streams of changes, which are not looked up but followed."""
+    return {n: s.as_changes() if s.is_table else s for n, s in streams.items()}
+
+
+def check(bound: Bound, registered: Mapping[str, Stream]) -> None:
+    """Reject streams of changes beside streams with latest per key, and beside look-ups of tables.
 
     Raises:
         QueryError: ``changes-beside-latest``.
+        TablesFollowed: a table would be looked up.
     """
     changing, streams = with_changes(bound.scope), bound.scope.streams
     if not changing:
         return
     for alias, stream in streams.items():
-        if stream.latest or stream.is_table:
+        if find_stream(str(stream.name), registered).is_table:
+            raise TablesFollowed
+        if stream.latest:
             raise QueryError(
                 "changes-beside-latest",
-                f"{changing[0]!r} reads a stream of changes beside {alias!r}, "
-                + ("a table" if stream.is_table else "the latest rows of a stream")
-                + ", whose rows are looked up: a delete would find other rows than its insert did",
+                f"{changing[0]!r} reads changes beside {alias!r}, the latest rows of a stream, "
+                "which are looked up: a delete would find other rows than its insert did",
                 remedy=f"register {str(stream.name)!r} with kind upsert and the same key: then "
                 "results follow its changes, too",
             )

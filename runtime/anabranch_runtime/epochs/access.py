@@ -127,9 +127,15 @@ class Generations:
         return [(name, store) for name, store in candidates if conjuncts.issuperset(store.filter)]
 
 
-def latest_tiles(state: State, ruleset: Ruleset) -> dict[str, tuple[Tile, ...]]:
+def latest_tiles(
+    state: State, ruleset: Ruleset, *, arriving: bool = False
+) -> dict[str, tuple[Tile, ...]]:
     """For each stream that keeps only the latest tuple per key, return the stores and batches in
-    which to search for newer tuples of a key.
+    which to search for other tuples of a key.
+
+    Args:
+        arriving: whether for arriving rows, which may be of a version of a table that no tuple
+            looks up yet.
     """
     relations = {r.id: r for r in ruleset.relations}
     since, found = latest_since(state), {}
@@ -137,8 +143,9 @@ def latest_tiles(state: State, ruleset: Ruleset) -> dict[str, tuple[Tile, ...]]:
         first, last = since[rule.stream], state.next_batch
         versions = state.streams[rule.stream].versions
         if versions is not None:
-            first = max(first, versions.first)
-            last = last if versions.until is None else versions.until - 1
+            is_coming = arriving and versions.coming > 0
+            first = max(first, versions.since if is_coming else versions.first)
+            last = last if is_coming or versions.until is None else versions.until - 1
         wanted, relation = (first, last), relations[rule.relation]
         found[str(rule.stream)] = (
             relation_tiles(state, relation, wanted, rule.store, rule.key) if first <= last else ()

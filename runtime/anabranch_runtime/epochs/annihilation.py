@@ -21,7 +21,7 @@ Boundaries: TypeAlias = Mapping[str, tuple[int, ...]]
 
 def boundaries(state: State) -> Boundaries:
     """Return the boundaries of each stream of changes; empty while no pair may cancel."""
-    changing = {n for n, s in state.streams.items() if s.spec is not None and s.spec.has_changes}
+    changing = {n for n, s in state.streams.items() if s.spec is not None and s.spec.is_weighted}
     if not changing or state.debt.batches:
         return {}
     if any(store.backfill is not None for store in state.stores.values()):

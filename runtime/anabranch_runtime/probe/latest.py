@@ -8,12 +8,12 @@ stored since the stream is declared to keep the latest, this batch included.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from anabranch_contract.plans.ruleset import KeyPart, LatestRule, TimeBound
+from anabranch_contract.plans.ruleset import KeyPart, LatestRule, QuerySpec, TimeBound
 from anabranch_contract.queries.joins import AttrRef, Label
 from anabranch_runtime.columns.arrays import Bools
 from anabranch_runtime.index.matching import ANY, TooManyPairs
@@ -37,9 +37,14 @@ class Latest:
     tiles: Mapping[str, Sequence[Tile]]
     _targets: dict[Label, tuple[LatestRule, Target] | None] = field(default_factory=dict)
 
-    def kept(self, labels: Iterable[Label]) -> list[Label]:
-        """The labels in ``labels`` whose streams keep the latest per key."""
-        return [label for label in labels if self._target(label) is not None]
+    def kept(self, query: QuerySpec) -> list[Label]:
+        """The labels of ``query`` of whose tuples only the latest per key complete results."""
+        routes = self.prober.layout.routes
+        return [
+            label
+            for _, label, _ in query.members
+            if routes.has_superseded(query, label) and self._target(label) is not None
+        ]
 
     def current(self, partial: Partial, label: Label) -> Partial:
         """``partial`` without the results whose member ``label`` is superseded."""
@@ -54,7 +59,7 @@ class Latest:
             layout = self.prober.layout
             stream = layout.relations[layout.relation_of[label]].stream
             rules = (r for r in layout.ruleset.latest_rules if r.stream == stream)
-            rule = None if layout.streams[stream].has_changes else next(rules, None)
+            rule = next(rules, None) if layout.streams[stream].latest else None
             self._targets[label] = None if rule is None else (rule, _target(rule, label))
         return self._targets[label]
 

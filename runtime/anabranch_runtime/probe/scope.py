@@ -23,6 +23,7 @@ class ProbeScope:
         activated: query -> activation batch.
         failed: active queries of the ruleset that have failed in an earlier batch.
         latest: stream that keeps the latest per key -> tiles with tuples that may supersede others.
+        replaced: table or stream of upserts -> tiles with rows that arriving ones replace.
         looked_up: reloaded table -> batches with rows of its current version: the first one, and
             the one after the last (None: no end yet).
     """
@@ -32,6 +33,7 @@ class ProbeScope:
     activated: dict[str, int] = field(default_factory=dict)
     failed: frozenset[str] = frozenset()
     latest: dict[str, tuple[Tile, ...]] = field(default_factory=dict)
+    replaced: dict[str, tuple[Tile, ...]] = field(default_factory=dict)
     looked_up: dict[str, tuple[int, int | None]] = field(default_factory=dict)
 
     @classmethod
@@ -44,5 +46,6 @@ class ProbeScope:
             activated={q.id: known[q.id].activated_batch for q in ruleset.queries},
             failed=failed(state),
             latest=latest_tiles(state, ruleset),
+            replaced=latest_tiles(state, ruleset, arriving=True),
             looked_up=looked_up(state),
         )

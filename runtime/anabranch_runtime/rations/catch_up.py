@@ -42,6 +42,7 @@ from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.protocol.activations import Activation, LeftOut, PastResults, PastStatus
 from anabranch_contract.queries.joins import QueryId, RelationId, StreamName
 from anabranch_runtime.epochs.access import stored_in
+from anabranch_runtime.epochs.layout import routes
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.rations.freshness import fresh_until, present
 from anabranch_runtime.state.coverage import Access, Tile
@@ -71,7 +72,7 @@ def owing(ruleset: Ruleset) -> frozenset[QueryId]:
     """Return queries whose withheld results a catch-up can compute: all joins of an outer join, or
     some branches of a union.
     """
-    latest = {stream.name for stream in ruleset.streams if stream.latest or stream.is_table}
+    latest = {s.name for s in ruleset.streams if s.latest and not s.is_table}
     streams = {r.id: r.stream for r in ruleset.relations}
     stored = {r for q in ruleset.queries if len(q.members) > 1 for _, _, r in q.members}
     retained = {stream.name for stream in ruleset.streams if stream.is_retained}
@@ -82,7 +83,7 @@ def owing(ruleset: Ruleset) -> frozenset[QueryId]:
         # Withheld rows can be read again only if they are stored: for a join, or for retention.
         kept = len(query.members) > 1 or relations <= whole
         kept = kept or (query.left_of is not None and relations <= stored)
-        if not kept or any(streams[r] in latest for r in relations):
+        if not kept or query.looked_up or any(streams[r] in latest for r in relations):
             unable.add(_unit(query))
     return frozenset(q.id for q in ruleset.queries if _unit(q) not in unable)
 
@@ -330,11 +331,9 @@ def owe_past(state: State, ruleset: Ruleset) -> State:
 
 
 def _with_changes(ruleset: Ruleset) -> frozenset[QueryId]:
-    """The queries that read streams of changes."""
-    changing = {stream.name for stream in ruleset.streams if stream.has_changes}
-    relations = {r.id for r in ruleset.relations if r.stream in changing}
-    members = ((q.id, r) for q in ruleset.queries for _, _, r in q.members)
-    return frozenset(name for name, relation in members if relation in relations)
+    """The queries whose results tuples may delete."""
+    found = routes(ruleset)
+    return frozenset(query.id for query in ruleset.queries if found.has_changes(query))
 
 
 def until(access: Access, last: int) -> Access:

@@ -208,6 +208,9 @@ def _admit(
         if spec.changes.operation is not None:
             place = names.index(spec.changes.operation)
             del columns[place], names[place]
+    elif spec.is_weighted:
+        weight = pa.repeat(pa.scalar(1, pa.int8()), rows.num_rows)
+    if weight is not None:
         columns, names = [*columns, weight], [*names, TUPLE_WEIGHT]
     columns, names = [*columns, pa.array(sigma)], [*names, SIGMA]
     if spec.event_time is None:

@@ -132,7 +132,7 @@ class Emission:
             or rule.residuals
             or self.router.traffic is not None
             or query.has_outer_join
-            or self.latest.kept(label for _, label, _ in query.members)
+            or self.latest.kept(query)
         )
 
     def emit(
@@ -286,8 +286,7 @@ class Emission:
             return False
         if query.united:
             return query.projection[-1].name == CHANGE
-        streams = self.layout.streams
-        return any(streams[self.layout.stream(label)].has_changes for _, label, _ in query.members)
+        return self.layout.routes.has_changes(query)
 
     def _writer(self, query: QuerySpec, shared: SharedRows | None) -> RowBuffer:
         name = shared.name if shared is not None else _written_as(query)
@@ -356,7 +355,7 @@ class Emission:
             origin: the host on which the turn began; negative: it begins here.
         """
         query, traffic = self.layout.queries[rule.query], self.router.traffic
-        labels = self.latest.kept(label for _, label, _ in query.members)
+        labels = self.latest.kept(query)
         if traffic is None:
             for label in labels:
                 partial = self.latest.current(partial, label)

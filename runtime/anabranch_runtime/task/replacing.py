@@ -1,4 +1,4 @@
-"""Deletes of tuples that rows of upsert streams replace.
+"""Deletes of tuples that rows of tables and of upsert streams replace.
 
 A row replaces its predecessor: of the stored rows with its key, the one with the greatest (batch,
 position in the input) below its own. So every row is replaced by at most one other row, in whatever
@@ -63,9 +63,9 @@ class Replacing:
 
     @property
     def rules(self) -> list[LatestRule]:
-        """The rules of the streams of upserts."""
+        """The rules of tables with a key and of streams of upserts."""
         layout = self.prober.layout
-        return [r for r in layout.ruleset.latest_rules if layout.streams[r.stream].is_upsert]
+        return [r for r in layout.ruleset.latest_rules if layout.streams[r.stream].replaces_rows]
 
     def begin(self, arrivals: TaskArrivals) -> None:
         """Search for the rows that the arrived rows of this task replace."""

@@ -187,7 +187,7 @@ def _superseded(
     for member, relation in zip(spec.members, spec.relations, strict=True):
         stream = layout.streams[layout.relations[relation].stream]
         first = since.get(stream.name)
-        if first is None or stream.has_changes:
+        if first is None or stream.is_weighted:
             continue
 
         def column(name: str) -> pa.Array:
@@ -196,10 +196,7 @@ def _superseded(
         suffix = "" if store.is_base else f":{member}"
         tau, sigma = (fixed(column(n + suffix), np.int64) for n in (TAU, SIGMA))
         keys = [column(store.column(member, c)) for c in stream.latest]
-        batch = sigma >> OFFSET_BITS
-        if stream.is_table:
-            tau = ranked(batch, tau)
-        found = superseded(keys, tau, by=batch >= first)
+        found = superseded(keys, tau, by=sigma >> OFFSET_BITS >= first)
         gone = found if gone is None else gone | found
     return gone
 
@@ -218,14 +215,14 @@ def _annihilated(
     batch = fixed(rows.column(SIGMA), np.int64) >> OFFSET_BITS
     weight = fixed(rows.column(TUPLE_WEIGHT), np.int8).astype(np.int64)
     order = np.lexsort((-weight, batch))
-    if stream.is_upsert:
+    if stream.replaces_rows:
         # The delete of a replaced row has the position of the row that replaces it.
         tau = fixed(rows.column(TAU), np.int64)
         order = np.lexsort((weight, tau, batch))
     ranks = np.empty_like(order)
     ranks[order] = np.arange(len(order))
     gone = cancelled(rows, [name for name, _ in stream.columns], batch, ranks, cells)
-    if stream.is_upsert and gone is not None:
+    if stream.replaces_rows and gone is not None:
         keys = [rows.column(c) for c in stream.row_key]
         gone |= superseded(keys, ranked(batch, tau), by=weight >= 0) & (weight == 0)
     return gone

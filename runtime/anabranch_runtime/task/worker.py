@@ -205,7 +205,7 @@ class _Task:
             self.uploads,
             self.memory,
         )
-        self.replacing = Replacing(self.prober, context.scope.latest, traffic, self.tasks)
+        self.replacing = Replacing(self.prober, context.scope.replaced, traffic, self.tasks)
         self.emission = Emission(
             context,
             self.layout,

@@ -339,7 +339,12 @@ def _latest(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
     """Notes on aliases that join only with the latest tuple per key."""
     for part, member in _members(query):
         stream = streams[part.relation_of(member.label).stream]
-        if stream.is_table:
+        if stream.is_table and member.label not in part.looked_up:
+            yield (
+                f"the rows of table {stream.name} are followed: a row that arrives or is replaced "
+                f"changes the results of {member.alias} with all earlier rows"
+            )
+        elif stream.is_table:
             which = f"the last of each {', '.join(stream.latest)}" if stream.latest else "all"
             yield (
                 f"{member.alias} is looked up: a tuple joins with the rows of table {stream.name} "
@@ -361,8 +366,7 @@ def _latest(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
 def _changing(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
     """Note on a query whose results are changes."""
     kept = query.outer is not None and query.outer.kept
-    read = [(part.relation_of(m.label).stream, m.alias) for part, m in _members(query)]
-    changing = [alias for name, alias in read if streams[name].has_changes]
+    changing = list(dict.fromkeys(alias for alias, _ in query.deleting(streams)))
     if not changing and not kept:
         return
     why = []

@@ -1,14 +1,76 @@
-"""Check of a request to read the source of a table again."""
+"""Checks of a table that is read again, and of queries that follow its rows.
+
+A query follows a table if its rows complete results (``semantics.md``, "Tables beside changes").
+Another version would replace the rows without deleting the results, so a table is either read again
+or followed.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 from anabranch_contract.connectors.file_sources import is_own
 from anabranch_contract.connectors.kafka_sources import is_own_topic
 from anabranch_contract.connectors.sources import REDIS_STREAM
-from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.registered import StreamRecord
-from anabranch_contract.queries.joins import StreamKind
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamKind
 from anabranch_service.errors import Conflict
+from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.statements import NormalForms
+
+
+def followed(query: JoinQuery) -> frozenset[str]:
+    """Return the streams whose tuples complete results of ``query``."""
+    return frozenset(
+        str(one.relation_of(member.label).stream)
+        for one in query.planned
+        for member in one.members
+        if member.label not in one.looked_up
+    )
+
+
+def check_followers(
+    table: str, queries: Sequence[QueryRecord], streams: Mapping[str, Stream], forms: NormalForms
+) -> None:
+    """Check that no query follows a table that is to be read again.
+
+    Raises:
+        Conflict: ``table-followed``.
+    """
+    found = [query.id for query in queries if table in followed(forms.of(query, streams))]
+    if found:
+        raise Conflict(
+            "table-followed",
+            f"table {table!r} can't be read again: the results of {', '.join(found[:3])}"
+            f"{', ...' if len(found) > 3 else ''} change with its rows",
+            field="name",
+            remedy="remove these queries, read the table again, and register them again; or give "
+            "changed rows to its source, where they replace those of their key",
+        )
+
+
+def check_whole(
+    query: JoinQuery, records: Mapping[str, StreamRecord], progress: Progress | None
+) -> None:
+    """Check that no table whose rows ``query`` follows is being read again.
+
+    Raises:
+        Conflict: ``table-read-again``.
+    """
+    for name in sorted(followed(query)):
+        record = records.get(name)
+        if record is None or record.kind is not StreamKind.TABLE or record.version == 1:
+            continue
+        known = None if progress is None else progress.input.tables.get(name)
+        if known is None or known.version < record.version:
+            raise Conflict(
+                "table-read-again",
+                f"table {name!r}, with whose rows the results change, is being read again",
+                field="sql",
+                remedy=f"wait until its version {record.version} is complete (anabranch stream "
+                f"show {name}), and register the query then",
+            )
 
 
 def check_reread(record: StreamRecord, mode: Mode) -> None:

@@ -62,7 +62,7 @@ def check_freshness(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -
             field="slo.freshness",
             remedy="leave it out, or give the query a window",
         )
-    changing = [r.stream for r in query.relations if streams[r.stream].has_changes]
+    changing = [stream for _, stream in query.deleting(streams)]
     if slo.freshness and changing:
         raise InvalidInput(
             "freshness-with-changes",

@@ -51,7 +51,7 @@ from anabranch_service.registry.describe import describe
 from anabranch_service.registry.lifecycle import LIVE, is_wanted, overtaken, status_of
 from anabranch_service.registry.permitted import check_push, check_stream
 from anabranch_service.registry.records import QueryRecord
-from anabranch_service.registry.reread import check_reread
+from anabranch_service.registry.reread import check_followers, check_reread
 from anabranch_service.registry.sizes import check_columns, check_room
 from anabranch_service.registry.slo import check_freshness
 from anabranch_service.registry.statements import NormalForms, usable_streams
@@ -216,8 +216,7 @@ async def patch_stream(
         async def follow(
             streams: dict[str, StreamRecord], queries: list[QueryRecord]
         ) -> list[QueryRecord]:
-            readers = [q for q in queries if _reads(q, name)]
-            wanted = [q for q in readers if is_wanted(q, activations.get(q.id), now)]
+            wanted = _readers(name, queries, activations, now)
             usable = usable_streams(streams.values())
             bound = "ttl" in changes
             return await ctx.work.read(_replanned, name, wanted, usable, ctx.store.forms, bound)
@@ -235,15 +234,25 @@ async def reread_stream(
 ) -> StreamOut:
     """Read a table again from the beginning of its source, as a new version. Queries look up the
     previous version until the new one is complete. Another request before that starts over. 409 for
-    streams that are not tables, and for sources that can't be read again.
+    streams that are not tables, for sources that can't be read again, and for tables whose rows
+    queries follow.
     """
+    activations, now = await ctx.store.activations(), ctx.clock()
 
     def change(record: StreamRecord) -> StreamRecord:
         check_version(record, if_match)
         check_reread(record, ctx.settings.mode)
         return record.model_copy(update={"version": record.version + 1})
 
-    record = await ctx.store.update_stream(name, change)
+    async def follow(
+        streams: dict[str, StreamRecord], queries: list[QueryRecord]
+    ) -> list[QueryRecord]:
+        wanted = _readers(name, queries, activations, now)
+        usable = usable_streams(streams.values())
+        await ctx.work.read(check_followers, name, wanted, usable, ctx.store.forms)
+        return []
+
+    record = await ctx.store.update_stream_and_readers(name, change, follow)
     return await _shown(ctx, known(record, "stream", name), response)
 
 
@@ -693,6 +702,17 @@ def _users(
         and (runs or q.wanted(now) or (q.paused_at is not None and not q.is_over(now)))
     }
     return list(found)
+
+
+def _readers(
+    name: str,
+    queries: list[QueryRecord],
+    activations: Mapping[str, Activation],
+    now: datetime,
+) -> list[QueryRecord]:
+    """The queries over stream ``name`` that have not ended."""
+    readers = [q for q in queries if _reads(q, name)]
+    return [q for q in readers if is_wanted(q, activations.get(q.id), now)]
 
 
 def _reads(query: QueryRecord, stream: str) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch_contract.errors import QueryError, StreamError
 from anabranch_contract.queries.changes import TUPLE_WEIGHT, ChangeFormat
-from anabranch_contract.queries.joins import Label, Stream, StreamKind, needed_columns
+from anabranch_contract.queries.joins import Label, Stream, StreamKind, StreamName, needed_columns
 from anabranch_contract.queries.views import WEIGHT
 from anabranch_planner.normal import weights
 from anabranch_planner.passes import parse_sql
@@ -18,7 +18,8 @@ KNOWN = sample_streams()
 R = replace(KNOWN["R"], kind=StreamKind.CHANGES, changes=ChangeFormat(), retain=None)
 S = replace(R, name=KNOWN["S"].name)
 STREAMS: dict[str, Stream] = {**KNOWN, "R": R, "S": S}
-TABLE = replace(KNOWN["plain"], kind=StreamKind.TABLE, retain=None)
+TABLE = replace(KNOWN["plain"], kind=StreamKind.TABLE, retain=None, latest=("k",))
+LATEST = replace(KNOWN["T"], name=StreamName("latest"), latest=("k",))
 
 
 def test_results_say_whether_they_are_inserted_or_deleted() -> None:
@@ -56,13 +57,21 @@ def test_a_query_over_one_retained_stream_reads_its_whole_store() -> None:
 @pytest.mark.parametrize(
     ("sql", "code"),
     [
-        ("SELECT R.x, plain.v FROM R JOIN plain ON R.k = plain.k", "changes-beside-latest"),
+        ("SELECT R.x, l.v FROM R JOIN latest AS l ON R.k = l.k", "changes-beside-latest"),
+        (
+            "SELECT R.x FROM R JOIN latest FOR SYSTEM_TIME AS OF PROCTIME() AS l ON R.k = l.k",
+            "changes-beside-latest",
+        ),
+        (
+            "SELECT R.x FROM R JOIN plain FOR SYSTEM_TIME AS OF PROCTIME() AS p ON R.k = p.k",
+            "unsupported-sql",
+        ),
         ("SELECT R.x AS anabranch_change FROM R", "duplicate-name"),
     ],
 )
 def test_what_is_refused_over_changes(sql: str, code: str) -> None:
     with pytest.raises(QueryError) as refused:
-        parse_sql("q", sql, {**STREAMS, "plain": TABLE})
+        parse_sql("q", sql, {**STREAMS, "plain": TABLE, "latest": LATEST})
     assert refused.value.code == code
     assert refused.value.remedy
 
@@ -70,7 +79,7 @@ def test_what_is_refused_over_changes(sql: str, code: str) -> None:
 def test_joined_rows_below_a_post_join_part_carry_the_weight(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(weights, "check", lambda bound: None)
+    monkeypatch.setattr(weights, "check", lambda *_: None)
     query = parse_sql("q", "SELECT R.x, count(*) FROM R JOIN S ON R.k = S.k GROUP BY R.x", STREAMS)
     *_, last = query.projection
     assert (last.name, str(last.expr.type)) == (WEIGHT, "bigint")

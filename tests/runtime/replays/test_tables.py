@@ -21,8 +21,16 @@ from hypothesis import strategies as st
 
 from anabranch_runtime.index.latest import ranked
 from anabranch_runtime.inspection import describe
+from tests.support.scenarios.changes import generate_with_followed
 from tests.support.scenarios.run import assert_exact
-from tests.support.scenarios.seeds import TABLES_FEW, TABLES_MANY, parts
+from tests.support.scenarios.seeds import (
+    FOLLOWED_FEW,
+    FOLLOWED_HOSTS,
+    FOLLOWED_MANY,
+    TABLES_FEW,
+    TABLES_MANY,
+    parts,
+)
 from tests.support.scenarios.tables import generate_with_tables
 from tests.support.worlds.local_replay import LocalReplay
 
@@ -44,6 +52,26 @@ def test_look_ups_are_exact(redis: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seeds", parts(TABLES_MANY, 50), ids=lambda s: f"{s[0]}-{s[-1]}")
 def test_many_look_ups_are_exact(seeds: Sequence[int], redis: str, tmp_path: Path) -> None:
     assert_exact(seeds, tmp_path, redis, generate_with_tables, WANTED)
+
+
+def test_followed_tables_are_exact(redis: str, tmp_path: Path) -> None:
+    wanted = {"MIR", "restart", "result of the past", "revision taken"}
+    make = generate_with_followed
+    assert_exact(FOLLOWED_FEW, tmp_path, redis, make, wanted, past=True, revised=True)
+
+
+def test_followed_tables_on_several_hosts_are_exact(redis: str, tmp_path: Path) -> None:
+    assert_exact(FOLLOWED_HOSTS, tmp_path, redis, generate_with_followed, (), past=True, hosts=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hosts", [False, True])
+@pytest.mark.parametrize("seeds", parts(FOLLOWED_MANY, 50), ids=lambda s: f"{s[0]}-{s[-1]}")
+def test_many_followed_tables_are_exact(
+    seeds: Sequence[int], hosts: bool, redis: str, tmp_path: Path
+) -> None:
+    make = generate_with_followed
+    assert_exact(seeds, tmp_path, redis, make, (), past=True, revised=not hosts, hosts=hosts)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1))

@@ -331,6 +331,11 @@ class Oracle:
         tail = f" LIMIT {limit}" if limit else ""
         return " UNION ALL ".join(parts) + tail
 
+    def _follows(self, query: OracleQuery) -> bool:
+        """Whether results change with the rows of tables: beside changes, or without a stream."""
+        streams = [self.scenario.streams[s] for _, s in query.members]
+        return any(s.operation is not None for s in streams) or all(s.table for s in streams)
+
     def _kept(self, query: OracleQuery, name: str, torn: bool) -> list[str]:
         """Conditions of the rations on results. In a result's last batch, the rank of the member
         whose stream has the greatest name must be below the ration of its alias.
@@ -407,7 +412,7 @@ class Oracle:
         ttls = self.scenario.ttls(self.ruled(activation.activated_batch))
         timed = {a: self.scenario.streams[s].event_time is not None for a, s in query.members}
         timeless = [a for a, s in query.members if self.scenario.streams[s].has_no_times]
-        tables = [a for a, s in query.members if self.scenario.streams[s].table]
+        tables = [] if self._follows(query) else timeless
         where = [f"({c})" for c in query.where]
         for alias, stream in query.members:
             where += [f"NOT {alias}.{c}" for c in (LATE, INVALID, AHEAD)]
@@ -470,7 +475,7 @@ class Oracle:
         got, expected = (self._describe(f"SELECT * FROM {t}") for t in ("got", "expected"))
         problems: list[str] = []
         streams = [self.scenario.streams[s] for _, s in query.members]
-        replaces = any(s.operation is not None and s.key for s in streams)
+        replaces = any(s.has_no_times and s.key for s in streams) and self._follows(query)
         if len(got) != len(expected):
             return Comparison(0, 0, (f"columns {[c for c, _ in got]}, not {len(expected)}",))
         for (name, kind), (_, wanted), (text, label, plain) in zip(
@@ -485,7 +490,7 @@ class Oracle:
         right = ", ".join(_canonical(f'"{e}"', w) + f' AS "{n}"' for n, e, w in pairs)
         one, other = f"SELECT {left} FROM got", f"SELECT {right} FROM expected"
         most = f"SELECT {right} FROM allowed"
-        if any(s.operation is not None for s in streams):
+        if _has_changes(query):
             # Of tuples that are deleted already, and of their deletes, results may lack.
             one, other, most = (_summed(select) for select in (one, other, most))
         for what, first, second in (("missing", other, one), ("extra", one, most)):
@@ -509,10 +514,7 @@ class Oracle:
         """Problems of the sum of all changes so far, after every batch: it must be the join of the
         net inputs. Checked of queries that see all and have no past to come.
         """
-        changes = {s for s, e in self.scenario.streams.items() if e.operation is not None}
-        if activation is None or activation.earlier or self.withheld:
-            return []
-        if weight_of(query.members, changes) is None:
+        if activation is None or activation.earlier or self.withheld or not _has_changes(query):
             return []
         last = self.batches() if activation.expired_batch is None else activation.expired_batch
         batches = range(last)
@@ -562,11 +564,14 @@ class Oracle:
                 f" AND NOT {LATE} AND NOT {INVALID} AND NOT {AHEAD}"
             )
             signs, deletes = "count(*)", ", ".join(f"'{o}'" for o in DELETES)
-            if operation is not None and key:
+            is_table = self.scenario.streams[stream].table
+            if (operation is not None or is_table) and key:
                 known = " AND ".join(f'"{c}" IS NOT NULL' for c in key)
                 named = ", ".join(f'"{c}"' for c in key)
                 place = f"row_number() OVER (PARTITION BY {named} ORDER BY {ROW} DESC)"
-                kept = f"(__place = 1 OR NOT __known) AND lower({operation}) NOT IN ({deletes})"
+                kept = "(__place = 1 OR NOT __known)"
+                if operation is not None:
+                    kept += f" AND lower({operation}) NOT IN ({deletes})"
                 found = f"SELECT *, {place} AS __place, {known} AS __known FROM ({rows})"
                 rows = f"SELECT * FROM ({found}) WHERE {kept}"
             elif operation is not None:
@@ -612,6 +617,10 @@ class Oracle:
         row = self.db.execute(f"SELECT count(*) FROM {table}").fetchone()
         assert row is not None
         return int(row[0])
+
+
+def _has_changes(query: OracleQuery) -> bool:
+    return query.select[-1][1] == "anabranch_change"
 
 
 def _summed(select: str) -> str:

@@ -20,7 +20,7 @@ from tests.support.scenarios.file import read_document
 from tests.support.scenarios.latest import keys_of
 from tests.support.scenarios.past import generate_with_past
 from tests.support.scenarios.rows import RECORDED, Size
-from tests.support.scenarios.tables import impossible
+from tests.support.scenarios.tables import as_table, impossible
 
 #: Column of the operation, and operations that insert or delete.
 OPERATION, INSERTS, DELETES = "op", ("c", "insert", "+I", "+U"), ("d", "DELETE", "-U")
@@ -75,6 +75,37 @@ def generate_with_upserts(seed: int, folder: Path, size: Size = RECORDED) -> Gen
             query |= {"window": left} if left else {}
     generated.path.write_text(yaml.safe_dump(document, sort_keys=False, width=100))
     for name in impossible(generated):
+        del document["queries"][name], generated.queries[name]
+    generated.path.write_text(yaml.safe_dump(document, sort_keys=False, width=100))
+    return generated
+
+
+def generate_with_followed(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
+    """The scenario of ``seed``, with streams of changes or upserts, and tables, with keys or
+    without, whose rows queries look up or follow.
+    """
+    rng = Random(f"followed {seed}")
+    make = rng.choice((generate_with_changes, generate_with_upserts, generate))
+    generated = make(seed, folder, size)
+    document = read_document(generated.path)
+    others = sorted(n for n, s in document["streams"].items() if "changes" not in s)
+    tables = rng.sample(others, min(len(others), rng.choice((1, 1, 2, 3))))
+    for name in tables:
+        keys = keys_of(folder / document["streams"][name]["path"])
+        as_table(document["streams"][name], keys if rng.random() < 0.7 else [], rng)
+    queries = dict(generated.queries)
+    for name, query in document["queries"].items():
+        members = dict(generated.queries[name].members)
+        if isinstance(query.get("window"), dict):
+            left = {a: w for a, w in query.pop("window").items() if members[a] not in tables}
+            query |= {"window": left} if left else {}
+        keyed = any("key" in document["streams"][s] for s in members.values())
+        if keyed and set(tables) >= set(members.values()):
+            select = (*queries[name].select, ("'insert'", "anabranch_change", False))
+            queries[name] = replace(queries[name], select=select)
+    generated = replace(generated, queries=queries)
+    generated.path.write_text(yaml.safe_dump(document, sort_keys=False, width=100))
+    for name in impossible(generated, alone=True):
         del document["queries"][name], generated.queries[name]
     generated.path.write_text(yaml.safe_dump(document, sort_keys=False, width=100))
     return generated

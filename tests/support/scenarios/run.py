@@ -31,7 +31,11 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anabranch_runtime.state.slices import Throttle
-from tests.support.scenarios.changes import generate_with_changes, generate_with_upserts
+from tests.support.scenarios.changes import (
+    generate_with_changes,
+    generate_with_followed,
+    generate_with_upserts,
+)
 from tests.support.scenarios.draw import (
     Generated,
     generate,
@@ -85,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kinds.add_argument("--changes", action="store_true", help="with streams of changes")
     kinds.add_argument("--upserts", action="store_true", help="with streams of upserts")
     kinds.add_argument("--tables", action="store_true", help="with tables")
+    kinds.add_argument("--followed", action="store_true", help="with tables beside changes")
     kinds.add_argument("--dppick", action="store_true", help="planned by dpPick")
     kinds.add_argument("--respelled", action="store_true", help="with subqueries and WITH")
     kinds.add_argument("--theta", action="store_true", help="with joins without equalities")
@@ -122,6 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         make = generate_with_changes if options.changes else make
         make = generate_with_upserts if options.upserts else make
         make = generate_with_tables if options.tables else make
+        make = generate_with_followed if options.followed else make
         make = generate_respelled if options.respelled else make
         make = generate_theta if options.theta else make
         make = generate_picked if options.dppick else make

@@ -118,6 +118,12 @@ RETAINED_MANY = tuple(range(9800, 10000))
 TABLES_FEW = (2, 12, 24)
 TABLES_MANY = tuple(range(10_000, 10_200))
 
+#: In this process with tables that queries look up or follow, by default and in ``make test-full``;
+#: and on several hosts.
+FOLLOWED_FEW = (17, 19, 26, 49)
+FOLLOWED_HOSTS = (20, 44)
+FOLLOWED_MANY = tuple(range(10_850, 11_000))
+
 #: Outer joins with tables, by default and in ``make test-full``.
 LOOK_UPS_FEW = tuple(range(6))
 LOOK_UPS_MANY = tuple(range(10_200, 10_400))

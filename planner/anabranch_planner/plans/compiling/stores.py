@@ -251,7 +251,7 @@ def stores_of_streams(
         wanted = (AttrRef(base.members[0], key[0][0]), key[0][1]) if len(key) == 1 else None
         if not known:
             # A tuple and its delete cancel only within a partition.
-            partition = None if stream.is_retained and not stream.is_upsert else wanted
+            partition = None if stream.is_retained and not stream.replaces_rows else wanted
             known.append(_store_spec("", base, partition, parallelism))
             added += known
         if key:

@@ -42,6 +42,7 @@ from anabranch_service.registry.lifecycle import LIVE, Status, status_of, to_pla
 from anabranch_service.registry.permitted import check_sink_request
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.redis.queries import Added, NewRun
+from anabranch_service.registry.reread import check_whole
 from anabranch_service.registry.sizes import check_columns, check_room, read_checked
 from anabranch_service.registry.slo import check_slo
 from anabranch_service.registry.statements import NormalForms
@@ -162,6 +163,9 @@ async def prepare(
         inlined=statement.inlined,
         functions=texts_of(statement.functions),
     )
+    records, progress = await ctx.store.streams(), await ctx.store.progress()
+    for one in (query, *(part.query for part in reading.parts)):
+        check_whole(one, records, progress)
     await _check_target(ctx, record)
     if before is not None:
         _check_shared_sink(record, before)
@@ -483,8 +487,7 @@ def past_of(
     stored = any(_no_past(join, streams) is None for join in _branches(query))
     if "past" in body.model_fields_set:
         return body.past if stored or not part else "none"
-    changing = any(streams[r.stream].has_changes for p in query.planned for r in p.relations)
-    changing = changing or (query.outer is not None and query.outer.kept)
+    changing = bool(query.deleting(streams)) or (query.outer is not None and query.outer.kept)
     return "stored" if (changing or part) and stored else "none"
 
 
@@ -501,9 +504,9 @@ def _no_past(query: JoinQuery, streams: Mapping[str, Stream]) -> str | None:
     for own in (streams[p.relations[0].stream] for p in parts if len(p.members) == 1):
         if not own.is_retained:
             return f"rows of stream {str(own.name)!r} are not stored: nothing joins it"
-    if any(stream.is_table for stream in read):
+    if any(streams[query.relation_of(label).stream].is_table for label in query.looked_up):
         return "the query reads a table, and rows of tables are looked up as of each batch"
-    latest = sorted(stream.name for stream in read if stream.latest)
+    latest = sorted(stream.name for stream in read if stream.latest and not stream.is_table)
     if latest:
         return f"stream {latest[0]!r} keeps the latest rows of a key, so earlier ones are gone"
     return None
