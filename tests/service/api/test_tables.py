@@ -150,3 +150,32 @@ def test_health_says_which_version_stays(live: Service) -> None:
     (stream,) = (c for c in found if c["kind"] == "stream")
     assert "no such folder; queries look up version 1" in stream["message"]
     assert "anabranch stream reread airlines" in stream["remedy"]
+
+
+FOLLOWING = {"id": "codes", "sql": "SELECT since, count(*) AS n FROM airlines GROUP BY since"}
+
+
+def test_a_followed_table_is_not_read_again(live: Service) -> None:
+    live.post("/v1/streams", {**TABLE, "source": FILES})
+    made = live.post("/v1/queries", FOLLOWING)
+    assert made["past"] == "stored"
+    notes = made["normalised"]["notes"]
+    assert any("the rows of table airlines are followed" in note for note in notes)
+    refused = live.call("POST", "/v1/streams/airlines:reread", 409)
+    assert (refused["code"], "codes" in refused["detail"]) == ("table-followed", True)
+    live.call("DELETE", "/v1/queries/codes", 202)
+    assert live.get("/v1/streams/airlines")["table"]["version"] == 1
+    assert live.call("POST", "/v1/streams/airlines:reread", 202)["table"]["version"] == 2
+
+
+def test_a_table_is_not_followed_while_it_is_read_again(live: Service) -> None:
+    live.post("/v1/streams", {**TABLE, "source": FILES})
+    live.call("POST", "/v1/streams/airlines:reread", 202)
+    for version in (None, 1):
+        tables = {} if version is None else {"airlines": TableProgress(version, 2)}
+        live.progress(Progress("running", input=InputProgress(tables=tables)))
+        refused = live.post("/v1/queries", FOLLOWING, 409)
+        assert refused["code"] == "table-read-again"
+        assert "version 2" in refused["remedy"]
+    live.progress(Progress("running", input=InputProgress(tables={"airlines": TableProgress(2)})))
+    live.post("/v1/queries", FOLLOWING)
