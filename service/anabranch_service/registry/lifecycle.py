@@ -59,6 +59,22 @@ def status_of(
     return Status.PENDING if activation is None else Status.ACTIVE
 
 
+def reads(query: QueryRecord, stream: str) -> bool:
+    """Whether a query reads ``stream``, itself or through queries that it inlines."""
+    return any(alias.stream == stream for alias in query.normalised.aliases)
+
+
+def readers(
+    stream: str,
+    queries: Iterable[QueryRecord],
+    activations: Mapping[str, Activation],
+    now: datetime,
+) -> list[QueryRecord]:
+    """Return the wanted queries that read ``stream``."""
+    found = (query for query in queries if reads(query, stream))
+    return [query for query in found if is_wanted(query, activations.get(query.id), now)]
+
+
 def is_wanted(record: QueryRecord, activation: Activation | None, now: datetime) -> bool:
     """Whether an epoch planned now should include the run; a failed run is excluded."""
     return record.wanted(now) and (activation is None or activation.failure is None)

@@ -14,10 +14,10 @@ from anabranch_contract.connectors.kafka_sources import is_own_topic
 from anabranch_contract.connectors.sources import REDIS_STREAM
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.registered import StreamRecord
-from anabranch_contract.queries.joins import JoinQuery, Stream, StreamKind
+from anabranch_contract.queries.joins import JoinQuery, StreamKind
 from anabranch_service.errors import Conflict
 from anabranch_service.registry.records import QueryRecord
-from anabranch_service.registry.statements import NormalForms
+from anabranch_service.registry.statements import NormalForms, usable_streams
 
 
 def followed(query: JoinQuery) -> frozenset[str]:
@@ -31,13 +31,17 @@ def followed(query: JoinQuery) -> frozenset[str]:
 
 
 def check_followers(
-    table: str, queries: Sequence[QueryRecord], streams: Mapping[str, Stream], forms: NormalForms
+    table: str,
+    queries: Sequence[QueryRecord],
+    records: Mapping[str, StreamRecord],
+    forms: NormalForms,
 ) -> None:
     """Check that no query follows a table that is to be read again.
 
     Raises:
         Conflict: ``table-followed``.
     """
+    streams = usable_streams(records.values())
     found = [query.id for query in queries if table in followed(forms.of(query, streams))]
     if found:
         raise Conflict(

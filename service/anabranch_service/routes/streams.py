@@ -48,7 +48,7 @@ from anabranch_service.presenters.records import stream_out
 from anabranch_service.presenters.statistics import sample_out
 from anabranch_service.registry.derived import is_query
 from anabranch_service.registry.describe import describe
-from anabranch_service.registry.lifecycle import LIVE, is_wanted, overtaken, status_of
+from anabranch_service.registry.lifecycle import LIVE, overtaken, readers, reads, status_of
 from anabranch_service.registry.permitted import check_push, check_stream
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.reread import check_followers, check_reread
@@ -200,11 +200,9 @@ async def patch_stream(
         for option in given:
             _check_policy(record, option)
         if given:
-            source = record.source
-            options = {**source.options, **given}
-            changed = changed.model_copy(
-                update={"source": source.model_copy(update={"options": options})}
-            )
+            options = {**record.source.options, **given}
+            source = record.source.model_copy(update={"options": options})
+            changed = changed.model_copy(update={"source": source})
             changed = check_stream(changed, ctx.settings)
         _check_lateness(changed)
         changed.to_stream()
@@ -216,10 +214,9 @@ async def patch_stream(
         async def follow(
             streams: dict[str, StreamRecord], queries: list[QueryRecord]
         ) -> list[QueryRecord]:
-            wanted = _readers(name, queries, activations, now)
-            usable = usable_streams(streams.values())
-            bound = "ttl" in changes
-            return await ctx.work.read(_replanned, name, wanted, usable, ctx.store.forms, bound)
+            wanted = readers(name, queries, activations, now)
+            given = usable_streams(streams.values()), ctx.store.forms, "ttl" in changes
+            return await ctx.work.read(_replanned, name, wanted, *given)
 
         record = await ctx.store.update_stream_and_readers(name, change, follow)
     else:
@@ -234,8 +231,7 @@ async def reread_stream(
 ) -> StreamOut:
     """Read a table again from the beginning of its source, as a new version. Queries look up the
     previous version until the new one is complete. Another request before that starts over. 409 for
-    streams that are not tables, for sources that can't be read again, and for tables whose rows
-    queries follow.
+    streams that are not tables, sources that can't be read again, and tables that queries follow.
     """
     activations, now = await ctx.store.activations(), ctx.clock()
 
@@ -247,9 +243,8 @@ async def reread_stream(
     async def follow(
         streams: dict[str, StreamRecord], queries: list[QueryRecord]
     ) -> list[QueryRecord]:
-        wanted = _readers(name, queries, activations, now)
-        usable = usable_streams(streams.values())
-        await ctx.work.read(check_followers, name, wanted, usable, ctx.store.forms)
+        wanted = readers(name, queries, activations, now)
+        await ctx.work.read(check_followers, name, wanted, streams, ctx.store.forms)
         return []
 
     record = await ctx.store.update_stream_and_readers(name, change, follow)
@@ -696,24 +691,9 @@ def _users(
     found = {
         query_of(q.id): None
         for q in queries
-        if _reads(q, name)
+        if reads(q, name)
         and q.id not in past
         and status_of(q, activations.get(q.id), progress, now) in LIVE
         and (runs or q.wanted(now) or (q.paused_at is not None and not q.is_over(now)))
     }
     return list(found)
-
-
-def _readers(
-    name: str,
-    queries: list[QueryRecord],
-    activations: Mapping[str, Activation],
-    now: datetime,
-) -> list[QueryRecord]:
-    """The queries over stream ``name`` that have not ended."""
-    readers = [q for q in queries if _reads(q, name)]
-    return [q for q in readers if is_wanted(q, activations.get(q.id), now)]
-
-
-def _reads(query: QueryRecord, stream: str) -> bool:
-    return any(a.stream == stream for a in query.normalised.aliases)

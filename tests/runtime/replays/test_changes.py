@@ -128,7 +128,7 @@ def test_stored_rows_do_not_grow_with_updates(
     most = max(n for name, n in stored.items() if name.startswith("prices"))
     assert keys <= most < 30 * keys, stored
     if (form["kind"], sql) == ("table", LOOKED_UP):
-        return  # results are those of the arrival of orders
+        return  # each order keeps the price of its arrival
     last = dict(zip(drawn["k"].tolist(), drawn["v"].tolist(), strict=True))
     rows_now = duckdb.execute(
         f"SELECT id, v, {SIGNED} AS n FROM '{tmp_path}/out/results/q/*.parquet'"
