@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.support.combined.streams import SCHEMAS, Kind
+from tests.support.combined.streams import CURRENT, SCHEMAS, Kind
 from tests.support.worlds import subqueries
 from tests.support.worlds.subqueries import From
 
@@ -87,6 +87,8 @@ _COLUMN = re.compile(r"\b(r\d+)\.(\w+)")
 _EPOCH = "epoch_us({t})"
 #: Shares of statements with an expansion of their first relation, and of all joined rows.
 _FIRST, _LAST = 0.08, 0.12
+#: Share of other statements that follow a table.
+_FOLLOWED = 0.12
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,8 @@ class Grammar:
             self.features["WITH"] += 1
         elif drawn < 0.36:
             text, columns = self._set_operation(1)
+        elif Random(repr(self.rng.getstate()[1][:8])).random() < _FOLLOWED:
+            text, columns = self._following_statement()
         else:
             text, columns = self._select(1)
         found = frozenset(self._reads | set(re.findall(r"\b(?:FROM|JOIN) ([abc]) ", text.spark)))
@@ -648,7 +652,7 @@ class Grammar:
         columns, listed = [i[1:] for i in items], [f"{text} AS {n}" for text, n, _ in items]
         keys = [rng.choice((*source.numbers, *source.texts)) for _ in range(rng.choice((1, 1, 2)))]
         # Rows that are equal in all columns of the order are equal.
-        order = self._sorted([text for text, _, _ in items])
+        order = ", ".join([self._sorted([text for text, _, _ in items]), *keys])
         calls = _FRAMED if numbers else _FRAMED[:2]
         for place, call in enumerate(rng.sample(calls, rng.randint(1, 2))):
             x = rng.choice(numbers or [""])
@@ -690,6 +694,30 @@ class Grammar:
             self.features[operation] += 1
             text = Text.both(f"{{}} {operation} {{}}").format(text, operand)
         return text, columns
+
+    def _following_statement(self) -> tuple[Text, list[tuple[str, str]]]:
+        """Statements that follow the rows of a table, as nothing can look them up."""
+        rng, kind = self.rng, "alone"
+        table = self._stream("p")
+        now = table.text.spark.replace("p ", f"{CURRENT.format('p')} ", 1)
+        source = table = replace(table, text=Text(table.text.spark, now))
+        changing = [n for n in "abch" if self.kinds[n] in (Kind.CHANGES, Kind.UPSERT)]
+        drawn = rng.random()
+        if drawn < 0.45:
+            kind = rng.choice(("LEFT JOIN", "LEFT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN"))
+            right = self._stream(rng.choice("abcdfh"))
+            source = self._joined(table, kind, right, self._on(table, right, timed=False))
+        elif drawn < 0.85 and changing:
+            left = self._stream(rng.choice(changing))
+            for name in rng.sample("abdf", rng.choice((0, 0, 1))):
+                right = self._stream(name)
+                left = self._joined(left, "JOIN", right, self._on(left, right))
+            kind = rng.choice(("JOIN", "JOIN", "LEFT JOIN", "SEMI JOIN", "ANTI JOIN", "FULL JOIN"))
+            source = self._joined(left, kind, table, self._on(left, table, timed=False))
+        self.features[f"followed {kind.lower()}"] += 1
+        source = replace(source, times=())
+        where = self._where(source, 0.3)
+        return self._groups(source, where) if self._chance(0.3) else self._rows(source, where)
 
     def _by_arrival_statement(self) -> tuple[Text, list[tuple[str, str]]]:
         """Look-ups of tables and of the latest rows of a stream; plain joins with the latter."""

@@ -43,6 +43,8 @@ _TYPES = {"age": "interval year to month"}
 WEIGHTS = {"c": 1, "+U": 1, "d": -1, "-U": -1}
 #: A batch after every other one.
 NEVER = 1 << 30
+#: Name of the view of a table's current rows in DuckDB.
+CURRENT = "{}_now"
 
 Row = tuple[Any, ...]
 
@@ -246,7 +248,7 @@ class RandomStream:
 
     def fill(self, connection: duckdb.DuckDBPyConnection, batch: int) -> bool:
         """Make the table of the net input after ``batch``, with columns ``arr_`` and ``sup_`` of
-        the batches; False: DuckDB can't have it.
+        the batches, and a view of a table's current rows; False: DuckDB can't have it.
         """
         found = self.net(batch)
         if found is None:
@@ -254,6 +256,11 @@ class RandomStream:
         arrays = self._arrays([row for row, _, _ in found])
         arrays += [pa.array([pair[n] for pair in found], pa.int64()) for n in (1, 2)]
         connection.register(self.name, pa.table(arrays, names=[*self.columns, "arr_", "sup_"]))
+        if self.kind is Kind.TABLE:
+            connection.execute(
+                f"CREATE OR REPLACE TEMP VIEW {CURRENT.format(self.name)} AS"
+                f" SELECT {', '.join(self.columns)} FROM {self.name} WHERE sup_ = {NEVER}"
+            )
         return True
 
 

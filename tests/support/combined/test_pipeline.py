@@ -24,6 +24,7 @@ FEATURES = (
     *("inner join", "left join", "right join", "full join", "semi join", "anti join"),
     *("chain of outer joins", "time bound", "ASOF join", "FOR SYSTEM_TIME AS OF"),
     *("look-up join", "look-up left join", "look-up semi join", "look-up anti join"),
+    *("followed left join", "followed join"),
     *(
         "latest as of arrival",
         "join with latest",
