@@ -32,11 +32,11 @@ PARTS = {
     "offset": "offset_column",
 }
 #: Options of the connection; :func:`client_settings` translates them.
-_CONNECTION = (
+CONNECTION = (
     *("brokers", "security", "mechanism", "user", "password", "ca_file", "certificate_file"),
     *("private_key", "private_key_password"),
 )
-NAMES = (*_CONNECTION, "topics", "payload", "start", "on_loss", "group", *PARTS.values())
+NAMES = (*CONNECTION, "topics", "payload", "start", "on_loss", "group", *PARTS.values())
 #: Part -> types of its column, and their names in messages; a key has any type but nested ones.
 _TYPES = {
     "headers": (

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from redis.exceptions import RedisError
 
+from anabranch_contract.connectors.kafka_sources import KAFKA
 from anabranch_runtime.errors import EntriesLost, SourceError
 from anabranch_runtime.sources.feed import Piece, PieceError
 from anabranch_runtime.sources.invalid import Decoded
@@ -46,7 +47,11 @@ def read_pieces(
     Raises:
         SourceError: a recording does not exist (any more).
     """
+    together = list[Piece]()
     for piece in pieces:
+        if piece.kind == KAFKA:
+            together.append(here(piece))
+            continue
         try:
             position = _position(piece)
             for rows, invalid in read_piece(here(piece)):
@@ -58,6 +63,25 @@ def read_pieces(
             if failed is None or not piece.feed:
                 raise
             failed(piece, _problem(error))
+    if together:
+        yield from _read_topics(together, failed)
+
+
+def _read_topics(
+    pieces: Iterable[Piece], failed: Callable[[Piece, PieceError], None] | None
+) -> Iterator[Block]:
+    from anabranch_runtime.sources.kafka.reading import read_topics
+
+    def report(piece: Piece, error: SourceError) -> None:
+        if failed is None:
+            raise error
+        failed(piece, _problem(error))
+
+    positions = dict[int, int]()
+    for piece, (rows, invalid) in read_topics(pieces, report):
+        position = positions.get(piece.number, _position(piece))
+        positions[piece.number] = position + rows.num_rows
+        yield Block(piece.stream, rows, invalid, position)
 
 
 def _position(piece: Piece) -> int:
@@ -92,7 +116,7 @@ def read_piece(piece: Piece) -> Iterator[Decoded]:
         from anabranch_runtime.sources.redis_stream import read_entries
 
         yield from read_entries(piece)
-    elif piece.kind == "kafka":
+    elif piece.kind == KAFKA:
         from anabranch_runtime.sources.kafka.reading import read_offsets
 
         yield from read_offsets(piece)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -31,7 +31,8 @@ _COMMON = {
     "topic.metadata.refresh.interval.ms": 60_000,
 }
 #: Settings of the tasks' consumers. They read planned ranges, and fetch again the messages
-#: beyond a range that were fetched with it: little is fetched ahead, and no answer is delayed.
+#: beyond a range that were fetched with it: little is fetched ahead. A broker answers soon, since
+#: a range's messages are there; while it waited for more, it would not answer for the next range.
 _READING = {
     "group.id": "anabranch",
     "enable.auto.commit": False,
@@ -40,7 +41,7 @@ _READING = {
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
     "check.crcs": True,
-    "fetch.wait.max.ms": 10,
+    "fetch.wait.max.ms": 1,
     "fetch.error.backoff.ms": 50,
     "queued.max.messages.kbytes": 16_384,
 }
@@ -64,15 +65,16 @@ def admin(options: Options) -> AdminClient:
     return _admin(_settings(options))
 
 
-def consumer(options: Options, topic: str) -> Consumer:
-    """Return the thread's client for reading messages of a topic.
+def consumer(options: Options, topics: Iterable[str]) -> Consumer:
+    """Return the thread's client for reading messages of topics.
 
     Raises:
         AccessError: a variable of a secret is not set.
         KafkaException: no broker answers.
     """
     settings, thread = _settings(options), threading.get_ident()
-    _know(settings, thread, topic)
+    for topic in topics:
+        _know(settings, thread, topic)
     return _consumer(settings, thread)
 
 
@@ -135,5 +137,9 @@ def peeking(options: Options) -> Consumer:
     Raises:
         AccessError: a variable of a secret is not set.
     """
-    small = {"fetch.message.max.bytes": 1000, "queued.max.messages.kbytes": 1024}
+    small = {
+        "fetch.message.max.bytes": 1000,
+        "queued.max.messages.kbytes": 1024,
+        "fetch.wait.max.ms": 100,
+    }
     return Consumer({**dict(_settings(options)), **_READING, **small})

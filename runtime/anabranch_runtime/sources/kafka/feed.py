@@ -215,7 +215,8 @@ class KafkaFeed:
             cuts = max(round(count / size), 1)
             for i in range(cuts):
                 first = replace(before, next=before.next + count * i // cuts)
-                found.append(self._piece(place, first, before.next + count * (i + 1) // cuts))
+                end_of_cut = before.next + count * (i + 1) // cuts
+                found.append(self._piece(place, first, end_of_cut, alone=cuts == 1))
         return found
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
@@ -227,7 +228,9 @@ class KafkaFeed:
                 first[piece.source] = position
         return {**end, **{place: position.to_json() for place, position in first.items()}}
 
-    def _piece(self, place: str, before: PartitionPosition, last: int) -> Piece:
+    def _piece(
+        self, place: str, before: PartitionPosition, last: int, *, alone: bool = True
+    ) -> Piece:
         record, partition = self.record, _partition(place)
         where = {
             "options": dict(record.source.options),
@@ -236,6 +239,7 @@ class KafkaFeed:
             "first": before.next,
             "last": last,
             "id": before.id,
+            "alone": alone,
             "parts": dict(self.options.parts),
             "envelope": record.envelope,
             "tombstones": self._tombstones,

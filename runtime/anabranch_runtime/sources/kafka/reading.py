@@ -1,15 +1,19 @@
-"""Reader of planned offsets of a Kafka partition: committed messages, decoded in columns."""
+"""Reader of planned offsets of Kafka partitions: committed messages, decoded in columns."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import (
+    Consumer,
     KafkaError,
     KafkaException,
     Message,
@@ -19,6 +23,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import OffsetSpec
 from numpy.typing import NDArray
 
+from anabranch_contract.connectors.kafka_sources import CONNECTION
 from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import EntriesLost, SourceError
@@ -37,10 +42,69 @@ from anabranch_runtime.sources.kafka.client import admin, consumer, failure, no_
 #: Number of messages and bytes that are decoded at once, and of messages while their size is
 #: unknown.
 MESSAGES, BYTES, FIRST = 20_000, 1 << 24, 256
+#: Number of messages that are taken at once while it is unknown from which partition.
+FEW = 64
 #: Seconds of a call that waits for messages, and without any message after which reading fails.
-POLL, PATIENCE = 0.05, 5.0
-#: Name of the column of offsets beside a stream's, which has no such name.
-_OFFSET = "#offset"
+POLL, PATIENCE = 0.005, 5.0
+_NOTHING = f"no message for {PATIENCE:.0f} s"
+#: Names of the columns of offsets and pieces beside a stream's, which has no such names.
+_OFFSET, _PIECE = "#offset", "#piece"
+
+
+@dataclass(slots=True)
+class _Range:
+    """A planned range: its piece, the next offset to read, and the number of deleted offsets."""
+
+    piece: Piece
+    at: int
+    lost: int = 0
+
+    @property
+    def left(self) -> int:
+        """The number of offsets that are still to be read."""
+        return int(self.piece.where["last"]) - self.at
+
+    @property
+    def partition(self) -> TopicPartition:
+        """The partition, from the next offset on."""
+        return TopicPartition(self.piece.where["topic"], self.piece.where["partition"], self.at)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Pieces whose messages are decoded together, and messages with the index of their piece."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+
+    def taken(self) -> Iterator[Decoded]:
+        """Yield the rows of the messages, and forget these."""
+        messages, numbers = self.messages, self.numbers
+        self.messages, self.numbers = [], []
+        if messages:
+            yield from _rows(messages, np.array(numbers), self.pieces)
+
+
+def read_topics(
+    pieces: Iterable[Piece], failed: Callable[[Piece, SourceError], None]
+) -> Iterator[tuple[Piece, Decoded]]:
+    """Yield the rows of ranges of offsets. All ranges are assigned to the client at once.
+
+    Pieces of one stream are decoded together unless a partition has several in the batch: their
+    rows come with the first of these pieces.
+
+    Args:
+        pieces: of any streams.
+        failed: called with a piece, and its error, after all of its rows that could be read:
+            ``EntriesLost`` if its first messages were deleted.
+    """
+    clients: dict[str, list[Piece]] = defaultdict(list)
+    for piece in pieces:
+        options = piece.where["options"]
+        clients[repr([options.get(name) for name in CONNECTION])].append(piece)
+    for some in clients.values():
+        yield from _read(some, failed)
 
 
 def read_offsets(piece: Piece) -> Iterator[Decoded]:
@@ -50,16 +114,51 @@ def read_offsets(piece: Piece) -> Iterator[Decoded]:
         EntriesLost: the first messages of the range were deleted; all others have been yielded.
         SourceError: no broker answers, or another topic has the name.
     """
-    where = piece.where
-    lost = 0
-    for messages in _messages(piece):
-        if isinstance(messages, int):
-            lost += messages
-        else:
-            yield from _rows(messages, piece)
-    _check_topic(_describe(where), piece)
-    if lost:
-        raise messages_lost(piece.source, lost)
+    errors = list[SourceError]()
+    for _, decoded in read_topics([piece], lambda _, error: errors.append(error)):
+        yield decoded
+    for error in errors:
+        raise error
+
+
+def _read(
+    pieces: Sequence[Piece], failed: Callable[[Piece, SourceError], None]
+) -> Iterator[tuple[Piece, Decoded]]:
+    """Yield the rows of ranges that one client reads."""
+    groups: dict[object, _Group] = defaultdict(_Group)
+    place = dict[int, tuple[_Group, int]]()
+    rounds = list[list[_Range]]()
+    turn: dict[str, int] = defaultdict(int)
+    for piece in pieces:
+        group = groups[piece.feed if piece.where["alone"] else piece.number]
+        place[piece.number] = group, len(group.pieces)
+        group.pieces.append(piece)
+        # A client can read a partition at one place at a time.
+        if turn[piece.source] == len(rounds):
+            rounds.append([])
+        rounds[turn[piece.source]].append(_Range(piece, piece.where["first"]))
+        turn[piece.source] += 1
+    errors = dict[int, SourceError]()
+    for ranges in rounds:
+        for one, messages in _messages(ranges, errors):
+            group, index = place[one.piece.number]
+            group.messages += messages
+            group.numbers += [index] * len(messages)
+            many = len(group.messages) >= MESSAGES
+            if many or sum([len(message) for message in group.messages]) >= BYTES:
+                yield from ((group.pieces[0], decoded) for decoded in group.taken())
+        errors |= {
+            one.piece.number: messages_lost(one.piece.source, one.lost)
+            for one in ranges
+            if one.lost and one.piece.number not in errors
+        }
+    described = _describe(pieces)
+    for group in groups.values():
+        yield from ((group.pieces[0], decoded) for decoded in group.taken())
+    for piece in pieces:
+        error = _replaced(described[piece.where["topic"]], piece) or errors.get(piece.number)
+        if error is not None:
+            failed(piece, error)
 
 
 def messages_lost(place: str, count: int) -> EntriesLost:
@@ -84,56 +183,94 @@ def topic_replaced(place: str) -> SourceError:
     )
 
 
-def _messages(piece: Piece) -> Iterator[list[Message] | int]:
-    """Yield the committed messages of a range in parts, and the number of its deleted offsets."""
-    where = piece.where
-    at, last, options = where["first"], where["last"], where["options"]
-    most = FIRST
+def _messages(
+    ranges: Sequence[_Range], errors: dict[int, SourceError]
+) -> Iterator[tuple[_Range, list[Message]]]:
+    """Yield the committed messages of ranges in parts; a piece that fails gets an entry in
+    ``errors``.
+    """
+    options = ranges[0].piece.where["options"]
+    waiting = {(r.piece.where["topic"], r.piece.where["partition"]): r for r in ranges}
+
+    def fail(error: Callable[[str], SourceError]) -> None:
+        errors.update((one.piece.number, error(one.piece.source)) for one in waiting.values())
+
+    reader = None
     try:
-        reader = consumer(options, where["topic"])
-    except KafkaException as cause:
-        raise failure(cause, options, piece.source) from cause
-    deadline = time.monotonic() + PATIENCE
-    try:
-        reader.assign([TopicPartition(where["topic"], where["partition"], at)])
-        while at < last:
-            given = reader.consume(min(most, last - at), POLL)
-            found = [message for message in given if message.error() is None]
-            if len(found) < len(given):
-                notes = [message for message in given if message.error() is not None]
-                reached, error = _judged(notes)
-                if reached >= last:
-                    at = last
-                if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
-                    lowest = min(_lowest(piece), last)
-                    if lowest <= at:
-                        raise SourceError(
-                            "messages-lost",
-                            f"the partition ends before offset {at}",
-                            field=piece.source,
-                            remedy="restore it, or register the stream again",
-                        )
-                    yield lowest - at
-                    at = lowest
-                    reader.assign([TopicPartition(where["topic"], where["partition"], at)])
-                elif error is not None:
-                    raise failure(error, options, piece.source)
-            if found and found[-1].offset() >= last:
-                found = [message for message in found if message.offset() < last]
-                at = last
-            if found:
-                at = max(at, found[-1].offset() + 1)
-                size = sum([len(message) for message in found]) / len(found)
-                most = int(min(max(BYTES / max(size, 1.0), 1), MESSAGES))
-                yield found
+        reader = consumer(options, {topic for topic, _ in waiting})
+        reader.assign([one.partition for one in ranges])
+        most, now, deadline = FIRST, ranges[0], time.monotonic() + PATIENCE
+        while waiting:
+            lefts = [one.left for one in waiting.values()]
+            # Messages arrive by partitions: no more are taken than belong to the present one.
+            wanted = now.left if now.left > 0 else max(min(lefts), FEW)
+            given = reader.consume(min(wanted, sum(lefts), most), POLL)
             if given:
                 deadline = time.monotonic() + PATIENCE
+                size = sum([len(message) for message in given]) / len(given)
+                most = int(min(max(BYTES / max(size, 1.0), 1), MESSAGES))
             elif time.monotonic() > deadline:
-                raise no_answer(options, piece.source, f"no message for {PATIENCE:.0f} s")
+                fail(lambda place: no_answer(options, place, _NOTHING))
+                return
+            places = [(message.topic(), message.partition()) for message in given]
+            ended = list[_Range]()
+            begin = 0
+            for place, run in groupby(places):
+                part = given[begin : begin + len(list(run))]
+                begin += len(part)
+                if place not in waiting:
+                    continue
+                now = waiting[place]
+                found = _within(now, part, reader, errors)
+                if found:
+                    yield now, found
+                if now.left <= 0 or now.piece.number in errors:
+                    ended.append(waiting.pop(place))
+            if ended and waiting:
+                reader.incremental_unassign([one.partition for one in ended])
     except KafkaException as cause:
-        raise failure(cause, options, piece.source) from cause
+        problem = cause
+        fail(lambda place: failure(problem, options, place))
     finally:
-        reader.unassign()
+        if reader is not None:
+            reader.unassign()
+
+
+def _within(
+    one: _Range, given: list[Message], reader: Consumer, errors: dict[int, SourceError]
+) -> list[Message]:
+    """Return a range's messages among ``given`` ones of its partition, and advance the range."""
+    last = one.piece.where["last"]
+    found = [message for message in given if message.error() is None]
+    if len(found) < len(given):
+        reached, error = _judged([message for message in given if message.error() is not None])
+        if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+            lowest = min(_lowest(one.piece), last)
+            if lowest <= one.at:
+                errors[one.piece.number] = SourceError(
+                    "messages-lost",
+                    f"the partition ends before offset {one.at}",
+                    field=one.piece.source,
+                    remedy="restore it, or register the stream again",
+                )
+                return []
+            one.lost += lowest - one.at
+            one.at = lowest
+            reader.incremental_unassign([one.partition])
+            if one.left > 0:
+                reader.incremental_assign([one.partition])
+            return []
+        if error is not None:
+            options = one.piece.where["options"]
+            errors[one.piece.number] = failure(error, options, one.piece.source)
+        if reached >= last:
+            one.at = last
+    if found and found[-1].offset() >= last:
+        found = [message for message in found if message.offset() < last]
+        one.at = last
+    elif found:
+        one.at = max(one.at, found[-1].offset() + 1)
+    return found
 
 
 def _judged(notes: Sequence[Message]) -> tuple[int, KafkaError | None]:
@@ -158,31 +295,36 @@ def _lowest(piece: Piece) -> int:
     return int(found[partition].result().offset)
 
 
-def _describe(where: Mapping[str, Any]) -> Future[Any]:
-    names = TopicCollection([where["topic"]])
-    found: dict[str, Future[Any]] = admin(where["options"]).describe_topics(
+def _describe(pieces: Sequence[Piece]) -> dict[str, Future[Any]]:
+    """Ask for the descriptions of the pieces' topics."""
+    names = TopicCollection(sorted({piece.where["topic"] for piece in pieces}))
+    found: dict[str, Future[Any]] = admin(pieces[0].where["options"]).describe_topics(
         names, request_timeout=PATIENCE
     )
-    return found[where["topic"]]
+    return found
 
 
-def _check_topic(description: Future[Any], piece: Piece) -> None:
-    """Check, after its messages have been read, that they are from the planned topic: ids of topics
-    never return.
+def _replaced(description: Future[Any], piece: Piece) -> SourceError | None:
+    """Return an error unless a piece's messages, which were read before the ``description`` was
+    asked for, are from the planned topic: ids of topics never return.
     """
     try:
         found = str(description.result().topic_id)
     except KafkaException as cause:
-        raise failure(cause, piece.where["options"], piece.source) from cause
-    if found != piece.where["id"]:
-        raise topic_replaced(piece.source)
+        return failure(cause, piece.where["options"], piece.source)
+    return topic_replaced(piece.source) if found != piece.where["id"] else None
 
 
-def _rows(messages: list[Message], piece: Piece) -> Iterator[Decoded]:
-    """Yield the rows of messages, with parts of messages in their columns."""
+def _rows(
+    messages: list[Message], numbers: NDArray[np.int64], pieces: Sequence[Piece]
+) -> Iterator[Decoded]:
+    """Yield the rows of messages, with parts of messages in their columns; ``numbers``: the index
+    of each message's piece.
+    """
+    piece = pieces[0]
     where = piece.where
     values = [message.value() for message in messages]
-    beside, bad = _beside(messages, piece)
+    beside, bad = _beside(messages, numbers, pieces)
     if None in values:
         null = np.fromiter([value is None for value in values], np.bool_, len(values))
         if where["tombstones"] == "delete":
@@ -196,20 +338,26 @@ def _rows(messages: list[Message], piece: Piece) -> Iterator[Decoded]:
     if bad.any():
         gone = pa.array([values[i] for i in np.flatnonzero(bad)], pa.binary())
         nothing = unreadable(schema_of(columns), gone)
-        yield _arranged(with_columns(nothing, beside.filter(pa.array(bad))), piece)
+        yield _arranged(with_columns(nothing, beside.filter(pa.array(bad))), pieces)
         values = [values[i] for i in np.flatnonzero(~bad)]
         beside = beside.filter(pa.array(~bad))
     if values:
         for decoded in from_messages(values, columns, beside, envelope=where["envelope"]):
-            yield _arranged(decoded, piece)
+            yield _arranged(decoded, pieces)
 
 
-def _beside(messages: Sequence[Message], piece: Piece) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
+def _beside(
+    messages: Sequence[Message], numbers: NDArray[np.int64], pieces: Sequence[Piece]
+) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
     """Return the wanted parts of messages as columns, and which messages have a key that does not
     fit.
     """
+    piece = pieces[0]
     kinds = {name: parse_type(kind) for name, kind in piece.columns}
-    found = {_OFFSET: pa.array([message.offset() for message in messages], pa.int64())}
+    found = {
+        _OFFSET: pa.array([message.offset() for message in messages], pa.int64()),
+        _PIECE: pa.array(numbers),
+    }
     bad = np.zeros(len(messages), np.bool_)
     for name, part in piece.where["parts"].items():
         kind = kinds[name]
@@ -228,9 +376,13 @@ def _beside(messages: Sequence[Message], piece: Piece) -> tuple[pa.RecordBatch, 
         elif part == "headers":
             found[name] = _headers(messages, kind)
         else:
-            one = pa.scalar(piece.where[part], arrow_type(kind))
-            found[name] = pa.repeat(one, len(messages))
+            found[name] = _of_pieces(pieces, part, arrow_type(kind)).take(found[_PIECE])
     return pa.RecordBatch.from_pydict(found), bad
+
+
+def _of_pieces(pieces: Sequence[Piece], part: str, kind: pa.DataType) -> pa.Array:
+    """Return the topic or partition of each piece."""
+    return pa.array([piece.where[part] for piece in pieces], kind)
 
 
 def _key(kind: DataType) -> Callable[[pa.Array], pa.Array]:
@@ -251,17 +403,17 @@ def _headers(messages: Sequence[Message], kind: DataType) -> pa.Array:
     return pa.array(rows, arrow_type(kind))
 
 
-def _arranged(decoded: Decoded, piece: Piece) -> Decoded:
+def _arranged(decoded: Decoded, pieces: Sequence[Piece]) -> Decoded:
     """Return decoded rows with the declared columns in order, and the places of invalid rows."""
     rows, invalid = decoded
-    names = [name for name, _ in piece.columns]
+    names = [name for name, _ in pieces[0].columns]
     if invalid is None:
         return rows.select(names), None
-    count, where = invalid.num_rows, piece.where
+    number = invalid.column(_PIECE)
     place = pa.StructArray.from_arrays(
         [
-            pa.repeat(where["topic"], count),
-            pa.repeat(where["partition"], count),
+            _of_pieces(pieces, "topic", pa.string()).take(number),
+            _of_pieces(pieces, "partition", pa.int64()).take(number),
             invalid.column(_OFFSET),
             raw_text(invalid.column(ARRIVED)),
         ],

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import pickle
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,8 @@ from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, S
 from anabranch_contract.queries.changes import ChangeFormat, Envelope
 from anabranch_runtime.errors import EntriesLost, SourceError
 from anabranch_runtime.sinks.late import aside
-from anabranch_runtime.sources.blocks import read_piece
+from anabranch_runtime.sources.blocks import PIECE_BITS, read_piece, read_pieces
+from anabranch_runtime.sources.feed import Piece, PieceError
 from anabranch_runtime.sources.kafka.feed import KafkaFeed, kafka_feed
 from anabranch_runtime.sources.loads import Load
 from scripts.kafka import Broker
@@ -180,6 +184,60 @@ def test_added_partitions_belong_to_the_next_load(topics: Topics, feed: Any) -> 
     assert read(source, offset, first) == list(range(10))
     _, batches = drain(source, first, 100)
     assert batches == [list(range(10, 20))]
+
+
+def test_pieces_of_a_task_are_read_together(topics: Topics, feed: Any) -> None:
+    names = [topics.make(3), topics.make(2), topics.make(1)]
+    for name, partitions in zip(names, (3, 2, 1), strict=True):
+        for partition in range(partitions):
+            topics.push(
+                name, values(range(partition * 10_000, partition * 10_000 + 6_000)), partition
+            )
+    parts = {"partition_column": "p", "offset_column": "o"}
+    columns = {**COLUMNS, "p": "int", "o": "bigint"}
+    for most, size in ((500, 1), (12_000, 6)):
+        pieces, wanted = list[Piece](), 0
+        for name in names:
+            source = feed(name, columns, **parts)
+            start = source.begin()
+            source.waiting(start)
+            end = source.advance(start, most)
+            pieces += source.pieces(start, end, size)
+            wanted += sum(end[p][0] - start[p][0] for p in end)
+        pieces = [replace(piece, number=i) for i, piece in enumerate(pieces)]
+        gone = names[2]
+        if size > 1:
+            topics.delete(gone)
+            topics.make(1, gone)
+            topics.push(gone, values(range(6_000)))
+            wanted -= sum(p.rows for p in pieces if p.where["topic"] == gone)
+        failed = list[tuple[Piece, str]]()
+        note = partial(_note, failed)
+        blocks = list(read_pieces(pieces, note))
+        replaced = [p for p in pieces if size > 1 and p.where["topic"] == gone]
+        assert failed == [(piece, "topic-replaced") for piece in replaced]
+        found = dict[int, tuple[int, int]]()
+        for block in blocks:
+            places = zip(*(block.rows.column(c).to_pylist() for c in ("p", "o", "a")), strict=True)
+            for i, (p, o, a) in enumerate(places):
+                assert a == 10_000 * p + o
+                found.setdefault(block.position + i, (p, o))
+        if size == 1:
+            assert len(blocks) == 3
+            assert sum(block.rows.num_rows for block in blocks) == wanted == len(found)
+            assert [p.where["alone"] for p in pieces] == [True] * 6
+        # Positions increase with the offsets of a partition.
+        ordered = defaultdict[tuple[int, int], list[int]](list)
+        stream = {piece.number: i for i, n in enumerate(names) for piece in pieces
+                  if piece.where["topic"] == n}  # fmt: skip
+        for position in sorted(found):
+            p, o = found[position]
+            ordered[stream[(position >> PIECE_BITS) - 1], p].append(o)
+        assert all(offsets == sorted(set(offsets)) for offsets in ordered.values())
+
+
+def _note(failed: list[tuple[Piece, str]], piece: Piece, why: PieceError) -> None:
+    failed.append((piece, why.code))
 
 
 def test_deleted_messages_stop_the_stream_or_are_counted(topics: Topics, feed: Any) -> None:
