@@ -1,6 +1,6 @@
-"""Five TPC-H joins over Kafka topics, and over recorded files with the same rows.
+"""Five TPC-H joins over Kafka topics of several payloads, and over recorded files of the same rows.
 
-Both runs have the same batches: the rows of each stream in a batch are limited alike, and all
+All runs have the same batches: the rows of each stream in a batch are limited alike, and all
 messages are in their topics before the runtime starts. A broker of one node runs on the same
 machine. Each run's results are compared with DuckDB's.
 """
@@ -8,15 +8,21 @@ machine. Each run's results are compared with DuckDB's.
 from __future__ import annotations
 
 import argparse
+import io
+import json
 import os
 import shutil
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -33,6 +39,8 @@ from scripts.kafka import running
 
 #: Messages that wait to be sent.
 _UNSENT = 50_000
+#: Rows of a message in Arrow.
+_ROWS = 1000
 #: Seconds between two samples of the processes.
 _SAMPLING = 0.1
 
@@ -46,6 +54,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scale", type=float, default=0.05, help="TPC-H's scale factor")
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--partitions", type=int, default=4, help="of each topic")
+    parser.add_argument("--payloads", nargs="+", choices=PAYLOADS, default=list(PAYLOADS))
     parser.add_argument("--runs", type=int, default=3)
 
 
@@ -54,11 +63,15 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     # Batches are limited by the number of their rows only.
     os.environ["ANABRANCH_TARGET_LATENCY"] = "0"
     streams = generate(made(home / "input"), options.scale, options.batches)
-    found: dict[str, list[dict[str, float]]] = {"recorded": [], "kafka": []}
+    found: dict[str, list[dict[str, float]]] = defaultdict(list)
     with running(home / "broker") as broker:
-        sources = {s.name: _send(s, broker.address, options.partitions) for s in streams}
+        sources: dict[str, dict[str, dict[str, Any]]] = {"recorded": {}}
+        for payload in options.payloads:
+            sources[payload] = {
+                s.name: _send(s, broker.address, options.partitions, payload) for s in streams
+            }
         for _ in range(options.runs):
-            for name, given in (("recorded", {}), ("kafka", sources)):
+            for name, given in sources.items():
                 run = _run(streams, given, home / "run", options)
                 found[name].append(run)
                 tell(f"{name}: {run['tuples_per_s']:,.0f} tuples/s")
@@ -75,25 +88,68 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     }
 
 
-def _send(stream: RecordedStream, address: str, partitions: int) -> dict[str, Any]:
-    """Send a file's rows as JSON, and return the source that reads them."""
+def _send(stream: RecordedStream, address: str, partitions: int, payload: str) -> dict[str, Any]:
+    """Send a file's rows, and return the source that reads them."""
     settings = {"bootstrap.servers": address, "linger.ms": 20, "compression.type": "lz4"}
     topic = f"{stream.name}-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
     producer = Producer(settings)
-    with duckdb.connect() as connection:
-        texts = connection.sql(f"SELECT to_json(t) FROM read_parquet('{stream.path}') AS t")
-        for number, (text,) in enumerate(texts.fetchall()):
-            producer.produce(topic, text, partition=number % partitions)
-            if number % _UNSENT == 0:
-                producer.flush()
+    table = pq.read_table(stream.path)
+    schema = _schema(table.schema)
+    for number, message in enumerate(_MESSAGES[payload](table, schema)):
+        producer.produce(topic, message, partition=number % partitions)
+        if number % _UNSENT == 0:
+            producer.flush()
     producer.flush()
-    return {
-        "format": "kafka",
-        "options": {"brokers": address, "topics": topic},
-        "rows_per_batch": stream.rows_per_batch,
-    }
+    options = {"brokers": address, "topics": topic, "payload": payload}
+    if payload == "avro":
+        options["schema"] = json.dumps(schema)
+    return {"format": "kafka", "options": options, "rows_per_batch": stream.rows_per_batch}
+
+
+def _in_json(table: pa.Table, _: Any) -> Iterator[str]:
+    with duckdb.connect() as connection:
+        connection.register("rows", table)
+        for (text,) in connection.sql("SELECT to_json(t) FROM rows AS t").fetchall():
+            yield text
+
+
+def _in_avro(table: pa.Table, schema: Any) -> Iterator[bytes]:
+    parsed = fastavro.parse_schema(schema)
+    for row in table.to_pylist():
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, row)
+        yield out.getvalue()
+
+
+def _in_arrow(table: pa.Table, _: Any) -> Iterator[bytes]:
+    for batch in table.to_batches(_ROWS):
+        out = io.BytesIO()
+        with pa.ipc.new_stream(out, batch.schema) as writer:
+            writer.write_batch(batch)
+        yield out.getvalue()
+
+
+_MESSAGES = {"json": _in_json, "avro": _in_avro, "arrow": _in_arrow}
+PAYLOADS = tuple(_MESSAGES)
+
+
+def _schema(columns: pa.Schema) -> dict[str, Any]:
+    """Return the Avro schema of columns."""
+    fields = [{"name": c.name, "type": ["null", _avro(c.type)]} for c in columns]
+    return {"type": "record", "name": "row", "fields": fields}
+
+
+def _avro(kind: pa.DataType) -> Any:
+    if pa.types.is_decimal(kind):
+        digits = {"precision": kind.precision, "scale": kind.scale}
+        return {"type": "bytes", "logicalType": "decimal", **digits}
+    if pa.types.is_date(kind):
+        return {"type": "int", "logicalType": "date"}
+    if pa.types.is_integer(kind):
+        return "long" if kind.bit_width > 32 else "int"
+    return "double" if pa.types.is_floating(kind) else "string"
 
 
 def _run(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.connectors.kafka import measure, tables
+from benchmarks.connectors.kafka import PAYLOADS, measure, tables
 from scripts.kafka import Broker
 
 
@@ -18,8 +18,8 @@ def test_topics_and_recorded_files_give_the_oracle_s_results(
 ) -> None:
     monkeypatch.setenv("ANABRANCH_TARGET_LATENCY", "0")
     options = argparse.Namespace(
-        tasks=2, parallelism=1, scale=0.001, batches=2, partitions=2, runs=1
+        tasks=2, parallelism=1, scale=0.001, batches=2, partitions=2, runs=1, payloads=PAYLOADS
     )
     found = measure(options, tmp_path)
-    assert set(found["sources"]) == {"recorded", "kafka"}
-    assert [len(grid.rows) for grid in tables(found)] == [2]
+    assert set(found["sources"]) == {"recorded", "json", "avro", "arrow"}
+    assert [len(grid.rows) for grid in tables(found)] == [4]

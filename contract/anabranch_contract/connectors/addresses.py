@@ -28,6 +28,7 @@ _GLOB = re.compile(r"[*?\[\]{}\\]")
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*)|\[[0-9A-Fa-f:.]+\])"
 _AUTHORITY = re.compile(rf"(?:([^@/]*)@)?({_HOST})(?::(\d+))?")
 _BROKER = re.compile(rf"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?({_HOST}):(\d+)")
+_WEB = re.compile(rf"(https?)://({_HOST}(?::\d+)?)(?:/[A-Za-z0-9._~/-]*)?")
 _REDIS_PARAMETERS = re.compile(r"(?:(?:db=\d+|protocol=[23])(?:&(?!$)|$))*")
 _DATABASE = re.compile(
     rf"jdbc:(postgresql|mysql|mariadb|sqlserver)://((?:[^@/?;]*@)?)({_HOST}(?::\d+)?"
@@ -264,6 +265,24 @@ def check_redis(text: str, policy: AccessPolicy, resolve: Resolve, field: str) -
             field=field,
             remedy="give redis://host:port/db, or leave it out for the pipeline's own",
         )
+
+
+def check_web(text: str, policy: AccessPolicy, field: str) -> None:
+    """Refuse the address of a web server that is not allowed; of this machine, only listed ones.
+
+    Raises:
+        AccessError: the server is not allowed, or the address is not of a plain form.
+    """
+    match = _WEB.fullmatch(text)
+    if match is None:
+        raise AccessError(
+            "bad-address",
+            "this is not a plain address of a server",
+            field=field,
+            remedy="give https://host:port, without user, password and parameters",
+        )
+    host, port = split_host(match[2])
+    check_host(host, port or (443 if match[1] == "https" else 80), policy, field, by_list=True)
 
 
 def check_database(text: str, policy: AccessPolicy, resolve: Resolve, field: str) -> None:

@@ -17,6 +17,7 @@ from anabranch_contract.connectors.addresses import (
     check_no_pattern,
     check_path,
     check_redis,
+    check_web,
     parse_path,
 )
 from anabranch_contract.connectors.options import (
@@ -189,6 +190,8 @@ def _check_values(
             continue
         if lowered == "kafka.bootstrap.servers" or (format == "kafka" and lowered == "brokers"):
             check_brokers(text, policy, field)
+        elif format == "kafka" and lowered == "registry":
+            check_web(text, policy, field)
         elif format == "redis-stream" and lowered == "url":
             check_redis(REFERENCE.sub("secret", text), policy, resolve, field)
         elif format == "jdbc":

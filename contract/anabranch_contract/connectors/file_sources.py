@@ -9,7 +9,11 @@ from dataclasses import dataclass
 
 from anabranch_contract.connectors.addresses import parse_path
 from anabranch_contract.connectors.csv_text import CsvDialect, csv_dialect
-from anabranch_contract.connectors.kafka_sources import is_own_topic
+from anabranch_contract.connectors.kafka_sources import (
+    MessagePayload,
+    is_own_topic,
+    kafka_options,
+)
 from anabranch_contract.connectors.sources import (
     FILES,
     REDIS_STREAM,
@@ -117,7 +121,7 @@ def is_json(format: str, path: str | None, options: Mapping[str, str]) -> bool:
     if format == REDIS_STREAM:
         return redis_stream_options(options).payload is SourcePayload.JSON
     if is_own_topic(format, options):
-        return True
+        return kafka_options(options).payload is MessagePayload.JSON
     found = own_files(format, path, options) if is_own(format, path, options) else None
     return found is not None and found.type is FileType.JSON
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from anabranch_contract.connectors.avro_schema import record_schema
 from anabranch_contract.connectors.sources import (
     OnLoss,
     StreamStart,
@@ -36,7 +37,11 @@ CONNECTION = (
     *("brokers", "security", "mechanism", "user", "password", "ca_file", "certificate_file"),
     *("private_key", "private_key_password"),
 )
-NAMES = (*CONNECTION, "topics", "payload", "start", "on_loss", "group", *PARTS.values())
+_SCHEMAS = ("schema", "registry", "registry_user", "registry_password")
+NAMES = (
+    *(*CONNECTION, "topics", "payload", *_SCHEMAS, "start", "on_loss", "group"),
+    *PARTS.values(),
+)
 #: Part -> types of its column, and their names in messages; a key has any type but nested ones.
 _TYPES = {
     "headers": (
@@ -69,9 +74,15 @@ class Mechanism(StrEnum):
 
 
 class MessagePayload(StrEnum):
-    """The content of a message's value; ``JSON``: one object."""
+    """The content of a message's value.
+
+    ``JSON``: one object. ``ARROW``: an Arrow IPC stream of any number of rows. ``AVRO``: one
+    record, by the schema in the options or behind the id of its schema in a registry.
+    """
 
     JSON = "json"
+    ARROW = "arrow"
+    AVRO = "avro"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +91,7 @@ class KafkaOptions:
 
     Attributes:
         topics: names of the topics; their partitions form the stream.
+        payload: format of messages.
         start: where reading begins: at either end, or (a number) with the first messages from this
             time on, in milliseconds since 1970, or at ``offsets``.
         offsets: (topic, partition) -> first offset to read; other partitions begin at ``start``.
@@ -90,6 +102,7 @@ class KafkaOptions:
     """
 
     topics: tuple[str, ...]
+    payload: MessagePayload = MessagePayload.JSON
     start: StreamStart | int = StreamStart.EARLIEST
     offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
     on_loss: OnLoss = OnLoss.STOP
@@ -127,7 +140,8 @@ def kafka_options(options: Mapping[str, str]) -> KafkaOptions:
     for topic in topics:
         if _TOPIC.fullmatch(topic) is None:
             raise bad_option("topics", f"{topic[:60]!r} is not a topic's name", "name topics")
-    choice(MessagePayload, options, "payload", MessagePayload.JSON)
+    payload = choice(MessagePayload, options, "payload", MessagePayload.JSON)
+    _check_schemas(options, payload)
     _check_connection(options)
     start, offsets = _start(options.get("start", StreamStart.EARLIEST), topics)
     parts: dict[str, str] = {}
@@ -139,7 +153,8 @@ def kafka_options(options: Mapping[str, str]) -> KafkaOptions:
         if column is not None:
             parts[column] = part
     on_loss = choice(OnLoss, options, "on_loss", OnLoss.STOP)
-    return KafkaOptions(topics, start, offsets, on_loss, options.get("group"), parts)
+    group = options.get("group")
+    return KafkaOptions(topics, payload, start, offsets, on_loss, group, parts)
 
 
 def check_parts(options: KafkaOptions, columns: Sequence[tuple[str, DataType]]) -> None:
@@ -185,6 +200,22 @@ def client_settings(options: Mapping[str, str]) -> dict[str, str]:
         "ssl.key.password": options.get("private_key_password"),
     }
     return {name: str(text) for name, text in given.items() if text is not None}
+
+
+def _check_schemas(options: Mapping[str, str], payload: MessagePayload) -> None:
+    for name in _SCHEMAS:
+        if name in options and payload is not MessagePayload.AVRO:
+            raise bad_option(name, f"payload {payload} has no schemas", "set payload avro")
+    if payload is not MessagePayload.AVRO:
+        return
+    if "schema" in options:
+        record_schema(options["schema"])
+    elif "registry" not in options:
+        raise bad_option("schema", "Avro messages need their schema", "give schema, or registry")
+    if ("registry_user" in options) != ("registry_password" in options):
+        raise bad_option("registry_user", "a user and a password go together", "give both")
+    if "registry_user" in options and "registry" not in options:
+        raise bad_option("registry", "a login needs its registry", "give its address")
 
 
 def _check_connection(options: Mapping[str, str]) -> None:

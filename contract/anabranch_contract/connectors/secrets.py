@@ -37,6 +37,7 @@ _OPTIONS = {
     "kafka": frozenset({
         "kafka.sasl.jaas.config", "kafka.ssl.keystore.password", "kafka.ssl.key.password",
         "kafka.ssl.truststore.password", "password", "private_key", "private_key_password",
+        "registry_password",
     }),
     "jdbc": frozenset({"url", "user", "password"}),
     "redis-stream": frozenset({"url"}),

@@ -167,6 +167,36 @@ def from_arrow(stream: bytes, columns: Columns) -> Iterator[Decoded]:
         yield typed(batch, schema)
 
 
+def stream_rows(stream: bytes) -> int:
+    """Return the number of rows of an Arrow IPC stream; an unreadable one is one row."""
+    try:
+        with pa.ipc.open_stream(stream) as reader:
+            return sum(batch.num_rows for batch in reader)
+    except (pa.ArrowException, OSError):
+        return 1
+
+
+def from_streams(
+    values: Sequence[bytes], columns: Columns, beside: pa.RecordBatch
+) -> Iterator[Decoded]:
+    """Decode messages of an Arrow IPC stream each, as :func:`from_arrow`, to rows with further
+    columns of ``beside``, which has a row per message.
+    """
+    good, origins = list[pa.RecordBatch](), list[int]()
+    for number, value in enumerate(values):
+        for rows, invalid in from_arrow(value, columns):
+            if rows.num_rows:
+                good.append(rows)
+                origins += [number] * rows.num_rows
+            if invalid is not None:
+                more = beside.take(pa.array([number] * invalid.num_rows))
+                yield with_columns((rows.slice(0, 0), invalid), more)
+    if good:
+        rows, more = pa.concat_batches(good), beside.take(pa.array(origins))
+        names = [*rows.schema.names, *more.schema.names]
+        yield pa.RecordBatch.from_arrays([*rows.columns, *more.columns], names=names), None
+
+
 def typed(batch: pa.RecordBatch, schema: pa.Schema) -> Decoded:
     """Select the columns of ``schema`` from ``batch`` by name, and convert them to its types.
 
@@ -177,7 +207,8 @@ def typed(batch: pa.RecordBatch, schema: pa.Schema) -> Decoded:
     bad: NDArray[np.bool_] | None = None
     for field in schema:
         if field.name in batch.schema.names:
-            column, wrong = convert_values(batch.column(field.name), field.type, _to(field.type))
+            convert = to_type(field.type)
+            column, wrong = convert_values(batch.column(field.name), field.type, convert)
         else:
             column, wrong = pa.nulls(batch.num_rows, field.type), np.ones(batch.num_rows, np.bool_)
         columns.append(column)
@@ -187,7 +218,8 @@ def typed(batch: pa.RecordBatch, schema: pa.Schema) -> Decoded:
     return split(rows, bad, lambda which: batch.take(which).to_struct_array())
 
 
-def _to(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+def to_type(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+    """Return the function that converts arrays to ``kind``, and may lose only nanoseconds."""
     options = pc.CastOptions(kind, allow_time_truncate="timestamp" in str(kind))
 
     def convert(column: pa.Array) -> pa.Array:

@@ -17,6 +17,7 @@ from anabranch_contract.errors import StreamError
 from anabranch_contract.queries.types import parse_type
 
 GIVEN = {"brokers": "b:9092", "topics": "t"}
+SCHEMA = '{"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]}'
 LOGIN = {"security": "sasl_ssl", "mechanism": "PLAIN", "user": "ann"}
 
 
@@ -39,7 +40,13 @@ def test_what_is_read_from_options() -> None:
         ({**GIVEN, "topics": "a,a"}, "topics"),
         ({**GIVEN, "topics": "a b"}, "topics"),
         ({**GIVEN, "subscribe": "t"}, "subscribe"),
-        ({**GIVEN, "payload": "avro"}, "payload"),
+        ({**GIVEN, "payload": "xml"}, "payload"),
+        ({**GIVEN, "payload": "avro"}, "schema"),
+        ({**GIVEN, "schema": SCHEMA}, "schema"),
+        ({**GIVEN, "payload": "avro", "schema": '"int"'}, "schema"),
+        ({**GIVEN, "payload": "avro", "schema": "{"}, "schema"),
+        ({**GIVEN, "payload": "avro", "schema": SCHEMA, "registry_user": "a"}, "registry_user"),
+        ({**GIVEN, "registry": "http://r"}, "registry"),
         ({**GIVEN, "start": "yesterday"}, "start"),
         ({**GIVEN, "start": '{"u": {"0": 1}}'}, "start"),
         ({**GIVEN, "start": '{"t": {"0": -1}}'}, "start"),
@@ -82,18 +89,25 @@ def test_types_of_columns_for_parts_of_messages(part: str, kind: str, *, fits: b
 
 
 def test_brokers_files_and_secrets_are_checked() -> None:
-    policy = AccessPolicy(hosts=("b:9092",))
+    policy = AccessPolicy(hosts=("b:9092", "r:8081"))
 
     def check(**options: str) -> None:
         check_source_access("kafka", None, {**GIVEN, **options}, policy, lambda path: path)
 
     check(**LOGIN, password="${ANABRANCH_SOURCE_P}")
+    check(registry="http://r:8081/apis/ccompat/v7", registry_password="${ANABRANCH_SOURCE_P}")
     for wrong in (
         {"brokers": "c:9092"},
         {"password": "word"},
         {"private_key": "-----BEGIN"},
         {"user": "${ANABRANCH_SOURCE_P}"},
         {"ca_file": "/etc/ca.pem"},
+        {"registry": "http://other:8081"},
+        {"registry": "http://127.0.0.1:8081"},
+        {"registry": "http://ann:word@r:8081"},
+        {"registry": "file:///etc/passwd"},
+        {"registry": "https://r/?x=1"},
+        {"registry_password": "word"},
     ):
         with pytest.raises(AccessError):
             check(**wrong)

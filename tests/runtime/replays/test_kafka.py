@@ -1,11 +1,16 @@
-"""A Kafka topic joined with files in random runs: kills, deleted messages, partitions that come."""
+"""A Kafka topic joined with files in random runs: kills, deleted messages, partitions that come,
+schemas that change.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import random
 from pathlib import Path
+from typing import Any
 
+import fastavro
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -13,24 +18,33 @@ from anabranch_contract.protocol.registered import SourceRecord
 from scripts.kafka import Broker
 from tests.runtime.sources.test_batch_input import run_at_random
 from tests.support.surroundings.kafka import Topics
+from tests.support.surroundings.registry import Registry, framed
 from tests.support.worlds.fed import Fed
 
 
 class KafkaFed(Fed):
     """The pipeline with a topic as ``S``; an entry is named by its partition and offset."""
 
-    def __init__(self, url: str, home: Path, broker: Broker, chance: random.Random) -> None:
+    def __init__(
+        self,
+        url: str,
+        home: Path,
+        broker: Broker,
+        chance: random.Random,
+        payload: dict[str, str] | None = None,
+    ) -> None:
         self.topics, self.chance = Topics(broker.address), chance
         self.partitions = 1
         self.topic = self.topics.make()
         self.ends = dict[int, int]()
+        self.payload = payload or {}
         super().__init__(url, home)
 
     def source(self, name: str, options: dict[str, str]) -> SourceRecord:
         if name == "R":
             return super().source(name, options)
         address = self.topics.settings["bootstrap.servers"]
-        given = {"brokers": address, "topics": self.topic, **options}
+        given = {"brokers": address, "topics": self.topic, **self.payload, **options}
         return SourceRecord(format="kafka", options=given, rows_per_batch=60)
 
     @property
@@ -45,10 +59,14 @@ class KafkaFed(Fed):
             self.topics.grow(self.topic, self.partitions)
         for a, n in self.new_rows(keys):
             partition = self.chance.randrange(self.partitions)
-            self.topics.push(self.topic, [json.dumps({"a": a, "n": n}).encode()], partition)
+            self.topics.push(self.topic, [self.message(a, n)], partition)
             offset = self.ends.get(partition, 0)
             self.ends[partition] = offset + 1
             self.entries[f"{partition}/{offset}"] = (a, n)
+
+    def message(self, a: int, n: int) -> bytes:
+        """The message of a row."""
+        return json.dumps({"a": a, "n": n}).encode()
 
     def remove(self, entries: list[str]) -> None:
         """Delete these messages, and all before them in their partitions."""
@@ -65,6 +83,64 @@ def test_whatever_happens_results_are_those_of_the_read_messages(
 ) -> None:
     chance = random.Random(seed)
     run_at_random(KafkaFed(url, tmp_path / "fed", kafka, chance), monkeypatch, chance, 40)
+
+
+class AvroFed(KafkaFed):
+    """The pipeline with Avro messages: each by one of several schemas in a registry, which now and
+    then does not answer.
+    """
+
+    def __init__(self, url: str, home: Path, broker: Broker, chance: random.Random) -> None:
+        self.registry, self.fields = Registry({}), dict[int, list[tuple[str, Any]]]()
+        super().__init__(
+            url, home, broker, chance, {"payload": "avro", "registry": self.registry.address}
+        )
+
+    def push(self, keys: list[int]) -> None:
+        """Messages; more schemas, and another state of the registry."""
+        if len(self.fields) < 6:
+            kinds = ["int", "long", ["null", "int"], ["long", "null"]]
+            fields: list[tuple[str, Any]] = [
+                ("a", self.chance.choice(kinds)),
+                ("n", self.chance.choice(kinds)),
+            ]
+            fields += [(f"x{len(self.fields)}", {"type": "array", "items": "string"})]
+            self.chance.shuffle(fields)
+            number = len(self.fields) + 1
+            self.fields[number] = fields
+            self.registry.add(number, _record(fields))
+        # Schemas that a process knows stay known.
+        self.registry.login = self.chance.choice([None, None, "none has it"])
+        super().push(keys)
+
+    def message(self, a: int, n: int) -> bytes:
+        """The message of a row, by one of the schemas."""
+        number, out = self.chance.choice(sorted(self.fields)), io.BytesIO()
+        fields = self.fields[number]
+        row = {name: ["x"] * (n % 3) for name, _ in fields}
+        schema = fastavro.parse_schema(_record(fields))
+        fastavro.schemaless_writer(out, schema, {**row, "a": a, "n": n})
+        return framed(number, out.getvalue())
+
+    def read_anew(self) -> None:
+        """Look at the registered streams; the registry answers from now on."""
+        self.registry.login = None
+        super().read_anew()
+
+
+def _record(fields: list[tuple[str, Any]]) -> Any:
+    members = [{"name": name, "type": kind} for name, kind in fields]
+    return {"type": "record", "name": "r", "fields": members}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_the_schemas_results_are_those_of_the_read_messages(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka: Broker, seed: int
+) -> None:
+    chance = random.Random(1000 + seed)
+    fed = AvroFed(url, tmp_path / "fed", kafka, chance)
+    run_at_random(fed, monkeypatch, chance, 40)
+    fed.registry.close()
 
 
 @pytest.mark.slow

@@ -1,15 +1,16 @@
-"""Ages of unread messages: for how long the first message that was not read has waited.
+"""Ages of unread messages: for how long the first message that was not read has waited; and how
+many rows a message has, where it may have many.
 
 While a stream keeps up, this is the time since its messages were first seen here. Of messages that
 were there before, after a start, it is the time since their timestamps: the first of each partition
-is fetched for it, without waiting for it.
+is fetched for it, without waiting for it. Rows are counted in first messages, too.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -18,6 +19,8 @@ from anabranch_runtime.sources.kafka.client import Options, peeking
 
 #: Seconds between two fetches of first messages, and after which a fetch is given up.
 PEEK_EVERY, PEEK_FOR = 5.0, 4.0
+#: Rows of a message while they are unknown, and seconds after which they are counted again.
+ASSUMED, COUNT_EVERY = 1000.0, 60.0
 
 
 @dataclass(slots=True)
@@ -28,9 +31,21 @@ class Ages:
     _seen: dict[str, deque[tuple[int, float]]] = field(default_factory=dict)
     #: Place -> end of the partition at the first look.
     _earlier: dict[str, int] = field(default_factory=dict)
+    #: Function that counts the rows of a message; None: each has one.
+    count: Callable[[bytes], int] | None = None
+    _density: float = ASSUMED
+    _counts: list[int] = field(default_factory=list)
+    _counted: float = float("-inf")
     _client: Consumer | None = None
+    #: Places whose first message is to be fetched, and the places where its time counts.
     _wanted: set[str] = field(default_factory=set)
+    _timed: set[str] = field(default_factory=set)
     _began: float = float("-inf")
+
+    @property
+    def rows(self) -> float:
+        """The mean number of rows of a message."""
+        return 1.0 if self.count is None else self._density
 
     def oldest(self, options: Options, unread: Mapping[str, tuple[int, int]]) -> float:
         """Return the seconds for which the oldest unread message has waited; 0: none waits.
@@ -47,17 +62,23 @@ class Ages:
                 marks.append((end, now))
             while len(marks) > 1 and marks[0][0] <= at:
                 marks.popleft()
-        self._peek(options, {p: at for p, (at, _) in unread.items() if at < self._earlier[p]})
+        timed = {p for p, (at, _) in unread.items() if at < self._earlier[p]}
+        counts = self.count is not None and time.monotonic() - self._counted > COUNT_EVERY
+        counted = {p for p, (at, end) in unread.items() if at < end} if counts else set()
+        self._peek(options, {p: unread[p][0] for p in timed | counted}, timed)
         times = [self._seen[p][0][1] for p, (at, end) in unread.items() if at < end]
         return max(now - min(times, default=now), 0.0)
 
-    def _peek(self, options: Options, first: Mapping[str, int]) -> None:
-        """Fetch the timestamps of the messages at offsets ``first``, over several calls."""
+    def _peek(self, options: Options, first: Mapping[str, int], timed: set[str]) -> None:
+        """Fetch the messages at offsets ``first``, over several calls. Times count at ``timed``
+        places.
+        """
         now = time.monotonic()
         if self._client is None:
             if not first or now - self._began < PEEK_EVERY:
                 return
             self._client, self._wanted, self._began = peeking(options), set(first), now
+            self._timed, self._counts = timed, []
             named = ((p.rpartition("/"), at) for p, at in first.items())
             self._client.assign([TopicPartition(t, int(n), at) for (t, _, n), at in named])
         try:
@@ -65,6 +86,10 @@ class Ages:
                 place = f"{message.topic()}/{message.partition()}"
                 if message.error() is None and place in self._wanted:
                     self._wanted.discard(place)
+                    if self.count is not None and message.value() is not None:
+                        self._counts.append(self.count(message.value()))
+                    if place not in self._timed:
+                        continue
                     end, seen = self._seen[place][0]
                     kind, milliseconds = message.timestamp()
                     self._seen[place][0] = end, milliseconds / 1e3 if kind else seen
@@ -73,3 +98,6 @@ class Ages:
         if not self._wanted or now - self._began > PEEK_FOR:
             self._client.close()
             self._client = None
+            if self._counts:
+                self._density = max(sum(self._counts) / len(self._counts), 1.0)
+                self._counted = now

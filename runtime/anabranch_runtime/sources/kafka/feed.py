@@ -26,10 +26,16 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import OffsetSpec
 
-from anabranch_contract.connectors.kafka_sources import KAFKA, KafkaOptions, kafka_options
+from anabranch_contract.connectors.kafka_sources import (
+    KAFKA,
+    KafkaOptions,
+    MessagePayload,
+    kafka_options,
+)
 from anabranch_contract.connectors.sources import OnLoss, StreamStart
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import SourceError
+from anabranch_runtime.sources.decode import stream_rows
 from anabranch_runtime.sources.feed import Piece, PieceError, Waiting, feed_id
 from anabranch_runtime.sources.kafka.ages import Ages
 from anabranch_runtime.sources.kafka.client import admin, failure, no_answer
@@ -158,7 +164,8 @@ class KafkaFeed:
         unread = {p: (at.next, look.high) for p, (look, at) in settled.items()}
         rows = sum(max(high - max(at, settled[p][0].low), 0) for p, (at, high) in unread.items())
         lost = any(at.next < look.low for look, at in settled.values())
-        return Waiting(max(rows, int(lost)), self._ages.oldest(self.record.source.options, unread))
+        seconds = self._ages.oldest(self.record.source.options, unread)
+        return Waiting(max(round(rows * self._ages.rows), int(lost)), seconds)
 
     def load_end(self, offset: Any, load: Load) -> Any:
         """Return the offset after the last message of each partition, as of the last look."""
@@ -186,10 +193,11 @@ class KafkaFeed:
             upto = {p: ends[p].next for p in settled}
         begin = {p: min(max(at.next, look.low), upto[p]) for p, (look, at) in settled.items()}
         total = sum(upto[p] - first for p, first in begin.items())
+        messages = rows / self._ages.rows
         after = dict(offset or {})
         for place, (_, at) in settled.items():
             first, unread = begin[place], upto[place] - begin[place]
-            most = max(rows * unread // total, 1) if unread > 0 else 0
+            most = max(int(messages * unread / total), 1) if unread > 0 else 0
             after[place] = replace(at, next=max(first + min(most, unread), at.next)).to_json()
         return after
 
@@ -240,6 +248,7 @@ class KafkaFeed:
             "last": last,
             "id": before.id,
             "alone": alone,
+            "payload": str(self.options.payload),
             "parts": dict(self.options.parts),
             "envelope": record.envelope,
             "tombstones": self._tombstones,
@@ -249,7 +258,7 @@ class KafkaFeed:
             KAFKA,
             record.name,
             columns,
-            last - before.next,
+            round((last - before.next) * self._ages.rows),
             where,
             feed=self.id,
             source=place,
@@ -375,4 +384,6 @@ def kafka_feed(record: StreamRecord, namespace: str) -> KafkaFeed:
     options = kafka_options(record.source.options)
     group = options.group if options.group is not None else f"{namespace}.{record.name}"
     # The id omits the brokers, which may move: topics have ids of their own.
-    return KafkaFeed(record, options, group, feed_id(record, (KAFKA, options.topics)))
+    count = stream_rows if options.payload is MessagePayload.ARROW else None
+    id = feed_id(record, (KAFKA, options.topics))
+    return KafkaFeed(record, options, group, id, _ages=Ages(count=count))

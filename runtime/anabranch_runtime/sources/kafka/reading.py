@@ -23,11 +23,18 @@ from confluent_kafka import (
 from confluent_kafka.admin import OffsetSpec
 from numpy.typing import NDArray
 
-from anabranch_contract.connectors.kafka_sources import CONNECTION
+from anabranch_contract.connectors.kafka_sources import CONNECTION, MessagePayload
 from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import EntriesLost, SourceError
-from anabranch_runtime.sources.decode import from_messages, from_text, schema_of, with_columns
+from anabranch_runtime.sources.avro.decode import from_avro
+from anabranch_runtime.sources.decode import (
+    from_messages,
+    from_streams,
+    from_text,
+    schema_of,
+    with_columns,
+)
 from anabranch_runtime.sources.feed import Piece
 from anabranch_runtime.sources.invalid import (
     ARRIVED,
@@ -72,18 +79,27 @@ class _Range:
 
 @dataclass(slots=True)
 class _Group:
-    """Pieces whose messages are decoded together, and messages with the index of their piece."""
+    """Pieces whose messages are decoded together; messages with the index of their piece, and
+    their size in bytes.
+    """
 
     pieces: list[Piece] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
+    size: int = 0
 
-    def taken(self) -> Iterator[Decoded]:
-        """Yield the rows of the messages, and forget these."""
+    def taken(self, errors: dict[int, SourceError]) -> Iterator[tuple[Piece, Decoded]]:
+        """Yield the rows of the messages with the first piece, and forget these. If they can't be
+        decoded for now, all pieces get an entry in ``errors``.
+        """
         messages, numbers = self.messages, self.numbers
-        self.messages, self.numbers = [], []
-        if messages:
-            yield from _rows(messages, np.array(numbers), self.pieces)
+        self.messages, self.numbers, self.size = [], [], 0
+        try:
+            if messages:
+                for decoded in _rows(messages, np.array(numbers), self.pieces):
+                    yield self.pieces[0], decoded
+        except SourceError as cause:
+            errors.update((piece.number, cause) for piece in self.pieces)
 
 
 def read_topics(
@@ -144,9 +160,9 @@ def _read(
             group, index = place[one.piece.number]
             group.messages += messages
             group.numbers += [index] * len(messages)
-            many = len(group.messages) >= MESSAGES
-            if many or sum([len(message) for message in group.messages]) >= BYTES:
-                yield from ((group.pieces[0], decoded) for decoded in group.taken())
+            group.size += sum([len(message) for message in messages])
+            if len(group.messages) >= MESSAGES or group.size >= BYTES:
+                yield from group.taken(errors)
         errors |= {
             one.piece.number: messages_lost(one.piece.source, one.lost)
             for one in ranges
@@ -154,7 +170,7 @@ def _read(
         }
     described = _describe(pieces)
     for group in groups.values():
-        yield from ((group.pieces[0], decoded) for decoded in group.taken())
+        yield from group.taken(errors)
     for piece in pieces:
         error = _replaced(described[piece.where["topic"]], piece) or errors.get(piece.number)
         if error is not None:
@@ -305,8 +321,8 @@ def _describe(pieces: Sequence[Piece]) -> dict[str, Future[Any]]:
 
 
 def _replaced(description: Future[Any], piece: Piece) -> SourceError | None:
-    """Return an error unless a piece's messages, which were read before the ``description`` was
-    asked for, are from the planned topic: ids of topics never return.
+    """Return an error unless the ``description``, requested after a piece's messages were read,
+    is of the planned topic: ids of topics never return.
     """
     try:
         found = str(description.result().topic_id)
@@ -323,11 +339,13 @@ def _rows(
     """
     piece = pieces[0]
     where = piece.where
+    payload = MessagePayload(where["payload"])
     values = [message.value() for message in messages]
     beside, bad = _beside(messages, numbers, pieces)
-    if None in values:
+    deletes = where["tombstones"] == "delete" and payload is not MessagePayload.ARROW
+    if None in values and not (deletes and payload is MessagePayload.AVRO):
         null = np.fromiter([value is None for value in values], np.bool_, len(values))
-        if where["tombstones"] == "delete":
+        if deletes:
             values = [b"{}" if value is None else value for value in values]
         elif where["tombstones"] == "ignore":
             values = [value for value in values if value is not None]
@@ -341,9 +359,16 @@ def _rows(
         yield _arranged(with_columns(nothing, beside.filter(pa.array(bad))), pieces)
         values = [values[i] for i in np.flatnonzero(~bad)]
         beside = beside.filter(pa.array(~bad))
-    if values:
-        for decoded in from_messages(values, columns, beside, envelope=where["envelope"]):
-            yield _arranged(decoded, pieces)
+    if not values:
+        return
+    if payload is MessagePayload.AVRO:
+        rows = from_avro(values, columns, beside, where["options"])
+    elif payload is MessagePayload.ARROW:
+        rows = from_streams(values, columns, beside)
+    else:
+        rows = from_messages(values, columns, beside, envelope=where["envelope"])
+    for decoded in rows:
+        yield _arranged(decoded, pieces)
 
 
 def _beside(

@@ -1,0 +1,1 @@
+"""Avro messages as sources: schemas of a registry, and their decoding to columns."""

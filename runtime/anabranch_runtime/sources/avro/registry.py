@@ -1,0 +1,149 @@
+"""Schemas of a schema registry, by the ids in messages.
+
+An id's schema never changes, so a process fetches it once an hour at most. While a registry does
+not answer, its streams wait: no message is judged without its schema.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+
+from anabranch_contract.connectors.avro_schema import AvroSchema, AvroType, parse_schema
+from anabranch_contract.connectors.kafka_sources import KAFKA
+from anabranch_contract.connectors.secrets import resolved
+from anabranch_contract.errors import StreamError
+from anabranch_runtime.errors import SourceError
+
+#: Seconds for an answer; seconds for which a schema, and the absence of one, are remembered.
+PATIENCE, KNOWN, UNKNOWN = 5.0, 3600.0, 10.0
+#: Most bytes of an answer, schemas to which one refers, and remembered schemas.
+_MOST_BYTES, _MOST_REFERENCES, _MOST = 4 << 20, 100, 10_000
+#: Codes of a registry for a schema, subject or version that it does not have.
+_ABSENT = frozenset({40401, 40402, 40403})
+#: (address, id) -> time until which it is remembered, and the schema; None: there is none.
+_known: dict[tuple[str, int], tuple[float, AvroSchema | None]] = {}
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Follows no redirection: only the registry's own host is allowed."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Return nothing, so that the redirection is an error."""
+
+
+_OPENER = build_opener(ProxyHandler({}), _NoRedirect)
+
+
+def schemas_of(options: Mapping[str, str], ids: Iterable[int]) -> dict[int, AvroSchema | None]:
+    """Return the schemas of ``ids``; None: the registry has no schema of an Avro record for it.
+
+    Args:
+        options: of a source: ``registry``, and its login.
+
+    Raises:
+        AccessError: a variable of a secret is not set.
+        SourceError: the registry does not answer.
+    """
+    return {number: _schema(options, number) for number in ids}
+
+
+def _schema(options: Mapping[str, str], number: int) -> AvroSchema | None:
+    key, now = (options["registry"], number), time.monotonic()
+    until, schema = _known.get(key, (0.0, None))
+    if now < until:
+        return schema
+    answer = _get(options, f"schemas/ids/{number}")
+    schema = None if answer is None else _parsed(options, answer)
+    if len(_known) >= _MOST:
+        _known.clear()
+    _known[key] = now + (UNKNOWN if schema is None else KNOWN), schema
+    return schema
+
+
+def _parsed(options: Mapping[str, str], answer: Mapping[str, Any]) -> AvroSchema | None:
+    named = dict[str, AvroType]()
+    try:
+        _refer(options, answer, named, set())
+        if answer.get("schemaType", "AVRO") != "AVRO":
+            return None
+        found = parse_schema(str(answer["schema"]), named)
+    except (StreamError, KeyError):
+        return None
+    return found if found.root.kind == "record" else None
+
+
+def _refer(
+    options: Mapping[str, str],
+    answer: Mapping[str, Any],
+    named: dict[str, AvroType],
+    seen: set[tuple[str, str]],
+) -> None:
+    """Add the named types of the schemas to which a schema refers.
+
+    Raises:
+        KeyError, StreamError: they can't be had.
+    """
+    for reference in answer.get("references") or ():
+        subject, version = str(reference["subject"]), str(reference["version"])
+        if (subject, version) in seen:
+            continue
+        seen.add((subject, version))
+        if len(seen) > _MOST_REFERENCES:
+            raise KeyError(subject)
+        path = f"subjects/{quote(subject, safe='')}/versions/{quote(version, safe='')}"
+        other = _get(options, path)
+        if other is None:
+            raise KeyError(subject)
+        _refer(options, other, named, seen)
+        named |= parse_schema(str(other["schema"]), named).named
+
+
+def _get(options: Mapping[str, str], path: str) -> dict[str, Any] | None:
+    """Return the registry's answer; None: it does not have it."""
+    options = resolved("source", KAFKA, options, os.environ)
+    address = options["registry"].rstrip("/")
+    request = Request(f"{address}/{path}", headers={"Accept": "application/json"})
+    if "registry_user" in options:
+        login = f"{options['registry_user']}:{options['registry_password']}".encode()
+        request.add_header("Authorization", f"Basic {base64.b64encode(login).decode()}")
+    try:
+        with _OPENER.open(request, timeout=PATIENCE) as answer:
+            text = answer.read(_MOST_BYTES)
+    except HTTPError as cause:
+        with cause:
+            if cause.code == 404 and _code(cause.read(_MOST_BYTES)) in _ABSENT:
+                return None
+        raise _no_answer(address, f"status {cause.code}") from cause
+    except OSError as cause:
+        raise _no_answer(address, str(getattr(cause, "reason", cause))) from cause
+    try:
+        found = json.loads(text)
+        found["schema"]
+    except (ValueError, TypeError, KeyError):
+        raise _no_answer(address, "the answer is not a schema") from None
+    return dict(found)
+
+
+def _code(text: bytes) -> int:
+    try:
+        return int(json.loads(text)["error_code"])
+    except (ValueError, TypeError, KeyError):
+        return 0
+
+
+def _no_answer(address: str, why: str) -> SourceError:
+    return SourceError(
+        "no-server",
+        f"schema registry at {address}: {why}",
+        field="registry",
+        remedy="check that the registry runs, and the options registry, registry_user and"
+        " registry_password",
+    )
