@@ -1,4 +1,5 @@
-"""Kafka topics end to end: exact through kills of runtime, workers and broker, with transactions.
+"""Kafka topics end to end: exact through kills of runtime, workers and broker, with transactions,
+and messages in JSON and Avro whose registry is away for a while.
 
 The query is active before anything arrives, so its results must be what DuckDB computes over the
 committed messages.
@@ -6,12 +7,15 @@ committed messages.
 
 from __future__ import annotations
 
+import io
 import random
 import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import fastavro
 import psutil
 import pytest
 import redis
@@ -22,6 +26,7 @@ from anabranch_client.processes.pipeline import Pipeline
 from scripts.kafka import Broker
 from tests.e2e.test_sources import RST, Streams, line, some
 from tests.support.surroundings.kafka import Topics
+from tests.support.surroundings.registry import Registry, framed
 from tests.support.worlds.processes import kill, live_pipeline
 
 
@@ -33,6 +38,8 @@ class Load:
     streams: Streams
     names: dict[str, str]
     chance: random.Random
+    #: Schemas of stream ``s`` in the registry.
+    schemas: list[Any]
     producer: Producer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -41,6 +48,12 @@ class Load:
         self.producer.init_transactions()
         self.partitions = dict.fromkeys(self.names, 2)
 
+    def avro(self, k: int, v: int) -> bytes:
+        """A row in Avro, by one of the schemas."""
+        number, out = self.chance.randrange(len(self.schemas)), io.BytesIO()
+        fastavro.schemaless_writer(out, self.schemas[number], {"k": k, "v": v, "more": "x"})
+        return framed(number + 1, out.getvalue())
+
     def send(self, rows: int) -> None:
         """Send a transaction of rows to all topics; every fourth is aborted."""
         self.producer.begin_transaction()
@@ -48,7 +61,8 @@ class Load:
         for name, values in sent.items():
             for k, v in values:
                 partition = self.chance.randrange(self.partitions[name])
-                self.producer.produce(self.names[name], line(k, v), partition=partition)
+                message = self.avro(k, v) if name == "s" else line(k, v)
+                self.producer.produce(self.names[name], message, partition=partition)
                 self.producer.poll(0)
         self.producer.flush()
         if self.chance.random() < 0.25:
@@ -70,10 +84,14 @@ def test_topics_through_kills_of_runtime_worker_and_broker_are_exact(
     with live_pipeline(tmp_path) as live:
         streams = Streams(live, tmp_path, redis.Redis.from_url(live.pipeline.redis_url))
         names = {name: topics.make(2) for name in "rst"}
+        schemas = [_schema("int", "long"), _schema(["null", "long"], "int", "string")]
+        registry = Registry(dict(enumerate(schemas, 1)))
+        avro = {"payload": "avro", "registry": registry.address}
         for name, topic in names.items():
-            streams.add(name, "kafka", brokers=kafka.address, topics=topic)
+            given = avro if name == "s" else {}
+            streams.add(name, "kafka", brokers=kafka.address, topics=topic, **given)
         streams.activate("rst", RST)
-        load = Load(topics, streams, names, chance)
+        load = Load(topics, streams, names, chance, schemas[:1])
         poison = 0
         for number in range(16):
             load.send(chance.randrange(100, 800))
@@ -91,6 +109,15 @@ def test_topics_through_kills_of_runtime_worker_and_broker_are_exact(
                 live.start_runtime()
             elif number in (4, 12):
                 _kill_worker(live.pipeline)
+            elif number == 5:
+                registry.login = "another"
+                load.schemas = schemas
+            elif number == 10:
+                live.wait(
+                    "the stream to wait for its registry",
+                    lambda: "schema registry" in str(live.client.stream("s").source_error),
+                )
+                registry.login = None
             elif number == 6:
                 kafka.kill()
                 time.sleep(1.0)
@@ -110,7 +137,14 @@ def test_topics_through_kills_of_runtime_worker_and_broker_are_exact(
         assert [counts[name]["invalid"] for name in "rst"] == [poison, 0, 0]
         assert not any(stream.source_error for stream in live.client.streams())
         live.pipeline.finish_runtime()
+        registry.close()
         assert streams.check("rst", RST) > 50
+
+
+def _schema(*kinds: Any) -> Any:
+    members = zip(("k", "v", "more"), kinds, strict=False)
+    fields = [{"name": name, "type": kind} for name, kind in members]
+    return fastavro.parse_schema({"type": "record", "name": "r", "fields": fields})
 
 
 def _kill_worker(pipeline: Pipeline) -> None:
