@@ -45,6 +45,8 @@ class Point(StrEnum):
     """The journal names unreadable input that the batch skips; no results are published."""
     STAGED = "staged"
     """All tasks have reported; no results are published."""
+    SENT = "sent"
+    """A Kafka sink's transaction has all messages of a delivery; it is not committed."""
     PUBLISHED = "published"
     """Results are under their final names; the batch is not committed."""
     COMMITTING = "committing"

@@ -53,7 +53,7 @@ _TYPES = {
     "partition": ("int", "bigint"),
     "offset": ("bigint",),
 }
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class Security(StrEnum):
@@ -138,11 +138,11 @@ def kafka_options(options: Mapping[str, str]) -> KafkaOptions:
     if len(set(topics)) < len(topics):
         raise bad_option("topics", "a topic is given twice", "name each topic once")
     for topic in topics:
-        if _TOPIC.fullmatch(topic) is None:
+        if TOPIC.fullmatch(topic) is None:
             raise bad_option("topics", f"{topic[:60]!r} is not a topic's name", "name topics")
     payload = choice(MessagePayload, options, "payload", MessagePayload.JSON)
     _check_schemas(options, payload)
-    _check_connection(options)
+    check_connection(options)
     start, offsets = _start(options.get("start", StreamStart.EARLIEST), topics)
     parts: dict[str, str] = {}
     for part, option in PARTS.items():
@@ -183,7 +183,7 @@ def client_settings(options: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a client's connection, by their names in ``librdkafka``.
 
     Args:
-        options: of the source, with secrets in place of their references.
+        options: of the source or sink, with secrets in place of their references.
 
     >>> client_settings({"brokers": "b:9092", "topics": "t"})
     {'bootstrap.servers': 'b:9092', 'security.protocol': 'plaintext'}
@@ -218,7 +218,12 @@ def _check_schemas(options: Mapping[str, str], payload: MessagePayload) -> None:
         raise bad_option("registry", "a login needs its registry", "give its address")
 
 
-def _check_connection(options: Mapping[str, str]) -> None:
+def check_connection(options: Mapping[str, str]) -> None:
+    """Check that the options of a connection go together.
+
+    Raises:
+        StreamError: naming the option.
+    """
     security = choice(Security, options, "security", Security.PLAINTEXT)
     login, encrypted = security.startswith("sasl"), security.endswith("ssl")
     choice(Mechanism, options, "mechanism", Mechanism.PLAIN)

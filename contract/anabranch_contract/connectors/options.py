@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from anabranch_contract.connectors.kafka_sinks import SINK_NAMES
 from anabranch_contract.connectors.kafka_sources import NAMES
 
 _DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
@@ -131,7 +132,7 @@ CODECS = frozenset({
     "zlib", "brotli", "xz", "zstandard",
 })  # fmt: skip
 TABLE_SINK_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "kafka": (*_KAFKA_CLIENT, *_KAFKA_PRODUCER, "topic", "includeHeaders"),
+    "kafka": (*SINK_NAMES, *_KAFKA_CLIENT, *_KAFKA_PRODUCER, "includeHeaders"),
     "delta": (*_WRITTEN, "mergeSchema", "userMetadata", "optimizeWrite"),
     "jdbc": (
         *("url", "dbtable", "user", "password", "driver", "batchsize", "isolationLevel"),

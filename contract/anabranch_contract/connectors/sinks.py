@@ -11,8 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from anabranch_contract.connectors.kafka_sinks import (
+    SINK_NAMES,
+    KafkaPayload,
+    check_messages,
+    is_own_sink,
+    kafka_sink_options,
+)
 from anabranch_contract.connectors.options import FILE_SINK_OPTIONS
-from anabranch_contract.errors import PlannerError
+from anabranch_contract.errors import PlannerError, StreamError
 
 #: Prefix of anabranch's own options for Spark's formats.
 OWN = "anabranch."
@@ -20,7 +27,7 @@ OWN = "anabranch."
 BATCH_COLUMN = "anabranch.batchColumn"
 #: Option: comma-separated columns by which files and tables are partitioned.
 PARTITION_BY = "anabranch.partitionBy"
-#: Option: the column used as the key of Kafka messages.
+#: Option: the column used as the key of Kafka messages that Spark writes.
 KEY = "anabranch.key"
 #: Greatest commit interval in microseconds: an hour.
 LONGEST_INTERVAL = 3_600_000_000
@@ -36,6 +43,7 @@ class SinkKind(StrEnum):
     COUNT = "count"
     PARQUET = "parquet"
     REDIS = "redis-stream"
+    KAFKA = "kafka"
     FILES = "files"
     TABLE = "table"
 
@@ -64,7 +72,7 @@ class SinkSpec:
 
     Attributes:
         format: ``parquet`` (the default: files in the results directory), ``count``,
-            ``redis-stream``, or a format of Spark's ``DataFrameWriter.format``.
+            ``redis-stream``, ``kafka``, or a format of Spark's ``DataFrameWriter.format``.
         options: (name, value), sorted by name.
         path: directory of the files, or of a table given by path; None: below the results
             directory.
@@ -86,6 +94,8 @@ class SinkSpec:
             return SinkKind.COUNT
         if self.format == "redis-stream":
             return SinkKind.REDIS
+        if is_own_sink(self.format, [name for name, _ in self.options]):
+            return SinkKind.KAFKA
         if self.format == "parquet" and not self.options and self.path is None:
             return SinkKind.PARQUET
         return SinkKind.FILES if self.format in FILE_SINK_OPTIONS else SinkKind.TABLE
@@ -95,12 +105,15 @@ class SinkSpec:
         return next((v for k, v in self.options if k.lower() == name.lower()), None)
 
 
-def check_sink(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
+def check_sink(
+    sink: SinkSpec, columns: Sequence[tuple[str, str]], identity: Sequence[str] | None = None
+) -> None:
     """Refuse a sink that can't work. Access rights are checked by ``connectors.check``.
 
     Args:
         sink: as registered.
         columns: (name, type) of the query's results.
+        identity: columns that identify a row of the query's view; None: it has none.
 
     Raises:
         SinkDefinitionError: naming the field and the remedy.
@@ -135,6 +148,8 @@ has no option 'colour' (it has none)
     _check_options(sink)
     if sink.kind is SinkKind.REDIS:
         _check_redis(sink)
+    elif sink.kind is SinkKind.KAFKA:
+        _check_topic(sink, columns, identity)
     elif sink.kind in (SinkKind.FILES, SinkKind.TABLE):
         _check_columns(sink, columns)
 
@@ -143,6 +158,8 @@ def _own_options(sink: SinkSpec) -> tuple[str, ...]:
     """Return anabranch's own options for the sink's format."""
     if sink.kind in (SinkKind.COUNT, SinkKind.REDIS):
         return ()
+    if sink.kind is SinkKind.KAFKA:
+        return SINK_NAMES
     return (KEY, BATCH_COLUMN) if sink.format == "kafka" else (BATCH_COLUMN, PARTITION_BY)
 
 
@@ -171,7 +188,11 @@ def _check_options(sink: SinkSpec) -> None:
             remedy="leave it out",
         )
     own = _own_options(sink)
-    listed = {SinkKind.COUNT: (), SinkKind.REDIS: _REDIS_OPTIONS}.get(sink.kind)
+    listed = {
+        SinkKind.COUNT: (),
+        SinkKind.REDIS: _REDIS_OPTIONS,
+        SinkKind.KAFKA: SINK_NAMES,
+    }.get(sink.kind)
     for name, _ in sink.options:
         allowed = own if name.startswith(OWN) else listed
         if allowed is not None and name.lower() not in (a.lower() for a in allowed):
@@ -200,6 +221,8 @@ def _check_options(sink: SinkSpec) -> None:
 
 
 def _required(sink: SinkSpec) -> tuple[str, ...]:
+    if sink.kind is SinkKind.KAFKA:
+        return ("brokers", "topic")
     return {"kafka": ("kafka.bootstrap.servers",), "jdbc": ("url", "dbtable")}.get(sink.format, ())
 
 
@@ -232,6 +255,18 @@ def _check_redis(sink: SinkSpec) -> None:
         raise SinkDefinitionError(
             "bad-sink", "the stream has no name", field="sink.options.stream", remedy="name it"
         )
+
+
+def _check_topic(
+    sink: SinkSpec, columns: Sequence[tuple[str, str]], identity: Sequence[str] | None
+) -> None:
+    try:
+        check_messages(kafka_sink_options(dict(sink.options)), columns, identity)
+    except StreamError as error:
+        option = error.field.removeprefix("source.options.")
+        raise SinkDefinitionError(
+            "bad-sink", error.message, field=f"sink.options.{option}", remedy=error.remedy
+        ) from None
 
 
 def _check_columns(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
@@ -279,14 +314,16 @@ def _check_columns(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
 
 
 def target(sink: SinkSpec) -> str | None:
-    """Return the path or Redis Stream that only this sink's query may write to; None if the sink
-    may be shared.
+    """Return the path, Redis Stream or topic of upserts that only this sink's query may write to;
+    None if the sink may be shared.
     """
     if sink.kind is SinkKind.FILES and sink.path is not None:
         return sink.path.rstrip("/")
     stream = sink.option("stream")
     if sink.kind is SinkKind.REDIS and stream is not None:
         return f"stream {stream}"
+    if sink.kind is SinkKind.KAFKA and sink.option("payload") == KafkaPayload.UPSERT:
+        return f"topic {sink.option('topic')} of {sink.option('brokers')}"
     return None
 
 

@@ -124,7 +124,11 @@ class Driver:
         results, namespace = settings.results, control.keys.namespace
         clear_staging(results)
         writers = local_writers(
-            url=control.url, namespace=namespace, state=root, access=settings.access
+            url=control.url,
+            namespace=namespace,
+            state=root,
+            access=settings.access,
+            role="results",
         )
         self.publisher = Publisher(results, writers)
         self.compactor = Compactor(root)
@@ -502,7 +506,7 @@ class Driver:
         staged = [(q, task, Path(file)) for task, r in numbered for q, file in r.files.items()]
         late = [(s, task, Path(file)) for task, r in numbered for s, file in r.late.items()]
         reach(Point.STAGED)
-        located = self.publisher.publish(number, ruleset.queries, staged)
+        located = self.publisher.publish(number, ruleset.queries, staged, context.epoch)
         publish_late(self.settings.results, number, late)
         wanted = rations or self.rationer.schedule is not None or self._ledger.records(number)
         known = batches.reads(context, self.state, read.ranges()) if read and wanted else None

@@ -373,7 +373,11 @@ def serve(calls: Connection, settings: DriverSettings, url: str, namespace: str)
             raise message[1]
 
     local = local_writers(
-        url=url, namespace=namespace, state=settings.state, access=settings.access
+        url=url,
+        namespace=namespace,
+        state=settings.state,
+        access=settings.access,
+        role="tables",
     )
     control = Control(url, namespace)
     tails = Tails(url, Keys(namespace), settings.results)

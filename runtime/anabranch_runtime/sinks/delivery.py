@@ -26,6 +26,8 @@ class Delivery:
         files: Parquet files of one schema, in order of their tasks; empty only if the results
             directory is the sink and has them.
         first: first batch of a group; None for the results of one batch.
+        epoch: epoch of the batch; None if unknown: of groups, versions, and results that were
+            parked by earlier releases.
     """
 
     query: str
@@ -33,6 +35,7 @@ class Delivery:
     batch: int
     files: tuple[Path, ...]
     first: int | None = None
+    epoch: int | None = None
 
     def read(self) -> pa.Table:
         """Return all rows, in an order that may differ when the batch is repeated."""
@@ -47,11 +50,11 @@ class Delivery:
         ``pipeline``: id of the pipeline, for readers of the text.
         """
         fields = {"query": self.query, "batch": self.batch, "sink": self.sink, "first": self.first}
-        return codec.dumps({**fields, "pipeline": pipeline})
+        return codec.dumps({**fields, "epoch": self.epoch, "pipeline": pipeline})
 
     @staticmethod
     def from_text(text: str, files: tuple[Path, ...]) -> Delivery:
         """Restore the delivery from the text of :meth:`describe` and its files."""
         doc = json.loads(text)
         sink = codec.from_json(doc["sink"], SinkSpec)
-        return Delivery(doc["query"], sink, doc["batch"], files, doc["first"])
+        return Delivery(doc["query"], sink, doc["batch"], files, doc["first"], doc.get("epoch"))

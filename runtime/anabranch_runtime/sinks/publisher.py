@@ -22,6 +22,7 @@ from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks import redis_stream
 from anabranch_runtime.sinks.delivery import Delivery, Write
 from anabranch_runtime.sinks.gathered import Gathered, StagedRows, take_over
+from anabranch_runtime.sinks.kafka.writer import KafkaWriter
 from anabranch_runtime.sinks.merged import settle
 from anabranch_runtime.sinks.outbox import Outbox
 from anabranch_runtime.sinks.parquet import ParquetSink
@@ -78,6 +79,7 @@ class Publisher:
         batch: int,
         queries: Iterable[QuerySpec],
         staged: Iterable[tuple[str, int, Path]],
+        epoch: int | None = None,
     ) -> dict[str, tuple[Path | StagedRows, ...]]:
         """Make a batch's staged files, (query, task, file), available before the batch commits, or
         gather them for a group.
@@ -112,7 +114,7 @@ class Publisher:
             self._check_room(query)
             found[query] = self._gathered.add(batch, query, sinks[query], parts)
         for query, files in outside.items():
-            delivery = Delivery(query, sinks[query], batch, tuple(files))
+            delivery = Delivery(query, sinks[query], batch, tuple(files), epoch=epoch)
             found[query] = self._deliver(delivery)
         return found
 
@@ -263,20 +265,27 @@ class Publisher:
 
 
 def local_writers(
-    *, url: str, namespace: str, state: Path, access: AccessPolicy
+    *, url: str, namespace: str, state: Path, access: AccessPolicy, role: str
 ) -> dict[SinkKind, Write]:
-    """Return the writers that do not need Spark."""
+    """Return the writers that do not need Spark; ``role`` distinguishes the processes of a
+    pipeline that write to sinks.
+    """
+    topics = KafkaWriter(namespace, role)
 
     def append(delivery: Delivery) -> None:
         delivery = replace(delivery, sink=permitted_sink(delivery.sink, access, namespace))
         redis_stream.append(delivery, url=url, namespace=namespace, identity=identity(state))
 
-    return {SinkKind.REDIS: append}
+    def send(delivery: Delivery) -> None:
+        delivery = replace(delivery, sink=permitted_sink(delivery.sink, access, namespace))
+        topics.write(delivery, identity(state))
+
+    return {SinkKind.REDIS: append, SinkKind.KAFKA: send}
 
 
 def pause_after(times: int) -> float:
     """Return the seconds until a sink that has failed ``times`` times in a row is tried again."""
-    return min(FIRST_PAUSE * 2.0 ** (times - 1), LONGEST_PAUSE)
+    return min(FIRST_PAUSE * 2.0 ** min(times - 1, 30), LONGEST_PAUSE)
 
 
 def first_line(error: Exception) -> str:

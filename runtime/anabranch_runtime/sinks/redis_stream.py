@@ -26,7 +26,7 @@ from anabranch_contract.connectors.sinks import ARROW_ROWS, SinkPayload
 from anabranch_contract.queries.runs import query_of
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.delivery import Delivery
-from anabranch_runtime.sinks.rows import json_rows
+from anabranch_runtime.sinks.rows import ROWS, json_table
 
 #: Name of an entry's field, which is also the default of Redis Streams sources.
 FIELD = "data"
@@ -34,8 +34,6 @@ FIELD = "data"
 ENTRIES = 500
 #: Maximum bytes of entries per call; a single larger entry has a call of its own.
 BYTES = 1 << 20
-#: Number of rows encoded as JSON at once.
-ROWS = 1 << 16
 #: Seconds to wait for the server, for a connection and for an answer.
 PATIENCE = 10.0
 
@@ -146,7 +144,7 @@ def _check(stream: str, answer: list[str]) -> None:
 def _entries(delivery: Delivery, payload: SinkPayload) -> Iterator[bytes]:
     """Yield a batch's entries, in the same order in every attempt."""
     table = delivery.read()
-    text = _texts(table)
+    text = json_table(table)
     order = pc.sort_indices(text)
     if payload is SinkPayload.JSON:
         for first in range(0, len(order), ROWS):
@@ -159,11 +157,6 @@ def _entries(delivery: Delivery, payload: SinkPayload) -> Iterator[bytes]:
         with pa.ipc.new_stream(out, rows.schema) as writer:
             writer.write_table(rows)
         yield out.getvalue().to_pybytes()
-
-
-def _texts(table: pa.Table) -> pa.Array:
-    batches = table.to_batches(max_chunksize=ROWS)
-    return pa.concat_arrays([pa.array([], pa.large_string()), *map(json_rows, batches)])
 
 
 def _chunks(entries: Iterator[bytes]) -> Iterator[list[bytes]]:

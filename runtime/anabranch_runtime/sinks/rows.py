@@ -33,6 +33,9 @@ from anabranch_runtime.columns.arrays import interval_texts
 from anabranch_runtime.columns.arrow_types import interval_type, spark_type
 from anabranch_runtime.columns.nested import is_nested, json_objects, json_of, json_strings
 
+#: Number of rows encoded at once.
+ROWS = 1 << 16
+
 
 def json_rows(rows: pa.RecordBatch) -> pa.Array:
     """Return one JSON object per row, with members in the order of the columns."""
@@ -41,10 +44,17 @@ def json_rows(rows: pa.RecordBatch) -> pa.Array:
     if not rows.num_columns:
         return pa.array(["{}"] * rows.num_rows, pa.large_string())
     pairs = zip(rows.columns, rows.schema, strict=True)
-    return json_objects(rows.schema.names, [_of_field(*pair) for pair in pairs])
+    return json_objects(rows.schema.names, [json_values(*pair) for pair in pairs])
 
 
-def _of_field(column: pa.Array, field: pa.Field) -> pa.Array:
+def json_table(rows: pa.Table) -> pa.Array:
+    """Return :func:`json_rows` of all rows of a table."""
+    batches = rows.to_batches(max_chunksize=ROWS)
+    return pa.concat_arrays([pa.array([], pa.large_string()), *map(json_rows, batches)])
+
+
+def json_values(column: pa.Array, field: pa.Field) -> pa.Array:
+    """Return the JSON text of each value of a column; null for NULL."""
     kind = interval_type(field.metadata)
     return _values(column if kind is None else interval_texts(column, kind))
 

@@ -18,6 +18,10 @@ from tests.support.surroundings.policy import OPEN
 
 COLUMNS = [("a", "bigint"), ("b", "string")]
 KAFKA = {"kafka.bootstrap.servers": "broker:9092", "topic": "t"}
+TOPIC = {"brokers": "broker:9092", "topic": "t"}
+LOGIN = {"security": "sasl_ssl", "mechanism": "PLAIN", "user": "me"}
+CHANGES = [*COLUMNS, ("anabranch_change", "string")]
+VIEW = [*CHANGES, ("anabranch_version", "bigint")]
 JDBC = {"url": "jdbc:postgresql://db/x", "dbtable": "t"}
 
 
@@ -46,6 +50,15 @@ def spec(name: str, path: str | None = None, mode: str = "append", **options: st
         (spec("redis-stream", payload="arrow", rows="10", maxlen="5", stream="s"), SinkKind.REDIS),
         (spec("redis-stream", url="${ANABRANCH_SINK_URL}"), SinkKind.REDIS),
         (spec("kafka", **KAFKA, kafka__acks="all", anabranch__key="a"), SinkKind.TABLE),
+        (spec("kafka", **TOPIC), SinkKind.KAFKA),
+        (
+            spec("kafka", **TOPIC, key="B, a", progress_topic="p", payload="debezium"),
+            SinkKind.KAFKA,
+        ),
+        (
+            spec("kafka", **TOPIC, **LOGIN, password="${ANABRANCH_SINK_PW}", ca_file="/ca.pem"),
+            SinkKind.KAFKA,
+        ),
         (spec("jdbc", **JDBC, password="${ANABRANCH_SINK_PW}", batchsize="9"), SinkKind.TABLE),
         (spec("delta", "/tables/t", mergeSchema="true"), SinkKind.TABLE),
         (spec("some.other.Format", whatever="x"), SinkKind.TABLE),
@@ -84,7 +97,8 @@ def test_sinks_that_may_work_travel_unchanged(sink: SinkSpec, kind: SinkKind) ->
         (spec("redis-stream", stream=""), "sink.options.stream"),
         (spec("redis-stream", url="http://x"), "sink.options.url"),
         (spec("redis-stream", url="redis://:pw@host"), "sink.options.url"),
-        (spec("kafka", topic="t"), "sink.options.kafka.bootstrap.servers"),
+        (spec("kafka"), "sink.options.brokers"),
+        (spec("kafka", kafka__acks="all", topic="t"), "sink.options.kafka.bootstrap.servers"),
         (spec("kafka", kafka__bootstrap__servers="b:1"), "sink.options.topic"),
         (spec("kafka", **KAFKA, acks="all"), "sink.options.acks"),
         (spec("kafka", **KAFKA, anabranch__key="z"), "sink.options.anabranch.key"),
@@ -93,6 +107,19 @@ def test_sinks_that_may_work_travel_unchanged(sink: SinkSpec, kind: SinkKind) ->
             spec("kafka", **KAFKA, kafka__sasl__jaas__config="x"),
             "sink.options.kafka.sasl.jaas.config",
         ),
+        (spec("kafka", brokers="b:1"), "sink.options.topic"),
+        (spec("kafka", brokers=" ", topic="t"), "sink.options.brokers"),
+        (spec("kafka", brokers="b:1", topic="a b"), "sink.options.topic"),
+        (spec("kafka", **TOPIC, progress_topic="t"), "sink.options.progress_topic"),
+        (spec("kafka", **TOPIC, acks="all"), "sink.options.acks"),
+        (spec("kafka", **TOPIC, anabranch__key="a"), "sink.options.anabranch.key"),
+        (spec("kafka", **TOPIC, key="a,z"), "sink.options.key"),
+        (spec("kafka", **TOPIC, payload="avro"), "sink.options.payload"),
+        (spec("kafka", **TOPIC, payload="upsert", key="a"), "sink.options.payload"),
+        (spec("kafka", **TOPIC, **LOGIN), "sink.options.password"),
+        (spec("kafka", **TOPIC, **LOGIN, password="x"), "sink.options.password"),
+        (spec("kafka", **TOPIC, ca_file="/ca.pem"), "sink.options.ca_file"),
+        (spec("kafka", "/x", **TOPIC), "sink.path"),
         (spec("jdbc", url="jdbc:mysql://db/y"), "sink.options.dbtable"),
         (spec("jdbc", **JDBC, truncate="true"), "sink.options.truncate"),
         (spec("jdbc", **JDBC, password="x"), "sink.options.password"),
@@ -109,7 +136,42 @@ def test_sinks_that_can_not_work_are_refused_by_field(sink: SinkSpec, field: str
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("options", "columns", "identity", "option"),
+    [
+        ({"payload": "upsert", "key": "a"}, CHANGES, None, None),
+        ({"payload": "upsert"}, CHANGES, None, "key"),
+        ({"payload": "upsert", "key": "anabranch_change"}, CHANGES, None, "key"),
+        ({"payload": "debezium"}, CHANGES, None, None),
+        ({"payload": "debezium", "key": "a"}, COLUMNS, None, None),
+        ({"payload": "json", "key": "b"}, VIEW, ("a",), None),
+        ({"payload": "upsert", "key": "A"}, VIEW, ("a",), None),
+        ({"payload": "upsert", "key": "a,b"}, VIEW, ("a",), "key"),
+        ({"payload": "upsert"}, VIEW, ("a",), "key"),
+        ({"payload": "upsert"}, VIEW, (), None),
+        ({"payload": "upsert", "key": "a"}, VIEW, (), "key"),
+        ({"payload": "debezium"}, VIEW, ("a",), "payload"),
+    ],
+)
+def test_messages_fit_the_results(
+    options: dict[str, str],
+    columns: list[tuple[str, str]],
+    identity: tuple[str, ...] | None,
+    option: str | None,
+) -> None:
+    sink = spec("kafka", **TOPIC, **options)
+    if option is None:
+        check_sink(sink, columns, identity)
+        return
+    with pytest.raises(PlannerError) as caught:
+        check_sink(sink, columns, identity)
+    assert caught.value.field == f"sink.options.{option}"
+    assert caught.value.remedy
+
+
 def test_what_two_queries_can_not_share() -> None:
     assert target(spec("csv", "/data/x/")) == target(spec("json", "/data/x")) == "/data/x"
     assert target(spec("redis-stream", stream="s")) is not None
+    assert target(spec("kafka", **TOPIC, payload="upsert", key="a")) is not None
+    assert target(spec("kafka", **TOPIC, payload="debezium")) is None
     assert {target(spec("json")), target(spec("jdbc", **JDBC)), target(spec("parquet"))} == {None}

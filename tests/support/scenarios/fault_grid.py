@@ -50,6 +50,7 @@ from tests.support.surroundings.fault_points import (
     OF_BAD_INPUT,
     OF_GROUPS,
     OF_INGEST,
+    OF_KAFKA,
     OF_STORE,
     OF_VIEWS,
 )
@@ -61,8 +62,9 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "recovery.md"
 BEGIN, END = "<!-- fault grid: begin -->", "<!-- fault grid: end -->"
 #: Steps outside the grid. ``tests/runtime/replays/test_store_kills.py`` kills at the steps of an
 #: object store, ``tests/e2e/test_view_kills.py`` at the steps of views,
-#: ``tests/e2e/test_sinks.py`` at the steps of groups.
-_ELSEWHERE = OF_STORE | OF_VIEWS | OF_BAD_INPUT | OF_INGEST | OF_GROUPS
+#: ``tests/e2e/test_sinks.py`` at the steps of groups, ``tests/e2e/test_kafka.py`` at that of Kafka
+#: sinks.
+_ELSEWHERE = OF_STORE | OF_VIEWS | OF_BAD_INPUT | OF_INGEST | OF_GROUPS | OF_KAFKA
 STEPS = tuple(p for p in Point if p not in _ELSEWHERE)
 #: Seconds that a service or a Redis stays away, and that a cell may take.
 AWAY, PATIENCE = 0.5, 900.0

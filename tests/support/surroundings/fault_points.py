@@ -14,3 +14,5 @@ OF_VIEWS = frozenset((Point.VIEWED, Point.KEEPING))
 OF_GROUPS = frozenset((Point.GROUPING, Point.GROUPED, Point.DELIVERED))
 #: Points that only a pipeline with Spark's own sources (ingest queries) passes.
 OF_INGEST = frozenset((Point.LANDING, Point.LANDED, Point.FORGETTING))
+#: Points that only a pipeline with a Kafka sink of the runtime's own passes.
+OF_KAFKA = frozenset((Point.SENT,))

@@ -22,7 +22,7 @@ Options: TypeAlias = Mapping[str, str]
 METADATA = 5.0
 #: Settings of every client: its messages on standard error only in emergencies, soon back after a
 #: broker's restart.
-_COMMON = {
+COMMON = {
     "client.id": "anabranch",
     "log_level": 0,
     "reconnect.backoff.ms": 50,
@@ -46,7 +46,7 @@ _READING = {
     "queued.max.messages.kbytes": 16_384,
 }
 #: Codes of errors that pass once the brokers are reached, or have elected leaders.
-_AWAY = frozenset({
+AWAY = frozenset({
     KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
     KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD,
     KafkaError.REQUEST_TIMED_OUT, KafkaError.LEADER_NOT_AVAILABLE,
@@ -81,7 +81,7 @@ def consumer(options: Options, topics: Iterable[str]) -> Consumer:
 def failure(cause: KafkaException | KafkaError, options: Options, field: str) -> SourceError:
     """Return a source's error for a client's error."""
     error = cause.args[0] if isinstance(cause, KafkaException) else cause
-    if error.code() in _AWAY:
+    if error.code() in AWAY:
         return no_answer(options, field, error.str())
     if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
         return SourceError(
@@ -110,7 +110,7 @@ def no_answer(options: Options, field: str, why: str) -> SourceError:
 
 def _settings(options: Options) -> tuple[tuple[str, Any], ...]:
     found = client_settings(resolved("source", KAFKA, options, os.environ))
-    return tuple(sorted({**_COMMON, **found}.items()))
+    return tuple(sorted({**COMMON, **found}.items()))
 
 
 @lru_cache(maxsize=16)

@@ -541,10 +541,10 @@ def _check_sink(sink: SinkRecord, query: JoinQuery) -> None:
             field="sink.commit_interval",
             remedy="leave it out",
         )
-    columns = [(o.name, o.expr.type) for o in query.shown]
+    columns, identity = [(o.name, o.expr.type) for o in query.shown], None
     if query.view is not None:
-        columns = list(change_columns(query.view))
-    check_sink(sink.to_sink(), [(name, str(kind)) for name, kind in columns])
+        columns, identity = list(change_columns(query.view)), query.view.identity
+    check_sink(sink.to_sink(), [(name, str(kind)) for name, kind in columns], identity)
 
 
 async def _check_target(ctx: Context, record: QueryRecord) -> None:

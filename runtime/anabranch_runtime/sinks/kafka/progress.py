@@ -1,0 +1,176 @@
+"""The progress topic: the last delivery of each query that a cluster's topics have.
+
+A compacted topic of one partition. A transaction that sends a delivery's messages also sends a
+record here, so both are committed or neither. Its key is ``<namespace>/<pipeline>/<role>/<run>``
+(``role``: of the process), its value the :class:`DeliveryRecord` as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from anabranch_runtime.errors import SinkError
+
+#: Settings of the topic. Small segments are compacted soon, so there is little to read.
+_CONFIG = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(16 << 20),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+_READING = {
+    "group.id": "anabranch",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "fetch.wait.max.ms": 10,
+}
+#: Codes of errors of a topic that was just made.
+_LEADERLESS = (
+    *(KafkaError._NOENT, KafkaError.LEADER_NOT_AVAILABLE),
+    *(KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION),
+)
+#: Seconds for answers of brokers, and between two looks for the end of a transaction.
+PATIENCE, _LOOK = 5.0, 0.05
+#: Codes of errors of users who may not create a topic, or read its settings.
+_FORBIDDEN = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.POLICY_VIOLATION,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRecord:
+    """The last delivered batch of a run, and the id of the process's life that delivered it."""
+
+    batch: int
+    life: str
+
+    def to_json(self) -> str:
+        """Return a message's value."""
+        return json.dumps({"batch": self.batch, "life": self.life})
+
+
+def read_progress(
+    settings: Mapping[str, Any], topic: str, prefix: str
+) -> dict[str, DeliveryRecord]:
+    """Return the record of each run; make the topic if it does not exist.
+
+    Call after unfinished transactions of the caller's own have been decided. Other open
+    transactions may hide later records, so their end is waited for.
+
+    Args:
+        settings: of the client's connection.
+        topic: name of the progress topic.
+        prefix: of the keys, which the name of a run follows.
+
+    Raises:
+        SinkError: the topic deletes records, or another process's transaction has not ended.
+        KafkaException: no broker answers, or it refuses.
+    """
+    admin = AdminClient(dict(settings))
+    _ensure(admin, topic)
+    partition = TopicPartition(topic, 0, 0)
+    end = _end(admin, partition, IsolationLevel.READ_UNCOMMITTED)
+    deadline = time.monotonic() + PATIENCE
+    while _end(admin, partition, IsolationLevel.READ_COMMITTED) < end:
+        if time.monotonic() > deadline:
+            raise SinkError(
+                "progress-undecided",
+                f"the progress topic {topic!r} has an open transaction of another process",
+                field="sink.options.progress_topic",
+                remedy="wait: it ends within a minute; or give each pipeline a topic of its own",
+            )
+        time.sleep(_LOOK)
+    return _records(settings, partition, end, prefix)
+
+
+def _ensure(admin: AdminClient, topic: str) -> None:
+    """Make the topic, or check that it keeps the last record of each key."""
+    made = admin.create_topics([NewTopic(topic, 1, config=_CONFIG)], request_timeout=PATIENCE)
+    try:
+        made[topic].result()
+        return
+    except KafkaException as cause:
+        code = cause.args[0].code()
+        if code != KafkaError.TOPIC_ALREADY_EXISTS and code not in _FORBIDDEN:
+            raise
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        found = admin.describe_configs([resource], request_timeout=PATIENCE)[resource].result()
+    except KafkaException as cause:
+        if cause.args[0].code() in _FORBIDDEN:
+            return
+        if cause.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+        raise SinkError(
+            "no-topic",
+            f"the progress topic {topic!r} does not exist, and can't be created",
+            field="sink.options.progress_topic",
+            remedy="create it with one partition and cleanup.policy=compact, or let the user"
+            " create it",
+        ) from cause
+    if found["cleanup.policy"].value != "compact":
+        raise SinkError(
+            "progress-deleted",
+            f"the progress topic {topic!r} deletes records: results could come twice",
+            field="sink.options.progress_topic",
+            remedy="set its cleanup.policy to compact, or name another topic",
+        )
+
+
+def _end(admin: AdminClient, partition: TopicPartition, level: IsolationLevel) -> int:
+    """Return the partition's end; a new topic has none until a broker leads it."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        asked = admin.list_offsets(
+            {partition: OffsetSpec.latest()}, isolation_level=level, request_timeout=PATIENCE
+        )
+        try:
+            return int(asked[partition].result().offset)
+        except KafkaException as cause:
+            leaderless = cause.args[0].code() in _LEADERLESS
+            if not leaderless or time.monotonic() > deadline:
+                raise
+        time.sleep(_LOOK)
+
+
+def _records(
+    settings: Mapping[str, Any], partition: TopicPartition, end: int, prefix: str
+) -> dict[str, DeliveryRecord]:
+    found: dict[str, DeliveryRecord] = {}
+    reader = Consumer({**settings, **_READING})
+    try:
+        reader.assign([partition])
+        at, deadline = 0, time.monotonic() + PATIENCE
+        while at < end:
+            messages = reader.consume(10_000, _LOOK)
+            for message in messages:
+                error = message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                at = int(message.offset()) + (error is None)
+                key = (message.key() or b"").decode()
+                if error is None and key.startswith(prefix):
+                    found[key.removeprefix(prefix)] = DeliveryRecord(**json.loads(message.value()))
+            if messages:
+                deadline = time.monotonic() + PATIENCE
+            elif time.monotonic() > deadline:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
+    finally:
+        reader.close()
+    return found

@@ -1,0 +1,281 @@
+"""Writer of Kafka topics, each result exactly once for readers of committed messages.
+
+A delivery is one transaction: its messages, and a record of its batch in the progress topic
+(``progress``). A batch that is recorded is not sent again. A process has one producer per
+connection, for all queries. Its transactional id is the same in every life of the process, so a new
+life ends an unfinished transaction of the former one, and fences it off, before it reads what has
+been recorded.
+
+After an error the producer is dropped: only a new one, with the records read again, knows whether
+the transaction was committed. If another process has added to these records, it runs the pipeline,
+and this one sends nothing any more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import repeat
+from traceback import clear_frames
+from typing import Any, TypeAlias
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from anabranch_contract.connectors.kafka_sinks import KafkaSinkOptions, kafka_sink_options
+from anabranch_contract.connectors.kafka_sources import client_settings
+from anabranch_runtime.errors import SinkError
+from anabranch_runtime.faults import Point, reach
+from anabranch_runtime.sinks.delivery import Delivery
+from anabranch_runtime.sinks.kafka.messages import messages_of
+from anabranch_runtime.sinks.kafka.progress import PATIENCE, DeliveryRecord, read_progress
+from anabranch_runtime.sources.kafka.client import AWAY, COMMON
+
+#: Seconds for the delivery of a message, the commit of a transaction, and its abortion.
+DELIVERY, COMMIT, ABORT = 10.0, 20.0, 3.0
+#: Seconds after which brokers end a transaction whose producer has gone.
+ABANDONED = 60.0
+#: Seconds for which no delivery is tried after brokers have not answered: with many queries, a
+#: batch would wait for each.
+PAUSE = 5.0
+#: Bytes of messages after which sent ones are waited for.
+UNSENT = 1 << 26
+#: Maximum number of producers, each with threads of its own.
+MOST = 8
+
+_PRODUCING = {
+    "compression.type": "lz4",
+    # As Java's clients do, so rows of equal keys of different programs are in one partition.
+    "partitioner": "murmur2_random",
+    "message.timeout.ms": int(DELIVERY * 1000),
+    "transaction.timeout.ms": int(ABANDONED * 1000),
+    "queue.buffering.max.messages": 0,
+    "queue.buffering.max.kbytes": 2_097_151,
+    "message.max.bytes": 1_000_000_000,
+    "topic.metadata.propagation.max.ms": 5000,
+}
+_SECRET = ("sasl.password", "ssl.key.pem", "ssl.key.password")
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+#: ``_INCONSISTENT``: messages had no answer in time when the commit began.
+_UNANSWERED = AWAY | {
+    *(KafkaError._MSG_TIMED_OUT, KafkaError._INCONSISTENT),
+    *(KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT),
+}
+_UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+
+#: Settings of a connection, the progress topic, and the id of the pipeline.
+_Target: TypeAlias = tuple[tuple[tuple[str, Any], ...], str, str]
+
+
+def default_progress(namespace: str) -> str:
+    """Return the name of the progress topic, if a sink names none."""
+    return f"{namespace}.anabranch-progress"
+
+
+@dataclass(slots=True)
+class _Connected:
+    """A producer with the last delivered batch of each run, and the topics that it has found."""
+
+    producer: Producer
+    batches: dict[str, int]
+    topics: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class KafkaWriter:
+    """Writes deliveries to Kafka topics.
+
+    Attributes:
+        namespace: the pipeline's.
+        role: distinguishes the processes of a pipeline that write at the same time.
+    """
+
+    namespace: str
+    role: str
+    _links: dict[_Target, _Connected] = field(default_factory=dict)
+    #: Id of this life of the process, in its records; the records of others at first.
+    _life: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _found: dict[str, DeliveryRecord] = field(default_factory=dict)
+    _opened: set[_Target] = field(default_factory=set)
+    #: Error of a connection, and the monotonic time until which it is repeated.
+    _failed: dict[_Target, tuple[SinkError, float]] = field(default_factory=dict)
+
+    def write(self, delivery: Delivery, identity: str) -> None:
+        """Send a delivery, unless the topic has it.
+
+        Args:
+            delivery: with secrets in place of their references.
+            identity: id of the pipeline's state.
+
+        Raises:
+            SinkError: brokers don't answer or refuse, or another process runs the pipeline.
+        """
+        given = {name.lower(): text for name, text in delivery.sink.options}
+        options = kafka_sink_options(given)
+        progress = options.progress_topic or default_progress(self.namespace)
+        settings = {**COMMON, **client_settings(given)}
+        target = tuple(sorted(settings.items())), progress, identity
+        known = self._failed.get(target)
+        if known is not None and time.monotonic() < known[1]:
+            raise known[0].with_traceback(None)
+        try:
+            link = self._links.get(target) or self._open(target)
+            if delivery.batch > link.batches.get(delivery.query, -1):
+                self._send(link, delivery, options, target)
+                link.batches[delivery.query] = delivery.batch
+        except BaseException as cause:
+            link = None
+            self._drop(target, cause)
+            # A producer that an error holds would go on beside the next one.
+            clear_frames(cause.__traceback__)
+            if not isinstance(cause, (KafkaException, BufferError)):
+                raise
+            raise self._noted(target, cause, given["brokers"], options) from cause
+        self._failed.pop(target, None)
+
+    def _open(self, target: _Target) -> _Connected:
+        """Make a producer, which ends the transaction of an earlier one, then read the records."""
+        settings, progress, identity = dict(target[0]), *target[1:]
+        while len(self._links) >= MOST:
+            del self._links[next(iter(self._links))]
+        name = self._transactional(target)
+        producer = Producer({**settings, **_PRODUCING, "transactional.id": name})
+        producer.init_transactions(PATIENCE)
+        records = read_progress(settings, progress, self._prefix(identity))
+        for run, record in records.items():
+            if target not in self._opened:
+                self._found.setdefault(run, record)
+            if record.life != self._life and record != self._found.get(run):
+                found = _fenced(f"batch {record.batch} of {run!r} is another one's")
+                self._failed[target] = found, float("inf")
+                raise found
+        self._opened.add(target)
+        self._links[target] = link = _Connected(
+            producer, {run: record.batch for run, record in records.items()}
+        )
+        return link
+
+    def _prefix(self, identity: str) -> str:
+        return f"{self.namespace}/{identity}/{self.role}/"
+
+    def _transactional(self, target: _Target) -> str:
+        """Id of the producer: its lives, with the same connection, have the same one.
+
+        The runs of a query with another connection have other messages; deliveries that a former
+        run has begun are repeated through the connection of that run, before any later one's.
+        """
+        settings, progress, identity = target
+        shown = [pair for pair in settings if pair[0] not in (*COMMON, *_SECRET)]
+        text = json.dumps([progress, shown])
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return f"anabranch/{self.namespace}/{identity}/{self.role}/{digest}"
+
+    def _send(
+        self,
+        link: _Connected,
+        delivery: Delivery,
+        options: KafkaSinkOptions,
+        target: _Target,
+    ) -> None:
+        producer, topic = link.producer, options.topic
+        if topic not in link.topics:
+            found = producer.list_topics(topic, timeout=PATIENCE).topics[topic]
+            if found.error is not None:
+                raise KafkaException(found.error)
+            link.topics.add(topic)
+        producer.begin_transaction()
+        send = partial(producer.produce, topic, headers=_headers(delivery))
+        unsent = 0
+        for messages in messages_of(delivery.read(), options):
+            for keys, values in messages.parts():
+                # No Python code per message.
+                deque(map(send, values, repeat(None) if keys is None else keys), maxlen=0)
+            unsent += messages.values.nbytes
+            if unsent > UNSENT:
+                producer.flush(DELIVERY)
+                unsent = 0
+        _, progress, identity = target
+        key = self._prefix(identity) + delivery.query
+        producer.produce(
+            progress, DeliveryRecord(delivery.batch, self._life).to_json(), key, partition=0
+        )
+        reach(Point.SENT)
+        producer.commit_transaction(COMMIT)
+
+    def _drop(self, target: _Target, cause: BaseException) -> None:
+        """Forget the producer, and end its transaction if brokers answer: it holds up readers."""
+        link = self._links.pop(target, None)
+        if link is None or (isinstance(cause, KafkaException) and _code(cause) in _UNANSWERED):
+            return
+        link.producer.purge()
+        with suppress(KafkaException):
+            link.producer.abort_transaction(ABORT)
+
+    def _noted(
+        self, target: _Target, cause: KafkaException | BufferError, brokers: str,
+        options: KafkaSinkOptions,
+    ) -> SinkError:  # fmt: skip
+        """Return the sink's error for a client's, which is repeated while it is certain."""
+        if isinstance(cause, BufferError):
+            return _refused("the messages of one delivery take more than 2 GiB", "shorten batches")
+        code, text = _code(cause), cause.args[0].str()
+        if code in _FENCED:
+            return _fenced(text)
+        if code in _UNANSWERED:
+            found = SinkError(
+                "no-server",
+                f"Kafka at {brokers}: {text}",
+                field="sink.options.brokers",
+                remedy="check that the brokers run, and the options of their connection",
+            )
+            self._failed[target] = found, time.monotonic() + PAUSE
+            return found
+        if code in _UNKNOWN:
+            return SinkError(
+                "no-topic",
+                f"the topic {options.topic!r} does not exist",
+                field="sink.options.topic",
+                remedy="create it",
+            )
+        if code == KafkaError.MSG_SIZE_TOO_LARGE:
+            return _refused(
+                f"the topic {options.topic!r} refuses a message for its size",
+                "raise its max.message.bytes",
+            )
+        return _refused(
+            f"Kafka at {brokers}: {text}",
+            "check the login, and that it may write to both topics and use the transactional id"
+            f" anabranch/{self.namespace}/…",
+        )
+
+
+def _code(cause: KafkaException) -> int:
+    return int(cause.args[0].code())
+
+
+def _fenced(why: str) -> SinkError:
+    return SinkError(
+        "fenced",
+        f"another process writes as this pipeline: {why}",
+        field="sink",
+        remedy="end the other one; start the runtime again, nothing is lost",
+    )
+
+
+def _refused(message: str, remedy: str) -> SinkError:
+    return SinkError("sink-refused", message, field="sink", remedy=remedy)
+
+
+def _headers(delivery: Delivery) -> Sequence[tuple[str, bytes]]:
+    texts = {
+        "anabranch-query": delivery.query,
+        "anabranch-batch": str(delivery.batch),
+        "anabranch-epoch": None if delivery.epoch is None else str(delivery.epoch),
+    }
+    return [(name, text.encode()) for name, text in texts.items() if text is not None]

@@ -1,0 +1,68 @@
+"""A reader of committed messages, reading all the time as a program outside the pipeline would."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from typing import Any, Self
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+
+class Reader(threading.Thread):
+    """Reads a topic's committed messages from the beginning, through restarts of the broker.
+
+    Attributes:
+        messages: in the order of reading; per partition that of their offsets.
+    """
+
+    def __init__(self, address: str, topic: str, partitions: int = 1) -> None:
+        super().__init__(daemon=True)
+        self.messages: list[Message] = []
+        self._client = Consumer({
+            "bootstrap.servers": address, "group.id": "outside", "log_level": 0,
+            "isolation.level": "read_committed", "enable.auto.commit": False,
+            "auto.offset.reset": "error", "reconnect.backoff.max.ms": 500,
+            "fetch.wait.max.ms": 50,
+        })  # fmt: skip
+        self._client.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
+        self._end = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self.join(30)
+
+    def run(self) -> None:
+        """Read until it is stopped."""
+        while not self._end.is_set():
+            for message in self._client.consume(10_000, 0.05):
+                error = message.error()
+                assert error is None or error.code() in (
+                    KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN,
+                    KafkaError._PARTITION_EOF,
+                ), error  # fmt: skip
+                if error is None:
+                    self.messages.append(message)
+        self._client.close()
+
+    def values(self) -> Counter[bytes]:
+        """How often each value has come."""
+        return Counter(message.value() or b"" for message in list(self.messages))
+
+    def sees(self, expected: Counter[bytes], patience: float = 30.0) -> None:
+        """Wait until exactly these values have come, and none of them more often."""
+        deadline = time.monotonic() + patience
+        while (found := self.values()) != expected and time.monotonic() < deadline:
+            assert found <= expected, found - expected
+            time.sleep(0.02)
+        assert found == expected, expected - found
+
+    def headers(self) -> list[dict[str, bytes]]:
+        """The headers of each message."""
+        found: list[Any] = [message.headers() for message in self.messages]
+        return [dict(headers or ()) for headers in found]
