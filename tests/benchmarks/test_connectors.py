@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.connectors import kafka_sinks
 from benchmarks.connectors.kafka import PAYLOADS, measure, tables
 from scripts.kafka import Broker
 
@@ -23,3 +24,17 @@ def test_topics_and_recorded_files_give_the_oracle_s_results(
     found = measure(options, tmp_path)
     assert set(found["sources"]) == {"recorded", "json", "avro", "arrow"}
     assert [len(grid.rows) for grid in tables(found)] == [4]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_both_sinks_have_the_oracle_s_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka: Broker
+) -> None:
+    monkeypatch.setenv("ANABRANCH_TARGET_LATENCY", "0")
+    options = argparse.Namespace(
+        tasks=2, parallelism=1, scale=0.001, batches=2, partitions=2, runs=1
+    )
+    found = kafka_sinks.measure(options, tmp_path)
+    assert set(found["sinks"]) == {"parquet", "kafka"}
+    assert [len(grid.rows) for grid in kafka_sinks.tables(found)] == [2]

@@ -8,9 +8,11 @@ committed messages.
 from __future__ import annotations
 
 import io
+import json
 import random
 import signal
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,9 +25,12 @@ from confluent_kafka import Producer
 
 from anabranch_client.processes.children import session
 from anabranch_client.processes.pipeline import Pipeline
+from anabranch_runtime.faults import Point
 from scripts.kafka import Broker
+from tests.e2e.test_sinks import ROWS, SQL, drop
 from tests.e2e.test_sources import RST, Streams, line, some
 from tests.support.surroundings.kafka import Topics
+from tests.support.surroundings.kafka_reader import Reader
 from tests.support.surroundings.registry import Registry, framed
 from tests.support.worlds.processes import kill, live_pipeline
 
@@ -145,6 +150,78 @@ def _schema(*kinds: Any) -> Any:
     members = zip(("k", "v", "more"), kinds, strict=False)
     fields = [{"name": name, "type": kind} for name, kind in members]
     return fastavro.parse_schema({"type": "record", "name": "r", "fields": fields})
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_reader_sees_each_result_once_through_kills_of_runtime_and_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka: Broker
+) -> None:
+    faults = tmp_path / "faults"
+    for folder in ("a", "b", "faults"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setenv("ANABRANCH_FAULTS", str(faults))
+    topics = Topics(kafka.address)
+    names = {query: topics.make(2) for query in ("rows", "groups", "keyed")}
+    sinks: dict[str, dict[str, Any]] = {
+        name: {"format": "kafka", "options": {"brokers": kafka.address, "topic": topic}}
+        for name, topic in names.items()
+    }
+    sinks["groups"]["commit_interval"] = "1 s"
+    sinks["keyed"]["options"] |= {"payload": "upsert", "key": "g"}
+    view = "SELECT a.k % 7 AS g, count(*) AS n FROM a JOIN b ON a.k = b.k GROUP BY a.k % 7"
+    points = (Point.SENT, Point.PUBLISHED, Point.SENT, Point.STAGED, Point.SENT, Point.VIEWED)
+    with (
+        live_pipeline(tmp_path / "pipeline") as live,
+        Reader(kafka.address, names["rows"], 2) as rows,
+        Reader(kafka.address, names["groups"], 2) as groups,
+        Reader(kafka.address, names["keyed"], 2) as keyed,
+    ):
+        for stream in ("a", "b"):
+            source = {"format": "files", "path": str(tmp_path / stream)}
+            live.client.create_stream(stream, (("k", "bigint"), ("v", "string")), source=source)
+        for name, sink in sinks.items():
+            text = view if name == "keyed" else SQL
+            live.client.create_query(text, name=name, sink=sink)
+        live.wait(
+            "the queries to be active",
+            lambda: {live.client.query(name).status for name in sinks} == {"active"},
+        )
+
+        def settle(files: int) -> None:
+            keys = range(files * ROWS)
+            expected = Counter(b'{"k":%d,"av":"a%d","bv":"b%d"}' % (k, k, k) for k in keys)
+            for reader in (rows, groups):
+                live.wait("the results", lambda r=reader: r.values().total() >= len(keys))  # type: ignore[misc]
+                reader.sees(expected)
+            counts = Counter(k % 7 for k in keys)
+            live.wait("the view", lambda: _table(keyed) == counts)
+
+        drop(tmp_path, 0)
+        settle(1)
+        for number, point in enumerate(points, 1):
+            (faults / point).touch()
+            drop(tmp_path, number)
+            held = faults / f"{point}.held"
+            live.wait(f"the runtime at {point}", held.exists)
+            if number == 3:
+                kafka.kill()
+                kafka.start()
+            kill(live.pipeline, "runtime")
+            held.unlink()
+            live.start_runtime()
+            settle(number + 1)
+        assert {live.client.query(name).sink_problem for name in sinks} == {None}
+        headers = rows.headers()
+        assert {h["anabranch-query"] for h in headers} == {b"rows"}
+        assert all(int(h["anabranch-epoch"]) >= 0 for h in headers)
+
+
+def _table(reader: Reader) -> Counter[int]:
+    """The current rows of a topic of upserts: the last value of each key."""
+    last = {message.key(): message.value() for message in list(reader.messages)}
+    found = [json.loads(value) for value in last.values() if value is not None]
+    return Counter({row["g"]: row["n"] for row in found})
 
 
 def _kill_worker(pipeline: Pipeline) -> None:

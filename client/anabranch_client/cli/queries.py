@@ -86,7 +86,7 @@ def query_add(
         str | None,
         typer.Option(
             "--sink-format",
-            help="Sink: parquet (default), count, redis-stream, or a format of Spark.",
+            help="Sink: parquet (default), count, redis-stream, kafka, or a format of Spark.",
         ),
     ] = None,
     sink_option: Annotated[

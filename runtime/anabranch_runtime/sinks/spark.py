@@ -7,8 +7,8 @@ Idempotence of a repeated batch depends on the format:
 * ``delta``: the table's own log has the written (application, batch) pairs, repeats are skipped;
 * ``jdbc`` with the option ``anabranch.batchColumn``: rows of that query and batch are deleted,
   then inserted in one transaction;
-* all others, including ``kafka`` and ``jdbc`` without that option, are not idempotent: a crash
-  between the write and the commit of a batch writes its results twice.
+* all others, including Spark's ``kafka`` and ``jdbc`` without that option, are not idempotent: a
+  crash between the write and the commit of a batch writes its results twice.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def _upserts(net: pa.Table, topic: str) -> Messages:
         if several.num_rows:
             raise SinkError(
                 "key-not-unique",
-                f"several rows have the key {several['key'][0].as_py()[:200]}, of which the topic"
+                f"several rows have the key {several['key'][0].as_py()[:200]}, but the topic"
                 f" {topic!r} can hold one",
                 field="sink.options.key",
                 remedy="register the query again with a key that no two rows share, or with"

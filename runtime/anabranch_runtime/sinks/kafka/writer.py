@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 import uuid
 from collections import deque
@@ -75,7 +76,7 @@ _Target: TypeAlias = tuple[tuple[tuple[str, Any], ...], str, str]
 
 def default_progress(namespace: str) -> str:
     """Return the name of the progress topic, if a sink names none."""
-    return f"{namespace}.anabranch-progress"
+    return f"{re.sub(r'[^A-Za-z0-9._-]', '_', namespace)[:200]}.anabranch-progress"
 
 
 @dataclass(slots=True)
@@ -223,7 +224,12 @@ class KafkaWriter:
     ) -> SinkError:  # fmt: skip
         """Return the sink's error for a client's, which is repeated while it is certain."""
         if isinstance(cause, BufferError):
-            return _refused("the messages of one delivery take more than 2 GiB", "shorten batches")
+            return SinkError(
+                "sink-refused",
+                "the messages of one delivery take more than 2 GiB",
+                field="sink",
+                remedy="let batches or commit intervals be smaller",
+            )
         code, text = _code(cause), cause.args[0].str()
         if code in _FENCED:
             return _fenced(text)
@@ -244,14 +250,18 @@ class KafkaWriter:
                 remedy="create it",
             )
         if code == KafkaError.MSG_SIZE_TOO_LARGE:
-            return _refused(
+            return SinkError(
+                "sink-refused",
                 f"the topic {options.topic!r} refuses a message for its size",
-                "raise its max.message.bytes",
+                field="sink.options.topic",
+                remedy="raise its max.message.bytes",
             )
-        return _refused(
+        return SinkError(
+            "sink-refused",
             f"Kafka at {brokers}: {text}",
-            "check the login, and that it may write to both topics and use the transactional id"
-            f" anabranch/{self.namespace}/…",
+            field="sink",
+            remedy="check the login, and that it may write to both topics and use the transactional"
+            f" id anabranch/{self.namespace}/…",
         )
 
 
@@ -261,15 +271,11 @@ def _code(cause: KafkaException) -> int:
 
 def _fenced(why: str) -> SinkError:
     return SinkError(
-        "fenced",
+        "fenced-off",
         f"another process writes as this pipeline: {why}",
         field="sink",
         remedy="end the other one; start the runtime again, nothing is lost",
     )
-
-
-def _refused(message: str, remedy: str) -> SinkError:
-    return SinkError("sink-refused", message, field="sink", remedy=remedy)
 
 
 def _headers(delivery: Delivery) -> Sequence[tuple[str, bytes]]:

@@ -174,12 +174,12 @@ def test_a_killed_process_leaves_nothing_and_can_not_go_on(
                 link.producer.commit_transaction(10)
         one._links.clear()
         errors = [refused(write, one, 2, 9) for _ in range(2)]
-        assert [error.code for error in errors] == ["fenced"] * 2
+        assert [error.code for error in errors] == ["fenced-off"] * 2
         assert "batch 1 of 'q' is another one's" in errors[0].message
         # Its attempt has fenced the other one off, which finds its own records and goes on.
-        assert refused(write, again, 2, 4).code == "fenced"
+        assert refused(write, again, 2, 4).code == "fenced-off"
         write(again, 2, 4)
-        assert refused(write, one, 3, 9).code == "fenced"
+        assert refused(write, one, 3, 9).code == "fenced-off"
         write(again, 3, 5)
         reader.sees(lines(1, 2, 3, 4, 5))
 
@@ -192,14 +192,14 @@ def test_a_producer_that_was_fenced_off_by_accident_comes_back(
         write(one, 0, 1)
         # An attempt of the process itself to connect, answered late: it writes nothing.
         write(late, 0, 1)
-        assert refused(write, one, 1, 2).code == "fenced"
+        assert refused(write, one, 1, 2).code == "fenced-off"
         write(one, 1, 2)
         write(one, 2, 3, query="p")
         # One of two that are alive stops for good.
         errors = [refused(write, late, 1, 9) for _ in range(3)]
         assert "another one's" in errors[1].message
         assert errors[2].message == errors[1].message
-        assert refused(write, one, 3, 4).code == "fenced"
+        assert refused(write, one, 3, 4).code == "fenced-off"
         write(one, 3, 4)
         reader.sees(lines(1, 2, 3, 4))
 
