@@ -58,6 +58,8 @@ class SinkPayload(StrEnum):
 #: Default of the option ``rows``: rows per entry of a Redis Stream with Arrow payload.
 ARROW_ROWS = 1000
 
+#: Options of Kafka sinks that only the runtime's own writer has.
+_OWN_KAFKA = frozenset(SINK_NAMES) - {"topic"}
 _REDIS_OPTIONS = ("stream", "maxlen", "payload", "rows", "url")
 #: Format -> refused options: the runtime sets them for idempotent writes, or they lose results.
 _RESERVED = {
@@ -209,6 +211,13 @@ def _check_options(sink: SinkSpec) -> None:
                 "or prevents the loss of results",
                 field=f"sink.options.{name}",
                 remedy="leave it out",
+            )
+        if sink.kind is SinkKind.TABLE and sink.format == "kafka" and name.lower() in _OWN_KAFKA:
+            raise SinkDefinitionError(
+                "unknown-sink-option",
+                f"Spark, which writes sinks with options of kafka…, has no option {name!r}",
+                field=f"sink.options.{name}",
+                remedy="leave it out, or all options that begin with kafka.",
             )
     for name in _required(sink):
         if sink.option(name) is None:

@@ -91,7 +91,7 @@ class SinkRecord(Closed):
     format: str = Field(
         default="parquet",
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.$-]{0,127}$",
-        description="`parquet`, `count`, `redis-stream`, `kafka`, or a format that Spark can write.",
+        description="`parquet`, `count`, `redis-stream`, `kafka`, or a format that Spark writes.",
         examples=["json"],
     )
     options: dict[str, SinkOption] = Field(default_factory=dict, max_length=100)

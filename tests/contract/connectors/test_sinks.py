@@ -107,6 +107,8 @@ def test_sinks_that_may_work_travel_unchanged(sink: SinkSpec, kind: SinkKind) ->
             spec("kafka", **KAFKA, kafka__sasl__jaas__config="x"),
             "sink.options.kafka.sasl.jaas.config",
         ),
+        (spec("kafka", **KAFKA, brokers="b:1"), "sink.options.brokers"),
+        (spec("kafka", **TOPIC, kafka__acks="all"), "sink.options.brokers"),
         (spec("kafka", brokers="b:1"), "sink.options.topic"),
         (spec("kafka", brokers=" ", topic="t"), "sink.options.brokers"),
         (spec("kafka", brokers="b:1", topic="a b"), "sink.options.topic"),

@@ -28,7 +28,7 @@ from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import publisher as publishing
 from anabranch_runtime.sinks import redis_stream
 from anabranch_runtime.sinks.delivery import Delivery
-from anabranch_runtime.sinks.publisher import Publisher
+from anabranch_runtime.sinks.publisher import LONGEST_PAUSE, Publisher, pause_after
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.permitted import permitted_sink
 from anabranch_runtime.storage.pipeline_lock import identity
@@ -210,6 +210,10 @@ def test_secrets_stay_in_the_environment() -> None:
     with pytest.raises(AccessError) as caught:
         permitted_sink(to, OPEN, "test", {"ANABRANCH_SINK_USER": "me"})
     assert caught.value.field == "ANABRANCH_SINK_PW"
+
+
+def test_a_sink_may_fail_for_days() -> None:
+    assert pause_after(5000) == LONGEST_PAUSE
 
 
 def test_an_identity_is_made_once(tmp_path: Path) -> None:

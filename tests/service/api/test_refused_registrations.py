@@ -356,6 +356,7 @@ HOSTS = [
     ("redis-stream", "url", "http://localhost/"),
     ("redis-stream", "url", "redis://"),
     ("redis-stream", "url", "redis://evil%2eexample/"),
+    ("kafka", "brokers", "evil.example:9092"),
     ("kafka", "kafka.bootstrap.servers", "evil.example:9092"),
     ("kafka", "kafka.bootstrap.servers", "broker.lan:9092,evil.example:9092"),
     ("kafka", "kafka.bootstrap.servers", "broker.lan:9093"),

@@ -14,6 +14,7 @@ from tests.service.conftest import PAIR
 from tests.support.worlds.service import Service
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "topic": "pairs"}
+TOPIC = {"brokers": "localhost:9092", "topic": "pairs"}
 KAFKA = {
     "format": "kafka",
     "options": OPTIONS,
@@ -44,7 +45,8 @@ def test_a_sink_reaches_the_runtime_by_the_ruleset(shop: Service) -> None:
         ({"format": "json", "options": {"colour": "red"}}, "sink.options.colour"),
         ({"format": "json", "path": "relative"}, "sink.path"),
         ({"format": "json", "mode": "overwrite"}, "sink.mode"),
-        ({"format": "kafka"}, "sink.options.kafka.bootstrap.servers"),
+        ({"format": "kafka"}, "sink.options.brokers"),
+        ({"format": "kafka", "options": {**TOPIC, "key": "country"}}, "sink.options.key"),
         ({"commit_interval": "soon"}, "sink.commit_interval"),
         ({"commit_interval": "2 hours"}, "sink.commit_interval"),
         ({"format": "count", "commit_interval": "1 s"}, "sink.commit_interval"),
@@ -60,6 +62,19 @@ def test_what_can_not_work_is_refused_when_it_is_registered(
     problem = shop.post("/v1/queries", {"sql": PAIR, "sink": sink}, 422)
     assert problem["errors"][0]["field"] == field
     assert problem["remedy"]
+
+
+def test_a_topic_of_a_view_has_its_identity_as_key(shop: Service) -> None:
+    sql = f"SELECT city, count(*) AS n {PAIR[PAIR.index('FROM') :]} GROUP BY city"
+    sink = {"format": "kafka", "options": {**TOPIC, "payload": "upsert", "key": "n"}}
+    problem = shop.post("/v1/queries", {"sql": sql, "sink": sink}, 422)
+    assert problem["errors"][0]["field"] == "sink.options.key"
+    assert "give city" in problem["remedy"]
+    keyed = {**TOPIC, "payload": "upsert", "key": "city"}
+    shop.post("/v1/queries", {"id": "v", "sql": sql, "sink": {**sink, "options": keyed}})
+    # Another query would replace and delete its rows.
+    problem = shop.post("/v1/queries", {"sql": sql, "sink": {**sink, "options": keyed}}, 409)
+    assert problem["code"] == "sink-in-use"
 
 
 def test_two_queries_do_not_write_to_one_place(shop: Service) -> None:
