@@ -212,7 +212,8 @@ def test_secrets_stay_in_the_environment() -> None:
     assert caught.value.field == "ANABRANCH_SINK_PW"
 
 
-def test_a_sink_may_fail_for_days() -> None:
+def test_a_sink_may_fail_for_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "FIRST_PAUSE", 0.5)
     assert pause_after(5000) == LONGEST_PAUSE
 
 
