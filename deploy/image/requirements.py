@@ -1,6 +1,6 @@
-"""Print what a room needs where it runs alone: ``python requirements.py ROOM``.
+"""Print what a room needs where it runs alone: ``python requirements.py ROOM [EXTRA]``.
 
-That is its extra in ``pyproject.toml`` and the contract's, which is a part of every room.
+That is its extra in ``pyproject.toml``, ``EXTRA``, and the contract's, a part of every room.
 """
 
 import sys
@@ -12,5 +12,6 @@ PARTS = {"service": ("contract", "service"), "runtime": ("contract", "runtime")}
 if __name__ == "__main__":
     project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = {requirement for part in PARTS[sys.argv[1]] for requirement in extras[part]}
+    parts = (*PARTS[sys.argv[1]], *sys.argv[2:])
+    wanted = {requirement for part in parts for requirement in extras[part]}
     sys.stdout.write("\n".join(sorted(wanted)) + "\n")

@@ -18,6 +18,7 @@ from redis import Redis
 from anabranch_client.rest.tail import TailEvent
 from anabranch_runtime.faults import Point
 from tests.support.surroundings.deliveries import entries
+from tests.support.surroundings.lakes import FORMATS, Lake
 from tests.support.worlds.processes import kill, live_pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -44,7 +45,10 @@ def rows(documents: list[dict[str, Any]]) -> list[tuple[int, str, str]]:
     return sorted((d["k"], d["av"], d["bv"]) for d in documents)
 
 
-def test_every_sink_has_every_result_once_through_a_kill(tmp_path: Path) -> None:
+def test_every_sink_has_every_result_once_through_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lakes = {form: Lake(form, tmp_path / "lake").configured(monkeypatch) for form in FORMATS}
     for stream in ("a", "b"):
         (tmp_path / stream).mkdir()
     derby = f"jdbc:derby:{tmp_path / 'derby'};create=true"
@@ -57,6 +61,8 @@ def test_every_sink_has_every_result_once_through_a_kill(tmp_path: Path) -> None
             "options": {"url": derby, "dbtable": "t", "anabranch.batchColumn": "origin"},
         },
         "nobody": {"format": "fax"},
+        "delta": {"format": "delta", "path": lakes["delta"].path},
+        "iceberg": {"format": "iceberg", "options": {"table": "lake.db.table"}},
     }
     with live_pipeline(tmp_path / "pipeline") as live:
         client = live.client
@@ -95,6 +101,8 @@ def test_every_sink_has_every_result_once_through_a_kill(tmp_path: Path) -> None
         with Redis.from_url(live.pipeline.redis_url) as connection:
             found = [json.loads(f[b"data"]) for _, f in entries(connection, "out")]
         assert rows(found) == expected(4)
+        for lake in lakes.values():
+            assert rows(lake.read().to_pylist()) == expected(4)
         listening.join(60)
         seen = [event.row for event in told if event.kind == "row"]
         assert rows(seen) == expected(4)
@@ -107,6 +115,7 @@ def test_groups_come_once_though_the_runtime_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = tmp_path / "faults"
+    lakes = {form: Lake(form, tmp_path / "lake").configured(monkeypatch) for form in FORMATS}
     for folder in ("a", "b", "faults"):
         (tmp_path / folder).mkdir()
     monkeypatch.setenv("ANABRANCH_FAULTS", str(faults))
@@ -114,6 +123,8 @@ def test_groups_come_once_though_the_runtime_is_killed(
         "own": {},
         "json": {"format": "json", "path": str(tmp_path / "json")},
         "redis": {"format": "redis-stream", "options": {"stream": "out"}},
+        "delta": {"format": "delta", "path": lakes["delta"].path},
+        "iceberg": {"format": "iceberg", "options": {"table": "lake.db.table"}},
     }
     points = (Point.GROUPING, Point.GROUPED, Point.DELIVERED)
     with live_pipeline(tmp_path / "pipeline") as live:
@@ -162,4 +173,58 @@ def test_groups_come_once_though_the_runtime_is_killed(
         with Redis.from_url(live.pipeline.redis_url) as connection:
             appended = [json.loads(f[b"data"]) for _, f in entries(connection, "out")]
         assert rows(appended) == everything
+        for lake in lakes.values():
+            assert rows(lake.read().to_pylist()) == everything
         assert len(list((live.results / "own").iterdir())) <= 2 * (len(points) + 1)
+
+
+def test_a_current_table_follows_its_view_and_its_changes(tmp_path: Path) -> None:
+    lakes = {name: Lake("delta", tmp_path / name) for name in ("rows", "totals")}
+    (tmp_path / "c").mkdir()
+
+    def change(number: int, *lines: tuple[int, str, int, str]) -> None:
+        names = ("id", "place", "x", "op")
+        table = pa.table({name: [one[i] for one in lines] for i, name in enumerate(names)})
+        draft = tmp_path / "c" / f".{number}.parquet"
+        pq.write_table(table, draft)
+        draft.rename(tmp_path / "c" / f"{number}.parquet")
+
+    def current(name: str, **options: str) -> dict[str, Any]:
+        given = {"anabranch.table": "current", **options}
+        return {"format": "delta", "path": lakes[name].path, "options": given}
+
+    with live_pipeline(tmp_path / "pipeline") as live:
+        live.client.create_stream(
+            "c",
+            (("id", "bigint"), ("place", "string"), ("x", "bigint")),
+            source={"format": "parquet", "path": str(tmp_path / "c")},
+            kind="changes",
+        )
+        live.client.create_query(
+            "SELECT id, place, x FROM c WHERE x > 0", name="rows", sink=current("rows")
+        )
+        live.client.create_query(
+            "SELECT place, sum(x) AS total FROM c GROUP BY place",
+            name="totals",
+            sink=current("totals", **{"anabranch.key": "place"}),
+        )
+
+        def shown(name: str, *columns: str) -> list[tuple[Any, ...]]:
+            if not Path(lakes[name].path).exists():
+                return []
+            return sorted(tuple(r[c] for c in columns) for r in lakes[name].read().to_pylist())
+
+        change(0, (1, "a", 10, "insert"), (2, "a", 5, "insert"), (3, "b", 1, "insert"))
+        live.wait(
+            "the first totals", lambda: shown("totals", "place", "total") == [("a", 15), ("b", 1)]
+        )
+        change(
+            1,
+            (1, "a", 10, "delete"),
+            (1, "b", 7, "insert"),
+            (3, "b", 1, "delete"),
+            (2, "a", 5, "delete"),
+        )
+        live.wait("the later totals", lambda: shown("totals", "place", "total") == [("b", 7)])
+        live.wait("the rows", lambda: shown("rows", "id", "x", "anabranch_count") == [(1, 7, 1)])
+        assert not [q for q in ("rows", "totals") if live.client.query(q).sink_problem]

@@ -133,7 +133,8 @@ CODECS = frozenset({
 })  # fmt: skip
 TABLE_SINK_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "kafka": (*SINK_NAMES, *_KAFKA_CLIENT, *_KAFKA_PRODUCER, "includeHeaders"),
-    "delta": (*_WRITTEN, "mergeSchema", "userMetadata", "optimizeWrite"),
+    "delta": ("compression", "targetFileSize"),
+    "iceberg": ("table", "compression", "targetFileSize"),
     "jdbc": (
         *("url", "dbtable", "user", "password", "driver", "batchsize", "isolationLevel"),
         *("numPartitions", "queryTimeout", "createTableColumnTypes"),

@@ -23,7 +23,7 @@ SOURCES = frozenset({
 })  # fmt: skip
 SINKS = frozenset({
     "count", "parquet", "redis-stream", "json", "csv", "orc", "text", "xml", "avro", "delta",
-    "kafka",
+    "kafka", "iceberg",
 })  # fmt: skip
 #: Hosts that need no ``--allow-host``.
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})

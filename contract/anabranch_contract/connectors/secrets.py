@@ -45,7 +45,7 @@ _OPTIONS = {
 #: Formats with a complete list of options, none of them for secrets.
 _WITHOUT = frozenset({
     "count", "recorded", "files", "rate", "rate-micro-batch",
-    "parquet", "json", "csv", "orc", "text", "xml", "avro", "delta",
+    "parquet", "json", "csv", "orc", "text", "xml", "avro", "delta", "iceberg",
 })  # fmt: skip
 _JAAS = re.compile(
     r"org\.apache\.kafka\.common\.security\.(?:plain\.PlainLoginModule|scram\.ScramLoginModule)"

@@ -7,6 +7,7 @@ system's own, for every format that Spark writes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,8 +19,10 @@ from anabranch_contract.connectors.kafka_sinks import (
     is_own_sink,
     kafka_sink_options,
 )
-from anabranch_contract.connectors.options import FILE_SINK_OPTIONS
+from anabranch_contract.connectors.options import FILE_SINK_OPTIONS, TABLE_SINK_OPTIONS
 from anabranch_contract.errors import PlannerError, StreamError
+from anabranch_contract.queries.types import INTERVALS, NESTED, DataType, TypeKind
+from anabranch_contract.queries.views import CHANGE
 
 #: Prefix of anabranch's own options for Spark's formats.
 OWN = "anabranch."
@@ -27,8 +30,16 @@ OWN = "anabranch."
 BATCH_COLUMN = "anabranch.batchColumn"
 #: Option: comma-separated columns by which files and tables are partitioned.
 PARTITION_BY = "anabranch.partitionBy"
-#: Option: the column used as the key of Kafka messages that Spark writes.
+#: Option: the column used as the key of Kafka messages that Spark writes; the key of a view in its
+#: current table.
 KEY = "anabranch.key"
+#: Option: the content of a Delta or Iceberg table.
+CONTENT = "anabranch.table"
+#: Column of current tables of queries other than views: number of equal rows; below 0 while deletes
+#: have come before their inserts.
+COUNT = "anabranch_count"
+#: Options: the name of an Iceberg table, and the codec and size in bytes of a table's files.
+TABLE, COMPRESSION, FILE_SIZE = "table", "compression", "targetFileSize"
 #: Greatest commit interval in microseconds: an hour.
 LONGEST_INTERVAL = 3_600_000_000
 
@@ -44,8 +55,16 @@ class SinkKind(StrEnum):
     PARQUET = "parquet"
     REDIS = "redis-stream"
     KAFKA = "kafka"
+    LAKE = "lake"
     FILES = "files"
     TABLE = "table"
+
+
+class LakeContent(StrEnum):
+    """Rows of a Delta or Iceberg table: all results in turn, or the rows of the current answer."""
+
+    CHANGES = "changes"
+    CURRENT = "current"
 
 
 class SinkPayload(StrEnum):
@@ -61,11 +80,17 @@ ARROW_ROWS = 1000
 #: Options of Kafka sinks that only the runtime's own writer has.
 _OWN_KAFKA = frozenset(SINK_NAMES) - {"topic"}
 _REDIS_OPTIONS = ("stream", "maxlen", "payload", "rows", "url")
+#: Formats of tables that the runtime writes.
+LAKE_FORMATS = ("delta", "iceberg")
+#: Codecs of the files of tables.
+LAKE_CODECS = ("uncompressed", "snappy", "gzip", "zstd")
 #: Format -> refused options: the runtime sets them for idempotent writes, or they lose results.
-_RESERVED = {
-    "delta": ("txnAppId", "txnVersion", "replaceWhere", "overwriteSchema"),
-    "jdbc": ("truncate", "query"),
-}
+_RESERVED = {"jdbc": ("truncate", "query")}
+_TABLE_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){2,}")
+#: Characters that names of columns in Delta tables can't have.
+_NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
+#: Types that the formats of tables lack.
+_NOT_IN_TABLES = (*INTERVALS, TypeKind.NULL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +99,8 @@ class SinkSpec:
 
     Attributes:
         format: ``parquet`` (the default: files in the results directory), ``count``,
-            ``redis-stream``, ``kafka``, or a format of Spark's ``DataFrameWriter.format``.
+            ``redis-stream``, ``kafka``, ``delta``, ``iceberg``, or a format of Spark's
+            ``DataFrameWriter.format``.
         options: (name, value), sorted by name.
         path: directory of the files, or of a table given by path; None: below the results
             directory.
@@ -98,6 +124,8 @@ class SinkSpec:
             return SinkKind.REDIS
         if is_own_sink(self.format, [name for name, _ in self.options]):
             return SinkKind.KAFKA
+        if self.format in LAKE_FORMATS:
+            return SinkKind.LAKE
         if self.format == "parquet" and not self.options and self.path is None:
             return SinkKind.PARQUET
         return SinkKind.FILES if self.format in FILE_SINK_OPTIONS else SinkKind.TABLE
@@ -152,8 +180,11 @@ has no option 'colour' (it has none)
         _check_redis(sink)
     elif sink.kind is SinkKind.KAFKA:
         _check_topic(sink, columns, identity)
-    elif sink.kind in (SinkKind.FILES, SinkKind.TABLE):
+    elif sink.kind in (SinkKind.FILES, SinkKind.TABLE, SinkKind.LAKE):
         _check_columns(sink, columns)
+    if sink.kind is SinkKind.LAKE:
+        _check_lake(sink, columns)
+        _check_current(sink, dict(columns), identity)
 
 
 def _own_options(sink: SinkSpec) -> tuple[str, ...]:
@@ -162,6 +193,8 @@ def _own_options(sink: SinkSpec) -> tuple[str, ...]:
         return ()
     if sink.kind is SinkKind.KAFKA:
         return SINK_NAMES
+    if sink.kind is SinkKind.LAKE:
+        return (BATCH_COLUMN, PARTITION_BY, KEY, CONTENT)
     return (KEY, BATCH_COLUMN) if sink.format == "kafka" else (BATCH_COLUMN, PARTITION_BY)
 
 
@@ -169,6 +202,7 @@ def _check_options(sink: SinkSpec) -> None:
     takes_no_path = sink.kind in (SinkKind.COUNT, SinkKind.REDIS) or sink.format in (
         "kafka",
         "jdbc",
+        "iceberg",
     )
     if sink.kind is SinkKind.FILES or sink.format == "delta":
         if sink.path is not None and not sink.path.startswith("/") and "://" not in sink.path:
@@ -195,6 +229,8 @@ def _check_options(sink: SinkSpec) -> None:
         SinkKind.REDIS: _REDIS_OPTIONS,
         SinkKind.KAFKA: SINK_NAMES,
     }.get(sink.kind)
+    if sink.kind is SinkKind.LAKE:
+        listed = TABLE_SINK_OPTIONS[sink.format]
     for name, _ in sink.options:
         allowed = own if name.startswith(OWN) else listed
         if allowed is not None and name.lower() not in (a.lower() for a in allowed):
@@ -232,7 +268,12 @@ def _check_options(sink: SinkSpec) -> None:
 def _required(sink: SinkSpec) -> tuple[str, ...]:
     if sink.kind is SinkKind.KAFKA:
         return ("brokers", "topic")
-    return {"kafka": ("kafka.bootstrap.servers",), "jdbc": ("url", "dbtable")}.get(sink.format, ())
+    required = {
+        "kafka": ("kafka.bootstrap.servers",),
+        "jdbc": ("url", "dbtable"),
+        "iceberg": (TABLE,),
+    }
+    return required.get(sink.format, ())
 
 
 def _check_redis(sink: SinkSpec) -> None:
@@ -244,15 +285,7 @@ def _check_redis(sink: SinkSpec) -> None:
             field="sink.options.payload",
             remedy=f"choose {' or '.join(SinkPayload)}",
         )
-    for name in ("maxlen", "rows"):
-        text = sink.option(name)
-        if text is not None and (not text.isascii() or not text.isdigit() or int(text) < 1):
-            raise SinkDefinitionError(
-                "bad-sink",
-                f"{text!r} is not a positive number",
-                field=f"sink.options.{name}",
-                remedy="give a whole number of at least 1",
-            )
+    _check_positive(sink, "maxlen", "rows")
     if sink.option("rows") is not None and payload != SinkPayload.ARROW:
         raise SinkDefinitionError(
             "bad-sink",
@@ -278,6 +311,18 @@ def _check_topic(
         ) from None
 
 
+def _check_positive(sink: SinkSpec, *names: str) -> None:
+    for name in names:
+        text = sink.option(name)
+        if text is not None and (not text.isascii() or not text.isdigit() or int(text) < 1):
+            raise SinkDefinitionError(
+                "bad-sink",
+                f"{text!r} is not a positive number",
+                field=f"sink.options.{name}",
+                remedy="give a whole number of at least 1",
+            )
+
+
 def _check_columns(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
     names = {name.lower(): kind for name, kind in columns}
     added = sink.option(BATCH_COLUMN)
@@ -289,11 +334,11 @@ def _check_columns(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
             remedy="choose a name that the query's results do not have",
         )
     for option in (PARTITION_BY, KEY):
-        for name in (sink.option(option) or "").split(",") if sink.option(option) else ():
-            if name.strip().lower() not in names:
+        for name in _listed(sink.option(option)):
+            if name.lower() not in names:
                 raise SinkDefinitionError(
                     "unknown-column",
-                    f"the query's results have no column {name.strip()!r}",
+                    f"the query's results have no column {name!r}",
                     field=f"sink.options.{option}",
                     remedy=f"they have {', '.join(n for n, _ in columns)}",
                 )
@@ -322,11 +367,141 @@ def _check_columns(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
         )
 
 
+def _check_lake(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
+    """Refuse a Delta or Iceberg table that can't hold the columns."""
+    _check_positive(sink, FILE_SIZE)
+    codec = sink.option(COMPRESSION)
+    if codec is not None and codec.lower() not in LAKE_CODECS:
+        raise SinkDefinitionError(
+            "bad-sink",
+            f"{codec[:60]!r} is not a codec of tables",
+            field=f"sink.options.{COMPRESSION}",
+            remedy=f"give one of {', '.join(LAKE_CODECS)}",
+        )
+    table = sink.option(TABLE)
+    if table is not None and _TABLE_NAME.fullmatch(table) is None:
+        raise SinkDefinitionError(
+            "bad-sink",
+            f"{table[:100]!r} is not the name of a table of a catalog",
+            field=f"sink.options.{TABLE}",
+            remedy="give catalog.database.table, in letters, digits, _ and -",
+        )
+    added = sink.option(BATCH_COLUMN)
+    names = [name for name, _ in columns] + ([] if added is None else [added])
+    lowered = [name.lower() for name in names]
+    for name in names:
+        if _NOT_IN_NAMES & {*name}:
+            raise SinkDefinitionError(
+                "bad-sink",
+                f"tables have no column of the name {name!r}: space, comma, ;, =, braces and "
+                "parentheses are not allowed",
+                field="sql",
+                remedy="name the column by AS",
+            )
+        if lowered.count(name.lower()) > 1:
+            raise SinkDefinitionError(
+                "bad-sink",
+                f"tables have no two columns of the name {name!r}, whose case does not matter",
+                field="sql",
+                remedy="name one of them by AS",
+            )
+    for name, kind in columns:
+        if DataType.from_text(kind).has(*_NOT_IN_TABLES):
+            raise SinkDefinitionError(
+                "bad-sink",
+                f"{sink.format} tables have no type for the column {name}, {kind}",
+                field="sql",
+                remedy="cast it to another type in the SELECT list, to string for example",
+            )
+    kinds = {name.lower(): kind for name, kind in columns}
+    for name in partition_columns(sink):
+        if DataType.from_text(kinds[name.lower()]).has(*NESTED):
+            raise SinkDefinitionError(
+                "bad-sink",
+                f"tables can't be partitioned by the nested values of {name}",
+                field=f"sink.options.{PARTITION_BY}",
+                remedy="choose other columns",
+            )
+
+
+def _check_current(sink: SinkSpec, columns: dict[str, str], identity: Sequence[str] | None) -> None:
+    """Refuse a key without a current table, and a current table that can't be kept."""
+    content, key = sink.option(CONTENT), current_key(sink)
+    if content is not None and content not in list(LakeContent):
+        raise SinkDefinitionError(
+            "bad-sink",
+            f"{content[:60]!r} is not a content of tables",
+            field=f"sink.options.{CONTENT}",
+            remedy=f"choose {' or '.join(LakeContent)}",
+        )
+    if content != LakeContent.CURRENT:
+        if key:
+            raise SinkDefinitionError(
+                "bad-sink",
+                "a table of all changes has no key",
+                field=f"sink.options.{KEY}",
+                remedy=f"leave it out, or give {CONTENT}={LakeContent.CURRENT}",
+            )
+        return
+    if sink.format != "delta":
+        raise SinkDefinitionError(
+            "bad-sink",
+            f"{sink.format} tables have no current content: each batch would copy whole files, "
+            "in several snapshots",
+            field=f"sink.options.{CONTENT}",
+            remedy="choose a Delta table, or write the changes and merge them by another engine",
+        )
+    if CHANGE not in columns or COUNT in columns:
+        raise SinkDefinitionError(
+            "bad-sink",
+            "the query's results are not changes, so all of them are current"
+            if CHANGE not in columns
+            else f"the current table has a column {COUNT} of its own",
+            field=f"sink.options.{CONTENT}",
+            remedy="leave it out" if CHANGE not in columns else "rename the query's column",
+        )
+    if {*map(str.lower, key)} != {*map(str.lower, identity or ())}:
+        raise SinkDefinitionError(
+            "bad-sink",
+            "the key is not that of the view's rows"
+            if identity
+            else "rows of this query are identified by all columns, not by a key",
+            field=f"sink.options.{KEY}",
+            remedy=f"give {','.join(identity)}" if identity else "leave it out",
+        )
+    # Merges compare these columns.
+    compared = key if identity is not None else tuple(columns)
+    kinds = {name.lower(): kind for name, kind in columns.items()}
+    for name in compared:
+        if DataType.from_text(kinds[name.lower()]).has(*NESTED):
+            raise SinkDefinitionError(
+                "bad-sink",
+                f"rows of a current table are compared, which the nested values of {name} can't be",
+                field="sql",
+                remedy="leave them out, or select to_json of them",
+            )
+    for name in partition_columns(sink):
+        if name == CHANGE:
+            raise SinkDefinitionError(
+                "bad-sink",
+                f"a current table has no column {CHANGE}",
+                field=f"sink.options.{PARTITION_BY}",
+                remedy="choose other columns",
+            )
+
+
+def current_key(sink: SinkSpec) -> tuple[str, ...]:
+    """Return the columns of a view's key in its current table; empty for other tables."""
+    return _listed(sink.option(KEY))
+
+
 def target(sink: SinkSpec) -> str | None:
     """Return the path, Redis Stream or topic of upserts that only this sink's query may write to;
     None if the sink may be shared.
     """
-    if sink.kind is SinkKind.FILES and sink.path is not None:
+    if sink.path is not None and (
+        sink.kind is SinkKind.FILES or sink.option(CONTENT) == LakeContent.CURRENT
+    ):
         return sink.path.rstrip("/")
     stream = sink.option("stream")
     if sink.kind is SinkKind.REDIS and stream is not None:
@@ -338,5 +513,8 @@ def target(sink: SinkSpec) -> str | None:
 
 def partition_columns(sink: SinkSpec) -> tuple[str, ...]:
     """Return the columns by which files or a table are partitioned."""
-    text = sink.option(PARTITION_BY)
+    return _listed(sink.option(PARTITION_BY))
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",")) if text else ()

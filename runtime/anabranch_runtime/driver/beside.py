@@ -22,7 +22,6 @@ from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sinks.delivery import Delivery, Write
 from anabranch_runtime.sinks.spark import spark_writer
 from anabranch_runtime.spark.session import of_any_session, spark_session
-from anabranch_runtime.storage.pipeline_lock import identity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +35,6 @@ def spark_writers(
         session,
         results=settings.results,
         namespace=namespace,
-        identity=lambda: identity(settings.state),
         access=settings.access,
     )
     return dict.fromkeys(OF_SPARK, write)

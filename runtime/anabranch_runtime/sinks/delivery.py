@@ -41,6 +41,11 @@ class Delivery:
         """Return all rows, in an order that may differ when the batch is repeated."""
         return pq.read_table([str(file) for file in self.files], use_threads=False)
 
+    @property
+    def mark(self) -> str:
+        """The value of a sink's batch column: unique per query and batch, in batch order."""
+        return f"{self.query}/{self.batch:010d}"
+
     def schema(self) -> pa.Schema:
         """Return the schema of the rows."""
         return pq.read_schema(self.files[0])

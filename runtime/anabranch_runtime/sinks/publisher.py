@@ -23,6 +23,7 @@ from anabranch_runtime.sinks import redis_stream
 from anabranch_runtime.sinks.delivery import Delivery, Write
 from anabranch_runtime.sinks.gathered import Gathered, StagedRows, take_over
 from anabranch_runtime.sinks.kafka.writer import KafkaWriter
+from anabranch_runtime.sinks.lake import delta, iceberg
 from anabranch_runtime.sinks.merged import settle
 from anabranch_runtime.sinks.outbox import Outbox
 from anabranch_runtime.sinks.parquet import ParquetSink
@@ -272,15 +273,22 @@ def local_writers(
     """
     topics = KafkaWriter(namespace, role)
 
+    def permitted(delivery: Delivery) -> Delivery:
+        return replace(delivery, sink=permitted_sink(delivery.sink, access, namespace))
+
     def append(delivery: Delivery) -> None:
-        delivery = replace(delivery, sink=permitted_sink(delivery.sink, access, namespace))
-        redis_stream.append(delivery, url=url, namespace=namespace, identity=identity(state))
+        redis_stream.append(
+            permitted(delivery), url=url, namespace=namespace, identity=identity(state)
+        )
 
     def send(delivery: Delivery) -> None:
-        delivery = replace(delivery, sink=permitted_sink(delivery.sink, access, namespace))
-        topics.write(delivery, identity(state))
+        topics.write(permitted(delivery), identity(state))
 
-    return {SinkKind.REDIS: append, SinkKind.KAFKA: send}
+    def commit(delivery: Delivery) -> None:
+        write = delta.commit if delivery.sink.format == "delta" else iceberg.commit
+        write(permitted(delivery), f"{namespace}/{delivery.query}/{identity(state)}")
+
+    return {SinkKind.REDIS: append, SinkKind.KAFKA: send, SinkKind.LAKE: commit}
 
 
 def pause_after(times: int) -> float:

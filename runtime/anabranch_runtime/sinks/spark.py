@@ -4,7 +4,6 @@ Idempotence of a repeated batch depends on the format:
 
 * files (``json``, ``csv``, ``orc``, ...): each batch has a directory of its own,
   ``<path>/anabranch_batch=<batch>``, which is replaced;
-* ``delta``: the table's own log has the written (application, batch) pairs, repeats are skipped;
 * ``jdbc`` with the option ``anabranch.batchColumn``: rows of that query and batch are deleted,
   then inserted in one transaction;
 * all others, including Spark's ``kafka`` and ``jdbc`` without that option, are not idempotent: a
@@ -50,7 +49,6 @@ def spark_writer(
     *,
     results: Path,
     namespace: str,
-    identity: Callable[[], str],
     access: AccessPolicy,
 ) -> Callable[[Delivery], None]:
     """Return a writer of deliveries through Spark.
@@ -59,8 +57,6 @@ def spark_writer(
         session: the pipeline's session.
         results: the results directory, for file sinks without a path.
         namespace: the pipeline's namespace.
-        identity: returns the id of the pipeline's state; with the namespace and the query it
-            identifies the writer in a Delta table's log.
         access: the access policy for sinks.
     """
 
@@ -72,21 +68,12 @@ def spark_writer(
             _write_files(frame, delivery, results)
         elif sink.format == "jdbc":
             _write_jdbc(session, frame, delivery)
-        elif sink.format == "delta":
-            writer = f"{namespace}/{delivery.query}/{identity()}"
-            marks = {"txnAppId": writer, "txnVersion": str(delivery.batch)}
-            _save(frame, sink, sink.path, marks)
         elif sink.format == "kafka":
             _save(_messages(frame, delivery), sink, None)
         else:
             _save(frame, sink, sink.path)
 
     return write
-
-
-def batch_mark(query: str, batch: int) -> str:
-    """Return the value of a sink's batch column: unique per query and batch, in batch order."""
-    return f"{query}/{batch:010d}"
 
 
 def _frame(session: SparkSession, delivery: Delivery) -> DataFrame:
@@ -96,7 +83,7 @@ def _frame(session: SparkSession, delivery: Delivery) -> DataFrame:
     added = delivery.sink.option(BATCH_COLUMN)
     if added is None:
         return frame
-    return frame.withColumn(added, f.lit(batch_mark(delivery.query, delivery.batch)))
+    return frame.withColumn(added, f.lit(delivery.mark))
 
 
 def _escaped(name: str) -> str:
@@ -167,7 +154,7 @@ def _write_jdbc(session: SparkSession, frame: DataFrame, delivery: Delivery) -> 
     if column is None:
         _save(frame, sink, None)
         return
-    _delete_batch(session, sink, column, batch_mark(delivery.query, delivery.batch))
+    _delete_batch(session, sink, column, delivery.mark)
     # VARCHAR, as Spark would create a string column as a CLOB, which some databases can't compare.
     given = sink.option(_COLUMN_TYPES)
     types = f"{column} {_MARK_TYPE}" if given is None else f"{given}, {column} {_MARK_TYPE}"

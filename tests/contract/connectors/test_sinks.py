@@ -60,7 +60,10 @@ def spec(name: str, path: str | None = None, mode: str = "append", **options: st
             SinkKind.KAFKA,
         ),
         (spec("jdbc", **JDBC, password="${ANABRANCH_SINK_PW}", batchsize="9"), SinkKind.TABLE),
-        (spec("delta", "/tables/t", mergeSchema="true"), SinkKind.TABLE),
+        (spec("delta", "/tables/t", compression="ZSTD", targetFileSize="9"), SinkKind.LAKE),
+        (spec("delta", "s3://bucket/t", anabranch__partitionBy="B"), SinkKind.LAKE),
+        (spec("iceberg", table="lake.db.sub.t-1", anabranch__batchColumn="o"), SinkKind.LAKE),
+        (SinkSpec("delta", path="/t", commit_interval=1), SinkKind.LAKE),
         (spec("some.other.Format", whatever="x"), SinkKind.TABLE),
         (SinkSpec(commit_interval=LONGEST_INTERVAL), SinkKind.PARQUET),
         (SinkSpec("redis-stream", commit_interval=1), SinkKind.REDIS),
@@ -128,6 +131,25 @@ def test_sinks_that_may_work_travel_unchanged(sink: SinkSpec, kind: SinkKind) ->
         (spec("jdbc", url="jdbc:mysql://db/y?user=u&password=p", dbtable="t"), "sink.options.url"),
         (spec("delta"), "sink.path"),
         (spec("delta", "/t", txnversion="3"), "sink.options.txnversion"),
+        (spec("delta", "t"), "sink.path"),
+        (spec("delta", "/t", compression="lz4"), "sink.options.compression"),
+        (spec("delta", "/t", targetFileSize="0"), "sink.options.targetFileSize"),
+        (spec("delta", "/t", table="c.d.t"), "sink.options.table"),
+        (spec("delta", "/t", anabranch__key="a"), "sink.options.anabranch.key"),
+        (spec("delta", "/t", anabranch__table="all"), "sink.options.anabranch.table"),
+        (spec("delta", "/t", anabranch__table="current"), "sink.options.anabranch.table"),
+        (spec("iceberg"), "sink.options.table"),
+        (spec("iceberg", "/t", table="c.d.t"), "sink.path"),
+        (spec("iceberg", table="d.t"), "sink.options.table"),
+        (spec("iceberg", table="c.d/../x.t"), "sink.options.table"),
+        (
+            spec("iceberg", table="c.d.t", anabranch__table="current"),
+            "sink.options.anabranch.table",
+        ),
+        (
+            spec("iceberg", table="c.d.${ANABRANCH_SINK_T}"),
+            "sink.options.table",
+        ),
         (spec("notebook", anabranch__key="a"), "sink.options.anabranch.key"),
     ],
 )
@@ -169,6 +191,75 @@ def test_messages_fit_the_results(
         check_sink(sink, columns, identity)
     assert caught.value.field == f"sink.options.{option}"
     assert caught.value.remedy
+
+
+ANSWER = [("id", "bigint"), ("x", "double"), ("anabranch_change", "string")]
+
+
+def current(key: str | None = None, **options: str) -> SinkSpec:
+    given = options | ({} if key is None else {"anabranch__key": key})
+    return spec("delta", "/t", anabranch__table="current", **given)
+
+
+def test_a_current_table_of_a_view_has_its_key() -> None:
+    check_sink(current(), ANSWER)
+    view = [("id", "bigint"), ("xs", "array<int>"), *ANSWER[1:]]
+    check_sink(current("X, ID", anabranch__batchColumn="o"), view, ["id", "x"])
+    check_sink(current(), view, [])
+    assert target(current()) == "/t"
+    assert target(spec("delta", "/t")) is None
+
+
+@pytest.mark.parametrize(
+    ("sink", "columns", "identity", "field"),
+    [
+        (current("id"), ANSWER, None, "sink.options.anabranch.key"),
+        (current("y"), ANSWER, None, "sink.options.anabranch.key"),
+        (current("id"), ANSWER, ("id", "x"), "sink.options.anabranch.key"),
+        (current("id"), ANSWER, (), "sink.options.anabranch.key"),
+        (current(), ANSWER, ("id",), "sink.options.anabranch.key"),
+        (
+            current(anabranch__partitionBy="anabranch_change"),
+            ANSWER,
+            None,
+            "sink.options.anabranch.partitionBy",
+        ),
+        (current(), [("xs", "array<int>"), *ANSWER], None, "sql"),
+        (current("xs"), [("xs", "array<int>"), *ANSWER], ("xs",), "sql"),
+        (
+            current(),
+            [("anabranch_count", "bigint"), *ANSWER],
+            None,
+            "sink.options.anabranch.table",
+        ),
+    ],
+)
+def test_current_tables_that_can_not_be_kept(
+    sink: SinkSpec,
+    columns: list[tuple[str, str]],
+    identity: tuple[str, ...] | None,
+    field: str,
+) -> None:
+    with pytest.raises(PlannerError) as caught:
+        check_sink(sink, columns, identity)
+    assert (caught.value.field, bool(caught.value.remedy)) == (field, True)
+
+
+@pytest.mark.parametrize("sink", [spec("delta", "/t"), spec("iceberg", table="c.d.t")])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [("a", "interval day to second")],
+        [("a", "array<struct<b:interval year to month>>")],
+        [("a", "void")],
+        [("count(1)", "bigint")],
+        [("a", "int"), ("A", "int")],
+    ],
+)
+def test_columns_that_tables_of_a_lake_lack(sink: SinkSpec, columns: list[tuple[str, str]]) -> None:
+    with pytest.raises(PlannerError) as caught:
+        check_sink(sink, columns)
+    assert (caught.value.field, bool(caught.value.remedy)) == ("sql", True)
 
 
 def test_what_two_queries_can_not_share() -> None:

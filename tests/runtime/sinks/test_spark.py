@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -39,9 +39,7 @@ def rows(*values: int) -> pa.RecordBatch:
 
 @pytest.fixture
 def write(spark: SparkSession, tmp_path: Path) -> Callable[[Delivery], None]:
-    return spark_writer(
-        spark, results=tmp_path / "results", namespace="test", identity=lambda: "one", access=OPEN
-    )
+    return spark_writer(spark, results=tmp_path / "results", namespace="test", access=OPEN)
 
 
 def values(frame: DataFrame) -> list[int]:
@@ -118,22 +116,6 @@ def test_a_database_has_each_batch_once_where_a_column_says_which(
     assert values(spark.read.format("jdbc").options(url=url, dbtable="plain").load()) == [1, 1]
 
 
-@pytest.mark.slow
-def test_a_delta_table_is_told_whose_batch_it_is(
-    spark: SparkSession, write: Callable[[Delivery], None], tmp_path: Path
-) -> None:
-    register(spark, "delta")
-    to = sink("delta", str(tmp_path / "table"), mergeSchema="true")
-    write(staged(tmp_path, "q", to, 7, rows(1, 2)))
-    assert (tmp_path / "table").read_text().splitlines() == [
-        "mergeschema=true",
-        "txnappid=test/q/one",
-        "txnversion=7",
-        "overwrite=False",
-        "rows=2",
-    ]
-
-
 def test_a_message_is_a_row_as_json_with_its_key_and_origin(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -148,36 +130,3 @@ def test_a_message_is_a_row_as_json_with_its_key_and_origin(
     made = spark.createDataFrame([("k", "v", "t")], "key string, value string, topic string")
     plain = sink("kafka")
     assert _messages(made, staged(tmp_path, "q", plain, 4, rows(1))).columns == made.columns
-
-
-def register(spark: SparkSession, name: str) -> None:
-    """A batch writer that notes at its path what it is given."""
-    from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
-
-    class Noting(DataSourceWriter):
-        def __init__(self, options: Any, overwrite: bool) -> None:
-            self.options = dict(options)
-            self.overwrite = overwrite
-
-        def write(self, iterator: Any) -> WriterCommitMessage:
-            message = WriterCommitMessage()
-            message.rows = sum(1 for _ in iterator)  # type: ignore[attr-defined]
-            return message
-
-        def commit(self, messages: Any) -> None:
-            path = self.options.pop("path")
-            total = sum(m.rows for m in messages if m is not None)
-            given = [f"{k}={v}" for k, v in sorted(self.options.items())]
-            lines = [*given, f"overwrite={self.overwrite}", f"rows={total}"]
-            with open(path, "w") as file:
-                file.write("\n".join(lines))
-
-    class Source(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return name
-
-        def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
-            return Noting(self.options, overwrite)
-
-    spark.dataSource.register(Source)

@@ -150,3 +150,33 @@ def test_a_run_with_another_interval_has_the_columns_of_its_sink(shop: Service) 
     }
     problem = shop.call("PUT", "/v1/queries/k", 409, changed)
     assert problem["code"] == "sink-columns-differ"
+
+
+def test_a_run_may_add_columns_to_a_table_of_a_lake(shop: Service) -> None:
+    sink = {"format": "iceberg", "options": {"table": "lake.shop.pairs"}}
+    made = shop.post("/v1/queries", {"id": "t", "sql": PAIR, "sink": sink})
+    assert made["results_at"] == "iceberg lake.shop.pairs"
+    wider = PAIR.replace("c.city", "c.city, c.customer_id")
+    answer = shop.call("PUT", "/v1/queries/t", 200, {"sql": wider, "sink": sink})
+    assert answer["action"] == "replaced"
+    other = PAIR.replace("c.city", "c.customer_id AS city")
+    problem = shop.call("PUT", "/v1/queries/t", 409, {"sql": other, "sink": sink})
+    assert problem["code"] == "sink-columns-differ"
+
+
+def test_a_current_table_has_the_key_of_its_view_and_one_run(shop: Service) -> None:
+    sql = "SELECT o.customer_id, count(*) AS n FROM orders o GROUP BY o.customer_id"
+    options = {"anabranch.table": "current", "anabranch.key": "n"}
+    sink = {"format": "delta", "path": "/data/t", "options": options}
+    problem = shop.post("/v1/queries", {"id": "v", "sql": sql, "sink": sink}, 422)
+    assert problem["errors"][0]["field"] == "sink.options.anabranch.key"
+    assert "customer_id" in problem["remedy"]
+    options["anabranch.key"] = "customer_id"
+    shop.post("/v1/queries", {"id": "v", "sql": sql, "sink": sink})
+    problem = shop.post("/v1/queries", {"id": "w", "sql": sql, "sink": sink}, 409)
+    assert problem["code"] == "sink-in-use"
+    narrower = sql.replace("GROUP", "WHERE o.total > 3 GROUP")
+    problem = shop.call("PUT", "/v1/queries/v", 409, {"sql": narrower, "sink": sink})
+    assert problem["code"] == "sink-in-use"
+    problem = shop.post("/v1/queries", {"id": "p", "sql": PAIR, "sink": sink}, 422)
+    assert problem["errors"][0]["field"] == "sink.options.anabranch.key"

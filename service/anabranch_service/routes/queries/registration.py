@@ -14,7 +14,13 @@ from fastapi import Response
 
 from anabranch_contract.connectors.addresses import parse_path
 from anabranch_contract.connectors.policy import AccessError
-from anabranch_contract.connectors.sinks import SinkKind, check_sink, target
+from anabranch_contract.connectors.sinks import (
+    CONTENT,
+    LakeContent,
+    SinkKind,
+    check_sink,
+    target,
+)
 from anabranch_contract.connectors.user_functions import texts_of
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.protocol.activations import of_union
@@ -600,6 +606,13 @@ def _check_shared_sink(record: QueryRecord, before: QueryRecord) -> None:
     ):
         return
     ours, theirs = record.normalised, before.normalised
+    if record.sink.to_sink().option(CONTENT) == LakeContent.CURRENT:
+        raise Conflict(
+            "sink-in-use",
+            "a current table has the rows of an earlier run, which another run does not delete",
+            field="sink",
+            remedy="give another sink",
+        )
     if any(info.view is not None or info.outer is not None for info in (ours, theirs)):
         raise Conflict(
             "sink-in-use",
@@ -608,8 +621,10 @@ def _check_shared_sink(record: QueryRecord, before: QueryRecord) -> None:
             field="sink",
             remedy="give another sink, or leave it out: each run then writes its own files",
         )
-    columns = [(c.name, c.type) for c in ours.output]
-    if columns != [(c.name, c.type) for c in theirs.output]:
+    columns, earlier = ([(c.name, c.type) for c in one.output] for one in (ours, theirs))
+    # Tables of a lake take new columns, and NULL for missing ones.
+    fits = dict(columns).items() <= (dict(columns) | dict(earlier)).items()
+    if columns != earlier and not (kind is SinkKind.LAKE and fits):
         raise Conflict(
             "sink-columns-differ",
             "the results have other columns than those of the earlier run in the same sink: "

@@ -1,0 +1,1 @@
+"""Sinks that are tables of a lake: Delta and Iceberg."""

@@ -1,0 +1,133 @@
+"""Rows of a delivery as a table of a lake takes them, and checks against the table's columns."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch_contract.connectors.sinks import (
+    BATCH_COLUMN,
+    CONTENT,
+    COUNT,
+    PARTITION_BY,
+    LakeContent,
+)
+from anabranch_contract.queries.views import CHANGE, Change
+from anabranch_runtime.columns.arrow_types import spark_type
+from anabranch_runtime.errors import SinkError
+from anabranch_runtime.sinks.delivery import Delivery
+from anabranch_runtime.sinks.rows import json_rows
+
+#: Column of :func:`changed`; no table has it.
+GONE = "anabranch_gone"
+#: Attempts at a commit while others commit to the same table.
+ATTEMPTS = 10
+
+
+def library(name: str) -> Any:
+    """Import a module of the extra ``lake``.
+
+    Raises:
+        SinkError: ``no-writer``: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as cause:
+        package = name.partition(".")[0]
+        raise SinkError(
+            "no-writer",
+            f"the runtime lacks {package}, which writes these tables: {cause}",
+            field="sink.format",
+            remedy="install anabranch[lake] where the runtime runs, and start it again; nothing is "
+            "lost",
+        ) from cause
+
+
+def rows_of(delivery: Delivery) -> pa.Table:
+    """Return a delivery's rows, for a current table the changes of its rows, with the batch column
+    if the sink has one.
+    """
+    rows, added = delivery.read().replace_schema_metadata(), delivery.sink.option(BATCH_COLUMN)
+    if delivery.sink.option(CONTENT) == LakeContent.CURRENT:
+        # Changes of a view end with their version.
+        rows = counted(rows) if rows.schema.names[-1] == CHANGE else changed(rows)
+    if added is None:
+        return rows
+    return rows.append_column(added, pa.repeat(delivery.mark, len(rows)))
+
+
+def changed(rows: pa.Table) -> pa.Table:
+    """Return the changes of a view, at most one per key, and whether the row of the key is
+    ``GONE``.
+    """
+    gone = pc.equal(rows[CHANGE], str(Change.DELETE))
+    return rows.drop_columns([CHANGE]).append_column(GONE, gone)
+
+
+def counted(rows: pa.Table) -> pa.Table:
+    """Return each distinct row once, with the change of its number (``COUNT``), not 0."""
+    body = rows.drop_columns([CHANGE])
+    is_delete = pc.equal(rows[CHANGE], str(Change.DELETE))
+    numbered = pa.table(
+        {
+            "row": _texts(body),
+            "count": pc.if_else(is_delete, pa.scalar(-1), pa.scalar(1)),
+            "place": np.arange(len(rows)),
+        }
+    )
+    sums = numbered.group_by("row").aggregate([("count", "sum"), ("place", "min")])
+    sums = sums.filter(pc.not_equal(sums["count_sum"], 0))
+    return body.take(sums["place_min"]).append_column(COUNT, sums["count_sum"])
+
+
+def _texts(rows: pa.Table) -> pa.ChunkedArray:
+    """Return a text per row: equal rows, also with zeros of either sign, have equal texts."""
+    for number, field in enumerate(rows.schema):
+        if pa.types.is_floating(field.type):
+            zero = pa.scalar(0.0, field.type)
+            rows = rows.set_column(number, field, pc.add(rows[number], zero))
+    return pa.chunked_array(map(json_rows, rows.to_batches()), pa.large_string())
+
+
+def check_partitions(wanted: Iterable[str], found: Iterable[str]) -> None:
+    """Refuse a table that has other partition columns than the sink; a sink may name none.
+
+    Raises:
+        SinkError: ``table-differs``.
+    """
+    asked, has = ([name.lower() for name in names] for names in (wanted, found))
+    if asked and asked != has:
+        raise SinkError(
+            "table-differs",
+            f"the table is partitioned by {', '.join(has) or 'nothing'}",
+            field=f"sink.options.{PARTITION_BY}",
+            remedy="leave the option out, or write to another table",
+        )
+
+
+def new_columns(columns: pa.Schema, known: pa.Schema) -> list[str]:
+    """Return the columns that a table lacks.
+
+    Raises:
+        SinkError: ``table-differs``: a column has another type, or differs in the case of its name.
+    """
+    names = {name.lower(): name for name in known.names}
+    for field in columns:
+        same = names.get(field.name.lower())
+        if same is None:
+            continue
+        theirs, ours = spark_type(known.field(same).type), spark_type(field.type)
+        if same != field.name or theirs != ours:
+            raise SinkError(
+                "table-differs",
+                f"the table's column is {same} {theirs}, the query's {field.name} {ours}",
+                field="sink",
+                remedy="replace the query by one that casts and names the column so, or that "
+                "writes to another table",
+            )
+    return [name for name in columns.names if name.lower() not in names]
