@@ -6,9 +6,11 @@ import argparse
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
-from benchmarks.connectors import kafka_sinks
+from benchmarks.connectors import kafka_sinks, lake
 from benchmarks.connectors.kafka import PAYLOADS, measure, tables
+from benchmarks.rivals.environment import Environment
 from scripts.kafka import Broker
 
 
@@ -38,3 +40,18 @@ def test_both_sinks_have_the_oracle_s_results(
     found = kafka_sinks.measure(options, tmp_path)
     assert set(found["sinks"]) == {"parquet", "kafka"}
     assert [len(grid.rows) for grid in kafka_sinks.tables(found)] == [2]
+
+
+def test_commits_to_tables_of_a_lake_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake, "ENVIRONMENT", Environment("lakehouse", tmp_path / "none"))
+    for name in ("URI", "WAREHOUSE"):
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name}", "")
+    options = argparse.Namespace(rows=10, batches=3, keys=50, spark_batches=2)
+    (tmp_path / "home").mkdir()
+    found = lake.measure(options, tmp_path / "home")
+    assert set(found["writers"]) == {"delta", "iceberg", "delta, current"}
+    assert [len(grid.rows) for grid in lake.tables(found)] == [3]
+    assert DeltaTable(tmp_path / "home" / "runtime-delta").count() == 30
+    assert DeltaTable(tmp_path / "home" / "runtime-current").count() == 50
