@@ -157,6 +157,9 @@ class TimeWindow(Row, frozen=True):
 
     A *session* of a group's rows ends ``length`` after its last row; rows with shorter distances
     are in one session. Its ``slide`` is its ``length``, its ``start`` 0.
+
+    *Cumulating* windows have a ``step``, which divides ``length``: windows that begin together end
+    at every multiple of it, up to ``length``. Their ``slide`` is their ``length``.
     """
 
     column: str
@@ -164,6 +167,17 @@ class TimeWindow(Row, frozen=True):
     slide: int
     start: int = 0
     session: bool = False
+    step: int = 0
+
+    @property
+    def shares_rows(self) -> bool:
+        """Whether a row may be in several windows."""
+        return self.slide < self.length or bool(self.step)
+
+    @property
+    def edges(self) -> int:
+        """Number of edges that identify a window: its start, or start and end."""
+        return 1 + (self.session or bool(self.step))
 
 
 def window_text(window: TimeWindow, column: str) -> str:
@@ -174,8 +188,12 @@ def window_text(window: TimeWindow, column: str) -> str:
     """
     if window.session:
         return f"session_window({column}, '{format_duration(window.length)}')"
-    lengths = [window.length, window.slide, *([window.start] if window.start else [])]
-    return f"window({', '.join([column, *(repr(format_duration(n)) for n in lengths)])})"
+    lengths = [window.length, window.slide]
+    if window.step:
+        lengths = [window.step, window.length]
+    lengths += [window.start] if window.start else []
+    name = "cumulate" if window.step else "window"
+    return f"{name}({', '.join([column, *(repr(format_duration(n)) for n in lengths)])})"
 
 
 class SortKey(Row, frozen=True):

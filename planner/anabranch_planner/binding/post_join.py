@@ -55,7 +55,7 @@ from anabranch_planner.binding.outputs import (
 )
 from anabranch_planner.binding.rankings import is_windowed, windowed_of
 from anabranch_planner.binding.typecheck import typed
-from anabranch_planner.binding.windows import SESSION, WINDOW, is_window, window_of
+from anabranch_planner.binding.windows import WINDOW, WINDOWS, is_window, window_of
 from anabranch_planner.sql.aggregates import call_of, holds_aggregate
 from anabranch_planner.sql.arguments import refuse_others
 from anabranch_planner.sql.scope import Scope, ShownColumn
@@ -211,8 +211,9 @@ class _Splitter:
         """Check that groups are shown with all their keys, so that DISTINCT changes nothing."""
         lacking = {o.expr.name for o in view.hidden if isinstance(o.expr, Column)}
         edges = {WINDOW_START: "window.start", WINDOW_END: "window.end"}
-        if len(lacking) == 1 and lacking <= edges.keys():
-            # The start of a window determines its end, and vice versa.
+        cumulating = view.window is not None and view.window.step
+        if len(lacking) == 1 and lacking <= ({WINDOW_START} if cumulating else edges.keys()):
+            # The end of a window determines its start; the start its end, unless windows cumulate.
             return
         if lacking:
             texts = {k.name: str(k.expr) for k in self._keys}
@@ -403,7 +404,7 @@ class _Splitter:
             if not isinstance(part, exp.Column):
                 return part
             qualifier = part.table.lower()
-            if qualifier in (WINDOW, SESSION) and self.scope.find_table(qualifier) is None:
+            if qualifier in WINDOWS and self.scope.find_table(qualifier) is None:
                 return part
             name = part.name.lower()
             if part.name.startswith(_SLOT):
@@ -568,7 +569,7 @@ class _Splitter:
 
     def _window_edge(self, part: Node) -> str | None:
         edge = name = None
-        if isinstance(part, exp.Column) and part.table.lower() in (WINDOW, SESSION):
+        if isinstance(part, exp.Column) and part.table.lower() in WINDOWS:
             edge, name = part.name.lower(), part.table.lower()
         elif isinstance(part, exp.Dot) and is_window(part.this):
             if self._window_tree is not None and part.this != self._window_tree:
@@ -611,7 +612,7 @@ def _replaced(tree: Node, found: object) -> Node:
 def name_of(node: Node) -> str | None:
     """Spark's name of a SELECT item, which may contain aggregates."""
     inside = bare(node)
-    if isinstance(inside, exp.Column) and inside.table.lower() in (WINDOW, SESSION):
+    if isinstance(inside, exp.Column) and inside.table.lower() in WINDOWS:
         return inside.name
     if isinstance(inside, exp.Anonymous) and holds_aggregate(inside):
         name, arguments = str(inside.this).lower(), inside.expressions

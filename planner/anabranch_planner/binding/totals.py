@@ -64,7 +64,7 @@ def _added(query: JoinQuery, inner: JoinQuery) -> tuple[JoinQuery, Expr]:
             "this scalar subquery", "select one aggregate of all rows, in a query with GROUP BY"
         )
     window = view.window
-    if view.sets or (window is not None and window.slide < window.length):
+    if view.sets or (window is not None and window.shares_rows):
         raise unsupported(
             "a scalar subquery beside groups that share rows",
             "group by plain keys, without ROLLUP or the like and windows that overlap",

@@ -2,8 +2,8 @@
 
 ``TUMBLE(ts, i)`` in GROUP BY is ``window(ts, i)``, and ``TUMBLE_START(ts, i)`` its ``start``.
 ``FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), i)) GROUP BY window_start, window_end`` is
-``FROM t GROUP BY window(t.ts, i)``. The parser can't read a table as an argument, so table
-functions are first simplified as tokens.
+``FROM t GROUP BY window(t.ts, i)``. ``CUMULATE``, which Spark lacks, keeps its name. The parser
+can't read a table as an argument, so table functions are first simplified as tokens.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from anabranch_planner.sql.places import closing
 from anabranch_planner.sql.unresolved import Node, at, unsupported
 
 _KINDS = ("TUMBLE", "HOP", "SESSION", "CUMULATE")
+_CALLS = {"SESSION": "session_window", "CUMULATE": "cumulate"}
 _EDGES = {"_START": "start", "_END": "end"}
 _OTHERS = ("_ROWTIME", "_PROCTIME")
 #: Columns that a table function adds -> the column of Spark's window.
@@ -134,15 +135,14 @@ def _grouped(node: exp.Anonymous) -> Node | None:
 
 
 def _call(kind: str, arguments: Sequence[Node], node: exp.Anonymous) -> exp.Anonymous:
-    """``window()`` or ``session_window()`` with the arguments of Flink's window ``kind``."""
-    if kind == "CUMULATE":
-        raise unsupported(f"{node.this}()", "windows do not grow here: write TUMBLE() or HOP()")
-    least, most = {"TUMBLE": (2, 3), "HOP": (3, 4), "SESSION": (2, 2)}[kind]
+    """The call of :mod:`windows` with the arguments of Flink's window ``kind``."""
+    least, most = {"TUMBLE": (2, 3), "HOP": (3, 4), "SESSION": (2, 2), "CUMULATE": (3, 4)}[kind]
     if not least <= len(arguments) <= most:
         example = {
             "TUMBLE": "TUMBLE(ts, INTERVAL '10' MINUTE)",
             "HOP": "HOP(ts, INTERVAL '5' MINUTE, INTERVAL '10' MINUTE)",
             "SESSION": "SESSION(ts, INTERVAL '5' MINUTE)",
+            "CUMULATE": "CUMULATE(ts, INTERVAL '1' HOUR, INTERVAL '1' DAY)",
         }[kind]
         raise unsupported(f"{node.this}() of {len(arguments)} arguments", f"write {example}")
     time, *durations = (argument.copy() for argument in arguments)
@@ -150,9 +150,7 @@ def _call(kind: str, arguments: Sequence[Node], node: exp.Anonymous) -> exp.Anon
         durations[:2] = durations[1::-1]
     if kind == "TUMBLE" and len(durations) == 2:
         durations.insert(1, durations[0].copy())
-    made = exp.Anonymous(
-        this="session_window" if kind == "SESSION" else "window", expressions=[time, *durations]
-    )
+    made = exp.Anonymous(this=_CALLS.get(kind, "window"), expressions=[time, *durations])
     made.meta.update(node.meta)
     return made
 
@@ -170,10 +168,17 @@ def _replace_table_function(select: exp.Select) -> None:
     one = windowed[0]
     group = select.args.get("group")
     with at(one.call):
-        if group is None or all(c.name.lower() == _TIME for c in _added(group, one.alias)):
+        keys = {c.name.lower() for c in _added(group, one.alias)} if group is not None else set()
+        if group is None or keys <= {_TIME}:
             raise unsupported(
                 "a window in FROM without GROUP BY of it",
                 "write GROUP BY window_start, window_end",
+            )
+        if one.call.this == _CALLS["CUMULATE"] and "window_end" not in keys:
+            raise unsupported(
+                "CUMULATE() without GROUP BY of window_end",
+                "windows that begin together differ in their ends: write GROUP BY window_start, "
+                "window_end",
             )
         _require_partition(group, one)
     for name, clause in select.args.items():
@@ -201,7 +206,7 @@ def _windowed(table: Node) -> _Windowed | None:
             else:
                 plain.append(argument)
         order = {"TUMBLE": ("SIZE", "OFFSET"), "HOP": ("SLIDE", "SIZE", "OFFSET"),
-                 "SESSION": ("GAP",), "CUMULATE": ("STEP", "SIZE")}[kind]  # fmt: skip
+                 "SESSION": ("GAP",), "CUMULATE": ("STEP", "SIZE", "OFFSET")}[kind]  # fmt: skip
         plain += [named[name] for name in ("DATA", "TIMECOL", *order) if name in named]
         if len(plain) < 2 or not isinstance(plain[0], exp.Column) or plain[0].table:
             raise unsupported(

@@ -318,7 +318,7 @@ def groups_of(query: Unresolved, tables: FromTables) -> list[Node]:
     return list(dict.fromkeys(found))
 
 
-_WINDOWS = frozenset({"window", "session_window", "tumble", "hop", "session"})
+_WINDOWS = frozenset({"window", "session_window", "tumble", "hop", "session", "cumulate"})
 
 
 def of_item(node: Node, query: Unresolved) -> Node:

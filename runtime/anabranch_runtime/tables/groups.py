@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -61,14 +62,14 @@ class GroupedTable:
         self.pool = Texts()
         self._changes = Changes(view)
         keys = [TupleField(kind) for _, kind in view.keys]
-        window = 0 if view.window is None else 1 + view.window.session
+        window = 0 if view.window is None else view.window.edges
         keys += [TupleField(_BIGINT, nullable=False)] * (bool(view.sets) + window)
         # All rows form one group without keys, of one constant word.
         self._one_group = not keys
         self._keys = TupleLayout(keys or [TupleField(_BIGINT, nullable=False)], self.pool)
         self._slots = Slots(self._keys.width)
         # Rows move between sessions.
-        deletes = deletes or window > 1
+        deletes = deletes or (view.window is not None and view.window.session)
         self._aggregates = GroupAggregates(view.aggregates, kinds, self.pool, deletes=deletes)
         self._state = np.zeros((self._slots.room, self._aggregates.width), np.int64)
         self._start_outputs()
@@ -148,10 +149,12 @@ class GroupedTable:
     def _repeated(self, rows: Inputs, weights: Ints) -> tuple[Inputs, Ints, Ints]:
         """Return the rows, each once per window and grouping set, with weights and group keys."""
         view = self.view
-        starts = None
+        edges: tuple[Ints, ...] = ()
         if view.window is not None:
-            picked, starts = windows(view.window, rows)
-            if len(picked) != len(rows) or view.window.length != view.window.slide:
+            column = view.window.column
+            picked, *limits = windows(view.window, rows.integers(column), rows.valid(column))
+            edges = tuple(limits[: view.window.edges])
+            if len(picked) != len(rows) or view.window.shares_rows:
                 rows, weights = rows.taken(picked), weights[picked]
         if self._one_group:
             return rows, weights, np.zeros((len(rows), 1), np.int64)
@@ -162,9 +165,8 @@ class GroupedTable:
             keys.append(pa.array(np.repeat(np.array(grouping_ids(view), np.int64), len(rows))))
             rows = rows.taken(np.tile(np.arange(len(rows)), many))
             weights = np.tile(weights, many)
-            starts = None if starts is None else np.tile(starts, many)
-        if starts is not None:
-            keys.append(pa.array(starts))
+            edges = tuple(np.tile(edge, many) for edge in edges)
+        keys += map(pa.array, edges)
         return rows, weights, self._keys.encode(keys)
 
     def _make_room(self, fresh: Ints) -> None:
@@ -223,7 +225,7 @@ class GroupedTable:
     def _limits(self, words: Ints) -> tuple[Ints, Ints]:
         """Return the starts and ends of groups' time windows, from the words of their keys."""
         assert self.view.window is not None
-        if self.view.window.session:
+        if self.view.window.edges > 1:
             return words[:, -2], words[:, -1]
         return words[:, -1], words[:, -1] + self.view.window.length
 
@@ -254,7 +256,14 @@ class GroupedTable:
         self._drop_blank(update)
         return changes
 
-    def _changed(self, rows: pa.RecordBatch, upserts: Ints, gone: Ints, version: int) -> pa.Table:
+    def _changed(
+        self,
+        rows: pa.RecordBatch,
+        upserts: Ints,
+        gone: Ints,
+        version: int,
+        numbers: Mapping[str, pa.Array] = MappingProxyType({}),
+    ) -> pa.Table:
         identity = self.view.identity
         both = pa.array(np.concatenate([upserts, gone]) if len(gone) else upserts)
         some = pa.array(upserts)
@@ -262,7 +271,7 @@ class GroupedTable:
             name: rows.column(name).take(both if name in identity else some)
             for name in shown_schema(self.view).names
         }
-        return self._changes.table(columns, len(upserts), len(gone), version)
+        return self._changes.table({**columns, **numbers}, len(upserts), len(gone), version)
 
     def _drop_blank(self, update: _Update) -> None:
         if self._one_group:
@@ -400,7 +409,7 @@ class CopiedTable(GroupedTable):
         assert view.copies is not None
         own = (*view.projection, Output(_COPIES, view.copies))
         super().__init__(replace(view, copies=None, projection=own), kinds, deletes=deletes)
-        self._changes, self._schema = Changes(view), shown_schema(view)
+        self._changes = Changes(view)
 
     def _keep(self, update: _Update, version: int) -> pa.Table:
         slots = update.slots
@@ -415,10 +424,8 @@ class CopiedTable(GroupedTable):
         gone, last = _copies(before, after)
         changes = self._changes.nothing()
         if len(come) or len(gone):
-            both = pa.array(np.concatenate([come, gone]))
-            columns = {name: update.rows.column(name).take(both) for name in self._schema.names}
-            columns[COPY] = pa.array(np.concatenate([first, last]))
-            changes = self._changes.table(columns, len(come), len(gone), version)
+            numbers = {COPY: pa.array(np.concatenate([first, last]))}
+            changes = self._changed(update.rows, come, gone, version, numbers)
         self._drop_blank(update)
         return changes
 

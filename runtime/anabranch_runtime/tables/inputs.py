@@ -99,25 +99,29 @@ class Inputs:
         return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
 
 
-def windows(window: TimeWindow, rows: Inputs) -> tuple[Ints, Ints]:
-    """Return pairs of a row and a time window that contains it: the row's position and the window's
-    start. A row without a time is in none.
+def windows(window: TimeWindow, moments: Ints, valid: Bools = ALL) -> tuple[Ints, Ints, Ints]:
+    """Return pairs of a row and a time window that contains it: the row's position, the window's
+    start and end.
+
+    Args:
+        moments: times of the rows, in microseconds. ``valid``: the rows that have one; others are
+            in no window.
     """
-    times = rows.column(window.column)
-    moments = integers_of(times)
-    valid = rows.valid(window.column)
-    numbers = np.flatnonzero(valid) if len(valid) else np.arange(len(moments))
-    moments = moments[numbers]
+    rows = np.flatnonzero(valid) if len(valid) else np.arange(len(moments))
+    moments = moments[rows]
     newest = moments - (moments - window.start) % window.slide
-    if window.length == window.slide:
-        return numbers, newest
-    found, starts = [], []
-    for n in range(-(-window.length // window.slide)):
-        start = newest - n * window.slide
-        inside = start + window.length > moments
-        found.append(numbers[inside])
+    if window.length == window.slide and not window.step:
+        return rows, newest, newest + window.length
+    many = window.length // window.step if window.step else -(-window.length // window.slide)
+    found, starts, ends = list[Ints](), list[Ints](), list[Ints]()
+    for n in range(many):
+        start = newest if window.step else newest - n * window.slide
+        end = start + ((n + 1) * window.step or window.length)
+        inside = end > moments
+        found.append(rows[inside])
         starts.append(start[inside])
-    return np.concatenate(found), np.concatenate(starts)
+        ends.append(end[inside])
+    return np.concatenate(found), np.concatenate(starts), np.concatenate(ends)
 
 
 def grouping_ids(view: View) -> list[int]:

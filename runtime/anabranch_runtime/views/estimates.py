@@ -30,11 +30,12 @@ import pyarrow.compute as pc
 
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.scaling import scalable
-from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, TimeWindow, View
+from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, View
 from anabranch_runtime.columns.arrays import Floats, Ints
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.sinks.parquet import output_schema
 from anabranch_runtime.sinks.sampling import RANK, SHARE, with_slots
+from anabranch_runtime.tables.inputs import windows
 from anabranch_runtime.views.identities import texts
 
 #: Maximum number of groups with corrections per view.
@@ -183,15 +184,17 @@ def _groups(view: View, rows: pa.Table) -> tuple[Ints, pa.Array]:
     A row whose window column is NULL is in no group.
     """
     at = np.arange(rows.num_rows)
-    starts = at
+    starts = ends = at
     if view.window is not None:
-        at, starts = _windows(view.window, rows[view.window.column])
+        times = rows[view.window.column]
+        moments = _numbers(pc.fill_null(times.cast(pa.int64()), 0))
+        at, starts, ends = windows(view.window, moments, pc.is_valid(times).to_numpy())
     arrays, names = list[pa.Array](), list[str]()
     for (name, kind), shown in zip(view.group_keys, view.identity, strict=True):
         if view.window is not None and name == WINDOW_START:
             column = pa.array(starts).cast(arrow_type(kind))
         elif view.window is not None and name == WINDOW_END:
-            column = pa.array(starts + view.window.length).cast(arrow_type(kind))
+            column = pa.array(ends).cast(arrow_type(kind))
         else:
             column = rows[name].combine_chunks().take(pa.array(at))
         if pa.types.is_floating(column.type):
@@ -202,18 +205,3 @@ def _groups(view: View, rows: pa.Table) -> tuple[Ints, pa.Array]:
     if not names:
         return at, pa.array(["{}"] * len(at), pa.large_string())
     return at, texts(pa.table(arrays, names=names))
-
-
-def _windows(window: TimeWindow, times: pa.ChunkedArray) -> tuple[Ints, Ints]:
-    """Return pairs of a row and a window that contains it: row position, window start."""
-    valid = np.flatnonzero(pc.is_valid(times).to_numpy())
-    moments = _numbers(pc.fill_null(times.cast(pa.int64()), 0))[valid]
-    newest = moments - (moments - window.start) % window.slide
-    many = -(-window.length // window.slide)
-    rows, starts = [], []
-    for n in range(many):
-        start = newest - n * window.slide
-        inside = start + window.length > moments
-        rows.append(valid[inside])
-        starts.append(start[inside])
-    return np.concatenate(rows), np.concatenate(starts)

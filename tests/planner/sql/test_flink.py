@@ -28,6 +28,7 @@ def window_of(sql: str) -> TimeWindow:
         (f"tumble{{}}(ts, {TEN}, {FIVE})", "window(ts, '10 minutes', '10 minutes', '5 minutes')"),
         (f"HOP{{}}(ts, {FIVE}, {TEN})", "window(ts, '10 minutes', '5 minutes')"),
         (f"SESSION{{}}(ts, {FIVE})", "session_window(ts, '5 minutes')"),
+        (f"CUMULATE{{}}(ts, {FIVE}, {TEN})", "cumulate(ts, '5 minutes', '10 minutes')"),
     ],
 )
 def test_functions_in_group_by(call: str, spark: str) -> None:
@@ -97,6 +98,36 @@ def test_sessions_are_of_the_other_keys(partition: str, keys: str, named: bool) 
     assert window_of(sql) == TimeWindow("w", 5 * MINUTES, 5 * MINUTES, 0, session=True)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "window"),
+    [
+        (f"TABLE R, DESCRIPTOR(ts), {FIVE}, {TEN}", (10, 0, 5)),
+        (f"TABLE R, DESCRIPTOR(ts), {FIVE}, INTERVAL '1' DAY, {TEN}", (1440, 10, 5)),
+        (f"DATA => TABLE R, TIMECOL => DESCRIPTOR(ts), SIZE => {TEN}, STEP => {TEN}", (10, 0, 10)),
+    ],
+)
+@pytest.mark.parametrize("keys", ["window_start, window_end", "window_end"])
+def test_cumulating_windows(arguments: str, window: tuple[int, int, int], keys: str) -> None:
+    length, start, step = (n * MINUTES for n in window)
+    sql = f"SELECT window_start, count(*) AS n FROM TABLE(CUMULATE({arguments})) w GROUP BY {keys}"
+    assert window_of(sql) == TimeWindow("w", length, length, start, step=step)
+
+
+@pytest.mark.parametrize("sizes", ["0, 1", "2, 3", "-1, 1", "1, 2, 2"])
+def test_sizes_of_cumulating_windows_are_multiples_of_the_step(sizes: str) -> None:
+    durations = ", ".join(f"INTERVAL '{n}' HOUR" for n in sizes.split(", "))
+    error = refusal(f"SELECT 1 AS n FROM R GROUP BY CUMULATE(ts, {durations})")
+    assert (error.code, error.position) == ("bad-window", (1, 31))
+
+
+def test_starts_of_cumulating_windows_do_not_tell_them_apart() -> None:
+    windows = f"FROM R GROUP BY CUMULATE(ts, {FIVE}, {TEN})"
+    shown = f"SELECT DISTINCT CUMULATE_{{}}(ts, {FIVE}, {TEN}) AS x {windows}"
+    assert parse_sql("q", shown.format("END"), sample_streams()).view
+    error = refusal(shown.format("START"))
+    assert error.message == "DISTINCT of groups whose keys are not all shown is not supported"
+
+
 TUMBLE = f"TABLE(TUMBLE(TABLE R, DESCRIPTOR(ts), {TEN}))"
 
 
@@ -128,8 +159,9 @@ TUMBLE = f"TABLE(TUMBLE(TABLE R, DESCRIPTOR(ts), {TEN}))"
             f"SELECT 1 AS n FROM TABLE(CUMULATE(TABLE R, DESCRIPTOR(ts), {FIVE}, {TEN})) "
             "GROUP BY window_start",
             (1, 26),
-            "CUMULATE()",
+            "CUMULATE() without GROUP BY of window_end",
         ),
+        ("SELECT 1 AS n FROM R GROUP BY CUMULATE(ts, ts)", (1, 31), "CUMULATE() of 2 arguments"),
         (
             f"SELECT 1 AS n FROM TABLE(SESSION(TABLE R PARTITION BY k, DESCRIPTOR(ts), {TEN})) "
             "GROUP BY window_start",

@@ -262,7 +262,8 @@ def _copied(random: Random) -> Case:
     counts = [ViewAggregate("g1", F.COUNT, None, False, BIGINT),
               ViewAggregate("g2", F.COUNT, value, False, BIGINT)]  # fmt: skip
     every, known = (Column("", a.name, BIGINT) for a in counts)
-    outputs = tuple(Output(f"o{n}", _column(key)) for n, key in enumerate(keys))
+    shown = [*keys, *keys[: len(keys) - 1]]
+    outputs = tuple(Output(f"o{n}", _column(key)) for n, key in enumerate(shown))
     sort, words = _sort(outputs[0].expr, "o0", random)
     order = (sort,) if random.random() < 0.3 else ()
     ties = "".join(f", {o.name} ASC NULLS FIRST" for o in outputs)
@@ -271,7 +272,7 @@ def _copied(random: Random) -> Case:
         Call("gt", (every, known), BOOLEAN), order,
         copies=Call("sub", (every, known), BIGINT),
     )  # fmt: skip
-    listed = ", ".join(f"{key} AS o{n}" for n, key in enumerate(keys))
+    listed = ", ".join(f"{key} AS o{n}" for n, key in enumerate(shown))
     count = f"count(*) - count({value})"
     sql = (
         f"SELECT * EXCLUDE m, unnest(range(1, m + 1)) AS anabranch_copy FROM (SELECT {listed}, "
@@ -352,16 +353,19 @@ def _window(random: Random) -> tuple[TimeWindow | None, str]:
     if pick < 0.12:
         gap = random.choice((30, 60, 200)) * 1_000_000
         return TimeWindow(TIME, gap, gap, session=True), ""
-    length, slide, start = random.choice(
-        ((10, 10, 0), (10, 10, 3), (15, 5, 0), (7, 3, 1), (5, 20, 0))
-    )
-    length, slide, start = (n * MINUTE for n in (length, slide, start))
+    picked = random.choice((
+        (10, 10, 0, 0), (10, 10, 3, 0), (15, 5, 0, 0), (7, 3, 1, 0), (5, 20, 0, 0), (20, 20, 0, 5),
+        (9, 9, -4, 3),
+    ))  # fmt: skip
+    length, slide, start, step = (n * MINUTE for n in picked)
     newest = f"(epoch_us(xt) - ((epoch_us(xt) - {start}) % {slide} + {slide}) % {slide})"
-    first = f"({newest} - n * {slide})"
-    return TimeWindow(TIME, length, slide, start), (
+    first, size, many = f"({newest} - n * {slide})", str(length), -(-length // slide)
+    if step:
+        first, size, many = newest, f"(n + 1) * {step}", length // step
+    return TimeWindow(TIME, length, slide, start, step=step), (
         f"(SELECT *, make_timestamptz({first}) AS window_start, "
-        f"make_timestamptz({first} + {length}) AS window_end FROM net, "
-        f"range({-(-length // slide)}) AS r(n) WHERE {first} + {length} > epoch_us(xt))"
+        f"make_timestamptz({first} + {size}) AS window_end FROM net, "
+        f"range({many}) AS r(n) WHERE {first} + {size} > epoch_us(xt))"
     )
 
 

@@ -560,6 +560,9 @@ class Grammar:
             aggregate, kind = self._aggregate(source)
             shown.append((aggregate, f"v{number}", kind))
         form, flink = rng.choice(("TUMBLE", "HOP", "SESSION")), self._chance(0.4)
+        if form == "HOP" and len(shown) % 2:
+            # Chosen without a number of the generator: known seeds keep their other statements.
+            form = "CUMULATE"
         self.features[form] += 1
         listed = _listed(shown)
         by = "".join(f", {k}" for k in keys)
@@ -572,22 +575,26 @@ class Grammar:
                 start, end = f"SESSION_START({window[8:]}", f"SESSION_END({window[8:]}"
             duck = self._sessions(source, where, listed.duck, keys, time)
         else:
-            slide = 10 if form == "TUMBLE" else 5
+            slide = 5 if form == "HOP" else 10
             slid = ", '5 minutes'" if form == "HOP" else ""
             window = f"window({time}, '10 minutes'{slid})"
             start, end = "window.start", "window.end"
-            if flink:
-                inside = f"{time}, " + "INTERVAL '5' MINUTE, " * (form == "HOP")
+            if flink or form == "CUMULATE":
+                inside = f"{time}, " + "INTERVAL '5' MINUTE, " * (form != "TUMBLE")
                 inside += "INTERVAL '10' MINUTE)"
                 window = f"{form}({inside}"
                 start, end = f"{form}_START({inside}", f"{form}_END({inside}"
             first = f"({micros} - {micros} % {slide * 60_000_000}"
             first += " - hop.n * 300000000)" if form == "HOP" else ")"
-            hop = " CROSS JOIN range(2) hop(n)" * (form == "HOP")
+            last = f"{first} + 600000000"
+            hop, found = " CROSS JOIN range(2) hop(n)" * (form != "TUMBLE"), where.duck
+            if form == "CUMULATE":
+                last = f"{first} + (hop.n + 1) * 300000000"
+                found += f"{' AND' if found else ' WHERE'} {last} > {micros}"
             duck = (
                 f"SELECT {listed.duck}, make_timestamptz({first}) AS w0, "
-                f"make_timestamptz({first} + 600000000) AS w1 FROM {source.text.duck}{hop}"
-                f"{where.duck} GROUP BY {first}{by}"
+                f"make_timestamptz({last}) AS w1 FROM {source.text.duck}{hop}"
+                f"{found} GROUP BY {first}, {last}{by}"
             )
         spark = (
             f"SELECT {listed.spark}, {start} AS w0, {end} AS w1 FROM {source.text.spark}"

@@ -52,7 +52,7 @@ def simplify(statement: Node) -> None:
     look_up_values(statement)
     names = {name.lower() for table in statement.find_all(*_NAMED) for name in _names(table)}
     # As in window.start.
-    names |= {"window", "session_window"}
+    names |= {"window", "session_window", "cumulate"}
     reads = statement.find(exp.From) is not None
     for node in list(statement.walk()):
         if isinstance(node, exp.Select):
