@@ -11,7 +11,8 @@ END: Final = "<!-- statements: end -->\n"
 #: Files in the order of their rows.
 FILES: Final = (
     "select", "groups", "frames", "joins", "values", "outer_joins", "subqueries", "set_operations",
-    "layers", "conditions", "expressions", "intervals", "nested", "expansions", "functions",
+    "layers", "conditions", "expressions", "rolling", "intervals", "nested", "expansions",
+    "functions",
 )  # fmt: skip
 
 

@@ -32,6 +32,8 @@ RANK = "anabranch_rank"
 PLACE = "anabranch_place"
 #: Prefix of the names of :class:`Windowed` columns.
 WINDOWED = "anabranch_windowed"
+#: Prefix of joined rows' columns that :class:`TimeLimit` reads.
+MOMENT = "anabranch_moment"
 #: Number (BIGINT, from 1) of a row among the equal rows of its group.
 COPY = "anabranch_copy"
 #: Grouping column of GROUPING SETS: bit ``i`` from the right is set if the ``i``-th key from the
@@ -196,6 +198,40 @@ def window_text(window: TimeWindow, column: str) -> str:
     return f"{name}({', '.join([column, *(repr(format_duration(n)) for n in lengths)])})"
 
 
+class TimeLimit(Row, frozen=True):
+    """Condition on the time of the batch: a joined row is in the view from, or ``until``, its
+    *moment*. NULL is never.
+
+    The moment is the least multiple of ``unit`` at or after ``column`` + ``shift``, plus ``delay``;
+    all in microseconds, and days as their midnights. ``until`` excludes the moment itself.
+    """
+
+    column: str
+    shift: int
+    until: bool
+    unit: int = 1
+    delay: int = 0
+
+
+def limit_text(limit: TimeLimit, column: str) -> str:
+    """The SQL text of a limit of the moments that follow from ``column``.
+
+    >>> limit_text(TimeLimit("m", 60_000_000, until=True), "o.ts")
+    "current_timestamp() < o.ts + INTERVAL '1 minute'"
+    >>> limit_text(TimeLimit("m", 0, until=False, unit=3_600_000_000), "o.ts")
+    "current_timestamp() >= the next multiple of '1 hour' from o.ts"
+    """
+
+    def moved(text: str, by: int) -> str:
+        return f"{text} {'-' if by < 0 else '+'} INTERVAL '{format_duration(abs(by))}'"
+
+    text = moved(column, limit.shift) if limit.shift else column
+    if limit.unit > 1:
+        text = f"the next multiple of '{format_duration(limit.unit)}' from {text}"
+    text = moved(text, limit.delay) if limit.delay else text
+    return f"current_timestamp() {'<' if limit.until else '>='} {text}"
+
+
 class SortKey(Row, frozen=True):
     """One entry of ORDER BY."""
 
@@ -356,6 +392,7 @@ class View:
             it as ``PLACE``.
         windowed: functions of the rows around a row, which expressions read by name; there is no
             ``limit``.
+        limits: times of batches at which a joined row is in the view; empty: always.
         copies: number of rows (BIGINT) of each group that ``having`` keeps, at least 1; None: one.
             The SELECT list then consists of the keys, and there is no ``limit``.
     """
@@ -375,6 +412,7 @@ class View:
     ranking: RankFunction = RankFunction.ROW_NUMBER
     windowed: tuple[Windowed, ...] = ()
     copies: Expr | None = None
+    limits: tuple[TimeLimit, ...] = ()
 
     @property
     def whole(self) -> bool:

@@ -49,6 +49,7 @@ class ViewInfo(Closed):
         joined: the columns of the joined rows, with their expressions.
         keys, aggregates: the GROUP BY keys and the aggregates; empty if joined rows are ranked.
         copies: number of rows per group, if the view has INTERSECT ALL or EXCEPT ALL.
+        limits: the conditions on `current_timestamp`, by which joined rows come and leave.
         sets: the keys of each of the GROUPING SETS; empty: rows are grouped by all keys.
         partition: columns of PARTITION BY: joined rows are ranked and limited per value.
         ranking: `row_number`, `rank` or `dense_rank`; null: the view has no ranking function.
@@ -64,6 +65,7 @@ class ViewInfo(Closed):
     order: list[str] = Field(default=[])
     limit: int | None = None
     offset: int = 0
+    limits: list[str] = Field(default=[])
     sets: list[list[str]] = Field(default=[])
     partition: list[str] = Field(default=[])
     ranking: str | None = None

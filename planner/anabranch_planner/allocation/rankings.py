@@ -94,7 +94,7 @@ def _outer_rankings(
     """
     outer, labels = query.outer, {m.alias: m.label for m in query.members}
     assert outer is not None  # checked by the caller
-    if outer.kept:
+    if outer.kept or _is_rolling(query):
         return {}  # a withheld pair would look like an absent partner
     names = {name for name, _ in outer.left}
     left = {o.expr for o in query.projection if o.name in names}
@@ -105,13 +105,18 @@ def _outer_rankings(
     return {}
 
 
+def _is_rolling(query: JoinQuery) -> bool:
+    """Whether rows leave the query's results by the time alone."""
+    return query.view is not None and bool(query.view.limits)
+
+
 def _rankings(
     query: JoinQuery,
     streams: Mapping[StreamName, Stream],
     by_batch: Mapping[StreamName, Ranking],
 ) -> Mapping[Label, Ranking]:
     stream_of = {r.id: streams[r.stream] for r in query.relations}
-    if query.united or query.deleting(streams):
+    if query.united or _is_rolling(query) or query.deleting(streams):
         return {}  # an insert might be withheld, but not its delete (in any branch of a union)
     read = Counter(stream_of[m.relation].name for m in query.members)
     found: dict[Label, Ranking] = {}

@@ -20,22 +20,6 @@ from anabranch_planner.sql.unresolved import Node, describe
 #: Names of the functions, which also qualify the columns ``start`` and ``end``.
 WINDOW, SESSION, CUMULATE = "window", "session_window", "cumulate"
 WINDOWS = (WINDOW, SESSION, CUMULATE)
-#: Function -> least and greatest number of arguments, their names, an example, conditions.
-_FORMS = {
-    WINDOW: (
-        2, 4, "a length, a slide and a start", "window(ts, '10 minutes', '5 minutes')",
-        "the slide of a window is positive and at most its length, its start is less than the "
-        "slide",
-    ),
-    SESSION: (
-        2, 2, "a gap", "session_window(ts, '5 minutes')", "the gap of a session is positive",
-    ),
-    CUMULATE: (
-        3, 4, "a step, a size and a start", "cumulate(ts, '1 hour', '1 day')",
-        "the step of a cumulating window is positive, its size is a multiple of the step, its "
-        "start is less than the size",
-    ),
-}  # fmt: skip
 #: Maximum number of windows per row: a slide much shorter than the length multiplies rows.
 MOST_WINDOWS = 1000
 
@@ -52,13 +36,24 @@ def window_of(call: Node, column: str, scope: Scope) -> tuple[TimeWindow, Expr]:
         QueryError: ``bad-arguments``, ``bad-window``, ``type-mismatch``.
     """
     name, arguments = str(call.this).lower(), call.expressions
-    least, most, takes, example, condition = _FORMS[name]
-    remedy = f"write {example}"
-    if not least <= len(arguments) <= most:
+    session, cumulates = name == SESSION, name == CUMULATE
+    if not 2 + cumulates <= len(arguments) <= (2 if session else 4):
         raise QueryError(
             "bad-arguments",
-            f"{name}() takes a time and {takes}, not {len(arguments)} arguments",
-            remedy=remedy,
+            f"{name}() takes a time and "
+            + (
+                "a gap"
+                if session
+                else "a step, a size and a start"
+                if cumulates
+                else "a length, a slide and a start"
+            )
+            + f", not {len(arguments)} arguments",
+            remedy="write session_window(ts, '5 minutes')"
+            if session
+            else "write CUMULATE(ts, INTERVAL '1' HOUR, INTERVAL '1' DAY)"
+            if cumulates
+            else "write window(ts, '10 minutes'[, '5 minutes'[, '1 minute']])",
         )
     time = typed(arguments[0], scope)
     if time.type.kind not in TIMESTAMPS:
@@ -69,20 +64,33 @@ def window_of(call: Node, column: str, scope: Scope) -> tuple[TimeWindow, Expr]:
         )
     length, *rest = (_micros(node) for node in arguments[1:])
     step = 0
-    if name == CUMULATE:
+    if cumulates:
         step, length = length, rest[0]
     slide, start = rest[0] if rest else length, rest[1] if len(rest) > 1 else 0
-    uneven = name == CUMULATE and (step <= 0 or length % step)
+    uneven = cumulates and (step <= 0 or length % step)
     if uneven or length <= 0 or slide <= 0 or slide > length or abs(start) >= slide:
-        raise QueryError("bad-window", condition, remedy=remedy)
+        raise QueryError(
+            "bad-window",
+            "the gap of a session is positive"
+            if session
+            else "the step of a cumulating window is positive, its size is a multiple of the step, "
+            "its start is less than the size"
+            if cumulates
+            else "the slide of a window is positive and at most its length, its start is less "
+            "than the slide",
+            remedy="write session_window(ts, '5 minutes')"
+            if session
+            else "write CUMULATE(ts, INTERVAL '1' HOUR, INTERVAL '1' DAY)"
+            if cumulates
+            else "write window(ts, '10 minutes', '5 minutes')",
+        )
     if length > (step or slide) * MOST_WINDOWS:
         raise QueryError(
             "bad-window",
             f"every row would be in more than {MOST_WINDOWS} windows",
-            remedy=f"give a longer {'step' if step else 'slide'}",
+            remedy="give a longer step" if step else "give a longer slide",
         )
-    window = TimeWindow(column, length, slide, start, name == SESSION, step)
-    return window, coerce(time, TIMESTAMP)
+    return TimeWindow(column, length, slide, start, session, step), coerce(time, TIMESTAMP)
 
 
 def _micros(node: Node) -> int:

@@ -22,6 +22,7 @@ from anabranch_contract.queries.views import (
     SortKey,
     View,
     call_text,
+    limit_text,
     window_text,
     windowed_text,
 )
@@ -250,6 +251,9 @@ def _post_join(plan: Node, view: View, below: Mapping[str, Expr]) -> Node:
     """Aggregation, HAVING, ORDER BY and LIMIT of ``view`` as operators over the joined rows, whose
     columns have the expressions ``below``."""
     terms = dict(below)
+    if view.limits:
+        said = (limit_text(one, text_of(below[one.column])) for one in view.limits)
+        plan = Filter((plan,), tuple(Conjunct(text, frozenset()) for text in said))
     if view.grouped:
         keys = {name: below[name] for name, _ in view.keys} | _window(view, below)
         calls = _calls(view, below)

@@ -21,6 +21,7 @@ from anabranch_contract.queries.expressions import (
     Expansion,
     Expr,
     Literal,
+    reads_clock,
     substitute,
 )
 from anabranch_contract.queries.joins import Stream
@@ -42,6 +43,7 @@ from anabranch_planner.normal.branches import branches_of
 from anabranch_planner.normal.conditions import canonical, is_true
 from anabranch_planner.normal.expansions import expansion_of
 from anabranch_planner.normal.key_classes import Side, key_sides
+from anabranch_planner.normal.rolling import Rolling, limits_of
 from anabranch_planner.normal.time_conditions import AliasBound, difference_bounds
 from anabranch_planner.sql.scope import Scope, ShownColumn, find_stream
 from anabranch_planner.sql.unresolved import (
@@ -85,6 +87,7 @@ class Bound:
     bounds: list[AliasBound] = field(default_factory=list)
     filters: dict[str, list[Expr]] = field(default_factory=dict)
     residuals: list[Expr] = field(default_factory=list)
+    limits: list[Rolling] = field(default_factory=list)
     #: Field of a structured query -> the alias that it declares.
     fields: dict[str, str] = field(default_factory=dict)
     #: Per outer join: the scope of its right side alone.
@@ -98,8 +101,9 @@ class Bound:
     def restart(self, query: Unresolved) -> None:
         """Set the statement to ``query``, a rewriting of it, and drop all resolved conditions."""
         self.query = query
-        for conditions in (self.equalities, self.bounds, self.filters, self.residuals, self.rights):
-            conditions.clear()
+        for found in (self.equalities, self.bounds, self.filters, self.residuals, self.rights):
+            found.clear()
+        self.limits.clear()
         self.expansions.clear()
 
 
@@ -277,7 +281,8 @@ def _classified(node: Node, scope: Scope, found: Bound) -> None:
 
 
 def _add_comparison(op: str, left: Expr, right: Expr, scope: Scope, found: Bound) -> None:
-    if any(alias not in scope.streams for side in (left, right) for alias in aliases(side)):
+    joined = {alias for side in (left, right) for alias in aliases(side)} <= scope.streams.keys()
+    if not joined or reads_clock(left) or reads_clock(right):
         _add_condition(compare(op, left, right), scope, found)
         return
     condition = compare(op, left, right) if op != "eq" else None
@@ -306,6 +311,9 @@ def _add_of_rows(left: Expr, right: Expr, scope: Scope, found: Bound) -> None:
 
 
 def _add_condition(condition: Expr, scope: Scope, found: Bound) -> None:
+    if reads_clock(condition):
+        found.limits.extend(limits_of(condition))
+        return
     over = aliases(condition)
     places = [place for place, one in enumerate(found.expansions) if one.name in over]
     if places:

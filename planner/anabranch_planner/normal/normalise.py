@@ -40,8 +40,8 @@ from anabranch_planner.binding.outputs import written
 from anabranch_planner.binding.post_join import Split, sorts_only, split
 from anabranch_planner.binding.totals import with_totals
 from anabranch_planner.binding.typecheck import aliases
+from anabranch_planner.normal import rolling, varying, weights
 from anabranch_planner.normal import time_bounds as matrices
-from anabranch_planner.normal import varying, weights
 from anabranch_planner.normal.bind import Bound, Registration, bind
 from anabranch_planner.normal.conditions import canonical, is_true
 from anabranch_planner.normal.key_classes import (
@@ -72,6 +72,10 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
     Raises:
         QueryError: the query is not a connected inner equi-join, or names and types don't fit.
     """
+    branches, unsorted = (bound, *bound.others), sorts_only(bound.query)
+    if any(branch.limits for branch in branches):
+        for branch in branches:
+            branch.query = rolling.as_table(branch.query)
     if bound.others:
         found = united(bound, given, _branch)
     else:
@@ -81,7 +85,7 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
         else:
             found = _with_deadline(bound, given) or _with_look_ups(bound, given)
     varying.check(found, given.streams)
-    return replace(found, unsorted=True) if sorts_only(bound.query) else found
+    return replace(found, unsorted=True) if unsorted else found
 
 
 def _branch(bound: Bound, given: Registration, columns: Columns) -> JoinQuery:
@@ -125,7 +129,8 @@ def _with_deadline(bound: Bound, given: Registration) -> JoinQuery | None:
     if not times:
         return None
     inner = partial(_refuse_inner, side.kind)
-    parts = split(query, sides.shown_scope, inner)
+    rolling.check_inner(whole.limits, bound.limits, side.called)
+    parts = rolling.with_limits(split(query, sides.shown_scope, inner), bound.limits)
     plan = sides.plan(times, None if parts is None else [(s.name, s.expr) for s in parts.joined])
     pairs = _joined(whole, given, plan.pair_columns, outer=True)
     own = replace(given, id=f"{given.id}{LEFT_SUFFIX}", window=of_those(given.window, bound.scope))
@@ -148,6 +153,7 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
         weights.check_kept(bound)
     window = given.window
     parts = split(query, chain.shown_scope, partial(_refuse_inner, query.outer[0].kind))
+    parts = rolling.with_limits(parts, bound.limits)
     shown = (
         written(query.items, chain.shown_scope)
         if parts is None
@@ -171,6 +177,7 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
     if chain.is_full:
         own = replace(given, id=pairs_id(given.id, 2))
         whole = bind(chain.right_rows(), own)
+        rolling.check_inner(whole.limits, bound.limits, query.outer[0].called)
         own = replace(own, window=of_those(given.window, whole.scope))
         right = [_joined(whole, own, counted(plan.right_columns, whole.scope), outer=True)]
     for number, (statement, columns) in enumerate(plan.pairs, 1):
@@ -183,6 +190,7 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
         }
         own = replace(given, id=pairs_id(given.id, number), relaxed=relaxed)
         whole = bind(statement, own)
+        rolling.check_inner(whole.limits, bound.limits, query.outer[number - 1].called)
         alone = weights.stored_whole(whole.scope) if asof else relaxed
         own = replace(own, window=of_those(given.window, whole.scope), relaxed=alone)
         joins.append(_joined(whole, own, counted(columns, whole.scope), outer=True))
@@ -226,7 +234,7 @@ def _joined(
     weights.check(bound, given.streams)
     parts = None
     if columns is None:
-        shown, parts = _outputs(bound.query, scope, inner)
+        shown, parts = _outputs(bound, inner)
         shown = weights.weighted(shown, scope, post_join=parts is not None)
     else:
         shown = columns
@@ -535,10 +543,10 @@ def _components(names: Sequence[str], links: Iterable[frozenset[str]]) -> list[l
 
 
 def _outputs(
-    query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]
+    bound: Bound, inner: Callable[[Node], JoinQuery]
 ) -> tuple[tuple[tuple[str, Expr], ...], Split | None]:
     """(name, expression) of the join's output columns; and the post-join part, if there is one."""
-    parts = split(query, scope, inner)
+    parts = rolling.with_limits(split(bound.query, bound.scope, inner), bound.limits)
     if parts is None:
-        return written(query.items, scope), None
+        return written(bound.query.items, bound.scope), None
     return tuple((s.name, s.expr) for s in parts.joined), parts

@@ -18,7 +18,7 @@ from anabranch_contract.queries.views import CHANGE
 from anabranch_planner.binding.outer_joins import of_those
 from anabranch_planner.binding.outputs import written
 from anabranch_planner.binding.post_join import split
-from anabranch_planner.normal import weights
+from anabranch_planner.normal import rolling, weights
 from anabranch_planner.normal.bind import Bound, Registration
 from anabranch_planner.sql.scope import FromTable, Scope, ShownColumn, nearest
 from anabranch_planner.sql.unresolved import HIDDEN, Node, at, unsupported
@@ -57,11 +57,19 @@ def united(bound: Bound, given: Registration, join: Join) -> JoinQuery:
         )
         exprs = dict(zip(_columns(scope), _columns(branch.scope), strict=True))
         columns = tuple((name, _in_branch(expr, exprs)) for name, expr in shown)
+        moments, limits = rolling.named(branch.limits)
+        if limits != rolling.named(bound.limits)[1]:
+            raise unsupported(
+                "now() in conditions that differ between the operands of a set operation",
+                "write the condition above it: SELECT ... FROM (... UNION ALL ...) u WHERE "
+                "u.ts > now() - INTERVAL '24' HOUR",
+            )
+        columns = (*columns, *moments)
         if changing:
             columns = weights.weighted(
                 columns, branch.scope, post_join=parts is not None, always=True
             )
-        view = None if parts is None else parts.view
+        view = None if parts is None else replace(parts.view, limits=limits)
         made = replace(join(branch, own, columns), view=view, united=True)
         found.append(_renamed(made, number, taken))
     first, *others = found

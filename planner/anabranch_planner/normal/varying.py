@@ -1,9 +1,9 @@
 """Places of values that vary: of ``current_timestamp`` and functions that are not deterministic.
 
 The value of ``current_timestamp`` is the time of the batch that emits a result (``semantics.md``,
-"Time of a batch"), so a condition with it would change without any tuple. A function of a user that
-is not deterministic has another value each time. Both are columns of results that are never
-deleted: a delete would carry another value than its insert did.
+"Time of a batch"). A function of a user that is not deterministic has another value each time. Both
+are columns of results that are never deleted: a delete would carry another value than its insert
+did. Conditions with ``current_timestamp`` are limits of a view (:mod:`rolling`).
 """
 
 from __future__ import annotations
@@ -38,11 +38,15 @@ def check(query: JoinQuery, streams: Mapping[str, Stream]) -> None:
         return
     shown = [call for one in query.planned for call in _varying(one.projection)]
     times = [call for call in varying if call.op == NOW]
-    view = sum(call.op == NOW for call in _varying((query.view, query.outer)))
+    view = sum(call.op == NOW for call in _varying(query.view))
+    whole = sum(call.op == NOW for call in _varying(query.outer))
+    after = () if query.outer is None else query.outer.where
+    outer = sum(call.op == NOW for call in _varying(after))
     changing = bool(query.deleting(streams))
     deleted = query.view is not None or query.outer is not None
     if times:
-        _check_time(len(times) > sum(call.op == NOW for call in shown) + view, deleted, changing)
+        inside = len(times) - sum(call.op == NOW for call in shown) - view - whole
+        _check_time(inside > 0, outer > 0, deleted, changing)
     functions = [UserFunction.of(call).name for call in varying if call.op == FUNCTION]
     if not functions:
         return
@@ -62,18 +66,19 @@ def check(query: JoinQuery, streams: Mapping[str, Stream]) -> None:
         )
 
 
-def _check_time(in_condition: bool, deleted: bool, changing: bool) -> None:
-    if in_condition:
-        where = "in a condition, which would change with the time alone"
-        remedy = (
-            "compare event times with each other or a literal; for the last day write GROUP BY "
-            "window(ts, '24 hours', '1 hour')"
-        )
+def _check_time(inside: bool, outer: bool, deleted: bool, changing: bool) -> None:
+    if inside:
+        where = "in a function in FROM, whose rows would change with the time alone"
+        remedy = "expand the columns of a stream, and compare them with now() in WHERE"
+    elif outer:
+        where = "in a condition that reads the right side of an outer join"
+        remedy = "write JOIN instead: rows without a partner do not satisfy the condition"
     elif deleted:
         where = (
-            "beside groups, DISTINCT, LIMIT or an outer join, whose results may be deleted again"
+            "in an aggregate, or beside groups, DISTINCT, LIMIT, a condition with it or an outer "
+            "join, where results may be deleted again"
         )
-        remedy = "leave it out, or compute it where the results are read"
+        remedy = "leave it out, or compare a time with it in WHERE"
     elif changing:
         where = "in a query over streams of changes, where a delete would have another value"
         remedy = "leave it out; streams and queries without changes may have it"

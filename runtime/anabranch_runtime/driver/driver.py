@@ -82,6 +82,8 @@ from anabranch_runtime.views.left_out import sampled
 
 #: Least seconds between two looks at the published rulesets.
 LOOK = 0.05
+#: Least seconds between two batches without input, in which only time has passed.
+TICK = 0.5
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
@@ -149,6 +151,7 @@ class Driver:
         #: Zero of the clock, which excludes interruptions of the run (``event_time.idleness``).
         self._since = time.monotonic() - (self.state.clock or 0) / 1e6
         self.cycle, self._looked = Cycle(max(self.state.epoch, 0), time.monotonic()), 0.0
+        self._ticked = float("-inf")
         #: Digest of the registered objects, and when it was first seen.
         self._registry = self.cycle.digest, float("-inf")
 
@@ -289,7 +292,20 @@ class Driver:
         begun, sources = self.durability.choices.get(self.state.next_batch), self.progress.sources
         if begun is not None:
             return begun.offsets
-        return None if sources is None else next_offsets(sources.planned, self.state.offsets)
+        found = None if sources is None else next_offsets(sources.planned, self.state.offsets)
+        return self._without_input() if found is None else found
+
+    def _without_input(self) -> Offsets | None:
+        """In live mode, the end of a batch without input if rows come or leave by its time; at most
+        one in :data:`TICK` seconds.
+        """
+        before, now = self.state.offsets, time.time_ns() // 1000
+        if self.settings.mode is not Mode.LIVE or before is None:
+            return None
+        if time.monotonic() - self._ticked < TICK or not self.tables.due(now):
+            return None
+        self._ticked = time.monotonic()
+        return replace(before, planned=now)
 
     def run(self, job: Job, offsets: Offsets | None = None) -> int:
         """Apply the next batch, with input up to ``offsets``, by ``job``; return the number of its
@@ -360,7 +376,7 @@ class Driver:
         )
         state = end_versions(state, loads, feeds, time.time())
         state = replace(self.compactor.settle(state), offsets=choice.offsets, feeds=feeds)
-        state = self.tables.settled(state, ruleset, reports)
+        state = self.tables.settled(state, ruleset, reports, choice.time)
         self.durability.manifests.commit(state)
         reach(Point.COMMITTED)
         self.state = state

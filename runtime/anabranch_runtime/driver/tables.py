@@ -100,12 +100,20 @@ class MaintainedTables:
         """
         return rounds.entered(state, ruleset, state.next_batch, self._write)
 
-    def settled(self, state: State, ruleset: Ruleset, reports: list[TaskReport]) -> State:
-        """Return the ``state`` after a batch, about to be committed, with the batch's round, new
-        tables, and the progress of the others.
+    def settled(self, state: State, ruleset: Ruleset, reports: list[TaskReport], now: int) -> State:
+        """Return the ``state`` after a batch of the time ``now`` (microseconds since 1970), about
+        to be committed, with the batch's round, new tables, and the progress of the others.
         """
         state = rounds.entered(state, ruleset, state.next_batch - 1, self._write)
-        return rounds.with_round(self.progressed(state), ruleset, reports)
+        return rounds.with_round(self.progressed(state), ruleset, reports, now)
+
+    def due(self, now: int) -> bool:
+        """Whether a batch of the time ``now`` would change a table even without joined rows, as
+        far as is known.
+        """
+        self._look()
+        known = self._status.due
+        return known is not None and known <= now and self._status.next >= self._next_batch
 
     def progressed(self, state: State) -> State:
         """Return ``state``, about to be committed, with the progress of the tables."""

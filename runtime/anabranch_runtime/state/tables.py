@@ -25,6 +25,8 @@ class Round:
         clocks: outer join with a stream -> watermark of the partner in microseconds; joins
             without an entry have no clock.
         missing: query -> counts of its withheld results as of the batch, if it ever had any.
+        now: the time of the batch, or of an earlier one that was later, in microseconds since
+            1970; 0 if no view has rows that come or leave by it.
     """
 
     batch: int
@@ -32,6 +34,7 @@ class Round:
     feeds: dict[str, tuple[str, ...]] = field(default_factory=dict)
     clocks: dict[str, int] = field(default_factory=dict)
     missing: dict[str, Activation] = field(default_factory=dict)
+    now: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +74,14 @@ class TablesState:
         checkpoints: the checkpoints that ``held`` names.
         held: query -> its last checkpoint, as long as its table is maintained.
         counts: query -> output counts of its table, also of ended queries.
+        now: the latest time of a batch so far, if a round has needed it (``Round.now``).
     """
 
     rounds: tuple[Round, ...] = ()
     checkpoints: tuple[Segment, ...] = ()
     held: dict[str, HeldTable] = field(default_factory=dict)
     counts: dict[str, TableCounts] = field(default_factory=dict)
+    now: int = 0
 
     @property
     def segments(self) -> Iterator[Segment]:

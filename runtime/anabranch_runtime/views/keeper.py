@@ -94,6 +94,8 @@ class TablesStatus:
         checkpoint: the checkpoint written since the last status, if any.
         ended: queries whose tables have been dropped since the last status.
         cpu: CPU seconds by group and name since the last status.
+        due: the next moment at which a row comes or leaves a view by its time limits, in
+            microseconds since 1970; None: without such views.
     """
 
     next: int
@@ -103,6 +105,7 @@ class TablesStatus:
     checkpoint: Checkpoint | None = None
     ended: tuple[str, ...] = ()
     cpu: CpuUses = field(default_factory=dict)
+    due: int | None = None
 
 
 @dataclass(slots=True)
@@ -272,6 +275,8 @@ class Keeper:
         ended = tuple(name for name in self._held if name not in self._views)
         for name in ended:
             del self._held[name]
+        views = (view for name, view in self._views.items() if name not in self._aside)
+        moments = [moment for view in views if (moment := view.next) is not None]
         return TablesStatus(
             self.next,
             {name: one.next for name, one in self._aside.items()},
@@ -280,6 +285,7 @@ class Keeper:
             checkpoint,
             ended,
             take_metered(),
+            min(moments, default=None),
         )
 
     # --- rounds ------------------------------------------------------------------------------
@@ -290,7 +296,7 @@ class Keeper:
         for name, view in self._views.items():
             if name in self._aside or one.batch < self._held[name].next:
                 continue
-            if name in one.clocks or any(join in joined for join in view.joins):
+            if view.changes_in(one, joined):
                 wrote |= self._include_in(name, view, one, joined)
         if wrote:
             sync_filesystem(self.results)
@@ -448,7 +454,7 @@ class Keeper:
             if one is None:
                 continue
             joined = JoinedBatch(str(self.root), one.rows, one.feeds)
-            if name in one.clocks or any(join in joined for join in view.joins):
+            if view.changes_in(one, joined):
                 failures = self._aside[name].failures
                 self._include_in(name, view, one, joined)
                 if self._aside[name].failures > failures:

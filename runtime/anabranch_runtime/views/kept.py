@@ -18,7 +18,7 @@ from anabranch_contract.protocol.activations import Activation, LeftRows, ViewRo
 from anabranch_contract.queries.expressions import Output
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, OuterJoin, pairs_id
 from anabranch_contract.queries.types import DataType
-from anabranch_contract.queries.views import WEIGHT
+from anabranch_contract.queries.views import MOMENT, WEIGHT
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.sinks.joined_rows import JoinedBatch
 from anabranch_runtime.sinks.parquet import output_schema
@@ -32,6 +32,7 @@ from anabranch_runtime.tables.table import MaintainedTable
 from anabranch_runtime.views import estimates
 from anabranch_runtime.views.checkpoints import KeptTable
 from anabranch_runtime.views.parts import VersionRows, of_part, told
+from anabranch_runtime.views.rolling import RollingRows
 from anabranch_runtime.views.undecided import Undecided
 
 #: Maximum number of a view's rows that the REST API shows; number of rows of a table up to which
@@ -57,6 +58,7 @@ class KeptView:
     _decided: DecidedRows | None = field(init=False, default=None)
     _look_ups: LookUps | AsOfJoin | None = field(init=False, default=None)
     _undecided: Undecided | None = field(init=False, default=None)
+    _rolling: RollingRows | None = field(init=False, default=None)
     #: Corrections of estimates; None if there are too many groups.
     _corrections: pa.Table | None = field(init=False, default=None)
     _missing: Activation | None = field(init=False, default=None)
@@ -66,6 +68,8 @@ class KeptView:
         if query.view is not None:
             self._table = MaintainedTable(query.view, self._read_by_view, deletes=self._deletes)
             self._corrections = estimates.schema_of_estimates(query.view).empty_table()
+            if query.view.limits:
+                self._rolling = RollingRows(query.view.limits, self._read_by_view)
         if outer is not None and not outer.look_ups:
             self._decided = DecidedRows(outer, self._pair_columns)
             self._undecided = Undecided(query, self.results)
@@ -75,7 +79,8 @@ class KeptView:
 
     @property
     def _read_by_view(self) -> pa.Schema:
-        return schema_of(o for o in self._below_view if o.name != WEIGHT)
+        shown = (o for o in self._below_view if o.name != WEIGHT)
+        return schema_of(o for o in shown if not o.name.startswith(MOMENT))
 
     @property
     def _below_view(self) -> tuple[Output, ...]:
@@ -89,7 +94,8 @@ class KeptView:
     @property
     def _deletes(self) -> bool:
         """Whether rows that the view reads may be deleted."""
-        return any(o.name == WEIGHT for o in self._below_view)
+        rolling = self.query.view is not None and bool(self.query.view.limits)
+        return rolling or any(o.name == WEIGHT for o in self._below_view)
 
     @property
     def _kept_rows(self) -> DecidedRows | LookUps | AsOfJoin | None:
@@ -114,8 +120,21 @@ class KeptView:
     @property
     def bytes(self) -> int:
         """Approximate bytes of its state in memory."""
-        parts = (self._table, self._decided, self._look_ups)
+        parts = (self._table, self._decided, self._look_ups, self._rolling)
         return sum(part.bytes for part in parts if part is not None)
+
+    @property
+    def next(self) -> int | None:
+        """Microseconds since 1970 of the next moment at which a joined row comes or leaves by the
+        view's limits; None: without limits.
+        """
+        return None if self._rolling is None else self._rolling.next
+
+    def changes_in(self, batch: Round, joined: JoinedBatch) -> bool:
+        """Whether the round may change anything."""
+        if self.name in batch.clocks or any(join in joined for join in self.joins):
+            return True
+        return self._rolling is not None and self._rolling.next <= batch.now
 
     def first(self) -> pa.Table | None:
         """Return the changes of version 0, the table before any input; None if it is empty."""
@@ -133,6 +152,9 @@ class KeptView:
         """
         self.batch, version = batch.batch, batch.batch + 1
         rows = self._results(batch, joined)
+        if self._rolling is not None:
+            changed = self._rolling.apply(rows, batch.now)
+            rows = changed if changed.num_rows else None
         view = self.query.view
         known = counted(batch.missing, self.name, self.counts.left)
         if known is not None and known.incomplete:
@@ -176,10 +198,12 @@ class KeptView:
             () if self._table is None else self._table.dump(),
             () if self._kept_rows is None else self._kept_rows.dump(),
             () if self._corrections is None else [_together(self._corrections)],
+            () if self._rolling is None else self._rolling.dump(),
         ]
         missing = "" if self._missing is None else self._missing.dumps()
         sizes = [[len(part)] for part in parts]
-        contents.append(pa.record_batch([*sizes, [missing]], names=["table", "outer", "more", "m"]))
+        names = ["table", "outer", "more", "rolling", "m"]
+        contents.append(pa.record_batch([*sizes, [missing]], names=names))
         contents += (batch for part in parts for batch in part)
         return KeptTable(self.query, following, self.counts, contents)
 
@@ -190,7 +214,7 @@ class KeptView:
         if kept.contents is None:
             return found
         head, *rest = kept.contents
-        tables, outer, _, missing = (c[0].as_py() for c in head.columns)
+        tables, outer, corrections, _, missing = (c[0].as_py() for c in head.columns)
         found.counts, found.batch = kept.counts, kept.next - 1
         view = kept.query.view
         if view is not None:
@@ -198,8 +222,11 @@ class KeptView:
             found._table = MaintainedTable.load(
                 view, found._read_by_view, own, deletes=found._deletes
             )
-            more = rest[tables + outer :]
+            end = tables + outer + corrections
+            more, rolling = rest[tables + outer : end], rest[end:]
             found._corrections = pa.Table.from_batches(more) if more else None
+            if found._rolling is not None:
+                found._rolling.load(rolling)
         if found._decided is not None:
             own = rest[tables : tables + outer]
             found._decided = DecidedRows.load(found._decided.outer, found._pair_columns, own)

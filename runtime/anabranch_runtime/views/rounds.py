@@ -49,11 +49,12 @@ def entered(state: State, ruleset: Ruleset, first: int, write: Write) -> State:
     return replace(state, tables=replace(tables, checkpoints=checkpoints, held=held, counts=counts))
 
 
-def with_round(state: State, ruleset: Ruleset, reports: Iterable[TaskReport]) -> State:
+def with_round(state: State, ruleset: Ruleset, reports: Iterable[TaskReport], now: int) -> State:
     """Return ``state``, after a batch, with the batch's round (its joined rows) added, if any.
 
     Args:
         ruleset: the batch's ruleset, without queries that have failed.
+        now: the batch's time, in microseconds since 1970.
         reports: the task reports of the batch, without results of queries that have failed.
     """
     queries = post_joins(ruleset)
@@ -72,7 +73,9 @@ def with_round(state: State, ruleset: Ruleset, reports: Iterable[TaskReport]) ->
         rows += report.joined
         feeds |= report.feeds
     last = state.tables.rounds[-1] if state.tables.rounds else None
-    if not rows and (not moved or (last is not None and last.clocks == moved)):
+    rolling = any(q.view is not None and q.view.limits for q in queries.values())
+    now = max(now, state.tables.now) if rolling else 0
+    if not rows and not rolling and (not moved or (last is not None and last.clocks == moved)):
         return state
     partial = {registered(name) for name, one in known.items() if one.incomplete}
     missing = {
@@ -80,8 +83,9 @@ def with_round(state: State, ruleset: Ruleset, reports: Iterable[TaskReport]) ->
         for name, one in known.items()
         if (whole := registered(name)) in partial and whole in queries
     }
-    batch = Round(state.next_batch - 1, tuple(rows), feeds, moved, missing)
-    return _with(state, replace(state.tables, rounds=(*state.tables.rounds, batch)))
+    batch = Round(state.next_batch - 1, tuple(rows), feeds, moved, missing, now)
+    tables = replace(state.tables, now=max(now, state.tables.now))
+    return _with(state, replace(tables, rounds=(*tables.rounds, batch)))
 
 
 def window_clocks(state: State, ruleset: Ruleset) -> dict[str, int]:

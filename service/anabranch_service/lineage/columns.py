@@ -87,6 +87,8 @@ def _of_view(view: View, below: _Layer) -> set[Origin]:
     keys += [name for name, _ in view.partition]
     keys += [view.window.column] if view.window is not None else []
     found = {Origin(o.stream, o.column, How.GROUP_BY) for key in keys for o in below.get(key, ())}
+    moments = [o for limit in view.limits for o in below.get(limit.column, ())]
+    found |= {Origin(o.stream, o.column, How.FILTER) for o in moments}
     ways: list[tuple[How, Iterable[Expr]]] = [
         (How.FILTER, [expr for expr in (view.having, view.copies) if expr is not None]),
         (How.SORT, [sort.expr for sort in view.order]),

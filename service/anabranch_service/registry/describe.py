@@ -27,6 +27,7 @@ from anabranch_contract.queries.views import (
     View,
     call_text,
     change_columns,
+    limit_text,
     window_text,
     windowed_text,
 )
@@ -191,6 +192,7 @@ def _view(query: JoinQuery, view: View) -> ViewInfo:
         order=order,
         limit=view.limit,
         offset=view.offset,
+        limits=tuple(limit_text(one, below[one.column]) for one in view.limits),
         sets=tuple([below[view.keys[place][0]] for place in one] for one in view.sets),
         partition=partition,
         ranking=str(view.ranking) if view.ranked else None,

@@ -142,6 +142,8 @@ class Combined:
         self._published = -1
         self._checked = 0
         self._answers: dict[str, Answer] = {}
+        #: Batch -> its time for views with limits of time, in microseconds.
+        self._times: dict[int, int] = {}
         self._duck = duckdb.connect(config={"threads": 1})
         self._duck.execute("SET TimeZone = 'UTC'")
         self._changed = True
@@ -251,6 +253,7 @@ class Combined:
         if self._watch is not None:
             self._watch.committed(state, surviving(self.control.ruleset(state.ruleset), state))
         self.service.snapshot = last_snapshot(self.control)
+        self._times[batch] = state.tables.now
         self.events["batches"] += 1
         self.events["revised batch"] += state.ruleset.revision > 0
         if batch in self._restarts:
@@ -385,6 +388,7 @@ class Combined:
             for name in filter(self.statements.__contains__, self.registered):
                 since = self._begun(name)
                 text = self.statements[name].text.duck.replace("{since}", str(since))
+                text = text.replace("{now}", f"make_timestamptz({self._times[batch]})")
                 self._duck.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {text}")
                 query = self.registry.forms[name]
                 if batch == last or (since == 0 and self._is_flat(query)):

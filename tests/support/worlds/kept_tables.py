@@ -134,9 +134,12 @@ class TableWorld:
         return pack.segments
 
     def feed(
-        self, joined: Mapping[str, pa.Table], streams: Mapping[Stream, int | None] | None = None
+        self,
+        joined: Mapping[str, pa.Table],
+        streams: Mapping[Stream, int | None] | None = None,
+        now: int = 0,
     ) -> None:
-        """Commit a batch; ``streams``: streams with their watermarks after it."""
+        """Commit a batch of the time ``now``; ``streams``: their watermarks after it."""
         report = TaskReport(joined=self.stage(joined))
         known = {str(s.name): StreamState(s, floor=mark) for s, mark in (streams or {}).items()}
         state = replace(
@@ -146,5 +149,5 @@ class TableWorld:
             queries=self.queries,
         )
         self.earlier.append(self.state)
-        self.state = self.tables.settled(state, self.ruleset, [report])
+        self.state = self.tables.settled(state, self.ruleset, [report], now)
         self.tables.committed(self.state, self.ruleset)

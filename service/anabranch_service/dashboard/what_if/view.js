@@ -21,6 +21,7 @@ function above({ view, outer, branches }) {
   return [
     union,
     ["view of", view.aggregates.join(", ") || "joined rows"],
+    ["while", view.limits.join(" and ")],
     ["grouped by", view.keys.join(", ")],
     ["grouping sets", view.sets.map((one) => `(${one.join(", ")})`).join(", ")],
     ["ranked by", view.ranking && `${view.ranking}() ${view.partition.length ? `of each ${view.partition.join(", ")}` : ""}`],

@@ -1,0 +1,203 @@
+"""Joined rows of a view whose presence depends on the time of the batch (``View.limits``).
+
+A row's moments are known when it comes. It waits until the first batch that may show it, is
+inserted by it, and deleted by the first batch that may not. Rows wait in *queues* by their moments:
+sorted runs, each at least twice as long as the next. So a row is copied a logarithmic number of
+times, and a batch touches the rows that come or go.
+
+The result of a batch is the sum of all rows so far, with their weights, whose interval contains the
+batch's time. So it depends neither on the order of rows nor on the batches before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_contract.queries.views import WEIGHT, TimeLimit
+from anabranch_runtime.columns.arrays import Ints, present
+from anabranch_runtime.columns.arrow_types import field_type, typed_field
+from anabranch_runtime.tables.inputs import Inputs, one_batch
+from anabranch_runtime.tables.words import integers_of
+
+#: Moments of rows without a first or a last one.
+_ALWAYS, _NEVER = -(1 << 62), 1 << 62
+#: Column with the moment at which a row leaves, of rows that have not come yet; column with the
+#: moment of a queue's row in a dump.
+_UNTIL, _MOMENT = "anabranch_until", "anabranch_at"
+
+
+@dataclass(slots=True)
+class _Run:
+    """Rows by their ``moments``, ascending; those before ``start`` have been taken."""
+
+    moments: Ints
+    rows: pa.RecordBatch
+    start: int = 0
+
+    def __len__(self) -> int:
+        return len(self.moments) - self.start
+
+    @property
+    def left(self) -> tuple[Ints, pa.RecordBatch]:
+        """The rows that have not been taken."""
+        return self.moments[self.start :], self.rows.slice(self.start)
+
+
+@dataclass(slots=True)
+class _MomentQueue:
+    """Rows by their moments."""
+
+    _runs: list[_Run] = field(default_factory=list)
+
+    def add(self, moments: Ints, rows: pa.RecordBatch) -> None:
+        """Add rows with these moments."""
+        if not len(moments):
+            return
+        order = np.argsort(moments, kind="stable")
+        self._runs.append(_Run(moments[order], rows.take(pa.array(order))))
+        while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
+            last, before = self._runs.pop().left, self._runs.pop().left
+            self.add(
+                np.concatenate([before[0], last[0]]),
+                _together(before[1].schema, [before[1], last[1]]),
+            )
+
+    def take(self, now: int) -> list[pa.RecordBatch]:
+        """Remove and return the rows with moments up to ``now``."""
+        found = []
+        for run in self._runs:
+            end = int(np.searchsorted(run.moments, now, "right"))
+            if end > run.start:
+                found.append(run.rows.slice(run.start, end - run.start))
+                run.start = end
+        self._runs = [run for run in self._runs if len(run)]
+        for run in self._runs:
+            if run.start > len(run):
+                # Free the rows that have been taken.
+                moments, rows = run.left
+                run.moments, run.start = moments.copy(), 0
+                run.rows = rows.take(pa.array(np.arange(len(moments))))
+        return found
+
+    @property
+    def next(self) -> int:
+        """The least moment."""
+        return min((int(run.moments[run.start]) for run in self._runs), default=_NEVER)
+
+    @property
+    def bytes(self) -> int:
+        """Approximate bytes in memory."""
+        return sum(run.moments.nbytes + run.rows.nbytes for run in self._runs)
+
+    def dump(self, schema: pa.Schema) -> pa.RecordBatch:
+        """All rows with their moments."""
+        left = [run.left for run in self._runs]
+        rows = _together(schema, [rows for _, rows in left])
+        moments = np.concatenate([np.empty(0, np.int64), *(moments for moments, _ in left)])
+        return rows.append_column(_MOMENT, pa.array(moments))
+
+    def load(self, dumped: pa.RecordBatch) -> None:
+        """Add the rows of a dump."""
+        rows = dumped.drop_columns([_MOMENT])
+        self.add(integers_of(dumped.column(_MOMENT)), rows)
+
+
+class RollingRows:
+    """The joined rows of one view that come or go later.
+
+    Args:
+        columns: the columns of joined rows that the view reads.
+    """
+
+    def __init__(self, limits: Sequence[TimeLimit], columns: pa.Schema) -> None:
+        self._limits = limits
+        self.schema = columns.append(typed_field(WEIGHT, DataType(TypeKind.BIGINT)))
+        self._kinds = {field.name: field_type(field) for field in self.schema}
+        self._coming, self._leaving = _MomentQueue(), _MomentQueue()
+
+    @property
+    def next(self) -> int:
+        """Microseconds since 1970 of the next moment at which a row comes or leaves."""
+        return min(self._coming.next, self._leaving.next)
+
+    @property
+    def bytes(self) -> int:
+        """Approximate bytes of the rows in memory."""
+        return self._coming.bytes + self._leaving.bytes
+
+    def apply(self, rows: pa.Table | None, now: int) -> pa.Table:
+        """Add joined ``rows``, with their weights if they have any; return the changes, in a batch
+        of the time ``now``, of the rows that the view may have: their weights.
+        """
+        found = [_negated(batch) for batch in self._leaving.take(now)]
+        for batch in self._coming.take(now):
+            ends, batch = integers_of(batch.column(_UNTIL)), batch.drop_columns([_UNTIL])
+            found += self._shown(batch, ends, now)
+        if rows is not None and rows.num_rows:
+            batch = one_batch(rows)
+            starts, ends = self._moments(batch)
+            known = WEIGHT in batch.schema.names
+            weights = None if known else pa.repeat(pa.scalar(1, pa.int64()), len(batch))
+            given = batch.append_column(WEIGHT, weights) if weights is not None else batch
+            inputs = Inputs(given, self._kinds)
+            columns = [inputs.column(name) for name in self.schema.names]
+            batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+            later = np.flatnonzero((starts > now) & (starts < ends))
+            waiting = batch.take(pa.array(later)).append_column(_UNTIL, pa.array(ends[later]))
+            self._coming.add(starts[later], waiting)
+            come = np.flatnonzero(starts <= now)
+            found += self._shown(batch.take(pa.array(come)), ends[come], now)
+        return pa.Table.from_batches(found, schema=self.schema)
+
+    def _shown(self, rows: pa.RecordBatch, ends: Ints, now: int) -> list[pa.RecordBatch]:
+        """The rows that do not leave by ``now``; they wait until they leave."""
+        stay = np.flatnonzero(ends > now)
+        rows, ends = rows.take(pa.array(stay)), ends[stay]
+        leaving = np.flatnonzero(ends < _NEVER)
+        self._leaving.add(ends[leaving], rows.take(pa.array(leaving)))
+        return [rows]
+
+    def _moments(self, rows: pa.RecordBatch) -> tuple[Ints, Ints]:
+        """The first moment at which each row is shown, and the first after it at which it is not.
+        A row with NULL in a limit is never shown.
+        """
+        starts = np.full(len(rows), _ALWAYS)
+        ends = np.full(len(rows), _NEVER)
+        for limit in self._limits:
+            column = rows.column(limit.column)
+            # Far beyond all times of batches, and sums stay in the range of integers.
+            times = np.clip(integers_of(column), -(1 << 61), 1 << 61) + limit.shift
+            moments = -(-times // limit.unit) * limit.unit + limit.delay
+            valid = present(column)
+            if limit.until:
+                ends = np.minimum(ends, moments)
+            else:
+                starts = np.maximum(starts, moments)
+            if valid is not None:
+                ends[~valid] = _ALWAYS
+        return starts, ends
+
+    def dump(self) -> list[pa.RecordBatch]:
+        """The state, for a checkpoint."""
+        coming = self.schema.append(pa.field(_UNTIL, pa.int64()))
+        return [self._coming.dump(coming), self._leaving.dump(self.schema)]
+
+    def load(self, dumped: Sequence[pa.RecordBatch]) -> None:
+        """Restore the state of a dump in a new object."""
+        self._coming.load(dumped[0])
+        self._leaving.load(dumped[1])
+
+
+def _negated(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """``rows`` with the negative of their weights."""
+    weights = pa.array(-integers_of(rows.column(WEIGHT)))
+    return pa.RecordBatch.from_arrays([*rows.columns[:-1], weights], schema=rows.schema)
+
+
+def _together(schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return one_batch(pa.Table.from_batches(batches, schema=schema))

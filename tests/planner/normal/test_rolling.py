@@ -1,0 +1,105 @@
+"""Conditions on ``now()`` as limits of rows, and refusals of others."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.views import View
+from anabranch_planner.passes import parse_sql
+from tests.support.cases.refusals import refusal
+from tests.support.cases.sample_streams import sample_streams
+
+_HOUR = 3_600_000_000
+_DAY = 24 * _HOUR
+
+
+def _view(condition: str) -> tuple[View, dict[str, str]]:
+    query = parse_sql("q", f"SELECT k FROM R WHERE {condition}", sample_streams())
+    assert query.view is not None
+    return query.view, {o.name: str(o.expr) for o in query.projection}
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "ts > now() - INTERVAL '24' HOUR",
+        "ts > current_timestamp - INTERVAL 1 DAY",
+        "now() - INTERVAL '1' DAY < ts",
+        "now() < ts + INTERVAL '24' HOUR",
+        "now() - ts < INTERVAL '1' DAY",
+        "INTERVAL '1' DAY > now() - ts",
+        "ts > dateadd(DAY, -1, now())",
+        "ts > timestampadd(HOUR, -24, current_timestamp())",
+        "ts + INTERVAL '2' DAY - INTERVAL '12' HOUR > now() + INTERVAL '12' HOUR",
+        "CAST(ts AS TIMESTAMP_NTZ) > now() - INTERVAL '1' DAY",
+    ],
+)
+def test_spellings_of_one_condition(condition: str) -> None:
+    view, columns = _view(condition)
+    (limit,) = view.limits
+    assert (limit.shift, limit.until, limit.unit, limit.delay) == (_DAY, True, 1, 0)
+    assert "R.ts" in columns[limit.column]
+
+
+@pytest.mark.parametrize(
+    ("condition", "limits"),
+    [
+        ("ts >= now() - INTERVAL '1' DAY", [(_DAY + 1, True, 1, 0)]),
+        ("ts <= now()", [(0, False, 1, 0)]),
+        ("ts < now()", [(1, False, 1, 0)]),
+        ("ts BETWEEN now() - INTERVAL '1' DAY AND now()",
+         [(_DAY + 1, True, 1, 0), (0, False, 1, 0)]),
+        ("date(ts) = current_date()", [(1, True, _DAY, 0), (0, False, _DAY, 0)]),
+        ("date(ts) >= current_date() - 7", [(7 * _DAY + 1, True, _DAY, 0)]),
+        ("datediff(now(), ts) < 7", [(7 * _DAY, True, _DAY, 0)]),
+        ("date(now() - INTERVAL '6' HOUR) < day", [(0, True, _DAY, _DAY // 4)]),
+        ("ts > date_trunc('hour', now())", [(0, True, _HOUR, 0)]),
+        ("ts > date_trunc('day', date_trunc('hour', now()))", [(0, True, _DAY, 0)]),
+    ],
+)  # fmt: skip
+def test_moments(condition: str, limits: list[tuple[int, bool, int, int]]) -> None:
+    view, _ = _view(condition)
+    assert [(one.shift, one.until, one.unit, one.delay) for one in view.limits] == limits
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "ts > now() OR k = 1",
+        "CASE WHEN ts > now() THEN true END",
+        "year(ts) = year(now())",
+        "ts > now() - INTERVAL '1' MONTH",
+        "ts = greatest(now(), ts)",
+        "ts <> now()",
+        "timestampdiff(HOUR, ts, now()) < 24",
+        "now() > now()",
+        "now() IS NOT NULL",
+    ],
+)
+def test_conditions_without_one_moment(condition: str) -> None:
+    error = refusal(f"SELECT k FROM R\nWHERE {condition}")
+    assert error.code == "unsupported-sql"
+    assert error.position is not None
+    assert error.position[0] == 2
+    assert "INTERVAL" in error.remedy
+
+
+@pytest.mark.parametrize("clauses", ["", "ORDER BY k", "GROUP BY R.k", "ORDER BY k LIMIT 3"])
+@pytest.mark.parametrize("join", ["R", "R JOIN S ON S.k = R.k", "R LEFT JOIN S ON S.k = R.k"])
+def test_rows_of_every_clause_leave(join: str, clauses: str) -> None:
+    sql = f"SELECT R.k FROM {join} WHERE R.ts > now() - INTERVAL '1' HOUR {clauses}"
+    query = parse_sql("q", sql, sample_streams())
+    assert query.view is not None
+    assert query.view.limits
+    assert (query.view.copies is None) == clauses.startswith(("GROUP", "ORDER BY k LIMIT"))
+    assert query.unsorted == (clauses == "ORDER BY k")
+
+
+def test_operands_of_a_union_have_equal_limits() -> None:
+    one = "SELECT k FROM R WHERE ts > now() - INTERVAL '1' HOUR UNION ALL SELECT k FROM S"
+    with pytest.raises(QueryError, match="differ between the operands"):
+        parse_sql("q", one, sample_streams())
+    view = parse_sql("q", f"{one} WHERE ts > now() - INTERVAL '1' HOUR", sample_streams()).view
+    assert view is not None
+    assert len(view.limits) == 1
