@@ -98,6 +98,11 @@ class Bound:
     #: All branches of a union except the first, which is this object.
     others: tuple[Bound, ...] = ()
 
+    def source_of(self, alias: str) -> Node | None:
+        """The entry of FROM with the alias, or with the subquery that has it; None if unknown."""
+        first = alias.partition(".")[0]
+        return next((s.node for s in self.query.sources if first in (s.alias, s.of)), None)
+
     def restart(self, query: Unresolved) -> None:
         """Set the statement to ``query``, a rewriting of it, and drop all resolved conditions."""
         self.query = query

@@ -6,12 +6,14 @@ result does not depend on the order, spelling and place (ON, WHERE) of conjuncts
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 
 import msgspec
+from sqlglot import exp
 
 from anabranch_contract.durations import format_duration
 from anabranch_contract.errors import QueryError
@@ -84,8 +86,25 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
             found = _joined(bound, given)
         else:
             found = _with_deadline(bound, given) or _with_look_ups(bound, given)
-    varying.check(found, given.streams)
+    try:
+        varying.check(found, given.streams)
+    except QueryError:
+        with contextlib.ExitStack() as places:
+            for node in _varying_nodes(bound, varying.called(found)):
+                places.enter_context(at(node))
+            raise
     return replace(found, unsorted=True) if unsorted else found
+
+
+def _varying_nodes(bound: Bound, names: frozenset[str]) -> Iterator[Node]:
+    """The part of the statement that calls one of ``names`` first, and the call in it."""
+    shown = (item.node for item in bound.query.items if item.node is not None)
+    for part in (*bound.after, *shown, *(c.node for c in bound.query.conditions)):
+        for call in part.find_all(exp.Func):
+            own = str(call.this) if isinstance(call, exp.Anonymous) else call.sql_name()
+            if own.lower() in names:
+                yield from (part, call)
+                return
 
 
 def _branch(bound: Bound, given: Registration, columns: Columns) -> JoinQuery:
@@ -129,7 +148,8 @@ def _with_deadline(bound: Bound, given: Registration) -> JoinQuery | None:
     if not times:
         return None
     inner = partial(_refuse_inner, side.kind)
-    rolling.check_inner(whole.limits, bound.limits, side.called)
+    with at(side.source.node):
+        rolling.check_inner(whole.limits, bound.limits, side.called)
     parts = rolling.with_limits(split(query, sides.shown_scope, inner), bound.limits)
     plan = sides.plan(times, None if parts is None else [(s.name, s.expr) for s in parts.joined])
     pairs = _joined(whole, given, plan.pair_columns, outer=True)
@@ -190,7 +210,8 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
         }
         own = replace(given, id=pairs_id(given.id, number), relaxed=relaxed)
         whole = bind(statement, own)
-        rolling.check_inner(whole.limits, bound.limits, query.outer[number - 1].called)
+        with at(query.outer[number - 1].source.node):
+            rolling.check_inner(whole.limits, bound.limits, query.outer[number - 1].called)
         alone = weights.stored_whole(whole.scope) if asof else relaxed
         own = replace(own, window=of_those(given.window, whole.scope), relaxed=alone)
         joins.append(_joined(whole, own, counted(columns, whole.scope), outer=True))
@@ -483,17 +504,19 @@ def _constant_keys(bound: Bound, *, outer: bool) -> list[tuple[Side, Side]]:
     equality = f"add an equality between them, e.g. {first[0]}.key = {second[0]}.key"
     if len(_components(names, [*map(frozenset, components), *related])) == 1:
         if outer:
-            raise QueryError(
-                "no-equi-join",
-                f"{sets} are joined only by conditions that are not equalities",
-                remedy=equality,
-            )
+            with at(bound.source_of(second[0])):
+                raise QueryError(
+                    "no-equi-join",
+                    f"{sets} are joined only by conditions that are not equalities",
+                    remedy=equality,
+                )
     elif outer or _accidental(bound.query, components):
-        raise QueryError(
-            "cross-product",
-            f"cross product between {sets}",
-            remedy=equality if outer else f"{equality}, or write CROSS JOIN",
-        )
+        with at(bound.source_of(second[0])):
+            raise QueryError(
+                "cross-product",
+                f"cross product between {sets}",
+                remedy=equality if outer else f"{equality}, or write CROSS JOIN",
+            )
     sides = [_constant(component[0], bound.scope) for component in components]
     return list(itertools.pairwise(sides))
 

@@ -66,6 +66,17 @@ def check(query: JoinQuery, streams: Mapping[str, Stream]) -> None:
         )
 
 
+def called(query: JoinQuery) -> frozenset[str]:
+    """Names of the functions in ``query`` whose values vary, in lower case."""
+    found = set[str]()
+    for call in _varying(query):
+        if call.op == NOW:
+            found |= {NOW, "now", "current_date", "curdate"}
+        else:
+            found.add(UserFunction.of(call).name.lower())
+    return frozenset(found)
+
+
 def _check_time(inside: bool, outer: bool, deleted: bool, changing: bool) -> None:
     if inside:
         where = "in a function in FROM, whose rows would change with the time alone"

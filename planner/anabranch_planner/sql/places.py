@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sqlglot import TokenType
+
+from anabranch_contract.errors import QueryError
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -32,6 +35,29 @@ def closing(tokens: Sequence[Token], opening: int) -> int | None:
         if not depth:
             return index
     return None
+
+
+#: Tokens that end a list.
+_ENDS = frozenset({
+    TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.ORDER_BY,
+    TokenType.UNION, TokenType.R_PAREN, TokenType.SEMICOLON,
+})  # fmt: skip
+
+
+def check_commas(tokens: Sequence[Token]) -> None:
+    """Reject a comma after the last entry of a list, which the parser ignores.
+
+    Raises:
+        QueryError: ``malformed-sql``.
+    """
+    for token, after in itertools.zip_longest(tokens, tokens[1:]):
+        if token.token_type is TokenType.COMMA and (after is None or after.token_type in _ENDS):
+            raise QueryError(
+                "malformed-sql",
+                "a comma before " + ("the end" if after is None else repr(after.text)),
+                remedy="leave the comma out, or write another entry after it",
+                position=place_of(token),
+            )
 
 
 _WORDS = (

@@ -36,7 +36,7 @@ from anabranch_planner.sql.clauses.own_queries import INNER, POST_JOIN, own_clau
 from anabranch_planner.sql.clauses.set_operations import as_values, clauses_after, set_operation
 from anabranch_planner.sql.clauses.window_layers import layer_windows
 from anabranch_planner.sql.flink import simplified, spelled_as_spark
-from anabranch_planner.sql.places import misspelt
+from anabranch_planner.sql.places import check_commas, misspelt
 from anabranch_planner.sql.quoted_names import read_names
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
@@ -199,6 +199,7 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
         tokens = with_commas(simplified(dialect.tokenize(sql)))
         if whole:
             check_beginning(tokens)
+        check_commas(tokens)
         read_names(sql, tokens)
         _check_quotes(sql, tokens)
         statements = list(dialect.parser().parse(tokens, sql))
