@@ -77,7 +77,7 @@ def parse_schema(text: str, earlier: Mapping[str, AvroType] | None = None) -> Av
         earlier: named types of other schemas to which this one refers.
 
     Raises:
-        StreamError: it is no schema of a record.
+        StreamError: the text is not the schema of a record.
     """
     try:
         given = json.loads(text)

@@ -342,7 +342,7 @@ def _encoded(value: Any, type: AvroType, schema: AvroSchema) -> bytes:
     """Return the binary encoding of a default, which is JSON.
 
     Raises:
-        ValueError, TypeError, KeyError: it is no value of the type.
+        ValueError, TypeError, KeyError: the value is not of the type.
     """
     type = schema.resolved(type)
     if type.kind == "null":

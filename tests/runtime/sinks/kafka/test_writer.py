@@ -41,7 +41,7 @@ def topic(topics: Topics) -> str:
 
 @pytest.fixture
 def namespace(topic: str) -> str:
-    """Of the test: its progress topic is its own."""
+    """The namespace of the test, with a progress topic of its own."""
     return f"ns-{topic}"
 
 
