@@ -14,7 +14,7 @@ SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-fast test-benchmarks test-full check check-deploy docs docs-serve reference coverage release-check format golden demo kafka bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking bench-nexmark bench-rivals clean
+.PHONY: help setup prerequisites class-archive test test-fast test-benchmarks test-full check check-deploy docs docs-serve reference coverage release-check format golden demo kafka postgres bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking bench-nexmark bench-rivals clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -102,6 +102,9 @@ golden: setup ## renew the golden texts of the planner's passes (review them as 
 
 kafka: setup ## run a Kafka broker on port 9092 (Maven fetches 40 MB into .kafka/; ARGS="--port 9192")
 	@$(BIN)/python -m scripts.kafka $(ARGS)
+
+postgres: setup ## run a PostgreSQL server on port 5432 (of Debian's package; ARGS="--port 5433")
+	@$(BIN)/python -m scripts.postgres $(ARGS)
 
 demo: setup ## five TPC-H queries, planned jointly, run on Spark and checked (ARGS=--keep)
 	@$(BIN)/anabranch demo $(ARGS)

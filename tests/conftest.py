@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from scripts.kafka import Broker
+    from scripts.postgres import Server
 
 # `dev` gives the same examples in every run, so that a failure is never a surprise of the day.
 # `deep` searches for new ones (make test-full, or pytest --hypothesis-profile deep).
@@ -58,7 +59,7 @@ WIDE = {
 #: Folders whose modules start processes.
 PROCESSES = {"client", "command", "solvers", "spark"}
 #: Fixtures that start something.
-STARTING = {"spark", "redis", "chromium", "kafka"}
+STARTING = {"spark", "redis", "chromium", "kafka", "postgres"}
 #: Where tests wait or take long: with several workers these folders begin first.
 LONG = ("e2e", "cluster", "replays", "client", "benchmarks", "service", "runtime")
 
@@ -154,6 +155,14 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     from tests.support.surroundings.kafka import broker
 
     yield from broker(tmp_path_factory.mktemp("kafka"))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL server with logical replication; skips where its programs are missing."""
+    from tests.support.surroundings.postgres import server
+
+    yield from server()
 
 
 @pytest.fixture(scope="session")

@@ -33,6 +33,7 @@ ELSEWHERE = {
     "runtime/expressions/functions": "runtime/expressions/functions/test_kernels.py",
     "runtime/index/kernels": "runtime/index/test_matching.py",
     "runtime/sources/avro/program": "runtime/sources/avro/test_columns.py",
+    "runtime/sources/ingest/feed": "runtime/sources/ingest/test_landing.py",
     "runtime/state/offsets": "runtime/sources/test_feeds.py",
     "runtime/storage/durable": "runtime/storage/test_object_store.py",
     "runtime/task": "runtime/replays/test_random_scenarios.py",

@@ -63,7 +63,9 @@ def stream_add(
     rows_per_batch: Annotated[int, typer.Option(min=1, help="Batch size for --path.")] = 10_000,
     format: Annotated[
         str | None,
-        typer.Option(help="redis-stream, kafka, files, or a streaming format of Spark's."),
+        typer.Option(
+            help="redis-stream, kafka, postgres, files, or a streaming format of Spark's."
+        ),
     ] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", help="name=value, for the source (repeatable).")
@@ -78,7 +80,7 @@ def stream_add(
     as_json: Json = False,
     **properties: Any,
 ) -> None:
-    """Register a stream; columns come from --column, or from the file in --path.
+    """Register a stream; columns come from --column, the file in --path, or a postgres table.
 
     Exit code 1 also if the stream is registered but its source can't be read; with --test, if the
     source can't be read or rows do not fit.
@@ -108,7 +110,7 @@ def stream_add(
 
         examples = sorted(path.glob("*.parquet"))[:1] if folder else [path]
         columns = [pair for file in examples for pair in parquet_columns(file, "--path")[0]]
-    if not columns:
+    if not columns and format != "postgres":
         raise UsageError("no columns", field="--column", remedy="give --column or --path")
     changes = given(**{name: properties.pop(name) for name in ChangesIn.model_fields})
     options = {"source": source, **given(**properties, changes=changes or None)}

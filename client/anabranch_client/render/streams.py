@@ -68,9 +68,10 @@ def _changes(stream: StreamOut) -> dict[str, str]:
 def _waiting(stream: StreamOut) -> dict[str, str]:
     if stream.waiting_tuples is None:
         return {}
-    oldest = stream.waiting_seconds
+    oldest, behind = stream.waiting_seconds, stream.source_status.behind_bytes
     since = "" if not oldest else f", the oldest for {brief(oldest)}"
-    return {"waiting": number(stream.waiting_tuples) + since}
+    unread = "" if behind is None else f"; {number(behind)} bytes of the database's log are unread"
+    return {"waiting": number(stream.waiting_tuples) + since + unread}
 
 
 def _source_state(status: SourceStatusOut) -> Text:

@@ -676,7 +676,9 @@ def _stream_body(
 ) -> JsonObject:
     retention = _given(ttl=ttl, latest=list(latest) if latest else None)
     body = _given(name=name, **options, retention=retention or None, source=source)
-    body["columns"] = [{"name": column, "type": kind} for column, kind in columns]
+    listed = [{"name": column, "type": kind} for column, kind in columns]
+    # Without any the service takes the columns of a table in a database.
+    body["columns"] = listed or {}
     return body
 
 

@@ -34,6 +34,10 @@ _DATABASE = re.compile(
     rf"jdbc:(postgresql|mysql|mariadb|sqlserver)://((?:[^@/?;]*@)?)({_HOST}(?::\d+)?"
     rf"(?:,{_HOST}(?::\d+)?)*)(?:/([A-Za-z0-9_$.-]*))?([?;].*)?"
 )
+_POSTGRES = re.compile(
+    rf"postgres(?:ql)?://(?:[^@/?#\s]*@)?({_HOST})(?::(\d+))?/[A-Za-z0-9_$.%-]+"
+    r"(?:\?(?:(?:sslmode=[a-z-]+|connect_timeout=\d+)(?:&(?!$)|$))+)?"
+)
 _DERBY = re.compile(r"jdbc:derby:(memory:[A-Za-z0-9_-]+|/[^;:?]*)((?:;[^;]*)*)")
 _TLS = ("ssl", "sslmode", "usessl", "requiressl", "encrypt", "trustservercertificate")
 _TIMES = ("connecttimeout", "sockettimeout", "logintimeout", "tcpkeepalive")
@@ -283,6 +287,25 @@ def check_web(text: str, policy: AccessPolicy, field: str) -> None:
         )
     host, port = split_host(match[2])
     check_host(host, port or (443 if match[1] == "https" else 80), policy, field, by_list=True)
+
+
+def check_postgres(text: str, policy: AccessPolicy, field: str) -> None:
+    """Refuse the address of a PostgreSQL server that is not allowed.
+
+    Raises:
+        AccessError: the server is not allowed, or the address has another form or parameters that
+            open files.
+    """
+    match = _POSTGRES.fullmatch(text)
+    if match is None:
+        raise AccessError(
+            "bad-address",
+            "this is not a plain address of a PostgreSQL database",
+            field=field,
+            remedy="give postgresql://user@host:5432/database, with no parameters but sslmode and"
+            " connect_timeout",
+        )
+    check_host(match[1].strip("[]"), int(match[2] or 5432), policy, field)
 
 
 def check_database(text: str, policy: AccessPolicy, resolve: Resolve, field: str) -> None:

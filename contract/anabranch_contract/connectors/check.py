@@ -16,6 +16,7 @@ from anabranch_contract.connectors.addresses import (
     check_full,
     check_no_pattern,
     check_path,
+    check_postgres,
     check_redis,
     check_web,
     parse_path,
@@ -29,6 +30,7 @@ from anabranch_contract.connectors.options import (
     option_fits,
 )
 from anabranch_contract.connectors.policy import SINKS, SOURCES, AccessError, AccessPolicy
+from anabranch_contract.connectors.postgres.options import POSTGRES
 from anabranch_contract.connectors.secrets import REFERENCE, check_secrets
 
 #: Options that anabranch interprets itself.
@@ -194,6 +196,8 @@ def _check_values(
             check_web(text, policy, field)
         elif format == "redis-stream" and lowered == "url":
             check_redis(REFERENCE.sub("secret", text), policy, resolve, field)
+        elif format == POSTGRES and lowered == "url":
+            check_postgres(REFERENCE.sub("secret", text), policy, field)
         elif format == "jdbc":
             _check_jdbc(lowered, REFERENCE.sub("secret", text), policy, resolve, field)
         elif lowered in FILE_OPTIONS:

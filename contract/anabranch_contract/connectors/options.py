@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from anabranch_contract.connectors import kafka_sources
 from anabranch_contract.connectors.kafka_sinks import SINK_NAMES
-from anabranch_contract.connectors.kafka_sources import NAMES
+from anabranch_contract.connectors.postgres import options as postgres_options
 
 _DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
 _REBASE = ("datetimeRebaseMode", "int96RebaseMode")
@@ -81,9 +82,9 @@ SOURCE_OPTIONS: Mapping[str, tuple[str, ...]] = {
         *("skipChangeCommits", "startingVersion", "startingTimestamp", "failOnDataLoss"),
     ),
     "kafka": (
-        *(*NAMES, *_KAFKA_CLIENT, *_KAFKA_CONSUMER, "subscribe", "subscribePattern", "assign"),
+        *(*kafka_sources.NAMES, *_KAFKA_CLIENT, *_KAFKA_CONSUMER, "subscribe", "subscribePattern"),
         *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
-        *("startingOffsetsByTimestampStrategy", "failOnDataLoss", "groupIdPrefix"),
+        *("startingOffsetsByTimestampStrategy", "failOnDataLoss", "groupIdPrefix", "assign"),
         *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions"),
         *("maxRecordsPerPartition", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries"),
         *("fetchOffset.retryIntervalMs", "includeHeaders"),
@@ -93,6 +94,7 @@ SOURCE_OPTIONS: Mapping[str, tuple[str, ...]] = {
         *("rowsPerBatch", "numPartitions", "startTimestamp", "advanceMillisPerBatch"),
     ),
     "recorded": (),
+    "postgres": postgres_options.NAMES,
 }
 
 _WRITTEN = ("compression", "maxRecordsPerFile")

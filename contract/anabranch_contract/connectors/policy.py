@@ -18,7 +18,7 @@ from anabranch_contract.errors import PlannerError
 
 #: Formats of sources and of sinks that need no ``--allow-format``.
 SOURCES = frozenset({
-    "recorded", "redis-stream", "files", "kafka", "rate", "rate-micro-batch",
+    "recorded", "redis-stream", "files", "kafka", "postgres", "rate", "rate-micro-batch",
     "parquet", "json", "csv", "text", "orc", "xml", "avro", "delta",
 })  # fmt: skip
 SINKS = frozenset({

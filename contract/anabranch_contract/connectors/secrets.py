@@ -41,6 +41,7 @@ _OPTIONS = {
     }),
     "jdbc": frozenset({"url", "user", "password"}),
     "redis-stream": frozenset({"url"}),
+    "postgres": frozenset({"url", "password"}),
 }  # fmt: skip
 #: Formats with a complete list of options, none of them for secrets.
 _WITHOUT = frozenset({

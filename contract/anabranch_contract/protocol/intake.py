@@ -30,12 +30,14 @@ class SourceStatus(Message):
         registration: the stream's registration; a report with a different one is out of date.
         error: why the source can't be read.
         since: Unix time at which the source entered this state.
+        behind: bytes of a database's log that have not been read; None: not known, or no database.
     """
 
     registration: str
     state: SourceState = SourceState.NOT_TRIED
     error: str | None = None
     since: float = 0.0
+    behind: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

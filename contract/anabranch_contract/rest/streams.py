@@ -149,7 +149,9 @@ class StreamIn(Closed, StreamProperties, StreamTerms):
     )
 
     name: StreamName
-    columns: Annotated[list[ColumnRecord], Field(min_length=1)] | dict[ColumnName, str]
+    columns: Annotated[list[ColumnRecord], Field(min_length=1)] | dict[ColumnName, str] = Field(
+        description="Names and types; `{}`: the columns of the table of a `postgres` source."
+    )
     event_time: ColumnName | None = Field(
         default=None, description="Column of the event time, a timestamp."
     )
@@ -252,6 +254,11 @@ class SourceStatusOut(Document):
     state: Open[Literal["not tried", "reading", "failed", "stopped"]]
     error: str | None
     since: Time | None = Field(description="Start of this state; null: not tried.")
+    behind_bytes: int | None = Field(
+        default=None,
+        description="Bytes of a database's log that have not been read yet; null: not known, or "
+        "the source is no database.",
+    )
 
 
 class TableOut(Document):

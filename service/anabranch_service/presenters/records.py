@@ -61,7 +61,9 @@ def _retention_out(record: StreamRecord) -> RetentionOut | None:
 
 def _status_out(status: SourceStatus) -> SourceStatusOut:
     since = datetime.fromtimestamp(status.since, UTC) if status.since else None
-    return SourceStatusOut(state=status.state.value, error=status.error, since=since)
+    return SourceStatusOut(
+        state=status.state.value, error=status.error, since=since, behind_bytes=status.behind
+    )
 
 
 def _bound(micros: int | None) -> str:

@@ -6,18 +6,22 @@ import os
 
 from anabranch_contract.codec import to_json
 from anabranch_contract.connectors.check import check_sink_access, check_source_access
+from anabranch_contract.connectors.file_sources import is_own
+from anabranch_contract.connectors.kafka_sources import is_own_topic
 from anabranch_contract.connectors.policy import AccessPolicy
+from anabranch_contract.connectors.postgres.options import POSTGRES, check_changes
 from anabranch_contract.connectors.reserved_keys import (
     check_push_key,
     check_sink_key,
     check_source_keys,
 )
 from anabranch_contract.connectors.sinks import SinkSpec
-from anabranch_contract.connectors.sources import REDIS_STREAM, redis_stream_options
+from anabranch_contract.connectors.sources import FILES, REDIS_STREAM, redis_stream_options
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.sources.check_source import check_source
 from anabranch_planner.sources.spark_source import Columns
+from anabranch_service.errors import InvalidInput
 from anabranch_service.settings import ServiceSettings
 
 
@@ -54,6 +58,8 @@ def understood(record: StreamRecord, columns: Columns) -> StreamRecord:
         PlannerError: the source can't be converted to ``columns``.
     """
     source = record.source
+    if source.format == POSTGRES:
+        check_changes(record.changes)
     found = check_source(source.format, source.path, source.options, columns)
     return record.model_copy(update={"reading": None if found is None else to_json(found)})
 
@@ -78,3 +84,18 @@ def check_sink_request(sink: SinkSpec, settings: ServiceSettings) -> None:
     stream = sink.option("stream")
     if sink.format == REDIS_STREAM and stream is not None:
         check_sink_key(stream, settings.namespace)
+
+
+def check_policy(record: StreamRecord, option: str) -> None:
+    """Refuse a change of an ``option`` that sources of this format do not have."""
+    source = record.source
+    format = REDIS_STREAM if option == "on_loss" else FILES
+    queue = source.format == POSTGRES or is_own_topic(source.format, source.options)
+    own = is_own(source.format, source.path, source.options) if format == FILES else queue
+    if source.format != format and not own:
+        raise InvalidInput(
+            "no-such-policy",
+            f"stream {record.name!r} has no {format} source",
+            field=option,
+            remedy=f"only a {format} source has {option}; leave it out",
+        )

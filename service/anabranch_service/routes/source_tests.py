@@ -7,10 +7,10 @@ from typing import Annotated
 
 from fastapi import Query
 
-from anabranch_contract.connectors.policy import AccessError
+from anabranch_contract.connectors.postgres.options import POSTGRES
 from anabranch_contract.connectors.secrets import without_secrets
 from anabranch_contract.durations import format_duration
-from anabranch_contract.errors import StructuredError
+from anabranch_contract.errors import PlannerError, StructuredError
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.types import parse_type
@@ -20,9 +20,11 @@ from anabranch_contract.rest.streams import StreamIn
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
+from anabranch_service.errors import InvalidInput
 from anabranch_service.registry.permitted import policy_of
 from anabranch_service.routes.streams import read_stream
 from anabranch_service.settings import ServiceSettings
+from anabranch_service.streaming.postgres import sample_table
 from anabranch_service.streaming.samples.disorder import disorder_of, lateness_for
 from anabranch_service.streaming.samples.fit import fit
 from anabranch_service.streaming.samples.sample import Sample, Unreadable
@@ -60,8 +62,11 @@ def _look(record: StreamRecord, most: int, settings: ServiceSettings) -> SourceT
     own = settings.redis_url, Keys(settings.namespace).stream(record.name)
     names = [c.name for c in record.columns]
     try:
-        sample = take(record.source, names, most, policy_of(settings), own)
-    except (Unreadable, AccessError) as cause:
+        if record.source.format == POSTGRES:
+            sample = sample_table(record, most, settings)
+        else:
+            sample = take(record.source, names, most, policy_of(settings), own)
+    except (Unreadable, InvalidInput, PlannerError) as cause:
         return _failed(cause)
     kinds = [(c.name, parse_type(c.type)) for c in record.columns]
     fitted = fit(sample.rows, kinds, record.event_time, sample.form)

@@ -13,9 +13,8 @@ from fastapi import Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
-from anabranch_contract.connectors.file_sources import check_nested, is_json, is_own
-from anabranch_contract.connectors.kafka_sources import is_own_topic
-from anabranch_contract.connectors.sources import FILES, REDIS_STREAM
+from anabranch_contract.connectors.file_sources import check_nested, is_json
+from anabranch_contract.connectors.postgres.options import POSTGRES
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.intake import SourceState
@@ -49,13 +48,14 @@ from anabranch_service.presenters.statistics import sample_out
 from anabranch_service.registry.derived import is_query
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.lifecycle import LIVE, overtaken, readers, reads, status_of
-from anabranch_service.registry.permitted import check_push, check_stream
+from anabranch_service.registry.permitted import check_policy, check_push, check_stream
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.reread import check_followers, check_reread
 from anabranch_service.registry.sizes import check_columns, check_room
 from anabranch_service.registry.slo import check_freshness
 from anabranch_service.registry.statements import NormalForms, usable_streams
 from anabranch_service.settings import ServiceSettings
+from anabranch_service.streaming.postgres import with_catalog
 from anabranch_service.streaming.rows import entries, read_rows, target
 from anabranch_service.versions import IfMatch, check_version, etag
 
@@ -198,7 +198,7 @@ async def patch_stream(
         }
         given = {option: policy.value for option, policy in policies.items() if policy is not None}
         for option in given:
-            _check_policy(record, option)
+            check_policy(record, option)
         if given:
             options = {**record.source.options, **given}
             source = record.source.model_copy(update={"options": options})
@@ -355,6 +355,7 @@ def read_stream(body: StreamIn, settings: ServiceSettings) -> StreamRecord:
         InvalidInput: an invalid type, event time, lateness, time-out or other property.
         StreamError: the columns contradict each other.
     """
+    body = with_catalog(body, settings)
     given = body.columns
     check_columns(len(given), settings)
     pairs = given.items() if isinstance(given, dict) else [(c.name, c.type) for c in given]
@@ -404,7 +405,7 @@ def _changes(body: StreamIn) -> ChangeFormat | None:
         )
     given = given or ChangesIn()
     operation = given.operation
-    if operation is None and (not keyed or given.envelope is not None):
+    if operation is None and (not keyed or given.envelope or body.source.format == POSTGRES):
         operation = OPERATION
     if operation is None and (given.inserts or given.deletes):
         raise InvalidInput(
@@ -637,21 +638,6 @@ def _check_kept(record: StreamRecord, changes: Mapping[str, Any]) -> None:
                 field="retain" if field == "retain" else f"retention.{field}",
                 remedy="leave it out; delete and register the table again to give it another key",
             )
-
-
-def _check_policy(record: StreamRecord, option: str) -> None:
-    """Refuse a change of an ``option`` that sources of this format do not have."""
-    source = record.source
-    format = REDIS_STREAM if option == "on_loss" else FILES
-    own = format == FILES and is_own(source.format, source.path, source.options)
-    own = own or (format == REDIS_STREAM and is_own_topic(source.format, source.options))
-    if source.format != format and not own:
-        raise InvalidInput(
-            "no-such-policy",
-            f"stream {record.name!r} has no {format} source",
-            field=option,
-            remedy=f"only a {format} source has {option}; leave it out",
-        )
 
 
 def _check_lateness(record: StreamRecord) -> None:

@@ -1,4 +1,4 @@
-"""Feed of a stream over one of Spark's sources: it reads the files written by the ingest query.
+"""Feed of a stream whose rows land first: of Spark's sources and of PostgreSQL tables.
 
 These files are *landed batches*. The offset is the number of the next one to read, and the number
 of its rows that have been read. Landed batches never change and their numbers have no gaps, so the
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -18,10 +18,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from anabranch_contract.connectors.postgres.options import POSTGRES
 from anabranch_contract.connectors.sources import OnLoss
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import SourceError, StateError
-from anabranch_runtime.sources.feed import Piece, Waiting
+from anabranch_runtime.sources.feed import Piece, PieceError, Waiting
 from anabranch_runtime.sources.ingest.landing import (
     Appearance,
     Landed,
@@ -33,6 +34,7 @@ from anabranch_runtime.sources.ingest.landing import (
 from anabranch_runtime.sources.ingest.spark_stream import has_files, source_name
 from anabranch_runtime.sources.invalid import Decoded, split
 from anabranch_runtime.sources.loads import LONGEST_READING, Load
+from anabranch_runtime.sources.postgres.position import Position
 
 #: Prefix of the keys of landed feeds in the offset of all feeds.
 LANDED = "spark:"
@@ -73,8 +75,19 @@ class LandedFeed:
         if not self._known:
             return Waiting(0)
         rows = sum(batch.rows for batch in self._known.values()) - position
-        age = time.time() - folder_of(self.home, number).stat().st_mtime
-        return Waiting(rows, max(age, 0.0))
+        return Waiting(rows, max(time.time() - self._arrived(number), 0.0)) if rows else Waiting(0)
+
+    def _arrived(self, number: int) -> float:
+        """Return the time at which the first unread rows arrived, in seconds since 1970."""
+        if not self._has_changes:
+            return folder_of(self.home, number).stat().st_mtime
+        first = next(batch for n, batch in sorted(self._known.items()) if batch.rows)
+        return Position.of(first).committed / 1e6
+
+    @property
+    def _has_changes(self) -> bool:
+        """Whether a landed batch has transactions, to be read together, or a copy of a table."""
+        return self.record.source.format == POSTGRES
 
     def load_end(self, offset: Any, load: Load) -> Any:
         """Return the offset after all landed batches once the source has no more input, for the
@@ -130,7 +143,8 @@ class LandedFeed:
         left = max(rows, 1)
         stop = inf if end is None else end[0]
         while left > 0 and number < stop and (batch := self._batch(number)) is not None:
-            step = min(batch.rows - position, left)
+            whole = self._has_changes and not Position.of(batch).copied
+            step = batch.rows - position if whole else min(batch.rows - position, left)
             position, left = position + step, left - step
             if position >= batch.rows:
                 number, position = number + 1, 0
@@ -141,6 +155,7 @@ class LandedFeed:
         first, begin = start or (0, 0)
         last, stop = end
         spans: list[tuple[Path, int, int, int, int]] = []
+        found = list[Piece]()
         for number in range(first, last + (stop > 0)):
             batch = self._batch(number)
             if batch is None:
@@ -152,6 +167,9 @@ class LandedFeed:
                 )
             low = begin if number == first else 0
             high = stop if number == last else batch.rows
+            if self._has_changes and not low and (why := Position.of(batch).lost):
+                gone = self._piece(folder_of(self.home, number) / "lost", 0, 0, 0, 0)
+                found.append(replace(gone, gone=PieceError("changes-lost", why), last=None))
             passed = 0
             for name, rows, size in batch.files:
                 a, b = max(low - passed, 0), min(high - passed, rows)
@@ -159,7 +177,6 @@ class LandedFeed:
                     spans.append((folder_of(self.home, number) / name, size, a, b, passed))
                 passed += rows
         size = max(sum(b - a for _, _, a, b, _ in spans) // parts, 1)
-        found = []
         for path, length, a, b, passed in spans:
             count = max(round((b - a) / size), 1)
             cuts = [a + (b - a) * i // count for i in range(count + 1)]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -239,29 +239,43 @@ def file_writer(
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = landed_schema(declared)
-        path = Path(folder) / f"{uuid4().hex}.arrow"
-        name = object_of(path)
-        if apart is not None:
-            path = Path(apart.cache).absolute() / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-        written = 0
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
-            for batch in batches:
-                batch = closed(evaluation.rows(batch), len(schema), access)
-                arrays = [c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)]
-                file.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
-                written += batch.num_rows
-        if not written:
-            path.unlink()
-            return
-        with path.open("rb") as done:
-            os.fsync(done.fileno())
-        if apart is not None:
-            attach(Path(apart.cache).absolute(), apart.objects).upload(name)
-        columns = [pa.array([x]) for x in (path.name, written, path.stat().st_size)]
-        yield pa.RecordBatch.from_arrays(columns, names=["name", "rows", "bytes"])
+        rows = (closed(evaluation.rows(batch), len(schema), access) for batch in batches)
+        written = write_file(Path(folder), schema, rows, apart)
+        if written is not None:
+            columns = [pa.array([x]) for x in written]
+            yield pa.RecordBatch.from_arrays(columns, names=["name", "rows", "bytes"])
 
     return write
+
+
+def write_file(
+    folder: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], apart: Apart | None = None
+) -> tuple[str, int, int] | None:
+    """Write rows durably to a new landed file; return its name, rows and bytes, None without rows.
+
+    Args:
+        folder: of the landed batch. ``schema``: of the file (:func:`landed_schema`).
+        apart: the host's cache and the object store to which the file goes instead; None: neither.
+    """
+    path = folder / f"{uuid4().hex}.arrow"
+    name = object_of(path)
+    if apart is not None:
+        path = Path(apart.cache).absolute() / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+    written = 0
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
+        for batch in batches:
+            arrays = [c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)]
+            file.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+            written += batch.num_rows
+    if not written:
+        path.unlink()
+        return None
+    with path.open("rb") as done:
+        os.fsync(done.fileno())
+    if apart is not None:
+        attach(Path(apart.cache).absolute(), apart.objects).upload(name)
+    return path.name, written, path.stat().st_size
 
 
 def landed_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:

@@ -26,17 +26,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from anabranch_contract.connectors.policy import AccessPolicy
+from anabranch_contract.connectors.postgres.options import POSTGRES
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.cpu import metered
-from anabranch_runtime.errors import PipelineError, SourceError
-from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.recovery.journal import Journal
 from anabranch_runtime.recovery.logs import prefixes
 from anabranch_runtime.sources.ingest import landing
@@ -44,6 +42,7 @@ from anabranch_runtime.sources.ingest.appearances import appearances
 from anabranch_runtime.sources.ingest.checkpoints import mend, offsets_of
 from anabranch_runtime.sources.ingest.evaluate import Evaluation
 from anabranch_runtime.sources.ingest.feed import LANDED
+from anabranch_runtime.sources.ingest.source import LOOK, IngestSource
 from anabranch_runtime.sources.ingest.spark_stream import (
     has_files,
     reason,
@@ -58,18 +57,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_LOG = structlog.get_logger("anabranch.runtime")
-
-#: Maximum bytes, and number of batches, of one source that have landed but not been read.
-MOST_BYTES, MOST_BATCHES = 256 << 20, 10_000
-#: Seconds between two checks of a query's state.
-LOOK = 0.1
 #: Seconds since the newest file after which a source of files is checked for more files.
 LOOKS = (QUIET, *(QUIET_FIRST * 2**n for n in range(6)), LONGEST_FIRST)
 #: Seconds by which the clock of a file system may lag behind this machine's.
 EARLY = 0.02
-#: Seconds between two attempts to read a failing source: at first, and at most.
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     # Milliseconds between two checks of the source by an idle query.
@@ -78,84 +69,24 @@ SETTINGS = {
 
 
 @dataclass(slots=True, eq=False)
-class _Source:
-    """One of Spark's sources, and the thread that keeps its ingest query running.
+class _Source(IngestSource):
+    """One of Spark's sources; its ingest query is kept running.
 
     Attributes:
         query: Spark's query, while it runs.
-        reached: number of the landed batch that the pipeline reads next.
-        floor: least number of a landed batch that a repeated batch may still read.
     """
 
-    record: StreamRecord
-    home: Path
-    ingest: Ingest
-    reached: int
-    floor: int = 0
-    status: SourceStatus = field(init=False)
-    error: StructuredError | None = None
+    ingest: Ingest = field(kw_only=True)
     query: StreamingQuery | None = None
-    _last: landing.Landed | None = None
-    _next: int = 0
-    #: Number of a landed batch that may not have been read -> its bytes.
-    _bytes: dict[int, int] = field(default_factory=dict)
-    _forgotten: int = 0
     #: Last record of no more input: number of landed batches, and seconds since their last file.
     _noted: tuple[int, float] = (-1, 0.0)
-    _failures: int = 0
     _raised: Exception | None = None
-    _leaving: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
 
-    def __post_init__(self) -> None:
-        self.status = self._status(SourceState.NOT_TRIED)
-        name = f"ingest {self.record.name}"
-        self._thread = threading.Thread(target=self._keep_up, name=name, daemon=True)
-        self._thread.start()
-
-    def leave(self) -> None:
-        """Request the thread to end; returns at once."""
-        self._leaving.set()
-
-    def join(self) -> None:
-        """Wait until the thread has ended."""
-        self.leave()
-        assert self._thread is not None
-        self._thread.join()
-
-    def _status(self, state: SourceState, error: str | None = None) -> SourceStatus:
-        return SourceStatus(self.record.registration, state, error, time.time())
-
-    def _keep_up(self) -> None:
-        while not self._leaving.is_set():
-            try:
-                self._read()
-            except StructuredError as error:
-                self._failed(error)
-            except (Py4JError, ConnectionError) as error:
-                if not isinstance(error, Py4JJavaError):
-                    # Spark's JVM has ended, which the main thread of the pipeline detects.
-                    return
-                self._failed(self._source_error(error))
-            except Exception as error:  # noqa: BLE001 - whatever fails, it is this source
-                self._failed(self._source_error(error))
-            pause = min(FIRST_PAUSE * 2 ** max(self._failures - 1, 0), LONGEST_PAUSE)
-            self._leaving.wait(pause)
-
-    def _failed(self, error: StructuredError) -> None:
-        self._failures += 1
-        self.error = error
-        _LOG.error("source failed", stream=self.record.name, error=str(error), times=self._failures)
-        if self.status.state is not SourceState.FAILED or self.status.error != str(error):
-            self.status = self._status(SourceState.FAILED, str(error))
-
-    def _source_error(self, error: BaseException) -> SourceError:
-        return SourceError(
-            "source-failed",
-            f"format {self.record.source.format!r}: {reason(error)}",
-            field=f"streams.{self.record.name}.source",
-            remedy="correct what the message names; the source is tried again by itself",
-        )
+    def _judged(self, error: Exception) -> StructuredError | None:
+        if isinstance(error, Py4JError | ConnectionError) and not isinstance(error, Py4JJavaError):
+            # Spark's JVM has ended, which the main thread of the pipeline detects.
+            return None
+        return self._source_error(reason(error))
 
     def _read(self) -> None:
         """Run the ingest query until the thread is to end.
@@ -187,6 +118,11 @@ class _Source:
                 query.stop()
             follower.join()
             self.query = None
+
+    def drain(self) -> None:
+        """Wait until all input that has arrived has landed."""
+        if self.query is not None:
+            self.query.processAllAvailable()
 
     def _follow(self, query: StreamingQuery, ended: threading.Event) -> None:
         """Until ``query`` has ``ended``, record when its source has no more input: files for a
@@ -238,21 +174,9 @@ class _Source:
 
     def _take_stock(self) -> None:
         """List the landed batches on disk, and make Spark's checkpoint agree with them."""
-        landing.clear_unfinished(self.home)
-        there = landing.numbers(self.home)
-        self._next = there[-1] + 1 if there else 0
+        self._list_landed()
         self._noted = landing.read_caught_up(self.home)
-        self._last = landing.read_landed(self.home, there[-1]) if there else None
-        self._bytes = {
-            n: found.bytes
-            for n in there
-            if n >= self.reached and (found := landing.read_landed(self.home, n)) is not None
-        }
         mend(self.home, self._last, self.reached, self._next)
-
-    def _reads(self) -> None:
-        self._failures, self.error = 0, None
-        self.status = self._status(SourceState.READING)
 
     def _land(self, evaluation: Evaluation, frame: DataFrame, batch: int) -> None:
         try:
@@ -266,20 +190,6 @@ class _Source:
             # Keep the exception, as Spark passes on only its text.
             self._raised = error
             raise
-
-    def _hold(self) -> None:
-        """Wait while too much input has landed but not been read.
-
-        Raises:
-            PipelineError: the thread is to end.
-        """
-        while not self._leaving.is_set():
-            waiting = {n: size for n, size in self._bytes.items() if n >= self.reached}
-            self._bytes = waiting
-            if sum(waiting.values()) <= MOST_BYTES and len(waiting) <= MOST_BATCHES:
-                return
-            time.sleep(LOOK)
-        raise PipelineError("stopped", "asked to stop before the batch began")
 
     def _write(self, evaluation: Evaluation, frame: DataFrame, batch: int) -> None:
         folder = landing.begin(self.home)
@@ -306,17 +216,9 @@ class _Source:
                 first = min(times, default=newest)
                 seen = landing.Appearance(before, first, newest, longest_pause(times))
             landed = landing.Landed(batch, offsets, files, logs, seen)
-            landing.finish(self.home, folder, self._next, landed)
-            self._bytes[self._next] = landed.bytes
-            self._last, self._next = landed, self._next + 1
+            self._finish(folder, landed)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-    def _tidy(self) -> None:
-        if self.floor > self._forgotten:
-            reach(Point.FORGETTING)
-            landing.forget(self.home, self.floor)
-            self._forgotten = self.floor
 
 
 @dataclass(slots=True)
@@ -338,7 +240,7 @@ class Ingest:
     local: bool
     access: AccessPolicy
     apart: landing.Apart | None = None
-    _sources: dict[str, _Source] = field(default_factory=dict)
+    _sources: dict[str, IngestSource] = field(default_factory=dict)
     slot: AbstractContextManager[Any] = field(init=False)
     _offsets: Offsets | None = None
 
@@ -352,14 +254,23 @@ class Ingest:
         """Run ingest queries for the sources of ``records``, and end all others."""
         wanted = {source_name(record): record for record in records}
         for name in self._sources.keys() - wanted.keys():
-            self._sources.pop(name).join()
+            gone = self._sources.pop(name)
+            gone.join()
+            gone.retire()
+        for name in wanted.keys() & self._sources.keys():
+            self._sources[name].record = wanted[name]
         for name in wanted.keys() - self._sources.keys():
-            self._sources[name] = _Source(
-                wanted[name],
-                landing.home_of(self.home, name),
-                self,
-                _numbers(self._offsets).get(LANDED + name, 0),
-            )
+            record, home = wanted[name], landing.home_of(self.home, name)
+            reached = _numbers(self._offsets).get(LANDED + name, 0)
+            if record.source.format == POSTGRES:
+                # Imported when needed: its client is a large library.
+                from anabranch_runtime.sources.postgres.following import TableSource
+
+                self._sources[name] = TableSource(
+                    record, home, reached, access=self.access, apart=self.apart
+                )
+            else:
+                self._sources[name] = _Source(record, home, reached, ingest=self)
 
     def forget_others(self) -> None:
         """Delete the landed batches of sources that are no longer read; only between batches."""
@@ -396,8 +307,8 @@ class Ingest:
         for source in self._sources.values():
             while source.status.state is SourceState.NOT_TRIED:
                 time.sleep(LOOK)
-            if source.query is not None and source.status.state is SourceState.READING:
-                source.query.processAllAvailable()
+            if source.status.state is SourceState.READING:
+                source.drain()
 
     def close(self) -> None:
         """End all ingest queries."""

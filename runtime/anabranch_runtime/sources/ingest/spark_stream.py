@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.connectors.check import check_source_access
 from anabranch_contract.connectors.policy import AccessPolicy
+from anabranch_contract.connectors.postgres.options import POSTGRES
 from anabranch_contract.connectors.sources import SPARK_FILES
 from anabranch_contract.connectors.spark_source import (
     CORRUPT,
@@ -101,7 +102,11 @@ def source_name(record: StreamRecord) -> str:
     source only until two batches have been committed without it.
     """
     source = record.source
-    made_of = repr((source.format, source.path, sorted(source.options.items())))
+    options = source.options
+    if source.format == POSTGRES:
+        # The server may move, and the policy change; ids of data and table tell others.
+        options = {"table": options.get("table", "")}
+    made_of = repr((source.format, source.path, sorted(options.items())))
     made_of += record.registration
     return f"{record.name}_{hashlib.sha256(made_of.encode()).hexdigest()[:8]}"
 

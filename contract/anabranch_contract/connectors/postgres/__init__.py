@@ -1,0 +1,1 @@
+"""PostgreSQL tables: options of sources, and descriptions of tables."""

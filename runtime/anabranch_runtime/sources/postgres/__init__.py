@@ -1,0 +1,1 @@
+"""Changes of PostgreSQL tables, by logical replication."""

@@ -1,0 +1,104 @@
+"""Checks of a table that was altered, of a publication and of a replication slot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from anabranch_contract.connectors.postgres.catalog import check_columns, quoted
+from anabranch_contract.connectors.postgres.options import PostgresOptions
+from anabranch_contract.errors import StreamError
+from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_runtime.errors import SourceError
+from anabranch_runtime.sources.postgres.client import lsn
+
+
+def check_layout(columns: Mapping[str, tuple[str, int]], record: StreamRecord, place: str) -> None:
+    """Check the columns of a table after it was altered.
+
+    Raises:
+        SourceError: ``table-altered``: the changes do not have the stream's columns any more.
+    """
+    try:
+        check_columns(record.tuple_columns, columns)
+    except StreamError as cause:
+        raise SourceError(
+            "table-altered",
+            f"the table was altered: {cause.message}",
+            field=place,
+            remedy="delete the stream with its queries, and register it with the new columns",
+        ) from cause
+
+
+def ensure_publication(cursor: Any, options: PostgresOptions, name: str) -> None:
+    """Create the publication if there is none, and check that it has all changes of the table.
+
+    Raises:
+        SourceError: it has not.
+        psycopg2.Error: it can't be created.
+    """
+    place = f"{options.schema}.{options.table}"
+    cursor.execute(
+        "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication"
+        " WHERE pubname = %s",
+        (name,),
+    )
+    found = cursor.fetchone()
+    if found is None:
+        table = f"{quoted(options.schema)}.{quoted(options.table)}"
+        cursor.execute(f"CREATE PUBLICATION {quoted(name)} FOR TABLE {table}")
+        return
+    cursor.execute(
+        "SELECT to_jsonb(t) FROM pg_publication_tables t"
+        " WHERE pubname = %s AND schemaname = %s AND tablename = %s",
+        (name, options.schema, options.table),
+    )
+    listed = cursor.fetchone()
+    if listed is None or not found[0] or listed[0].get("rowfilter") is not None:
+        raise SourceError(
+            "bad-publication",
+            f"the publication {name!r} does not publish all changes of the table",
+            field=place,
+            remedy=f"ALTER PUBLICATION {quoted(name)} ADD TABLE {place}, without a row filter, and"
+            " with all kinds of changes; or leave the option publication out",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A replication slot.
+
+    Attributes:
+        confirmed: position in the log from which on the server has kept changes.
+        is_lost: whether the server has removed the log that it needs.
+    """
+
+    confirmed: int
+    is_lost: bool
+
+
+def read_slot(cursor: Any, name: str) -> Slot | None:
+    """Return a replication slot of the database; None: there is none.
+
+    Raises:
+        SourceError: it is no slot for the changes of this database's tables.
+    """
+    cursor.execute(
+        "SELECT plugin, database = current_database(), confirmed_flush_lsn::text,"
+        " coalesce(to_jsonb(s) ->> 'wal_status', '') = 'lost'"
+        " FROM pg_replication_slots s WHERE slot_name = %s",
+        (name,),
+    )
+    found = cursor.fetchone()
+    if found is None:
+        return None
+    plugin, is_here, confirmed, is_lost = found
+    if plugin != "pgoutput" or not is_here:
+        raise SourceError(
+            "bad-slot",
+            "the slot is another database's, or not for the plugin pgoutput",
+            field=name,
+            remedy="name another slot by the option slot",
+        )
+    return Slot(lsn(confirmed), is_lost)

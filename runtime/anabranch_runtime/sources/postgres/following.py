@@ -1,0 +1,590 @@
+"""A PostgreSQL table as a source: its rows at one moment, then its changes, as landed batches.
+
+The first landed batch is a copy of the table, in the snapshot at which the replication slot begins;
+the others have whole transactions, in the order of their commits, or parts of large ones. A landed
+batch has the position in the server's log at which it ends (:class:`~.position.Position`), and the
+slot is advanced only after that is durable: so after any failure the server sends again exactly
+the changes after it, and batches of the pipeline are repeated without the server.
+
+Changes are lost with the slot, or if somebody else advances it. The slot's position tells: it is
+never beyond the last durable one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import select
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from io import BufferedReader, FileIO
+from typing import Any
+
+import psycopg2
+import pyarrow as pa
+import structlog
+from psycopg2.errorcodes import OBJECT_IN_USE
+from pyarrow import csv
+
+from anabranch_contract.connectors.check import check_source_access
+from anabranch_contract.connectors.policy import AccessPolicy
+from anabranch_contract.connectors.postgres.catalog import (
+    DatabaseTable,
+    check_table,
+    quoted,
+    read_table,
+    type_names,
+    typed,
+)
+from anabranch_contract.connectors.postgres.options import PostgresOptions, postgres_options
+from anabranch_contract.connectors.sources import OnLoss
+from anabranch_contract.errors import PlannerError, StructuredError
+from anabranch_contract.protocol.profile import CpuGroup
+from anabranch_runtime.cpu import metered
+from anabranch_runtime.errors import PipelineError, SourceError
+from anabranch_runtime.sources.ingest import landing
+from anabranch_runtime.sources.ingest.source import LOOK, IngestSource
+from anabranch_runtime.sources.ingest.spark_stream import refused
+from anabranch_runtime.sources.permitted import masked, resolve
+from anabranch_runtime.sources.postgres.catalog import (
+    check_layout,
+    ensure_publication,
+    read_slot,
+)
+from anabranch_runtime.sources.postgres.changes import (
+    RowLayout,
+    relation,
+    rows_of,
+    truncated,
+    typed_rows,
+)
+from anabranch_runtime.sources.postgres.client import connect, connected, failure, lsn, lsn_text
+from anabranch_runtime.sources.postgres.position import Position
+from anabranch_runtime.storage.documents import write_durably
+
+_LOG = structlog.get_logger("anabranch.runtime")
+
+#: Maximum number of changes, and bytes, that land together.
+MOST_CHANGES, MOST_SIZE = 50_000, 32 << 20
+#: Seconds between two landed batches, for fewer changes: each costs some writes to the disk.
+LAND_EVERY = 0.05
+#: Seconds between two reports of the position to the server, and between two durable notes of a
+#: position without changes of the table.
+REPORT_EVERY, NOTE_EVERY = 2, 5.0
+#: Seconds for which the end of a slot's reader is waited for.
+ENDING = 5.0
+#: Bytes of a copy that are converted together; a row must fit.
+BLOCK = 1 << 25
+#: Microseconds from 1970 to 2000, where PostgreSQL's times begin.
+_EPOCH = 946_684_800_000_000
+_INSERT, _UPDATE, _DELETE, _TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
+_BEGIN, _COMMIT, _RELATION = ord("B"), ord("C"), ord("R")
+
+
+@dataclass(slots=True)
+class _Received:
+    """Changes that have been received and have not landed, as messages by the table's layout."""
+
+    parts: list[tuple[RowLayout, list[bytes]]] = field(default_factory=list)
+    count: int = 0
+    size: int = 0
+    #: Time of the first commit, microseconds since 1970.
+    committed: int = 0
+
+    def add(self, layout: RowLayout, message: bytes) -> None:
+        if not self.parts or self.parts[-1][0] != layout:
+            self.parts.append((layout, []))
+        self.parts[-1][1].append(message)
+        self.count += 1
+        self.size += len(message)
+
+    def move(self, to: _Received) -> None:
+        """Move all changes to the end of ``to``."""
+        for layout, messages in self.parts:
+            for message in messages:
+                to.add(layout, message)
+        to.committed = to.committed or self.committed
+        self.parts, self.count, self.size = [], 0, 0
+
+
+@dataclass(slots=True, eq=False)
+class TableSource(IngestSource):
+    """A table, and the thread that follows it."""
+
+    access: AccessPolicy = field(kw_only=True)
+    apart: landing.Apart | None = field(kw_only=True, default=None)
+    #: Position up to which everything has been received and has landed.
+    _landed_upto: int = 0
+
+    @property
+    def _place(self) -> str:
+        options = postgres_options(self.record.source.options)
+        return f"{options.schema}.{options.table}"
+
+    @property
+    def _own(self) -> str:
+        """A name for slot and publication that no other registration has."""
+        name = re.sub(r"[^a-z0-9_]", "_", self.record.name.lower())[:30]
+        made_of = repr((self.record.name, self.record.registration))
+        return f"anabranch_{name}_{hashlib.sha256(made_of.encode()).hexdigest()[:8]}"
+
+    def _judged(self, error: Exception) -> StructuredError | None:
+        if isinstance(error, psycopg2.Error):
+            found = failure(error, self._place)
+            return SourceError(
+                found.code, masked(found.message), field=found.field, remedy=found.remedy
+            )
+        return self._source_error(masked(str(error) or repr(error)))
+
+    def _failed(self, error: StructuredError) -> None:
+        if not self._leaving.is_set():
+            IngestSource._failed(self, error)
+
+    def _read(self) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        self._list_landed()
+        if self.reached > self._next:
+            raise SourceError(
+                "ingest-lost",
+                f"{self.home} has {self._next} landed batches, and {self.reached} have been read",
+                remedy="restore the state directory from a backup; or delete the stream, and"
+                " register it again",
+            )
+        source = self.record.source
+        try:
+            check_source_access(source.format, None, source.options, self.access, resolve)
+            options = postgres_options(source.options)
+        except PlannerError as cause:
+            raise refused(self.record, cause) from cause
+        slot, publication = options.slot or self._own, options.publication or self._own
+        with (
+            connected(source.options) as cursor,
+            closing(self._replication(cursor)) as replication,
+        ):
+            table = self._table(cursor, options)
+            with closing(replication.cursor()) as asking:
+                asking.execute("IDENTIFY_SYSTEM")
+                system = str(asking.fetchone()[0])
+            lost = ""
+            if self._last is not None:
+                lost = self._loss(cursor, slot, system, table)
+                if lost and options.on_loss is OnLoss.STOP:
+                    raise SourceError(
+                        "changes-lost",
+                        lost,
+                        field=slot,
+                        remedy="delete the stream with its queries, and register it again; or set"
+                        " the source's option on_loss to skip to go on without the lost changes",
+                    )
+            ensure_publication(cursor, options, publication)
+            if self._last is None or lost:
+                begun = Position(0, system, table.oid, lost=lost)
+                self._begin(cursor, replication, options, slot, publication, table, begun)
+                # A connection that has exported a snapshot is used for nothing else.
+                replication.close()
+                replication = self._replication(cursor)
+            with closing(replication), closing(replication.cursor()) as stream:
+                _Following(self, cursor, replication, stream, table, slot, publication).run()
+
+    def _table(self, cursor: Any, options: PostgresOptions) -> DatabaseTable:
+        """Read the table's description, and check the stream against it."""
+        changes = self.record.changes
+        assert changes is not None
+        try:
+            table = read_table(cursor, options.schema, options.table)
+            check_table(table, self.record.tuple_columns, changes, self._place)
+        except PlannerError as cause:
+            raise refused(self.record, cause) from cause
+        return table
+
+    def _replication(self, cursor: Any) -> Any:
+        """Open a connection for logical replication."""
+        try:
+            return connect(self.record.source.options, replication=True)
+        except psycopg2.OperationalError as cause:
+            cursor.execute(
+                "SELECT rolname FROM pg_roles"
+                " WHERE rolname = current_user AND NOT rolreplication AND NOT rolsuper"
+            )
+            poor = cursor.fetchone()
+            if poor is None:
+                raise
+            raise SourceError(
+                "no-permission",
+                masked(f"PostgreSQL: {' '.join(str(cause).split())}"),
+                field="source.options.url",
+                remedy=f"ALTER ROLE {quoted(poor[0])} REPLICATION",
+            ) from cause
+
+    def _loss(self, cursor: Any, slot: str, system: str, table: DatabaseTable) -> str:
+        """Return why changes were lost; empty: none were."""
+        assert self._last is not None
+        at = Position.of(self._last)
+        found = read_slot(cursor, slot)
+        if system != at.system:
+            return f"the server's data are others than those that were read (system {system})"
+        if table.oid != at.table:
+            return "the table was dropped and created again"
+        if found is None:
+            return f"the replication slot {slot!r} was dropped"
+        if found.is_lost:
+            return (
+                f"the server has removed the log that the replication slot {slot!r} needs"
+                " (max_slot_wal_keep_size)"
+            )
+        if found.confirmed > self.confirmed:
+            return (
+                f"the replication slot {slot!r} was advanced to {lsn_text(found.confirmed)},"
+                f" beyond {lsn_text(self.confirmed)}: by another reader, or the state is an older"
+                " copy"
+            )
+        return ""
+
+    @property
+    def confirmed(self) -> int:
+        """Position up to which everything has landed, or is noted to be of other tables."""
+        assert self._last is not None
+        at = Position.of(self._last).lsn
+        with suppress(OSError, ValueError):
+            at = max(at, int((self.home / "confirmed").read_text()))
+        return at
+
+    def _begin(
+        self,
+        cursor: Any,
+        replication: Any,
+        options: PostgresOptions,
+        slot: str,
+        publication: str,
+        table: DatabaseTable,
+        begun: Position,
+    ) -> None:
+        """Create the slot, and land a copy of the table as of its beginning.
+
+        After a loss, rows without a key are not copied again: they would be there twice.
+        """
+        note = self.home / "slot"
+        if read_slot(cursor, slot) is not None:
+            if not note.exists():
+                raise SourceError(
+                    "slot-exists",
+                    f"there is a replication slot {slot!r}, and its beginning is not known",
+                    field="source.options.slot",
+                    remedy="drop it (SELECT pg_drop_replication_slot), or name another",
+                )
+            self._drop_slot(cursor, slot)
+        made = "" if options.publication else publication
+        write_durably(note, json.dumps({"slot": slot, "publication": made}))
+        with closing(replication.cursor()) as making:
+            making.execute(f'CREATE_REPLICATION_SLOT "{slot}" LOGICAL pgoutput EXPORT_SNAPSHOT')
+            _, start, snapshot, _ = making.fetchone()
+            at = replace(begun, lsn=lsn(start), committed=time.time_ns() // 1000, copied=True)
+            self._reads()
+            rows = iter(()) if at.lost and not self.record.key else self._copy(snapshot, options)
+            folder = landing.begin(self.home)
+            try:
+                with metered(CpuGroup.SOURCE, self.record.name):
+                    self._land(folder, rows, at)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+        if self._next == 1:
+            landing.note_caught_up(self.home, 1, 0.0)
+
+    def _copy(self, snapshot: str, options: PostgresOptions) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the table in a snapshot, as they land."""
+        names = [name for name, _ in self.record.tuple_columns]
+        asked = (
+            f"COPY (SELECT {', '.join(map(quoted, names))}"
+            f" FROM {quoted(options.schema)}.{quoted(options.table)})"
+            " TO STDOUT (FORMAT csv, FORCE_QUOTE *)"
+        )
+        failed: list[Exception] = []
+        with closing(connect(self.record.source.options)) as connection:
+            connection.autocommit = False
+            cursor = connection.cursor()
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            cursor.execute("SET TRANSACTION SNAPSHOT %s", (snapshot,))
+            out, into = os.pipe()
+
+            def fill() -> None:
+                try:
+                    with os.fdopen(into, "wb", buffering=1 << 20) as sink:
+                        cursor.copy_expert(asked, sink)
+                except Exception as error:  # noqa: BLE001 - raised by the reader
+                    failed.append(error)
+
+            filler = threading.Thread(target=fill, name=f"copy {self.record.name}", daemon=True)
+            filler.start()
+            try:
+                with BufferedReader(FileIO(out), 1 << 20) as source:
+                    if source.peek(1):
+                        yield from self._parsed(source, names)
+            finally:
+                filler.join()
+            if failed:
+                raise failed[0]
+
+    def _parsed(self, source: Any, names: list[str]) -> Iterator[pa.RecordBatch]:
+        reader = csv.open_csv(
+            source,
+            read_options=csv.ReadOptions(column_names=names, block_size=BLOCK),
+            parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+            convert_options=csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        for batch in reader:
+            if self._leaving.is_set():
+                raise PipelineError("stopped", "asked to stop during the copy")
+            texts = dict(zip(names, batch.columns, strict=True))
+            yield typed_rows(texts, pa.repeat(True, len(batch)).to_numpy(False), self.record)
+
+    def _land(self, folder: Any, rows: Iterator[pa.RecordBatch], at: Position) -> None:
+        schema = landing.landed_schema([(c.name, c.type) for c in self.record.columns])
+        written = landing.write_file(folder, schema, rows, self.apart)
+        files = () if written is None else (written,)
+        self._finish(folder, landing.Landed(self._next, at.text, files, {}))
+
+    def drain(self) -> None:
+        """Wait until all changes that were committed before have landed."""
+        with connected(self.record.source.options) as cursor:
+            cursor.execute("SELECT pg_logical_emit_message(false, 'anabranch', '')::text")
+            wanted = lsn(cursor.fetchone()[0])
+            # Its commit has the log written.
+            cursor.execute("SELECT pg_logical_emit_message(true, 'anabranch', '')")
+        while self._landed_upto < wanted and self.error is None and not self._leaving.is_set():
+            time.sleep(0.01)
+
+    def retire(self) -> None:
+        """Drop the slot and the publication that were created for the stream, without waiting."""
+        name = f"drop slot of {self.record.name}"
+        threading.Thread(target=self.drop, name=name, daemon=True).start()
+
+    def drop(self) -> None:
+        """Drop the slot and the publication that were created for the stream."""
+        try:
+            made = json.loads((self.home / "slot").read_text())
+        except (OSError, ValueError):
+            return
+        try:
+            with connected(self.record.source.options) as cursor:
+                self._drop_slot(cursor, made["slot"])
+                if made["publication"]:
+                    cursor.execute(f"DROP PUBLICATION IF EXISTS {quoted(made['publication'])}")
+        except (psycopg2.Error, PlannerError) as cause:
+            _LOG.warning(
+                "replication slot kept",
+                slot=made["slot"],
+                stream=self.record.name,
+                reason=masked(str(cause)),
+                remedy="drop it: its server keeps its log for it",
+            )
+
+    def _drop_slot(self, cursor: Any, slot: str) -> None:
+        """Drop a slot; its reader, whose connection has been closed, may take a while to end."""
+        deadline = time.monotonic() + ENDING
+        while True:
+            try:
+                cursor.execute(
+                    "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+                    " WHERE slot_name = %s",
+                    (slot,),
+                )
+            except psycopg2.Error as cause:
+                if cause.pgcode != OBJECT_IN_USE or time.monotonic() > deadline:
+                    raise
+                time.sleep(LOOK)
+            else:
+                return
+
+
+class _Following:
+    """A connection that receives changes."""
+
+    def __init__(
+        self,
+        source: TableSource,
+        cursor: Any,
+        connection: Any,
+        stream: Any,
+        table: DatabaseTable,
+        slot: str,
+        publication: str,
+    ) -> None:
+        assert source._last is not None
+        self._source, self._cursor, self._connection = source, cursor, connection
+        self._stream, self._table = stream, table
+        self._at, self._confirmed = Position.of(source._last), source.confirmed
+        self._whole, self._open = _Received(), _Received()
+        self._layout: RowLayout | None = None
+        #: Id of the transaction that is being received; 0: none. Number of its changes received,
+        #: and number of its changes that have landed already.
+        self._xid, self._seen, self._skipped = 0, 0, 0
+        self._end, self._time = self._confirmed, 0
+        self._landed = self._noted = self._looked = time.monotonic()
+        names = f'"{publication}"'
+        stream.start_replication(
+            slot_name=slot,
+            decode=False,
+            start_lsn=self._confirmed,
+            options={"proto_version": "1", "publication_names": names},
+            status_interval=REPORT_EVERY,
+        )
+
+    def run(self) -> None:
+        """Land changes until the source is to leave.
+
+        Raises:
+            SourceError: a change can't be followed.
+            psycopg2.Error: the connection has ended.
+        """
+        source = self._source
+        source._reads()
+        self._confirm()
+        while not source._leaving.is_set():
+            source._tidy()
+            self._look()
+            if source._is_full():
+                self._stream.send_feedback()
+                source._leaving.wait(LOOK)
+                continue
+            with metered(CpuGroup.SOURCE, source.record.name):
+                self._receive()
+
+    def _receive(self) -> None:
+        """Receive what there is, and land it."""
+        try:
+            while (message := self._stream.read_message()) is not None:
+                self._take(message.payload)
+                if max(self._whole.count, self._open.count) >= MOST_CHANGES or (
+                    self._whole.size + self._open.size >= MOST_SIZE
+                ):
+                    break
+            else:
+                self._wait()
+        except SourceError:
+            # Transactions before it land all the same.
+            self._land()
+            raise
+        if self._open.count >= MOST_CHANGES or self._open.size >= MOST_SIZE:
+            self._open.committed = self._time
+            self._open.move(self._whole)
+            self._land(self._xid, self._seen)
+        elif self._whole.count and (
+            self._whole.count >= MOST_CHANGES
+            or self._whole.size >= MOST_SIZE
+            or time.monotonic() - self._landed >= LAND_EVERY
+        ):
+            self._land()
+
+    def _wait(self) -> None:
+        """Wait for messages, report the position, and note that there is nothing before it."""
+        pause = LOOK if not self._whole.count else LAND_EVERY
+        ready, _, _ = select.select([self._connection], [], [], pause)
+        now = time.monotonic()
+        idle = not (self._whole.count or self._xid)
+        if idle and not ready:
+            self._end = max(self._end, self._stream.wal_end)
+            self._source._landed_upto = max(self._source._landed_upto, self._end)
+            if self._end > self._confirmed and now - self._noted >= NOTE_EVERY:
+                write_durably(self._source.home / "confirmed", str(self._end))
+                self._confirmed, self._noted = self._end, now
+                self._confirm()
+        self._stream.send_feedback()
+
+    def _take(self, message: bytes) -> None:
+        kind = message[0]
+        if kind == _BEGIN:
+            self._time = _EPOCH + int.from_bytes(message[9:17], "big", signed=True)
+            self._xid, self._seen = int.from_bytes(message[17:21], "big"), 0
+            self._skipped = self._at.done if self._at.xid == self._xid else 0
+        elif kind == _COMMIT:
+            self._end = int.from_bytes(message[10:18], "big")
+            self._xid = 0
+            self._open.committed = self._time
+            if self._open.count:
+                self._open.move(self._whole)
+            elif not self._whole.count:
+                self._source._landed_upto = max(self._source._landed_upto, self._end)
+        elif kind == _RELATION:
+            self._described(relation(message))
+        elif kind in (_INSERT, _UPDATE, _DELETE):
+            if self._layout and int.from_bytes(message[1:5], "big") == self._layout.oid:
+                self._seen += 1
+                if self._seen > self._skipped:
+                    self._open.add(self._layout, message)
+        elif kind == _TRUNCATE and self._table.oid in truncated(message):
+            raise SourceError(
+                "table-truncated",
+                "the table was truncated, which does not say which rows it had",
+                field=self._source._place,
+                remedy="delete the stream with its queries, and register it again; delete rows by"
+                " DELETE",
+            )
+
+    def _described(self, layout: RowLayout) -> None:
+        """Note the layout of a table's changes that follow."""
+        source = self._source
+        if layout.oid != self._table.oid:
+            if ".".join(layout.name) == source._place:
+                raise SourceError(
+                    "table-replaced",
+                    "the table was dropped and created again",
+                    field=source._place,
+                    remedy="delete the stream with its queries, and register it again",
+                )
+            return
+        if layout == self._layout:
+            return
+        types = type_names(self._cursor, [oid for _, oid, _ in layout.columns])
+        columns = {name: typed(types, oid, m) for name, oid, m in layout.columns}
+        check_layout(columns, source.record, source._place)
+        self._layout = layout
+
+    def _land(self, xid: int = 0, done: int = 0) -> None:
+        """Land the changes of whole transactions; with ``xid``, and the first of this one."""
+        whole, source = self._whole, self._source
+        if not whole.count:
+            return
+        self._at = replace(
+            self._at,
+            lsn=self._end,
+            xid=xid,
+            done=done,
+            committed=whole.committed,
+            copied=False,
+            lost="",
+        )
+        rows = (rows_of(messages, layout, source.record) for layout, messages in whole.parts)
+        folder = landing.begin(source.home)
+        try:
+            source._land(folder, rows, self._at)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._whole = _Received()
+        self._landed = time.monotonic()
+        self._confirmed = max(self._confirmed, self._end)
+        source._landed_upto = max(source._landed_upto, self._end)
+        self._confirm()
+
+    def _confirm(self) -> None:
+        at = self._confirmed
+        self._stream.send_feedback(write_lsn=at, flush_lsn=at, apply_lsn=at, force=True)
+
+    def _look(self) -> None:
+        """Note how far the source is behind the server."""
+        now = time.monotonic()
+        if now - self._looked >= REPORT_EVERY or self._source.status.behind is None:
+            self._looked = now
+            self._cursor.execute("SELECT pg_current_wal_flush_lsn()::text")
+            behind = max(lsn(self._cursor.fetchone()[0]) - self._end, 0)
+            self._source.status = replace(self._source.status, behind=behind)

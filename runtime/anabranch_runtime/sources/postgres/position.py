@@ -1,0 +1,41 @@
+"""Positions in a PostgreSQL server's log, as landed batches have them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from anabranch_runtime.sources.ingest.landing import Landed
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The end of a landed batch in the server's log.
+
+    Attributes:
+        lsn: end of the last transaction that has landed whole.
+        system: id of the server's data. ``table``: id of the table.
+        xid, done: the transaction after it, and how many of its changes have landed; 0: none.
+        committed: time of the batch's first commit, microseconds since 1970; of a copy, its start.
+        copied: whether the batch is a copy of the table.
+        lost: why changes before it are missing; empty: none are.
+    """
+
+    lsn: int
+    system: str
+    table: int
+    xid: int = 0
+    done: int = 0
+    committed: int = 0
+    copied: bool = False
+    lost: str = ""
+
+    @staticmethod
+    def of(landed: Landed) -> Position:
+        """Return the position of a landed batch."""
+        return Position(**json.loads(landed.offsets))
+
+    @property
+    def text(self) -> str:
+        """The offsets of a landed batch (:class:`Landed`)."""
+        return json.dumps(asdict(self))

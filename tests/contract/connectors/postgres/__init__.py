@@ -1,0 +1,1 @@
+"""Tests of options and descriptions of PostgreSQL tables."""
