@@ -9,9 +9,11 @@ import pytest
 from deltalake import DeltaTable
 
 from benchmarks.connectors import kafka_sinks, lake
+from benchmarks.connectors import postgres as tables_of_postgres
 from benchmarks.connectors.kafka import PAYLOADS, measure, tables
 from benchmarks.rivals.environment import Environment
 from scripts.kafka import Broker
+from scripts.postgres import Server
 
 
 @pytest.mark.spark
@@ -55,3 +57,12 @@ def test_commits_to_tables_of_a_lake_are_measured(
     assert [len(grid.rows) for grid in lake.tables(found)] == [3]
     assert DeltaTable(tmp_path / "home" / "runtime-delta").count() == 30
     assert DeltaTable(tmp_path / "home" / "runtime-current").count() == 50
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_join_of_changing_tables_has_postgresql_s_rows(tmp_path: Path, postgres: Server) -> None:
+    options = argparse.Namespace(tasks=2, parallelism=1, rate=500, seconds=3, rows=1000)
+    found = tables_of_postgres.measure(options, tmp_path)
+    assert found["changes"] == 1500
+    assert [len(grid.rows) for grid in tables_of_postgres.tables(found)] == [1]
