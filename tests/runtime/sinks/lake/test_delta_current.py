@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.lake.rows import counted
-from tests.runtime.sinks.lake.test_commits import overtaken
+from tests.runtime.sinks.lake.test_delta_and_iceberg import overtaken
 from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.deliveries import staged
 from tests.support.surroundings.lakes import Lake
