@@ -19,7 +19,8 @@ from tests.support.combined.streams import BEGIN, MINUTE, Kind, RandomStream
 from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.redis import redis_url
 
-#: Conditions on the time ``{t}``; ``{now}`` is ``now()``, in DuckDB the time of the batch.
+#: Conditions on the time ``{t}`` and length of time ``{w}``; ``{now}`` is ``now()``, in DuckDB the
+#: time of the batch.
 _CONDITIONS = (
     "{t} > {now} - INTERVAL '7' MINUTE",
     "{t} >= {now} - INTERVAL '12' MINUTE AND {t} <= {now}",
@@ -34,6 +35,10 @@ _CONDITIONS = (
     "CAST({t} AS DATE) = CAST({now} AS DATE)",
     "CAST({t} AS DATE) < CAST({now} - INTERVAL '10' MINUTE AS DATE)",
     "{t} >= CAST(CAST({now} AS DATE) AS TIMESTAMP)",
+    "{t} + {w} < {now}",
+    "NOT ({now} - {w} > {t} + INTERVAL '2' MINUTE)",
+    "{now} - {t} >= {w}",
+    "NOT ({t} < {now} - INTERVAL '8' MINUTE)",
 )
 _EXPANDED = "SELECT e.k, x FROM e {} WHERE {{c}}"
 #: Statements; ``{c}`` and ``{d}`` are conditions on times of ``e`` and ``r``.
@@ -47,7 +52,8 @@ _FORMS = (
     "SELECT e.k, r.ts FROM e LEFT JOIN r ON r.k = e.k WHERE {c}",
     "SELECT e.k, count(r.ts) AS n FROM e LEFT JOIN r ON r.k = e.k WHERE {c} GROUP BY e.k",
     "SELECT k, ts FROM e WHERE {c} AND NOT EXISTS (SELECT 1 FROM r WHERE r.k = e.k)",
-    "SELECT e.k, e.ts FROM (SELECT k, ts FROM e UNION ALL SELECT k, ts FROM r) e WHERE {c}",
+    "SELECT e.k, e.ts FROM (SELECT k, ts, wait FROM e UNION ALL SELECT k, ts, wait FROM r) e "
+    "WHERE {c}",
     "SELECT k, ts FROM e WHERE {c} QUALIFY row_number() OVER (PARTITION BY k ORDER BY ts DESC) = 1",
     "SELECT ts, k FROM e WHERE {c} ORDER BY ts DESC, k NULLS FIRST LIMIT 3",
     "SELECT r.k, s.n FROM r JOIN (SELECT k, count(*) AS n FROM e WHERE {c} GROUP BY k) s "
@@ -65,7 +71,10 @@ def _statement(rng: Random) -> tuple[str, str]:
         words = [_EXPANDED.format(table) for table in tables]
     found = []
     for text, now in zip(words, ("now()", "{now}"), strict=True):
-        c_, d_ = c.format(t="e.ts", now=now), d.format(t="r.ts", now=now)
+        c_, d_ = (
+            condition.format(t=f"{name}.ts", w=f"{name}.wait", now=now)
+            for name, condition in (("e", c), ("r", d))
+        )
         found.append(text.format(c=c_, d=d_))
     return found[0], found[1]
 

@@ -61,6 +61,7 @@ from anabranch_planner.sql.arguments import refuse_others
 from anabranch_planner.sql.scope import Scope, ShownColumn
 from anabranch_planner.sql.unresolved import (
     HIDDEN,
+    NAMED,
     Node,
     PostJoin,
     Unresolved,
@@ -440,6 +441,7 @@ class _Splitter:
         if node is not None:
             kept = node if "line" in node.meta else node.this
             made.this.meta.update(kept.meta)
+            made.meta[NAMED] = node.name
         return called(made, str(expr) if node is None else describe(node))
 
     def _below(self) -> Scope:

@@ -57,7 +57,7 @@ from anabranch_planner.binding.literals import cast_literal, coerce, interval, n
 from anabranch_planner.binding.rows import expanded
 from anabranch_planner.sql import functions
 from anabranch_planner.sql.scope import Scope
-from anabranch_planner.sql.unresolved import Node, at, describe, operands, unsupported
+from anabranch_planner.sql.unresolved import NAMED, Node, at, describe, operands, unsupported
 
 #: Comparison operator -> equivalent operator with exchanged operands.
 MIRRORED = {
@@ -554,7 +554,9 @@ def _struct(node: Node, scope: Scope) -> Expr:
     """``struct(x, y AS b)``: columns keep their names, other values are col1, col2 and so on."""
     functions.check_arity("struct", len(node.expressions), 1, None)
     names = [
-        one.alias_or_name if isinstance(one, exp.Alias | exp.Column | exp.Dot) else f"col{at}"
+        str(one.meta.get(NAMED, one.alias_or_name))
+        if isinstance(one, exp.Alias | exp.Column | exp.Dot)
+        else f"col{at}"
         for at, one in enumerate(node.expressions, 1)
     ]
     values = [one.this if isinstance(one, exp.Alias) else one for one in node.expressions]

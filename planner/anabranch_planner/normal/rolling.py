@@ -35,6 +35,7 @@ _UNITS = {
 #: Greatest shift: no two times of the years 1 to 9999 are that far apart.
 _FAR = 1 << 60
 _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
+_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,19 @@ class _TimeSum:
             self.constant - other.constant,
         )
 
+    def gathered(self) -> _TimeSum:
+        """The sum with one term in place of a timestamp and lengths of time that are no constants:
+        ``ts + wait``.
+        """
+        times = [term for term in self.others if term[1].type.kind in TIMESTAMPS]
+        spans = [term for term in self.others if term[1].type.kind is TypeKind.INTERVAL]
+        if len(times) != 1 or len(times) + len(spans) != len(self.others):
+            return self
+        ((own, found),) = times
+        for sign, span in spans:
+            found = Call("add" if sign == own else "sub", (found, span), found.type)
+        return replace(self, others=((own, found),))
+
 
 def limits_of(condition: Expr) -> tuple[Rolling, ...]:
     """The limits that are equivalent to ``condition``, which reads the clock.
@@ -67,9 +81,13 @@ def limits_of(condition: Expr) -> tuple[Rolling, ...]:
     Raises:
         QueryError: ``unsupported-sql``: it has another form.
     """
+    if isinstance(condition, Call) and condition.op == "not":
+        (below,) = condition.args
+        if isinstance(below, Call) and below.op in _NEGATED:
+            return limits_of(msgspec.structs.replace(below, op=_NEGATED[below.op]))
     if isinstance(condition, Call) and condition.op in _FLIPPED:
         op, (left, right) = condition.op, map(_sum, condition.args)
-        both = left.minus(right)
+        both = left.minus(right).gathered()
         if len(both.clocks) == len(both.others) == 1:
             (sign, clock), (other_sign, other) = both.clocks[0], both.others[0]
             kind = other.type.kind

@@ -83,13 +83,17 @@ def _check_time(inside: bool, outer: bool, deleted: bool, changing: bool) -> Non
         remedy = "expand the columns of a stream, and compare them with now() in WHERE"
     elif outer:
         where = "in a condition that reads the right side of an outer join"
-        remedy = "write JOIN instead: rows without a partner do not satisfy the condition"
+        remedy = "write JOIN instead, for rows with a partner only"
     elif deleted:
         where = (
             "in an aggregate, or beside groups, DISTINCT, LIMIT, a condition with it or an outer "
             "join, where results may be deleted again"
         )
-        remedy = "leave it out, or compare a time with it in WHERE"
+        remedy = (
+            "leave it out, or compare a time with it in WHERE; a time of groups in the query that "
+            "reads them: SELECT ... FROM (SELECT k, max(ts) AS last FROM ... GROUP BY k) AS g "
+            "WHERE g.last < now() - INTERVAL '1' HOUR"
+        )
     elif changing:
         where = "in a query over streams of changes, where a delete would have another value"
         remedy = "leave it out; streams and queries without changes may have it"

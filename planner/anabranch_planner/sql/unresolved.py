@@ -351,6 +351,10 @@ def describe(node: Node) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+#: Entry of a node's ``meta``: name of the column that it replaces.
+NAMED = "anabranch_named"
+
+
 def called(node: Node, text: str) -> Node:
     """Name ``node`` in messages by ``text``, the expression that it replaces."""
     node.meta[_CALLED] = text

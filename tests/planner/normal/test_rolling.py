@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.types import parse_type
 from anabranch_contract.queries.views import View
 from anabranch_planner.passes import parse_sql
 from tests.support.cases.refusals import refusal
@@ -33,6 +36,7 @@ def _view(condition: str) -> tuple[View, dict[str, str]]:
         "ts > timestampadd(HOUR, -24, current_timestamp())",
         "ts + INTERVAL '2' DAY - INTERVAL '12' HOUR > now() + INTERVAL '12' HOUR",
         "CAST(ts AS TIMESTAMP_NTZ) > now() - INTERVAL '1' DAY",
+        "NOT ts <= now() - INTERVAL '1' DAY",
     ],
 )
 def test_spellings_of_one_condition(condition: str) -> None:
@@ -94,6 +98,22 @@ def test_rows_of_every_clause_leave(join: str, clauses: str) -> None:
     assert query.view.limits
     assert (query.view.copies is None) == clauses.startswith(("GROUP", "ORDER BY k LIMIT"))
     assert query.unsorted == (clauses == "ORDER BY k")
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["now() > ts + wait", "ts < now() - wait", "NOT now() - ts <= wait"],
+)
+def test_lengths_of_time_of_rows(condition: str) -> None:
+    wait = ("wait", parse_type("interval day to second"))
+    known = sample_streams()
+    streams = {**known, "R": replace(known["R"], columns=(*known["R"].columns, wait))}
+    query = parse_sql("q", f"SELECT k FROM R WHERE {condition}", streams)
+    assert query.view is not None
+    (limit,) = query.view.limits
+    assert (limit.shift, limit.until, limit.unit, limit.delay) == (1, False, 1, 0)
+    columns = {o.name: str(o.expr) for o in query.projection}
+    assert columns[limit.column] == "(R.ts + R.wait)"
 
 
 def test_operands_of_a_union_have_equal_limits() -> None:

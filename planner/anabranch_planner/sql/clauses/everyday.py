@@ -174,18 +174,19 @@ def no_stream(node: Node) -> QueryError:
         return unsupported(f"{describe(node)} in FROM", "name a registered stream")
     remedy = "write the subquery without LATERAL, and its conditions into ON"
     select = node.this.this if isinstance(node.this, exp.Subquery) else None
+    limit = select.args.get("limit") if isinstance(select, exp.Select) else None
     if isinstance(select, exp.Select) and len(select.expressions) == 1:
         item = select.expressions[0]
         name = item.alias_or_name or "value"
         scalar = select.copy()
         scalar.expressions[0].replace(item.unalias().copy())
         remedy = f"write ({as_written(scalar)}) AS {name} in the SELECT list"
-        limit = scalar.args.get("limit")
-        if limit is not None and limit.expression.name != "1":
-            remedy = (
-                "join a subquery with the first rows of each key: JOIN (SELECT ... QUALIFY "
-                f"row_number() OVER (PARTITION BY k ORDER BY x) <= {limit.expression}) AS t ON ..."
-            )
+        limit = None if limit is not None and limit.expression.name == "1" else limit
+    if limit is not None:
+        remedy = (
+            "join a subquery with the first rows of each key: JOIN (SELECT ... QUALIFY "
+            f"row_number() OVER (PARTITION BY k ORDER BY x) <= {limit.expression}) AS t ON ..."
+        )
     return unsupported("LATERAL in FROM", remedy)
 
 
