@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -60,7 +60,9 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
         streams: the streams that the query was parsed with.
     """
     parts = _parts(query)
-    unbounded = tuple(alias for part in parts for alias in _unbounded(part))
+    # No stored tuple waits for tuples that complete no result.
+    unbounded = tuple(a for part in parts for a in _unbounded(part, part.looked_up))
+    without_bound = [a for part in parts for a in _unbounded(part, _timeless(part, streams))]
     return NormalisedInfo(
         aliases=tuple(
             AliasInfo(
@@ -109,7 +111,9 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
                 for note in _kept_groups(part, streams)
             ),
             *(note for part in parts for note in _shared(part, _aliases(part))),
-            *_notes(tuple(alias for part in parts for alias in _listed(part)), unbounded),
+            *_notes(
+                tuple(alias for part in parts for alias in _listed(part)), unbounded, without_bound
+            ),
         ),
     )
 
@@ -129,14 +133,21 @@ def _listed(query: JoinQuery) -> tuple[str, ...]:
     return tuple(m.alias for m in query.members)
 
 
-def _unbounded(query: JoinQuery) -> Iterator[str]:
-    """The aliases of one join whose tuples join with tuples of arbitrarily late event times."""
-    # No stored tuple waits for tuples that complete no result.
-    tables = [label in query.looked_up for label in query.labels]
-    for alias, row, table in zip(_listed(query), query.bounds, tables, strict=True):
-        bounds = zip(row, tables, strict=True)
-        if not table and any(bound is None and not other for bound, other in bounds):
+def _unbounded(query: JoinQuery, exempt: Collection[Label]) -> Iterator[str]:
+    """The aliases of one join, except ``exempt``, whose tuples join with tuples of arbitrarily late
+    event times of others.
+    """
+    ignored = [label in exempt for label in query.labels]
+    for alias, row, without in zip(_listed(query), query.bounds, ignored, strict=True):
+        bounds = zip(row, ignored, strict=True)
+        if not without and any(bound is None and not other for bound, other in bounds):
             yield alias
+
+
+def _timeless(query: JoinQuery, streams: Mapping[str, Stream]) -> frozenset[Label]:
+    """The labels of one join that no time bound can concern."""
+    of = {label: streams[query.relation_of(label).stream] for label in query.labels}
+    return frozenset({label for label in of if of[label].has_no_times}.union(query.looked_up))
 
 
 def _aliases(query: JoinQuery) -> dict[Label, str]:
@@ -393,10 +404,14 @@ def _changing(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
         yield f"{rows} are kept for ever, to find their changes"
 
 
-def _notes(aliases: tuple[str, ...], unbounded: tuple[str, ...]) -> tuple[str, ...]:
+def _notes(
+    aliases: tuple[str, ...], unbounded: tuple[str, ...], without_bound: Sequence[str]
+) -> tuple[str, ...]:
     if not unbounded:
         return ()
-    which = "every alias" if unbounded == aliases else ", ".join(unbounded)
+    if not without_bound:
+        return ("full history is kept: current rows of upserts and tables join rows of any age",)
+    which = "every alias" if tuple(without_bound) == aliases else ", ".join(without_bound)
     return (
         f"no time bound limits how long tuples of {which} can join: full history is kept; "
         "name a window for each alias, add time conditions, or give the streams a ttl, to bound it",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from anabranch_contract.queries.changes import ChangeFormat
 from anabranch_contract.queries.joins import StreamKind
 from anabranch_contract.rest.normalised import ViewInfo
 from anabranch_planner.passes import parse_sql
@@ -153,3 +154,25 @@ def test_rankings_are_shown() -> None:
     assert found.identity == ["anabranch_c2", "anabranch_rank"]
     assert [c.name for c in found.changes][:4] == ["c", "r", "anabranch_c2", "anabranch_rank"]
     assert view_of(f"SELECT f.tail {ROWS} ORDER BY g.ts LIMIT 3").ranking is None
+
+
+def test_time_bounds_are_recommended_where_they_can_be() -> None:
+    bikes = replace(
+        stream("bikes", {"id": "int", "tail": "int"}, None),
+        kind=StreamKind.UPSERT,
+        changes=ChangeFormat(None, key=("id",)),
+        retain=None,
+    )
+    streams = {**STREAMS, "bikes": bikes}
+
+    def notes(source: str) -> list[str]:
+        found = describe(parse_sql("q", f"SELECT b.id FROM {source}", streams), streams).notes
+        return [note for note in found if "full history is kept" in note]
+
+    current = "full history is kept: current rows of upserts and tables join rows of any age"
+    same = "ON b.tail = {}.tail".format
+    assert notes(f"bikes b JOIN bikes c {same('c')}") == [current]
+    assert notes(f"bikes b JOIN flights f {same('f')}") == [current]
+    assert notes(f"bikes b JOIN planes p {same('p')}") == [current]
+    (found,) = notes(f"bikes b JOIN flights f {same('f')} JOIN flights g {same('g')}")
+    assert found.startswith("no time bound limits how long tuples of f, g can join")
