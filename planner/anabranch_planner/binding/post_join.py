@@ -55,7 +55,13 @@ from anabranch_planner.binding.outputs import (
 )
 from anabranch_planner.binding.rankings import is_windowed, windowed_of
 from anabranch_planner.binding.typecheck import typed
-from anabranch_planner.binding.windows import WINDOW, WINDOWS, is_window, window_of
+from anabranch_planner.binding.windows import (
+    WINDOW,
+    WINDOWS,
+    is_window,
+    window_of,
+    window_value,
+)
 from anabranch_planner.sql.aggregates import call_of, holds_aggregate
 from anabranch_planner.sql.arguments import refuse_others
 from anabranch_planner.sql.scope import Scope, ShownColumn
@@ -418,6 +424,8 @@ class _Splitter:
                 except QueryError:
                     if aliases_last and not part.table and name in self._named:
                         return self._named[name].copy()
+                    if not part.table and name in WINDOWS and self._clauses.group is not None:
+                        return window_value(name)
                     raise
 
         return bare(_replaced(node, found))

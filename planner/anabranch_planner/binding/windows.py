@@ -24,6 +24,12 @@ WINDOWS = (WINDOW, SESSION, CUMULATE)
 MOST_WINDOWS = 1000
 
 
+def window_value(name: str) -> exp.Expression:
+    """The window of the groups as a struct of its ends; ``name``: of its function."""
+    ends = ((exp.Literal.string(end), exp.column(end, name)) for end in ("start", "end"))
+    return exp.Anonymous(this="named_struct", expressions=[node for pair in ends for node in pair])
+
+
 def is_window(node: Node) -> bool:
     """Whether ``node`` calls a window function of GROUP BY."""
     return isinstance(node, exp.Anonymous) and str(node.this).lower() in WINDOWS

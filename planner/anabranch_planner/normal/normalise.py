@@ -499,7 +499,7 @@ def _constant_keys(bound: Bound, *, outer: bool) -> list[tuple[Side, Side]]:
         return []
     first, second = components[0], components[1]
     sets = " and ".join("{" + ",".join(sorted(c, key=names.index)) + "}" for c in (first, second))
-    related = [aliases(r) for r in bound.residuals]
+    related = [*map(aliases, bound.residuals), *_of_expansions(bound.expansions)]
     related += [frozenset((b.earlier, b.later)) for b in bound.bounds]
     equality = f"add an equality between them, e.g. {first[0]}.key = {second[0]}.key"
     if len(_components(names, [*map(frozenset, components), *related])) == 1:
@@ -519,6 +519,18 @@ def _constant_keys(bound: Bound, *, outer: bool) -> list[tuple[Side, Side]]:
             )
     sides = [_constant(component[0], bound.scope) for component in components]
     return list(itertools.pairwise(sides))
+
+
+def _of_expansions(expansions: Iterable[Expansion]) -> Iterator[frozenset[str]]:
+    """The aliases of FROM that each condition on expanded rows reads, itself or by their items."""
+    known: dict[str, frozenset[str]] = {}
+
+    def read(expr: Expr) -> frozenset[str]:
+        return frozenset().union(*(known.get(a, frozenset({a})) for a in aliases(expr)))
+
+    for one in expansions:
+        known[one.name] = read(one.value)
+        yield from map(read, one.conditions)
 
 
 def _accidental(query: Unresolved, components: Sequence[Sequence[str]]) -> bool:
