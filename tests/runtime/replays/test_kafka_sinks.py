@@ -144,6 +144,8 @@ def play(
         elif step == "back" and lives.begun > 4:
             roll_back(lives, chance.randrange(1, 3))
         elif step == "away":
+            # A lone broker may forget to end a transaction in whose last moment it is killed.
+            time.sleep(0.3)
             own.kill()
             for _ in range(chance.randrange(1, 4)):
                 lives.run()

@@ -57,7 +57,7 @@ def play(seeds: Iterable[int], folder: Path, redis: str) -> tuple[Counter[str], 
 
 def test_every_feature_is_in_accepted_statements(tmp_path: Path) -> None:
     """At least 60 % of statements are accepted; others are refused with a remedy."""
-    accepted, features, drawn = 0, Counter[str](), 300
+    accepted, features, drawn = 0, Counter[str](), 600
     for seed in range(drawn):
         rng = Random(seed)
         streams = draw_streams(tmp_path / str(seed), rng)

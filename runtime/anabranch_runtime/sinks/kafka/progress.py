@@ -91,9 +91,10 @@ def read_progress(
         if time.monotonic() > deadline:
             raise SinkError(
                 "progress-undecided",
-                f"the progress topic {topic!r} has an open transaction of another process",
+                f"the progress topic {topic!r} has an open transaction",
                 field="sink.options.progress_topic",
-                remedy="wait: it ends within a minute; or give each pipeline a topic of its own",
+                remedy="wait: another process's ends within a minute; one that stays was left by a "
+                "broker that crashed while ending it: see kafka-transactions.sh find-hanging",
             )
         time.sleep(_LOOK)
     return _records(settings, partition, end, prefix)
