@@ -29,12 +29,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from anabranch_client.replay.oracle import Active
 from anabranch_client.replay.scenario import RecordedStream
 from anabranch_client.replay.tpch import QUERIES, generate
+from anabranch_contract.protocol.progress import Progress
 from benchmarks.command import Benchmark, made, run_benchmark, spread
 from benchmarks.kinds import KindMeter
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
-from benchmarks.session import session
+from benchmarks.session import Session, session
 from scripts.kafka import running
 
 #: Messages that wait to be sent.
@@ -45,7 +46,8 @@ _ROWS = 1000
 _SAMPLING = 0.1
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
+def common_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the pipeline."""
     parser.add_argument("--tasks", type=int, default=os.cpu_count(), help="Spark's")
     parser.add_argument("--parallelism", type=int, default=2, help="partitions per store")
 
@@ -152,6 +154,21 @@ def _avro(kind: pa.DataType) -> Any:
     return "double" if pa.types.is_floating(kind) else "string"
 
 
+def metered(system: Session) -> tuple[Progress, float]:
+    """Read all input and end the runtime; its last progress, and the seconds of CPU meanwhile."""
+    system.start()
+    rows = sum(s.rows for s in system.streams)
+    meter = KindMeter(system.roots, _SAMPLING)
+    meter.start()
+    try:
+        system.gate(None)
+        progress = system.wait(lambda p: p.input_tuples >= rows)
+    finally:
+        meter.stop()
+    system.pipeline.finish_runtime()
+    return progress, meter.cpu_seconds
+
+
 def _run(
     streams: Sequence[RecordedStream],
     sources: Mapping[str, dict[str, Any]],
@@ -167,16 +184,7 @@ def _run(
         parallelism=options.parallelism,
         sources=sources,
     ) as system:
-        system.start()
-        rows = sum(s.rows for s in streams)
-        meter = KindMeter(system.roots, _SAMPLING)
-        meter.start()
-        try:
-            system.gate(None)
-            progress = system.wait(lambda p: p.input_tuples >= rows)
-        finally:
-            meter.stop()
-        system.pipeline.finish_runtime()
+        progress, cpu_seconds = metered(system)
         always = Active(activated=0, expired=None, visible_from={})
         system.check([(query, always) for query in QUERIES], progress)
         log = [batch for batch in system.log() if batch.tuples]
@@ -184,7 +192,7 @@ def _run(
     seconds = log[-1].committed_at - log[0].committed_at
     return {
         "tuples_per_s": sum(batch.tuples for batch in log[1:]) / seconds,
-        "cpu_seconds": meter.cpu_seconds,
+        "cpu_seconds": cpu_seconds,
         "read_seconds": sum(batch.tasks["read"] for batch in log),
     }
 
@@ -212,4 +220,4 @@ BENCHMARK = Benchmark(
 
 
 if __name__ == "__main__":
-    sys.exit(run_benchmark("connectors", BENCHMARK, None, _common))
+    sys.exit(run_benchmark("connectors", BENCHMARK, None, common_options))

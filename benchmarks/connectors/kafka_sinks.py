@@ -23,7 +23,7 @@ from anabranch_client.replay.oracle import Active, recorded_tables
 from anabranch_client.replay.scenario import RecordedStream
 from anabranch_client.replay.tpch import DemoQuery, generate
 from benchmarks.command import Benchmark, made, run_benchmark, spread
-from benchmarks.kinds import KindMeter
+from benchmarks.connectors.kafka import common_options, metered
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
@@ -37,13 +37,6 @@ QUERY = DemoQuery(
     "lineitem JOIN orders ON o_orderkey = l_orderkey",
     ("lineitem", "orders"),
 )
-#: Seconds between two samples of the processes.
-_SAMPLING = 0.1
-
-
-def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tasks", type=int, default=os.cpu_count(), help="Spark's")
-    parser.add_argument("--parallelism", type=int, default=2, help="partitions per store")
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
@@ -94,16 +87,7 @@ def _run(
         home, streams, (), master=f"local[{options.tasks}]", parallelism=options.parallelism
     ) as system:
         system.client.create_query(QUERY.sql, name=QUERY.name, sink=sink)
-        system.start()
-        rows = sum(s.rows for s in streams)
-        meter = KindMeter(system.roots, _SAMPLING)
-        meter.start()
-        try:
-            system.gate(None)
-            progress = system.wait(lambda p: p.input_tuples >= rows)
-        finally:
-            meter.stop()
-        system.pipeline.finish_runtime()
+        progress, cpu_seconds = metered(system)
         if sink["format"] == "kafka":
             _check(system, sink["options"])
         else:
@@ -114,7 +98,7 @@ def _run(
         "results": sum(batch.results for batch in log),
         "results_per_s": sum(batch.results for batch in log[1:])
         / (log[-1].committed_at - log[0].committed_at),
-        "cpu_seconds": meter.cpu_seconds,
+        "cpu_seconds": cpu_seconds,
         "commit_seconds": sum(batch.commit for batch in log[1:]),
     }
 
@@ -186,4 +170,4 @@ BENCHMARK = Benchmark(
 
 
 if __name__ == "__main__":
-    sys.exit(run_benchmark("connectors", BENCHMARK, None, _common))
+    sys.exit(run_benchmark("connectors", BENCHMARK, None, common_options))
