@@ -130,16 +130,20 @@ class Generations:
 def latest_tiles(
     state: State, ruleset: Ruleset, *, arriving: bool = False
 ) -> dict[str, tuple[Tile, ...]]:
-    """For each stream that keeps only the latest tuple per key, return the stores and batches in
-    which to search for other tuples of a key.
+    """For each table with a key, and each stream that keeps only the latest tuple per key, return
+    the stores and batches in which to search for newer tuples of a key.
 
     Args:
-        arriving: whether for arriving rows, which may be of a version of a table that no tuple
-            looks up yet.
+        arriving: search instead for the rows that arriving ones replace, in tables and streams of
+            upserts; they may be of a version of a table that no tuple looks up yet.
     """
     relations = {r.id: r for r in ruleset.relations}
     since, found = latest_since(state), {}
+    streams = {stream.name: stream for stream in ruleset.streams}
     for rule in ruleset.latest_rules:
+        stream = streams[rule.stream]
+        if not (stream.replaces_rows if arriving else stream.latest):
+            continue
         first, last = since[rule.stream], state.next_batch
         versions = state.streams[rule.stream].versions
         if versions is not None:
