@@ -50,7 +50,7 @@ def check_followers(
             f"{', ...' if len(found) > 3 else ''} change with its rows",
             field="name",
             remedy="remove these queries, read the table again, and register them again; or give "
-            "changed rows to its source, where they replace those of their key",
+            "changed rows to its source: each replaces the row of its key",
         )
 
 

@@ -174,8 +174,7 @@ def check_table(
         known = "; ".join(", ".join(one) for one in table.keys)
         raise StreamError(
             "not-a-key",
-            f"{', '.join(key)} is no key of the table: no unique index over columns that are NOT"
-            " NULL has these columns",
+            f"the table has no unique index over {', '.join(key)} as NOT NULL columns",
             field="key",
             remedy=f"give {known}"
             if known
