@@ -22,7 +22,8 @@ value relieves the busiest host by more than its price and by at least :data:`WO
 hosts' mean load, or when :data:`MOST` values are hot.
 
 **Hysteresis.** Measured shares of frequent values are never too high (``FrequentValues``), so their
-errors make no value hot. A hot value stays hot until its relief is below half of these thresholds.
+errors make no value hot. A hot value stays hot until its relief is below half of these thresholds;
+the order of the choice is as without hysteresis.
 
 Simplifications: values of different keys are taken to be independent, and stored rows stay in place
 until they expire. The store of a stream that keeps the latest tuple per key is not spread.
@@ -349,7 +350,7 @@ class _HotValueChooser:
         while len(found) < min(MOST, len(self.pairs)):
             best = max((self._best(ways, found) for ways in options), key=lambda one: one[0])
             gain, pair, ways, spared, price = best
-            if gain <= 0.0:
+            if gain == -np.inf:
                 break
             self._take(pair, ways)
             found[pair] = ways, spared, price
@@ -386,7 +387,9 @@ class _HotValueChooser:
         busiest = rest + (1 - 1 / self.hosts) * np.sqrt(np.maximum(after, 0.0))
         spared = self._busiest() - busiest
         mean = self.loads.total / self.hosts
-        gain = spared - self.needed * np.maximum(price, WORTH * mean)
+        threshold = np.maximum(price, WORTH * mean)
+        # Ranked without hysteresis: lower thresholds add values, and change no earlier choice.
+        gain = np.where(spared > self.needed * threshold, spared - threshold, -np.inf)
         gain[list(taken)] = -np.inf
         gain[self.most < ways] = -np.inf
         # argmax takes the first of several equal gains.

@@ -202,19 +202,21 @@ def test_rules_deal_where_it_is_wanted(wanted: bool) -> None:
     assert (rules.hot is not None) is wanted
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", [*range(30), 159, 720])
 def test_any_rules_have_hot_values_that_make_sense(seed: int) -> None:
     """Each gain that is said is one, and no partition without a frequent value has one."""
     rng = Random(seed)
     queries = random_queries(seed, count=4, size=4, relations=6)
     relations = sorted({r.id for q in queries for r in q.relations})
-    columns = {(m.label, m.attribute) for q in queries for c in q.classes for m in c.members}
+    members = [m for q in queries for c in q.classes for m in c.members]
+    # Sorted: the order of a set of texts differs from process to process.
+    columns = sorted({(str(m.label), m.attribute) for m in members})
     statistics = Statistics(
         {r: rng.uniform(10, 10_000) for r in relations},
         every_distinct={r: rng.uniform(20, 10_000) for r in relations},
         exchange=ExchangeModel(rng.choice((2, 3, 5, 16))),
         values={
-            (RelationId(str(label)), attribute): values(
+            (RelationId(label), attribute): values(
                 *(rng.random() ** 3 / 6 for _ in range(rng.randint(0, 6)))
             )
             for label, attribute in columns
@@ -240,6 +242,4 @@ def test_any_rules_have_hot_values_that_make_sense(seed: int) -> None:
     assert hot_keys(rules, queries, model, statistics.exchange) == found
     again = {str(s.id): s.hot for s in made.stores}
     kept = hot_keys(rules, queries, model, statistics.exchange, earlier=again)
-    assert {(v.store, v.value.hash) for v in found.values} <= {
-        (v.store, v.value.hash) for v in kept.values
-    }
+    assert set(found.values) <= set(kept.values)
