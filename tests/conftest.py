@@ -69,10 +69,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run tests in a random order")
 
 
-def pytest_report_header(config: pytest.Config) -> str | None:
-    """Name the seed of a random order."""
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Name the seeds of a random order, and of the order of sets of texts."""
     seed = config.getoption("shuffle")
-    return None if seed is None else f"random order: --shuffle {seed}"
+    sets = f"order of sets: PYTHONHASHSEED={os.environ.get('PYTHONHASHSEED', 'random')}"
+    return [sets] if seed is None else [sets, f"random order: --shuffle {seed}"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
