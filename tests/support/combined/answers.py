@@ -27,6 +27,7 @@ class Answer:
     _read: set[str] = field(default_factory=set)
     _rows: dict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=dict)
     _sum: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+    _exact: dict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=dict)
 
     def upto(self, batch: int | None) -> list[tuple[Any, ...]]:
         """The rows after ``batch``; None: by all files."""
@@ -41,7 +42,7 @@ class Answer:
         if self.view is not None:
             return list(self._rows.values())
         assert min(self._sum.values(), default=0) >= 0, "a row is deleted more than inserted"
-        return list(self._sum.elements())
+        return [self._exact[row] for row in self._sum.elements()]
 
     def _fresh(self, batch: int | None) -> Iterable[Path]:
         """Files not read so far, in order: versions, or a file per batch and task."""
@@ -56,7 +57,10 @@ class Answer:
     def _apply(self, row: dict[str, Any]) -> None:
         if self.view is None:
             change = row.pop(CHANGE, Change.INSERT)
-            self._sum[tuple(map(plain, row.values()))] += 1 if change == Change.INSERT else -1
+            values = tuple(row.values())
+            rounded = tuple(map(plain, values))
+            self._exact[rounded] = values
+            self._sum[rounded] += 1 if change == Change.INSERT else -1
             return
         identity = tuple(repr(row[name]) for name in self.view.identity)
         if row[CHANGE] == Change.DELETE:
