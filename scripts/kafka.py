@@ -172,8 +172,10 @@ class Broker:
         """Start, and wait until it accepts connections.
 
         Raises:
-            NoKafka: it ended.
+            NoKafka: it ended, or something else has its port.
         """
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1.0):
+            raise NoKafka(f"port {self.port} is in use: end its program, or give --port")
         self._process = self._java(HEAP, "kafka.Kafka", str(self._file))
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and self._process.poll() is None:
@@ -226,6 +228,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=9092, help="port of clients (9092)")
     parser.add_argument("--home", type=Path, help="keep its data here (default: forget them)")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with TemporaryDirectory() as folder, suppress(KeyboardInterrupt):
         try:
             with running(given.home or Path(folder), given.port) as broker:

@@ -115,8 +115,10 @@ class Server:
         """Start, and wait until it takes connections.
 
         Raises:
-            NoPostgres: it ended.
+            NoPostgres: it ended, or something else has its port.
         """
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1.0):
+            raise NoPostgres(f"port {self.port} is in use: end its program, or give --port")
         options = [w for name, text in self._given.items() for w in ("-c", f"{name}={text}")]
         self._process = self._run("postgres", "-D", str(self.home / "data"), *options)
         deadline = time.monotonic() + PATIENCE
@@ -180,6 +182,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=5432, help="port of clients (5432)")
     parser.add_argument("--home", type=Path, help="keep its data here (default: forget them)")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
         try:
             with running(given.home, given.port) as server:

@@ -1,4 +1,6 @@
-"""The tutorial and the page of the command line, word for word, in an empty folder."""
+"""The tutorial, the page of the command line and the tour of connectors, word for word, each in an
+empty folder.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pyarrow.parquet as pq
 import pytest
+
+from tests.support.surroundings import kafka, postgres
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -122,6 +127,76 @@ def the_command_line(folder: Path) -> None:
     assert "large-kef" in run(folder, "anabranch query families")
     assert until("delays~2", status="active")["sql"].endswith("> 9")
     assert run(folder, doctor.replace("8080 ", "8081 "))
+
+
+@contextmanager
+def made(target: str, required: str) -> Iterator[None]:
+    """Run ``make`` with a target that starts a server, until the end of the block."""
+    process = subprocess.Popen(
+        ["make", target],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        lines: list[str] = []
+        for line in process.stdout:
+            lines.append(line)
+            if "Ctrl-C ends it" in line:
+                break
+        else:
+            if os.environ.get(required):
+                pytest.fail("".join(lines))
+            pytest.skip(f"make {target}: {lines[-1]}")
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.communicate(timeout=60)
+
+
+def answered(folder: Path, *wanted: str) -> None:
+    """Print the answers of the tour until all of ``wanted`` are in them."""
+    end = time.monotonic() + PATIENCE
+    printed = ""
+    while any(text not in printed for text in wanted):
+        assert time.monotonic() < end, f"no {wanted} in\n{printed}"
+        time.sleep(1.0)
+        printed = run(folder, "python answers.py")
+
+
+@pytest.mark.spark
+def test_the_tour_of_connectors_works_word_for_word(folder: Path) -> None:
+    languages = ("python", "sh", "sh", "python", "python", "sh", "sh", "python", "sh")
+    shop, fill, begin, sales, answers, sell, plan, move, moved = blocks(
+        "pipeline-tour.md", *languages
+    )
+    names = ("shop", "sales", "answers", "move")
+    for name, script in zip(names, (shop, sales, answers, move), strict=True):
+        (folder / f"{name}.py").write_text(script)
+    with ExitStack() as servers:
+        servers.enter_context(made("kafka", kafka.REQUIRED))
+        servers.enter_context(made("postgres", postgres.REQUIRED))
+        run(folder, fill)
+        assert "ready" in run(folder, begin)
+        until("revenue", status="active")
+        feed, _, show = sell.replace(".venv/bin/python", "python").splitlines()
+        assert show == "python answers.py"
+        run(folder, feed)
+        until("settled", results=270)
+        answered(folder, "│          270 │           30.0 │", "│ UK      │       2235.00 │")
+        trees = run(folder, plan)
+        for query, times in (("settled", 2), ("receipts", 3), ("revenue", 3)):
+            assert trees.count(f"⇒ {query}") == times, trees
+        change, _, show, down = moved.replace(".venv/bin/python", "python").splitlines()
+        run(folder, change)
+        answered(folder, "│ US      │     90 │       2235.00 │", "│ US      │       2235.00 │")
+        printed = run(folder, show)
+        assert "UK" not in printed
+        assert "stopped" in run(folder, down)
 
 
 @pytest.mark.spark
