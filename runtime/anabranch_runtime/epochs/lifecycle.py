@@ -19,6 +19,7 @@ from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.queries.joins import Relation, Stream
 from anabranch_runtime.epochs.lookups import completing
+from anabranch_runtime.sources.loads import streams_read
 from anabranch_runtime.state.coverage import covered_since
 from anabranch_runtime.state.manifest import State, StoreState, StreamState
 
@@ -152,9 +153,11 @@ def keep_latest(state: State, ruleset: Ruleset) -> State:
 
 def _streams(state: State, ruleset: Ruleset, forgotten: frozenset[str]) -> State:
     """Take over the epoch's stream definitions. A stream with another definition restarts without
-    progress. Stored rows of such streams and of ``forgotten`` streams are dropped.
+    progress. Stored rows of such streams and of ``forgotten`` streams are dropped. A stream that is
+    read before a ruleset names it keeps its counts and its watermark until one does.
     """
-    streams: dict[str, StreamState] = {}
+    read = streams_read(state.offsets)
+    streams = {n: s for n, s in state.streams.items() if s.spec is None and n in read}
     changed: set[str] = set(forgotten)
     for spec in ruleset.streams:
         name, known = spec.name, state.streams.get(spec.name)

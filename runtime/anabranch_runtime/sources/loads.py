@@ -114,9 +114,19 @@ def with_loads(offset: dict[str, Any], loads: Mapping[str, Load]) -> dict[str, A
 
 def end_loads(state: State, upto: Offsets | None) -> State:
     """Return ``state`` before the batch up to ``upto``; loads that end before the batch's input
-    count for the watermarks.
+    count for the watermarks, and a stream that no ruleset names yet is counted anew from a new feed
+    on, since it was registered again.
     """
     first, last = loads_upto(state.offsets), loads_upto(upto)
+    anew = {load.stream for feed, load in last.items() if load.version == 1 and feed not in first}
+    state = replace(
+        state,
+        streams={
+            name: stream
+            for name, stream in state.streams.items()
+            if stream.spec is not None or name not in anew
+        },
+    )
     held = _held(state.feeds)
     ended = {
         load.stream
@@ -137,6 +147,11 @@ def open_loads(upto: Offsets | None, feeds: Mapping[str, FeedState]) -> frozense
 
 def _held(feeds: Mapping[str, FeedState]) -> frozenset[str]:
     return frozenset(feed.stream for feed in feeds.values() if feed.held is not None)
+
+
+def streams_read(offsets: Offsets | None) -> frozenset[str]:
+    """Return the streams with a feed at ``offsets``."""
+    return frozenset(load.stream for load in loads_upto(offsets).values())
 
 
 def loads_upto(offsets: Offsets | None) -> dict[str, Load]:

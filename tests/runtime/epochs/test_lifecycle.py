@@ -14,7 +14,9 @@ from anabranch_contract.queries.outer_joins import JoinKind, LookUp, OuterJoin
 from anabranch_runtime.epochs import lifecycle
 from anabranch_runtime.epochs.lifecycle import enter_epoch, serves
 from anabranch_runtime.measure.state_report import state_report
+from anabranch_runtime.sources.loads import Load, end_loads, with_loads
 from anabranch_runtime.state.manifest import State, StreamState
+from anabranch_runtime.state.offsets import Offsets
 from tests.support.cases.states import (
     MINUTE,
     RS,
@@ -187,6 +189,36 @@ def test_what_was_read_before_its_stream_was_planned_stays_counted() -> None:
     assert spec.name == "R"
     # The event times of those nine rows were never observed.
     assert state.queries["q"].complete == "never"
+
+
+def test_what_was_read_of_a_stream_stays_counted_through_epochs_that_do_not_name_it() -> None:
+    read = reading({"R-1": Load("R"), "S-1": Load("S")})
+    unnamed = {n: StreamState(input=9, max_tau=MINUTE, began=1) for n in "RST"}
+    state = replace(State(next_batch=2, offsets=read), streams=unnamed)
+    state = enter_epoch(state, rules(0, {}, streams=()), 0)
+    # Nothing reads T any more.
+    assert sorted(state.streams) == ["R", "S"]
+
+    state = enter_epoch(state, rules(1, {"q": RS}), 1)
+    assert {n: s.input for n, s in state.streams.items()} == {"R": 9, "S": 9, "T": 0}
+    assert state.streams["R"].newest == MINUTE
+    assert state.queries["q"].missed == {"R": 9, "S": 9}
+
+
+def test_a_stream_that_is_registered_again_before_an_epoch_names_it_is_counted_anew() -> None:
+    before = reading({"R-1": Load("R"), "S-1": Load("S")})
+    unnamed = {n: StreamState(input=9, max_tau=MINUTE, began=1) for n in "RS"}
+    state = replace(State(next_batch=2, offsets=before), streams=unnamed)
+    assert end_loads(state, reading({"R-1": Load("R", 1), "S-1": Load("S")})).streams == unnamed
+    reread = {"R-1": Load("R"), "S-1.2": Load("S", version=2)}
+    assert end_loads(state, reading(reread)).streams == unnamed
+    again = reading({"R-2": Load("R"), "S-1": Load("S")})
+    assert list(end_loads(state, again).streams) == ["S"]
+
+
+def reading(loads: dict[str, Load]) -> Offsets:
+    """The end of a batch that reads feeds with these loads."""
+    return Offsets(1, {"feeds": with_loads({}, loads)})
 
 
 def test_bounds_of_earlier_event_times_do_not_grow_with_idle_epochs() -> None:
