@@ -19,6 +19,16 @@ class MisfitOut(Document):
     column: str | None
     value: str | None
     expected: str
+    place: str | None = Field(
+        default=None, description="File and row, entry or message of the value; null: unknown."
+    )
+
+
+class EventTimeOut(Document):
+    """A timestamp column that is never null in the checked rows, and the disorder of its values."""
+
+    column: str
+    disorder: str
 
 
 class SourceTestOut(Document):
@@ -36,16 +46,20 @@ class SourceTestOut(Document):
     limits: list[str] = Field(
         default=[], description="Parts of the source that were not read, and the reason."
     )
-    unit: Open[Literal["files", "entries"]] | None = None
+    unit: Open[Literal["files", "entries", "messages"]] | None = None
     found: int | None = Field(
-        default=None, description="Number of files or entries in the source; null: unknown."
+        default=None,
+        description="Number of files, entries or messages in the source; null: unknown.",
     )
-    places: list[str] = Field(default=[], description="Files or keys that the rows are from.")
+    places: list[str] = Field(
+        default=[], description="Files, keys or partitions that the rows are from."
+    )
+    sampled: int = Field(default=0, description="Number of rows that were read and checked.")
     rows: list[dict[str, JsonValue]] = Field(
         default=[],
         description="The rows, converted to the columns' types; null for values that do not fit.",
     )
-    invalid: int = Field(default=0, description="Number of these rows that do not fit.")
+    invalid: int = Field(default=0, description="Number of the checked rows that do not fit.")
     misfits: list[MisfitOut] = Field(default=[])
     first_event_time: Time | None = None
     last_event_time: Time | None = None
@@ -56,4 +70,20 @@ class SourceTestOut(Document):
     )
     proposed_lateness: str | None = Field(
         default=None, description="Suggested lateness of the stream: the disorder plus a margin."
+    )
+    event_times: list[EventTimeOut] = Field(
+        default=[], description="Columns that could be the event time, the likeliest first."
+    )
+    keys: list[list[str]] = Field(
+        default=[],
+        description="Columns that could be a key: of a table its unique indexes, else columns "
+        "whose values are never null and all different in the checked rows.",
+    )
+    registration: dict[str, JsonValue] | None = Field(
+        default=None,
+        description="With `propose`: the completed body of `POST /v1/streams`; null: the columns "
+        "are not known.",
+    )
+    notes: list[str] = Field(
+        default=[], description="Reasons of the proposal, and columns that it leaves out."
     )

@@ -173,6 +173,12 @@ class StreamIn(Closed, StreamProperties, StreamTerms):
     )
     source: SourceRecord = SourceRecord()
 
+    @property
+    def declared(self) -> list[tuple[str, str]]:
+        """Names and types of the columns."""
+        given = self.columns
+        return [*given.items()] if isinstance(given, dict) else [(c.name, c.type) for c in given]
+
     @model_validator(mode="after")
     def _recordings_are_complete(self) -> Self:
         source = self.source

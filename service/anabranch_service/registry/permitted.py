@@ -17,7 +17,7 @@ from anabranch_contract.connectors.reserved_keys import (
 )
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.connectors.sources import FILES, REDIS_STREAM, redis_stream_options
-from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_contract.protocol.registered import SourceRecord, StreamRecord
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.sources.check_source import check_source
 from anabranch_planner.sources.spark_source import Columns
@@ -41,14 +41,21 @@ def check_stream(record: StreamRecord, settings: ServiceSettings) -> StreamRecor
         PlannerError: naming the field and the remedy.
     """
     record.to_stream()
-    source = record.source
     columns = tuple((c.name, parse_type(c.type)) for c in record.columns)
+    check_place(record.source, settings)
+    return understood(record, columns)
+
+
+def check_place(source: SourceRecord, settings: ServiceSettings) -> None:
+    """Refuse a source that the access policy forbids, or a Redis key of the pipeline itself.
+
+    Raises:
+        PlannerError: naming the field and the remedy.
+    """
     policy, resolve = policy_of(settings), os.path.realpath
     check_source_access(source.format, source.path, source.options, policy, resolve)
-    found = understood(record, columns)
     if source.format == REDIS_STREAM:
         check_source_keys(redis_stream_options(source.options).keys, settings.namespace)
-    return found
 
 
 def understood(record: StreamRecord, columns: Columns) -> StreamRecord:

@@ -12,30 +12,41 @@ from anabranch_contract.connectors.secrets import without_secrets
 from anabranch_contract.durations import format_duration
 from anabranch_contract.errors import PlannerError, StructuredError
 from anabranch_contract.protocol.keys import Keys
-from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_contract.protocol.registered import SourceRecord, StreamRecord
+from anabranch_contract.queries.joins import StreamKind
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.rest.queries import ProblemRecord
-from anabranch_contract.rest.source_tests import SourceTestOut
+from anabranch_contract.rest.source_tests import EventTimeOut, SourceTestOut
 from anabranch_contract.rest.streams import StreamIn
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import InvalidInput
-from anabranch_service.registry.permitted import policy_of
+from anabranch_service.registry.permitted import check_place, policy_of
 from anabranch_service.routes.streams import read_stream
 from anabranch_service.settings import ServiceSettings
-from anabranch_service.streaming.postgres import sample_table
+from anabranch_service.streaming.postgres import sample_table, with_proposal
 from anabranch_service.streaming.samples.disorder import disorder_of, lateness_for
 from anabranch_service.streaming.samples.fit import fit
-from anabranch_service.streaming.samples.sample import Sample, Unreadable
+from anabranch_service.streaming.samples.propose import (
+    EventTime,
+    document_of,
+    event_times,
+    keys_of,
+    with_columns,
+    with_event_time,
+    with_key,
+)
+from anabranch_service.streaming.samples.sample import Sample, Unreadable, Wanted
 from anabranch_service.streaming.samples.take import take
 
 router = guarded_router("/v1", tag="streams")
 
 #: Rows read by a test: default and maximum.
 ROWS, MOST_ROWS = 20, 200
-#: Most invalid values listed in an answer.
-MISFITS = 100
+#: Most invalid values listed in an answer, and rows by which a registration is completed.
+MISFITS, SAMPLED = 100, 1000
+_ENVELOPES = "the service reads no change envelopes; register the stream and see invalid_tuples"
 
 
 @router.post("/streams:test")
@@ -43,13 +54,23 @@ MISFITS = 100
 async def try_source(
     body: StreamIn,
     ctx: Ctx,
-    rows: Annotated[int, Query(ge=1, le=MOST_ROWS, description="Rows to test.")] = ROWS,
+    rows: Annotated[int, Query(ge=1, le=MOST_ROWS, description="Rows to show.")] = ROWS,
+    propose: Annotated[
+        bool,
+        Query(description="Complete the registration by what the source has; `columns` may be {}."),
+    ] = False,
 ) -> SourceTestOut:
     """Read a few rows of a source and check them against the stream's columns. Stores nothing.
 
-    Body and refusals are the same as in a registration. The service reads the source itself; the
+    Body and refusals are the same as in a registration; with ``propose`` columns, their types,
+    options of the format, event time, lateness and key that are not given are inferred, and
+    ``registration`` is a body that registers the stream. The service reads the source itself; the
     runtime may have other access to it.
     """
+    if propose:
+        async with ctx.work.limited():
+            await ctx.work.read(check_place, body.source, ctx.settings)
+        return await ctx.work.look(_proposed, body, rows, ctx.settings)
     async with ctx.work.limited():
         record = await ctx.work.read(read_stream, body, ctx.settings)
     return await ctx.work.look(_look, record, rows, ctx.settings)
@@ -57,30 +78,102 @@ async def try_source(
 
 def _look(record: StreamRecord, most: int, settings: ServiceSettings) -> SourceTestOut:
     if record.envelope is not None:
-        why = "the service reads no change envelopes; register the stream and see invalid_tuples"
-        return SourceTestOut(outcome="not tested", limits=[why])
-    own = settings.redis_url, Keys(settings.namespace).stream(record.name)
+        return SourceTestOut(outcome="not tested", limits=[_ENVELOPES])
     names = [c.name for c in record.columns]
     try:
         if record.source.format == POSTGRES:
             sample = sample_table(record, most, settings)
         else:
-            sample = take(record.source, names, most, policy_of(settings), own)
+            sample = _taken(record.source, record.name, names, most, settings)
     except (Unreadable, InvalidInput, PlannerError) as cause:
         return _failed(cause)
+    return _found(record, sample, most)
+
+
+def _proposed(body: StreamIn, most: int, settings: ServiceSettings) -> SourceTestOut:
+    """Complete a request by a sample, and check the sample against it.
+
+    Raises:
+        PlannerError, InvalidInput: what the request has can't be registered.
+    """
+    if body.changes is not None and body.changes.envelope is not None:
+        return SourceTestOut(outcome="not tested", limits=[_ENVELOPES])
+    keys, sample = list[list[str]](), None
+    try:
+        if body.source.format == POSTGRES:
+            body, keys, notes = with_proposal(body, settings)
+        else:
+            sample = _taken(body.source, body.name, None, SAMPLED, settings)
+            body, notes = with_columns(body, sample)
+    except (Unreadable, InvalidInput, PlannerError) as cause:
+        return _failed(cause)
+    if not body.columns and sample is not None:
+        notes = [*notes, "the columns are not known, since no rows were read: declare them"]
+        return SourceTestOut(
+            outcome=_outcome(sample),
+            limits=sample.limits,
+            unit=sample.unit,
+            found=sample.found,
+            notes=notes,
+        )
+    kinds = [(name, parse_type(kind)) for name, kind in body.declared]
+    candidates = list[EventTime]()
+    if sample is not None:
+        candidates = event_times(kinds, sample)
+        body, more = with_event_time(body, candidates)
+        keys, notes = keys_of(kinds, fit(sample.rows, kinds, None, sample.form).rows), notes + more
+        body = with_key(body, keys)
+    record = read_stream(body, settings)
+    try:
+        if sample is None:
+            sample = sample_table(record, SAMPLED, settings)
+            candidates = event_times(kinds, sample)
+    except (InvalidInput, PlannerError) as cause:
+        return _failed(cause)
+    found = _found(record, sample, most)
+    changing = body.kind == StreamKind.CHANGES
+    if found.proposed_lateness is not None and body.lateness is None and not changing:
+        body = body.model_copy(update={"lateness": found.proposed_lateness})
+    times = [
+        EventTimeOut(column=one.column, disorder=format_duration(one.disorder))
+        for one in candidates
+    ]
+    return found.model_copy(
+        update={
+            "event_times": times,
+            "keys": keys,
+            "registration": document_of(body),
+            "notes": notes,
+        }
+    )
+
+
+def _taken(
+    source: SourceRecord, name: str, columns: Wanted, most: int, settings: ServiceSettings
+) -> Sample:
+    own = settings.redis_url, Keys(settings.namespace).stream(name)
+    return take(source, columns, most, policy_of(settings), own)
+
+
+def _found(record: StreamRecord, sample: Sample, most: int) -> SourceTestOut:
     kinds = [(c.name, parse_type(c.type)) for c in record.columns]
     fitted = fit(sample.rows, kinds, record.event_time, sample.form)
     times = fitted.times
     disorder = disorder_of(times)
+    misfits = [
+        one.model_copy(update={"place": sample.origins[one.row] if sample.origins else None})
+        for one in fitted.misfits[:MISFITS]
+    ]
     return SourceTestOut(
         outcome=_outcome(sample),
         limits=sample.limits,
         unit=sample.unit,
         found=sample.found,
         places=sample.places,
-        rows=fitted.rows,
+        sampled=len(fitted.rows),
+        rows=fitted.rows[:most],
         invalid=len(fitted.invalid),
-        misfits=fitted.misfits[:MISFITS],
+        misfits=misfits,
         first_event_time=min(times, default=None),
         last_event_time=max(times, default=None),
         disorder=None if disorder is None else format_duration(disorder),

@@ -356,11 +356,9 @@ def read_stream(body: StreamIn, settings: ServiceSettings) -> StreamRecord:
         StreamError: the columns contradict each other.
     """
     body = with_catalog(body, settings)
-    given = body.columns
-    check_columns(len(given), settings)
-    pairs = given.items() if isinstance(given, dict) else [(c.name, c.type) for c in given]
+    check_columns(len(body.columns), settings)
     columns = []
-    for name, text in pairs:
+    for name, text in body.declared:
         try:
             columns.append(ColumnRecord(name=name, type=str(parse_type(text))))
         except PlannerError as cause:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -25,7 +26,8 @@ from anabranch_contract.connectors.postgres.options import (
 )
 from anabranch_contract.connectors.secrets import resolved, without_secrets
 from anabranch_contract.protocol.registered import SourceRecord, StreamRecord
-from anabranch_contract.rest.streams import StreamIn
+from anabranch_contract.queries.changes import OPERATION
+from anabranch_contract.rest.streams import ChangesIn, StreamIn
 from anabranch_service.errors import InvalidInput
 from anabranch_service.registry.permitted import policy_of
 from anabranch_service.settings import ServiceSettings
@@ -48,6 +50,38 @@ def with_catalog(body: StreamIn, settings: ServiceSettings) -> StreamIn:
     keyed = body.kind == "upsert" and not body.key and table.keys
     key = list(table.keys[0]) if keyed else body.key
     return body.model_copy(update={"columns": columns, "key": key})
+
+
+def with_proposal(
+    body: StreamIn, settings: ServiceSettings
+) -> tuple[StreamIn, list[list[str]], list[str]]:
+    """Complete a request by the catalog: its kind, key, columns that are not declared, and the
+    operation's name if the table has a column of the usual name.
+
+    Returns:
+        The request, the table's keys, and notes.
+
+    Raises:
+        InvalidInput, PlannerError: as :func:`with_catalog`.
+    """
+    with _opened(body.source, settings) as (_, _, table):
+        columns = {name: column_type(*kind) for name, kind in table.columns.items()}
+    changed: dict[str, Any] = {"columns": columns | dict(body.declared)}
+    notes = list[str]()
+    if "kind" not in body.model_fields_set:
+        changed["kind"] = "upsert" if table.keys else "changes"
+        notes.append(
+            f"kind upsert: the table has the key {', '.join(table.keys[0])}"
+            if table.keys
+            else "kind changes: the table has no key"
+        )
+    if body.changes is None and OPERATION in columns:
+        name = next(n for n in (f"{OPERATION}{'_' * i}" for i in itertools.count(1))
+                    if n not in columns)  # fmt: skip
+        changed["changes"] = ChangesIn(operation=name)
+    if changed.get("kind", body.kind) == "upsert" and not body.key and table.keys:
+        changed["key"] = list(table.keys[0])
+    return body.model_copy(update=changed), [list(key) for key in table.keys], notes
 
 
 def sample_table(record: StreamRecord, most: int, settings: ServiceSettings) -> Sample:

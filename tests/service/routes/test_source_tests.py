@@ -81,10 +81,12 @@ def test_values_that_do_not_fit_are_named(service: Service, tmp_path: Path) -> N
     parquet(tmp_path, id=[3_000_000_000, 2], price=["1.5", "much"])
     found = look(service, {"format": "files", "path": str(tmp_path)})
     assert found["invalid"] == 2
+    place = f"{tmp_path}/1.parquet, row"
     assert found["misfits"] == [
-        {"row": 0, "column": "id", "value": "3000000000", "expected": "int"},
-        {"row": 1, "column": "price", "value": "much", "expected": "decimal(6,2)"},
-    ]
+        {"row": 0, "column": "id", "value": "3000000000", "expected": "int", "place": f"{place} 1"},
+        {"row": 1, "column": "price", "value": "much", "expected": "decimal(6,2)",
+         "place": f"{place} 2"},
+    ]  # fmt: skip
     assert found["rows"][0]["id"] is None
     assert found["first_event_time"] is None
 

@@ -162,13 +162,13 @@ def check_table(
             remedy="name another column for the operation (--operation), without declaring it",
         )
     key = changes.key
+    keyed = "; or register kind upsert with key " + ", ".join(table.keys[0]) if table.keys else ""
     if not key and not table.is_full:
         raise StreamError(
             "incomplete-changes",
             "deletes have the key only, and a stream of kind changes needs the whole row",
             field="source.options.table",
-            remedy=f"ALTER TABLE {place} REPLICA IDENTITY FULL"
-            + (f"; or register kind upsert with key {', '.join(table.keys[0])}" * bool(table.keys)),
+            remedy=f"ALTER TABLE {place} REPLICA IDENTITY FULL{keyed}",
         )
     if key and not any(set(key) == set(one) for one in table.keys):
         known = "; ".join(", ".join(one) for one in table.keys)

@@ -11,21 +11,20 @@ import json
 import os
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import quote
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
-from anabranch_contract.connectors.avro_schema import AvroSchema, AvroType, parse_schema
+from anabranch_contract.connectors.avro_schema import AvroSchema, registered_schema
 from anabranch_contract.connectors.kafka_sources import KAFKA
 from anabranch_contract.connectors.secrets import resolved
-from anabranch_contract.errors import StreamError
 from anabranch_runtime.errors import SourceError
 
 #: Seconds for an answer; seconds for which a schema, and the absence of one, are remembered.
 PATIENCE, KNOWN, UNKNOWN = 5.0, 3600.0, 10.0
-#: Most bytes of an answer, schemas to which one refers, and remembered schemas.
-_MOST_BYTES, _MOST_REFERENCES, _MOST = 4 << 20, 100, 10_000
+#: Most bytes of an answer, and remembered schemas.
+_MOST_BYTES, _MOST = 4 << 20, 10_000
 #: Codes of a registry for a schema, subject or version that it does not have.
 _ABSENT = frozenset({40401, 40402, 40403})
 #: (address, id) -> time until which it is remembered, and the schema; None: there is none.
@@ -61,49 +60,11 @@ def _schema(options: Mapping[str, str], number: int) -> AvroSchema | None:
     if now < until:
         return schema
     answer = _get(options, f"schemas/ids/{number}")
-    schema = None if answer is None else _parsed(options, answer)
+    schema = None if answer is None else registered_schema(answer, partial(_get, options))
     if len(_known) >= _MOST:
         _known.clear()
     _known[key] = now + (UNKNOWN if schema is None else KNOWN), schema
     return schema
-
-
-def _parsed(options: Mapping[str, str], answer: Mapping[str, Any]) -> AvroSchema | None:
-    named = dict[str, AvroType]()
-    try:
-        _refer(options, answer, named, set())
-        if answer.get("schemaType", "AVRO") != "AVRO":
-            return None
-        found = parse_schema(str(answer["schema"]), named)
-    except (StreamError, KeyError):
-        return None
-    return found if found.root.kind == "record" else None
-
-
-def _refer(
-    options: Mapping[str, str],
-    answer: Mapping[str, Any],
-    named: dict[str, AvroType],
-    seen: set[tuple[str, str]],
-) -> None:
-    """Add the named types of the schemas to which a schema refers.
-
-    Raises:
-        KeyError, StreamError: they can't be had.
-    """
-    for reference in answer.get("references") or ():
-        subject, version = str(reference["subject"]), str(reference["version"])
-        if (subject, version) in seen:
-            continue
-        seen.add((subject, version))
-        if len(seen) > _MOST_REFERENCES:
-            raise KeyError(subject)
-        path = f"subjects/{quote(subject, safe='')}/versions/{quote(version, safe='')}"
-        other = _get(options, path)
-        if other is None:
-            raise KeyError(subject)
-        _refer(options, other, named, seen)
-        named |= parse_schema(str(other["schema"]), named).named
 
 
 def _get(options: Mapping[str, str], path: str) -> dict[str, Any] | None:

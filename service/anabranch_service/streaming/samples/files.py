@@ -32,15 +32,19 @@ from anabranch_contract.connectors.csv_text import (
 )
 from anabranch_contract.connectors.file_sources import SPARK_CSV, is_own, own_files
 from anabranch_contract.connectors.policy import AccessPolicy
-from anabranch_contract.connectors.sources import RECORDED, FileType
+from anabranch_contract.connectors.sources import FILES, RECORDED, FileType
 from anabranch_contract.errors import StreamError
 from anabranch_contract.protocol.registered import SourceRecord
+from anabranch_service.streaming.samples.detect import csv_options, type_of
 from anabranch_service.streaming.samples.fit import Field, Form
 from anabranch_service.streaming.samples.sample import (
     BYTES,
     SECONDS,
+    Row,
     Sample,
     Unreadable,
+    Wanted,
+    declared_by,
     decoded,
     object_of,
     scalars,
@@ -57,16 +61,18 @@ _UNPACK: Mapping[bytes, Callable[[], Any]] = {
     b"\x1f\x8b": lambda: zlib.decompressobj(31),
     b"BZh": bz2.BZ2Decompressor,
 }
+#: Kind of table -> the folder of its log, and the end of names in it.
+_TABLES = {"Delta": ("_delta_log", ".json"), "Iceberg": ("metadata", ".metadata.json")}
 #: Most files of a source that are counted.
 _MOST = 10_000
 #: Read size of Parquet files in bytes; greatest size of Arrow and ORC files, whose batches and
 #: stripes are read whole.
 _PAGE, _LARGE = 1 << 16, 1 << 28
+#: Number of first bytes that show the type of a binary file.
+_MAGIC = 8
 
 
-def sample_files(
-    source: SourceRecord, columns: Sequence[str], most: int, policy: AccessPolicy
-) -> Sample:
+def sample_files(source: SourceRecord, columns: Wanted, most: int, policy: AccessPolicy) -> Sample:
     """Read at most ``most`` rows of the oldest files of a source; see :func:`take`."""
     path = source.path or ""
     place = parse_path(path, "source.path")
@@ -78,6 +84,7 @@ def sample_files(
         kind = FileType.PARQUET.value
     else:
         pattern = _option(source, "pathGlobFilter") or "*"
+    unknown = columns is None and source.format == FILES and "type" not in source.options
     sample = Sample(_FORMS[kind], unit="files")
     expressions = [
         n for n in source.options if n.startswith("column.") or n in ("schema", "payload")
@@ -89,6 +96,8 @@ def sample_files(
         )
     try:
         files, base = _opened(place.scheme, place.host, place.path)
+        if unknown:
+            _check_no_table(files, base)
         names = _listed(files, base, source.format == RECORDED, pattern)
         if place.scheme == "file":
             inside = [n for n in names if policy.permits_path(os.path.realpath(n))]
@@ -101,17 +110,40 @@ def sample_files(
         if expressions:
             sample.looked_at = False
             return sample
+        if unknown and names:
+            sample.options = detected(files, names[0])
+            kind = sample.options["type"]
+            sample.form = _FORMS[kind]
+            options = {**source.options, **sample.options}
+            source = source.model_copy(update={"options": options})
         for name in names:
             if len(sample.rows) >= most:
                 break
             sample.places.append(name)
-            found = _READERS[kind](files, name, source, columns)
-            sample.rows += itertools.islice(found, most - len(sample.rows))
+            sample.add(_READERS[kind](files, name, source, columns, sample), most, name)
     except _NotHere as cause:
         return Sample(looked_at=False, unit="files", limits=[str(cause)])
     except (OSError, pa.ArrowException, ValueError, KeyError, zlib.error) as cause:
         raise _unreadable(sample.places[-1] if sample.places else path, cause) from cause
     return sample
+
+
+def _check_no_table(files: fs.FileSystem, base: str) -> None:
+    """Refuse the folder of a table: some of its files may not belong to its current version.
+
+    Raises:
+        Unreadable: ``lake-table``.
+    """
+    for kind, (folder, ending) in _TABLES.items():
+        selector = fs.FileSelector(f"{base.rstrip('/')}/{folder}", allow_not_found=True)
+        if any(one.path.endswith(ending) for one in files.get_file_info(selector)):
+            raise Unreadable(
+                "lake-table",
+                f"the folder is a {kind} table, of which only Spark's connector reads versions",
+                field="source.path",
+                remedy=f"register it with --format {kind.lower()}, --path and its columns "
+                f"(--allow-format {kind.lower()} permits the format)",
+            )
 
 
 class _NotHere(Exception):
@@ -160,23 +192,23 @@ def _shown(name: str, pattern: str) -> bool:
 
 
 def _parquet(
-    files: fs.FileSystem, name: str, source: SourceRecord, columns: Sequence[str]
+    files: fs.FileSystem, name: str, source: SourceRecord, columns: Wanted, sample: Sample
 ) -> Iterator[Mapping[str, Any]]:
     # Without pre-buffering, pages are read on demand instead of whole columns of a row group.
     with files.open_input_file(name) as file:
         parquet = pq.ParquetFile(file, buffer_size=_PAGE, pre_buffer=False)
-        wanted = _present(parquet.schema_arrow.names, columns, source)
+        wanted = _present(parquet.schema_arrow, columns, source, sample)
         for batch in parquet.iter_batches(batch_size=64, columns=wanted, use_threads=False):
             yield from scalars(batch, columns)
 
 
 def _arrow(
-    files: fs.FileSystem, name: str, source: SourceRecord, columns: Sequence[str]
+    files: fs.FileSystem, name: str, source: SourceRecord, columns: Wanted, sample: Sample
 ) -> Iterator[Mapping[str, Any]]:
     with files.open_input_file(name) as file:
         _check_size(file, name)
         reader = pa.ipc.open_file(file)
-        _present(reader.schema.names, columns, source)
+        _present(reader.schema, columns, source, sample)
         for number in range(reader.num_record_batches):
             batch = reader.get_batch(number)
             batch.validate(full=True)
@@ -184,12 +216,12 @@ def _arrow(
 
 
 def _orc(
-    files: fs.FileSystem, name: str, source: SourceRecord, columns: Sequence[str]
+    files: fs.FileSystem, name: str, source: SourceRecord, columns: Wanted, sample: Sample
 ) -> Iterator[Mapping[str, Any]]:
     with files.open_input_file(name) as file:
         _check_size(file, name)
         stripes = orc.ORCFile(file)
-        wanted = _present(stripes.schema.names, columns, source)
+        wanted = _present(stripes.schema, columns, source, sample)
         for number in range(stripes.nstripes):
             yield from scalars(stripes.read_stripe(number, columns=wanted), columns)
 
@@ -199,8 +231,14 @@ def _check_size(file: pa.NativeFile, name: str) -> None:
         raise _NotHere(f"{name} is larger than the service reads ({_LARGE >> 20} MiB)")
 
 
-def _present(there: Sequence[str], columns: Sequence[str], source: SourceRecord) -> list[str]:
+def _present(schema: pa.Schema, columns: Wanted, source: SourceRecord, sample: Sample) -> list[str]:
     """The stream's columns that a file has; only files that Spark reads may lack some."""
+    there = schema.names
+    if columns is None:
+        sample.declared.append(
+            {n: k for n, k in declared_by(schema).items() if there.count(n) == 1}
+        )
+        return [n for n in there if there.count(n) == 1]
     missing = [c for c in columns if c not in there]
     if missing and (
         source.format == RECORDED or is_own(source.format, source.path, source.options)
@@ -219,23 +257,37 @@ def _missing(column: str, there: Sequence[str]) -> Unreadable:
 
 
 def _json(
-    files: fs.FileSystem, name: str, source: SourceRecord, columns: Sequence[str]
-) -> Iterator[Mapping[str, Any] | str]:
+    files: fs.FileSystem, name: str, source: SourceRecord, columns: Wanted, sample: Sample
+) -> Iterator[Row]:
     return (object_of(line) for line in _lines(files, name))
 
 
 def _csv(
-    files: fs.FileSystem, name: str, source: SourceRecord, columns: Sequence[str]
-) -> Iterator[Mapping[str, Any] | str]:
+    files: fs.FileSystem, name: str, source: SourceRecord, columns: Wanted, sample: Sample
+) -> Iterator[Row]:
     dialect = _dialect(source)
     content, whole = _start_of(files, name)
     found = records(content.removeprefix(BOM), dialect, MOST_RECORDS, final=whole)
-    places, fields = {c: i for i, c in enumerate(columns)}, len(columns)
+    if columns is None and not dialect.header:
+        first = next(found, None)
+        if first is None:
+            return
+        columns = [f"column{number}" for number, _ in enumerate(first.fields, 1)]
+        sample.declared.append(dict.fromkeys(columns))
+        found = itertools.chain([first], found)
+    places, fields = {c: i for i, c in enumerate(columns or ())}, len(columns or ())
     if dialect.header:
         first = next(found, None)
         if first is None:
             return
         header = header_of(first, dialect)
+        if columns is None:
+            plain = [name.strip() for name in header]
+            lowered = [name.casefold() for name in plain]
+            columns = [n for n, low in zip(plain, lowered, strict=True) if lowered.count(low) == 1]
+            sample.declared.append(dict.fromkeys(columns))
+            if len(columns) < len(header):
+                sample.notes.append(f"{name}: columns with the same name are left out")
         places, fields = positions(header, columns), len(header)
         for column in columns:
             if column not in places:
@@ -244,9 +296,25 @@ def _csv(
         yield _row(record, dialect, places, fields)
 
 
-def _row(
-    record: Record, dialect: CsvDialect, places: Mapping[str, int], fields: int
-) -> Mapping[str, Any] | str:
+def detected(files: fs.FileSystem, name: str) -> dict[str, str]:
+    """Return the options of a folder by the beginning of its first file: type and CSV dialect.
+
+    Raises:
+        Unreadable: the file is of no type that ``files`` sources read.
+        ValueError: it is not text in UTF-8.
+    """
+    with files.open_input_stream(name, compression=None) as stream:
+        kind = type_of(stream.read(_MAGIC), name)
+    if kind is not None:
+        return {"type": kind}
+    content, whole = _start_of(files, name)
+    text = content.removeprefix(BOM)
+    if text.lstrip()[:1] == b"{":
+        return {"type": "json"}
+    return {"type": "csv", **csv_options(text, whole, name)}
+
+
+def _row(record: Record, dialect: CsvDialect, places: Mapping[str, int], fields: int) -> Row:
     """The fields of a CSV record by column; the record's text if it is malformed."""
     if record.malformed or len(record.fields) != fields:
         return decoded(record.raw)
@@ -271,9 +339,10 @@ def _dialect(source: SourceRecord) -> CsvDialect:
 
 
 def _text(
-    files: fs.FileSystem, name: str, source: SourceRecord, columns: Sequence[str]
+    files: fs.FileSystem, name: str, source: SourceRecord, columns: Wanted, sample: Sample
 ) -> Iterator[Mapping[str, Any]]:
-    return ({columns[0]: decoded(line)} for line in _lines(files, name))
+    name_of = (columns or ("value",))[0]
+    return ({name_of: decoded(line)} for line in _lines(files, name))
 
 
 def _lines(files: fs.FileSystem, name: str) -> Iterator[bytes]:

@@ -29,26 +29,11 @@ from anabranch_contract.queries.types import (
 )
 from anabranch_contract.rest.source_tests import MisfitOut
 from anabranch_service.clock import in_utc
+from anabranch_service.streaming.samples.arrow_types import arrow_type
 
 #: Most characters of a value that are shown.
 SHOWN = 120
 
-_ARROW: Mapping[TypeKind, pa.DataType] = {
-    TypeKind.TINYINT: pa.int8(),
-    TypeKind.SMALLINT: pa.int16(),
-    TypeKind.INT: pa.int32(),
-    TypeKind.BIGINT: pa.int64(),
-    TypeKind.FLOAT: pa.float32(),
-    TypeKind.DOUBLE: pa.float64(),
-    TypeKind.STRING: pa.string(),
-    TypeKind.BOOLEAN: pa.bool_(),
-    TypeKind.DATE: pa.date32(),
-    TypeKind.INTERVAL: pa.int64(),
-    TypeKind.MONTHS: pa.int32(),
-    TypeKind.TIMESTAMP: pa.timestamp("us", "UTC"),
-    TypeKind.TIMESTAMP_NTZ: pa.timestamp("us"),
-    TypeKind.BINARY: pa.binary(),
-}
 #: Most digits of a decimal.
 _DIGITS = 38
 
@@ -110,10 +95,12 @@ def fit(
             continue
         row, wrong, moment = {}, [], None
         for name, kind in columns:
-            given = values.get(name)
+            given, own = values.get(name), form
             if isinstance(given, Field):
-                given = given.text(kind)
-            found = _converted(given, kind, form)
+                given, own = given.text(kind), Form.TEXT
+            elif isinstance(given, pa.Scalar):
+                own = Form.TYPED
+            found = _converted(given, kind, own)
             if found is not None and name == event_time:
                 moment = found
             if found is None and (given is not None or name == event_time):
@@ -145,7 +132,7 @@ def _converted(value: Any, kind: DataType, form: Form) -> Any:
 
 
 def _typed(value: Any, kind: DataType) -> Any:
-    wanted = _arrow(kind)
+    wanted = arrow_type(kind)
     scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value)
     if not scalar.is_valid:
         return None
@@ -221,19 +208,6 @@ def _decimal(text: str, kind: DataType) -> Decimal | None:
             return None
         scaled = round(value, kind.scale)
         return scaled if abs(scaled) < Decimal(10) ** (kind.precision - kind.scale) else None
-
-
-def _arrow(kind: DataType) -> pa.DataType:
-    if kind.kind is TypeKind.DECIMAL:
-        return pa.decimal128(kind.precision, kind.scale)
-    inner = [(name, _arrow(of)) for name, of in kind.fields]
-    if kind.kind is TypeKind.STRUCT:
-        return pa.struct(inner)
-    if kind.kind is TypeKind.MAP:
-        return pa.map_(inner[0][1], inner[1][1])
-    if kind.kind is TypeKind.ARRAY:
-        return pa.list_(inner[0][1])
-    return _ARROW[kind.kind]
 
 
 def _midnight(day: date) -> datetime:

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from anabranch_contract.errors import StructuredError
+from anabranch_contract.queries.types import DataType
+from anabranch_service.streaming.samples.arrow_types import column_type
 from anabranch_service.streaming.samples.fit import Form
 
 #: Most bytes read from one text file, and from all entries of a Redis Stream together.
 BYTES = 1 << 20
 #: Time limit in seconds for one answer of a source's server.
 SECONDS = 2.0
+
+#: Values by column, or the text of a malformed row.
+Row: TypeAlias = Mapping[str, Any] | str
+#: Names of the wanted columns; None: all columns that a source has.
+Wanted: TypeAlias = Sequence[str] | None
+#: Columns that a part of a source has, with their types; None: the type must be inferred, or
+#: (beside typed values) no column can hold the values.
+Declared: TypeAlias = Mapping[str, DataType | None]
 
 
 class Unreadable(StructuredError):
@@ -27,19 +37,35 @@ class Sample:
     """Rows read by a source test.
 
     Attributes:
-        rows: values by column, or the text of a malformed row.
-        found: number of files or entries; None: unknown. ``unit``: ``files`` or ``entries``.
+        rows: values by column, or the text of a malformed row. ``origins``: the place of each.
+        found: number of files, entries or messages; None: unknown. ``unit``: which of them.
         limits: notes on parts that were not read.
         looked_at: whether the service can read rows of this source at all.
+        options: options of the source that were missing and are detected.
+        declared: columns of each part that names its columns. ``beside``: further columns.
+        notes: findings that a person should know before registration.
     """
 
     form: Form = Form.TYPED
-    rows: list[Mapping[str, Any] | str] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    origins: list[str] = field(default_factory=list)
     unit: str | None = None
     found: int | None = None
     places: list[str] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
     looked_at: bool = True
+    options: dict[str, str] = field(default_factory=dict)
+    declared: list[Declared] = field(default_factory=list)
+    beside: dict[str, DataType] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, rows: Iterable[Row], most: int, place: str, *, numbered: bool = True) -> None:
+        """Add rows until there are ``most``. Numbered ones count from 1 within ``place``."""
+        for number, row in enumerate(rows, 1):
+            if len(self.rows) >= most:
+                break
+            self.rows.append(row)
+            self.origins.append(f"{place}, row {number}" if numbered else place)
 
 
 def decoded(value: bytes) -> str:
@@ -47,7 +73,7 @@ def decoded(value: bytes) -> str:
     return value.decode(errors="replace")
 
 
-def object_of(line: bytes) -> Mapping[str, Any] | str:
+def object_of(line: bytes) -> Row:
     """The JSON object in a line, or the line's text if it is no JSON object."""
     try:
         found = json.loads(line)
@@ -56,10 +82,31 @@ def object_of(line: bytes) -> Mapping[str, Any] | str:
     return found if isinstance(found, dict) else decoded(line)
 
 
-def scalars(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+def declared_by(schema: pa.Schema) -> Declared:
+    """The columns of an Arrow schema; None: no column of a stream can hold the values."""
+    return {f.name: column_type(f.type) for f in schema}
+
+
+def scalars(batch: pa.RecordBatch, columns: Wanted) -> Iterator[Mapping[str, Any]]:
     """The rows of an Arrow batch by column, with values as Arrow scalars; None for NULL."""
-    there = [c for c in columns if c in batch.schema.names]
+    names = batch.schema.names
+    there = names if columns is None else [c for c in columns if c in names]
+    # A name that occurs twice has no single column.
+    there = [c for c in there if names.count(c) == 1]
     arrays = [batch.column(c) for c in there]
     for row in range(batch.num_rows):
         values = ((c, array[row]) for c, array in zip(there, arrays, strict=True))
         yield {c: value if value.is_valid else None for c, value in values}
+
+
+def arrow_rows(content: bytes, columns: Wanted) -> tuple[list[Row], Declared | None]:
+    """The rows of an Arrow IPC stream and its columns, or its one malformed row."""
+    try:
+        with pa.ipc.open_stream(content) as reader:
+            batches, schema = list(reader), reader.schema
+        for batch in batches:
+            # Without validation, reading values at damaged offsets would crash the process.
+            batch.validate(full=True)
+    except (pa.ArrowException, OSError) as cause:
+        return [f"no Arrow stream: {cause}"], None
+    return [row for batch in batches for row in scalars(batch, columns)], declared_by(schema)

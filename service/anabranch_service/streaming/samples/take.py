@@ -9,24 +9,25 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
 
+from anabranch_contract.connectors.kafka_sources import KAFKA, is_own_topic
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.secrets import resolved
 from anabranch_contract.connectors.sources import FILES, RECORDED, REDIS_STREAM
 from anabranch_contract.protocol.registered import SourceRecord
 from anabranch_service.streaming.samples.entries import Own, sample_entries
 from anabranch_service.streaming.samples.files import SPARK_FILES, sample_files
-from anabranch_service.streaming.samples.sample import SECONDS, Sample, Unreadable
+from anabranch_service.streaming.samples.messages import sample_topics
+from anabranch_service.streaming.samples.sample import SECONDS, Sample, Unreadable, Wanted
 
 
 def take(
-    source: SourceRecord, columns: Sequence[str], most: int, policy: AccessPolicy, own: Own
+    source: SourceRecord, columns: Wanted, most: int, policy: AccessPolicy, own: Own
 ) -> Sample:
     """Read at most ``most`` sample rows of a source.
 
     Args:
-        columns: names of the stream's columns.
+        columns: names of the stream's columns; None: all that the source has.
         own: URL of the pipeline's own Redis, and the default key of the stream in it.
 
     Raises:
@@ -34,7 +35,9 @@ def take(
     """
     if source.format == REDIS_STREAM:
         return sample_entries(source, columns, most, policy, own)
-    if source.format == "kafka":
+    if is_own_topic(source.format, source.options):
+        return sample_topics(source, columns, most)
+    if source.format == KAFKA:
         return _brokers(source)
     if source.format in (FILES, RECORDED, *SPARK_FILES):
         return sample_files(source, columns, most, policy)
@@ -45,8 +48,8 @@ def take(
 
 
 def _brokers(source: SourceRecord) -> Sample:
-    name = "brokers" if "brokers" in source.options else "kafka.bootstrap.servers"
-    text = resolved("source", "kafka", source.options, os.environ)[name]
+    name = "kafka.bootstrap.servers"
+    text = resolved("source", KAFKA, source.options, os.environ)[name]
     field = f"source.options.{name}"
     why = ""
     for broker in text.split(","):
@@ -57,7 +60,8 @@ def _brokers(source: SourceRecord) -> Sample:
             why = f"{why}; {broker.strip()}: {cause}" if why else f"{broker.strip()}: {cause}"
             continue
         note = f"{broker.strip()} accepts connections; messages were not read"
-        return Sample(looked_at=False, limits=[f"{note}: the service has no Kafka client"])
+        why = "only Spark reads sources with its options; name brokers and topics instead"
+        return Sample(looked_at=False, limits=[f"{note}: {why}"])
     raise Unreadable(
         "no-broker",
         f"no broker accepts a connection: {why}",

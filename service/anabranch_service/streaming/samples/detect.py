@@ -1,0 +1,72 @@
+"""Detection of the options that a source lacks, by the beginning of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anabranch_contract.connectors.csv_text import CsvDialect, header_of, records
+from anabranch_service.streaming.samples.infer import STRING, text_type
+from anabranch_service.streaming.samples.sample import Unreadable
+
+#: First bytes of a binary file -> its type.
+_MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow"}
+#: Separators of CSV files, likelier ones first.
+_SEPARATORS = (",", ";", "\t", "|")
+#: Number of records by which a dialect is chosen.
+_MOST = 50
+
+
+def type_of(head: bytes, place: str) -> str | None:
+    """Return the type of a binary file by its first bytes; None: it may be text.
+
+    Raises:
+        Unreadable: a type that ``files`` sources do not read.
+    """
+    if head.startswith(b"ORC"):
+        raise _other(f"{place} is an ORC file", "register it with --format orc, which Spark reads")
+    if head.lstrip()[:1] == b"[":
+        raise _other(f"{place} is a JSON array", "write one JSON object per line")
+    return next((kind for sign, kind in _MAGIC.items() if head.startswith(sign)), None)
+
+
+def _other(message: str, remedy: str) -> Unreadable:
+    return Unreadable("other-type", message, field="source.options.type", remedy=remedy)
+
+
+def csv_options(text: bytes, whole: bool, place: str) -> dict[str, str]:
+    """Return the options of a CSV dialect that differ from the defaults.
+
+    The separator is the one with which all records have the same number of fields, and the most.
+    The first record is no header if a field of it is empty or has another type than text.
+
+    Raises:
+        Unreadable: the text has control characters.
+
+    >>> csv_options(b"id;price\\n1;2,5\\n", True, "a.csv")
+    {'sep': ';'}
+    >>> csv_options(b"1,x\\n2,y\\n", True, "a.csv")
+    {'header': 'false'}
+    """
+    if b"\0" in text:
+        raise _other(f"{place} is no text", "give a folder of Parquet, Arrow, JSON or CSV files")
+    fields = {separator: _fields(text, whole, separator) for separator in _SEPARATORS}
+    best = max(_SEPARATORS, key=lambda separator: _width(fields[separator]))
+    found = {} if best == "," else {"sep": best}
+    first = next(iter(fields[best]), [])
+    headed = all(first) and all(text_type([name]) == STRING for name in first)
+    return found if headed or not first else {**found, "header": "false"}
+
+
+def _fields(text: bytes, whole: bool, separator: str) -> list[list[str]]:
+    dialect = CsvDialect(separator=separator)
+    return [
+        header_of(record, dialect)
+        for record in records(text, dialect, _MOST, final=whole)
+        if not record.malformed
+    ]
+
+
+def _width(rows: Sequence[Sequence[str]]) -> int:
+    """The number of fields that all rows have; 0: it differs."""
+    counts = {len(row) for row in rows}
+    return counts.pop() if len(counts) == 1 else 0

@@ -1,0 +1,272 @@
+"""Sampling of Kafka topics: a few committed messages, and the number of offsets.
+
+The client joins no consumer group and commits nothing, so others do not notice the reading.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaError as BrokerError
+
+from anabranch_contract.connectors.csv_text import QUOTED, CsvDialect
+from anabranch_contract.connectors.kafka_sources import (
+    KAFKA,
+    PARTS,
+    KafkaOptions,
+    MessagePayload,
+    client_settings,
+    kafka_options,
+)
+from anabranch_contract.connectors.secrets import resolved, without_secrets
+from anabranch_contract.connectors.sources import StreamStart
+from anabranch_contract.protocol.registered import SourceRecord
+from anabranch_contract.queries.types import parse_type
+from anabranch_service.streaming.samples.avro import AvroMessages
+from anabranch_service.streaming.samples.fit import Field, Form
+from anabranch_service.streaming.samples.sample import (
+    BYTES,
+    SECONDS,
+    Row,
+    Sample,
+    Unreadable,
+    Wanted,
+    arrow_rows,
+    decoded,
+    object_of,
+)
+
+#: Seconds for reading messages, once the partitions are known.
+_READING = 3.0
+_FORMS = {
+    MessagePayload.JSON: Form.JSON,
+    MessagePayload.ARROW: Form.TYPED,
+    MessagePayload.AVRO: Form.TYPED,
+}
+#: First bytes of an Arrow IPC stream.
+_ARROW = b"\xff\xff\xff\xff"
+_SETTINGS = {
+    "client.id": "anabranch",
+    "group.id": "anabranch",
+    "log_level": 0,
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "earliest",
+    "enable.partition.eof": True,
+    "queued.max.messages.kbytes": 1024,
+    "socket.connection.setup.timeout.ms": int(SECONDS * 1000),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message of a topic: its value, and its other parts by their names in :data:`PARTS`."""
+
+    value: bytes | None
+    parts: Mapping[str, Any]
+
+    @property
+    def place(self) -> str:
+        """Topic, partition and offset as text."""
+        topic, partition, offset = (self.parts[part] for part in ("topic", "partition", "offset"))
+        return f"{topic}, partition {partition}, offset {offset}"
+
+
+def sample_topics(source: SourceRecord, columns: Wanted, most: int) -> Sample:
+    """Read at most ``most`` rows from the messages of Kafka topics.
+
+    Raises:
+        Unreadable, AccessError: no broker answers, there is no such topic, or a registry does not
+            answer, or an environment variable is not set.
+    """
+    options = kafka_options(_assumed(source.options))
+    given = resolved("source", KAFKA, source.options, os.environ)
+    sample = Sample(_FORMS[options.payload], unit="messages", found=0)
+    with _consumer(given) as consumer:
+        begins = _begins(consumer, options, most, sample)
+        messages = list(_read(consumer, begins, most))
+    if columns is None and "payload" not in source.options:
+        payload = _payload(messages, source.options)
+        sample.options, sample.form = {"payload": payload.value}, _FORMS[payload]
+    else:
+        payload = options.payload
+    avro = AvroMessages(given) if payload is MessagePayload.AVRO else None
+    for message in messages:
+        rows = _rows(message, payload, columns, sample, avro)
+        sample.add((_with_parts(row, message, options.parts) for row in rows),
+                   most, message.place, numbered=False)  # fmt: skip
+    if columns is None:
+        sample.beside = {c: parse_type(_TYPES[part]) for c, part in options.parts.items()}
+        sample.declared += avro.declared if avro is not None else []
+    if options.start is not StreamStart.EARLIEST and sample.found:
+        sample.limits.append("by the option start, other messages may be read than these")
+    return sample
+
+
+def _assumed(options: Mapping[str, str]) -> Mapping[str, str]:
+    """Options with the payload that they imply, so that schemas are accepted beside none."""
+    if "payload" in options or not {"schema", "registry"} & options.keys():
+        return options
+    return {**options, "payload": MessagePayload.AVRO.value}
+
+
+@contextmanager
+def _consumer(options: Mapping[str, str]) -> Iterator[Consumer]:
+    consumer = Consumer({**_SETTINGS, **client_settings(options)})
+    try:
+        yield consumer
+    except KafkaException as cause:
+        error = cause.args[0]
+        absent = error.code() in (
+            BrokerError.UNKNOWN_TOPIC_OR_PART,
+            BrokerError._UNKNOWN_TOPIC,
+        )
+        raise Unreadable(
+            "no-topic" if absent else "no-broker",
+            without_secrets(f"Kafka at {options['brokers']}: {error.str()}", os.environ),
+            field=f"source.options.{'topics' if absent else 'brokers'}",
+            remedy="create the topic, or correct the option topics"
+            if absent
+            else "check the addresses and the login, and that the brokers run",
+        ) from None
+    finally:
+        consumer.close()
+
+
+def _begins(
+    consumer: Consumer, options: KafkaOptions, most: int, sample: Sample
+) -> list[TopicPartition]:
+    """The partitions that have messages, each with the first offset to read.
+
+    Raises:
+        KafkaException: no broker answers, or there is no such topic.
+    """
+    found = list[TopicPartition]()
+    for topic in options.topics:
+        known = consumer.list_topics(topic, timeout=SECONDS).topics[topic]
+        if known.error is not None:
+            raise KafkaException(known.error)
+        for number in known.partitions:
+            partition = TopicPartition(topic, number)
+            low, high = consumer.get_watermark_offsets(partition, timeout=SECONDS)
+            sample.found = (sample.found or 0) + high - low
+            begin = options.offsets.get((topic, number), low)
+            if options.start is StreamStart.LATEST:
+                begin = max(low, high - most)
+            elif isinstance(options.start, int):
+                partition.offset = options.start
+                begin = consumer.offsets_for_times([partition], timeout=SECONDS)[0].offset
+            if low < high and 0 <= begin < high:
+                found.append(TopicPartition(topic, number, max(low, begin)))
+                sample.places.append(f"{topic}, partition {number}")
+    return found
+
+
+def _read(consumer: Consumer, begins: Sequence[TopicPartition], most: int) -> Iterator[Message]:
+    """Yield at most ``most`` messages, of the partitions in the order of their arrival."""
+    consumer.assign(list(begins))
+    ends, count, size = len(begins), 0, 0
+    deadline = time.monotonic() + _READING
+    while ends and count < most and size < BYTES and time.monotonic() < deadline:
+        for found in consumer.consume(most - count, timeout=0.1):
+            error = found.error()
+            if error is not None:
+                if error.code() != BrokerError._PARTITION_EOF:
+                    raise KafkaException(error)
+                ends -= 1
+                continue
+            value, key = found.value(), found.key()
+            size += len(value or b"")
+            count += 1
+            yield Message(value, {
+                "key": key, "topic": found.topic(), "partition": found.partition(),
+                "offset": found.offset(), "headers": found.headers() or [],
+                "timestamp": _moment(*found.timestamp()),
+            })  # fmt: skip
+
+
+def _moment(kind: int, millis: int) -> datetime | None:
+    if kind == TIMESTAMP_NOT_AVAILABLE:
+        return None
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=millis)
+
+
+def _payload(messages: Sequence[Message], options: Mapping[str, str]) -> MessagePayload:
+    """The payload of messages by the first one that has a value.
+
+    Raises:
+        Unreadable: it is not known.
+    """
+    if {"schema", "registry"} & options.keys():
+        return MessagePayload.AVRO
+    value = next((m.value for m in messages if m.value is not None), b"{}")
+    if value.startswith(_ARROW):
+        return MessagePayload.ARROW
+    if isinstance(object_of(value), dict):
+        return MessagePayload.JSON
+    named = value[:1] == b"\0" and len(value) > 5
+    number = int.from_bytes(value[1:5])
+    raise Unreadable(
+        "unknown-payload",
+        f"messages are neither JSON objects nor Arrow: the first is {decoded(value[:60])!r}",
+        field="source.options.payload",
+        remedy=f"give the option registry, if they are Avro of schema {number} in a registry"
+        if named
+        else "give payload avro with the option schema, or have JSON objects written",
+    )
+
+
+def _rows(
+    message: Message,
+    payload: MessagePayload,
+    columns: Wanted,
+    sample: Sample,
+    avro: AvroMessages | None,
+) -> list[Row]:
+    value = message.value
+    if value is None:
+        return ["a message without a value"]
+    if avro is not None:
+        return [avro.row(value)]
+    if payload is MessagePayload.ARROW:
+        rows, declared = arrow_rows(value, columns)
+        sample.declared += [declared] if columns is None and declared is not None else []
+        return rows
+    return [object_of(value)]
+
+
+def _with_parts(row: Row, message: Message, parts: Mapping[str, str]) -> Row:
+    """A row with the columns for other parts of its message."""
+    if isinstance(row, str) or not parts:
+        return row
+    return {**row, **{column: _part(message.parts[part], part) for column, part in parts.items()}}
+
+
+def _part(value: Any, part: str) -> Any:
+    if value is None:
+        return None
+    if part == "key":
+        with suppress(UnicodeDecodeError):
+            return Field(value.decode(), QUOTED, CsvDialect())
+    if part == "headers":
+        return pa.scalar([{"key": name, "value": content} for name, content in value])
+    return pa.scalar(value)
+
+
+#: Part of a message -> type of the column that is proposed for it.
+_TYPES = {
+    **dict.fromkeys(PARTS, "string"),
+    "headers": "array<struct<key:string,value:binary>>",
+    "timestamp": "timestamp",
+    "partition": "int",
+    "offset": "bigint",
+}
