@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from anabranch_contract.connectors.csv_text import CsvDialect, header_of, records
@@ -36,8 +37,8 @@ def _other(message: str, remedy: str) -> Unreadable:
 def csv_options(text: bytes, whole: bool, place: str) -> dict[str, str]:
     """Return the options of a CSV dialect that differ from the defaults.
 
-    The separator is the one with which all records have the same number of fields, and the most.
-    The first record is no header if a field of it is empty or has another type than text.
+    The separator is the one with which the most records have the same number of fields. The first
+    record is no header if a field of it is empty or has another type than text.
 
     Raises:
         Unreadable: the text has control characters.
@@ -50,7 +51,7 @@ def csv_options(text: bytes, whole: bool, place: str) -> dict[str, str]:
     if b"\0" in text:
         raise _other(f"{place} is no text", "give a folder of Parquet, Arrow, JSON or CSV files")
     fields = {separator: _fields(text, whole, separator) for separator in _SEPARATORS}
-    best = max(_SEPARATORS, key=lambda separator: _width(fields[separator]))
+    best = max(_SEPARATORS, key=lambda separator: _agreement(fields[separator]))
     found = {} if best == "," else {"sep": best}
     first = next(iter(fields[best]), [])
     headed = all(first) and all(text_type([name]) == STRING for name in first)
@@ -66,7 +67,9 @@ def _fields(text: bytes, whole: bool, separator: str) -> list[list[str]]:
     ]
 
 
-def _width(rows: Sequence[Sequence[str]]) -> int:
-    """The number of fields that all rows have; 0: it differs."""
-    counts = {len(row) for row in rows}
-    return counts.pop() if len(counts) == 1 else 0
+def _agreement(rows: Sequence[Sequence[str]]) -> tuple[int, int]:
+    """The number of records with the most frequent number of fields, and this number; zeros if it
+    is 1, as without separators.
+    """
+    (width, count), *_ = Counter(map(len, rows)).most_common(1) or [(0, 0)]
+    return (count, width) if width > 1 else (0, 0)
