@@ -29,7 +29,7 @@ from anabranch_client.cli.operations import profile as cli_profile
 from anabranch_client.cli.operations import state as cli_state
 from anabranch_client.cli.operations import support as cli_support
 from anabranch_client.cli.queries import queries
-from anabranch_client.cli.streams import streams
+from anabranch_client.cli.streams import sources, streams
 from anabranch_client.doctor.packages import installed
 
 app = typer.Typer(
@@ -46,6 +46,7 @@ app.command("doctor")(cli_doctor.doctor)
 app.command("apply")(cli_apply.apply)
 app.command("support-bundle")(cli_support.support_bundle)
 app.add_typer(streams, name="stream")
+app.add_typer(sources, name="source")
 for name, command in cli_runs.COMMANDS.items():
     queries.command(name)(command)
 app.add_typer(queries, name="query")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from anabranch_client.cli.context import Json, Url, connect, show
-from anabranch_client.cli.options import field_options, given, with_options
+from anabranch_client.cli.options import field_options, given, option_of, with_options
+from anabranch_client.cli.runs import Yes, confirm
 from anabranch_client.errors import UsageError
 from anabranch_client.render.source_tests import source_test
 from anabranch_client.render.statistics import sample_detail
@@ -18,6 +22,7 @@ from anabranch_client.render.streams import stream_detail, streams_table
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.rest.push import rows_of
 from anabranch_contract.protocol.registered import StreamProperties
+from anabranch_contract.rest.source_tests import SourceTestOut
 from anabranch_contract.rest.streams import ChangesIn, RetentionIn, StreamIn, StreamOut, StreamPatch
 
 #: Seconds between two polls during a reread of a table; number of consecutive polls with a failed
@@ -25,6 +30,7 @@ from anabranch_contract.rest.streams import ChangesIn, RetentionIn, StreamIn, St
 REREAD_POLL, REREAD_FAILURES = 0.5, 10
 
 streams = typer.Typer(no_args_is_help=True, help="Register, show, change and delete streams.")
+sources = typer.Typer(no_args_is_help=True, help="Try sources before their registration.")
 
 Name = Annotated[str, typer.Argument(help="Name of the stream.")]
 #: Field -> its option, if the option's name differs from the field's.
@@ -42,9 +48,38 @@ CHANGED = (
 POLICIES = ("on_bad_file", "on_changed_file")
 
 
+Columns = Annotated[
+    list[str] | None, typer.Option("--column", help="name:type, in order (repeatable).")
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format", help="redis-stream, kafka, postgres, files, or a streaming format of Spark's."
+    ),
+]
+SourceOptions = Annotated[
+    list[str] | None, typer.Option("--option", help="name=value, for the source (repeatable).")
+]
+SourcePath = Annotated[
+    Path | None,
+    typer.Option("--path", help="Parquet file to replay, or folder that receives such files."),
+]
+RowsPerBatch = Annotated[int, typer.Option(min=1, help="Batch size for --path.")]
+#: Options that name a source whose registration is proposed.
+ORIGINS = [
+    option_of(f"from_{what}", str, typer.Option(metavar=what.upper(), help=text))
+    for what, text in (
+        ("topic", "Kafka topic (--option brokers=...), from whose messages all else is proposed."),
+        ("table", "PostgreSQL table (--option url=...), from whose catalog all else is proposed."),
+        ("folder", "Folder of files, from which all else is proposed."),
+    )
+]
+
+
 @streams.command("add")
 @with_options(
     [
+        *ORIGINS,
         *field_options(StreamIn, ADDED, FLAGS),
         *field_options(RetentionIn, RetentionIn.model_fields),
         *field_options(ChangesIn, ChangesIn.model_fields),
@@ -52,77 +87,51 @@ POLICIES = ("on_bad_file", "on_changed_file")
     ]
 )
 def stream_add(
-    name: Name,
-    column: Annotated[
-        list[str] | None, typer.Option("--column", help="name:type, in order (repeatable).")
+    name: Annotated[
+        str | None, typer.Argument(help="Name of the stream; default: from --from-...")
     ] = None,
-    path: Annotated[
-        Path | None,
-        typer.Option("--path", help="Parquet file to replay, or folder that receives such files."),
-    ] = None,
-    rows_per_batch: Annotated[int, typer.Option(min=1, help="Batch size for --path.")] = 10_000,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            help="redis-stream, kafka, postgres, files, or a streaming format of Spark's."
-        ),
-    ] = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", help="name=value, for the source (repeatable).")
-    ] = None,
+    column: Columns = None,
+    path: SourcePath = None,
+    rows_per_batch: RowsPerBatch = 10_000,
+    format: Format = None,
+    option: SourceOptions = None,
     test: Annotated[
         bool,
         typer.Option(
             "--test", help="Read sample rows and check them against the columns; register nothing."
         ),
     ] = False,
+    yes: Yes = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
     **properties: Any,
 ) -> None:
     """Register a stream; columns come from --column, the file in --path, or a postgres table.
 
-    Exit code 1 also if the stream is registered but its source can't be read; with --test, if the
-    source can't be read or rows do not fit.
+    With --from-topic, --from-table or --from-folder all that is not given is proposed by the rows
+    of the source; the proposal is shown and needs confirmation. Exit code 1 also if the stream is
+    registered but its source can't be read; with --test, if the source can't be read or rows do not
+    fit.
     """
-    source: dict[str, Any] | None = None
-    columns = [_column(text) for text in column or ()]
-    where = None if path is None else str(path.resolve())
-    folder = format is None and path is not None and path.is_dir()
-    chosen = given(**{name: properties.pop(name) for name in POLICIES})
-    if chosen and format not in ("files", "csv", "json") and not folder:
-        name = next(iter(chosen))
-        raise UsageError(
-            "only a source of files has such a policy",
-            field=f"--{name.replace('_', '-')}",
-            remedy="give --format files, or the --path of a folder",
-        )
-    if option and format is None:
-        raise UsageError("--option needs a format", field="--option", remedy="give --format")
-    if format is not None or folder:
-        source = {"format": format or "files", "path": where}
-        source["options"] = {**_options(option or []), **chosen}
-    elif path is not None:
-        source = {"format": "recorded", "path": where, "rows_per_batch": rows_per_batch}
-    if format is None and path is not None and not columns:
-        # Imported here: it imports pyarrow, which other commands do not need.
-        from anabranch_client.replay.scenario import parquet_columns
-
-        examples = sorted(path.glob("*.parquet"))[:1] if folder else [path]
-        columns = [pair for file in examples for pair in parquet_columns(file, "--path")[0]]
-    if not columns and format != "postgres":
+    origin = _origin(properties)
+    source, columns = _source(origin, column, path, rows_per_batch, format, option, properties)
+    name = _name(name, origin)
+    if not columns and not origin and format != "postgres":
         raise UsageError("no columns", field="--column", remedy="give --column or --path")
-    changes = given(**{name: properties.pop(name) for name in ChangesIn.model_fields})
-    options = {"source": source, **given(**properties, changes=changes or None)}
-    if test:
-        with connect(url) as client:
-            found = client.test_stream(name, columns, **options)
-        show(found, source_test, as_json)
-        if found.outcome == "failed" or found.invalid:
-            raise typer.Exit(1)
-        return
+    options = _options_of(source, properties)
     with connect(url) as client:
-        stream = client.create_stream(name, columns, **options)
+        if test or origin:
+            found = client.test_stream(name, columns, propose=bool(origin), **options)
+            if test or not as_json or found.registration is None:
+                _show_test(found, as_json=as_json, strict=test)
+            if test:
+                return
+            if found.registration is None:
+                raise UsageError("no columns", field="--column", remedy="give them by --column")
+            confirm(yes=yes or as_json)
+            stream = client.create_stream(**_arguments(found.registration))
+        else:
+            stream = client.create_stream(name, columns, **options)
     show(stream, stream_detail, as_json)
     status = stream.source_status
     if status.state == "failed":
@@ -133,6 +142,159 @@ def stream_add(
             err=True,
         )
         raise typer.Exit(1)
+
+
+@sources.command("try")
+@with_options(
+    [
+        *ORIGINS,
+        *field_options(StreamIn, ("event_time", "lateness", "kind", "key")),
+        *field_options(ChangesIn, ("operation",)),
+    ]
+)
+def source_try(
+    name: Annotated[
+        str | None, typer.Argument(help="Name of the proposed stream; default: from the source.")
+    ] = None,
+    column: Columns = None,
+    path: SourcePath = None,
+    rows_per_batch: RowsPerBatch = 10_000,
+    format: Format = None,
+    option: SourceOptions = None,
+    rows: Annotated[int, typer.Option(min=1, max=200, help="Rows to show.")] = 20,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+    **properties: Any,
+) -> None:
+    """Read rows of a source, and propose the registration of a stream; registers nothing.
+
+    Given options are kept. Exit code 1 if the source can't be read or rows do not fit.
+    """
+    origin = _origin(properties)
+    if origin is None:
+        if path is None and format is None:
+            raise UsageError("no source", field="--path", remedy="give it, --format or --from-...")
+        origin = SourceOrigin(format or "files", str(path or format), path, {})
+    source, columns = _source(origin, column, path, rows_per_batch, format, option, properties)
+    options = _options_of(source, properties)
+    with connect(url) as client:
+        found = client.test_stream(_name(name, origin), columns, rows=rows, propose=True, **options)
+    _show_test(found, as_json=as_json, strict=True)
+
+
+def _show_test(found: SourceTestOut, *, as_json: bool, strict: bool) -> None:
+    """Write the result of a test.
+
+    Raises:
+        typer.Exit: the source can't be read, or (``strict``) rows do not fit.
+    """
+    show(found, source_test, as_json)
+    if found.outcome == "failed" or (strict and found.invalid):
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOrigin:
+    """A source for a proposal: its format, place, path and options."""
+
+    format: str
+    place: str
+    path: Path | None
+    options: dict[str, str]
+
+
+def _origin(properties: dict[str, Any]) -> SourceOrigin | None:
+    """The source that one of :data:`ORIGINS` names, which are removed from ``properties``."""
+    named = given(**{one.name: properties.pop(one.name) for one in ORIGINS})
+    if len(named) > 1:
+        raise UsageError(
+            "several sources", field=" ".join(map(_flag, named)), remedy="give one of these options"
+        )
+    for option, place in named.items():
+        if option == "from_topic":
+            return SourceOrigin("kafka", place, None, {"topics": place})
+        if option == "from_table":
+            return SourceOrigin("postgres", place, None, {"table": place})
+        return SourceOrigin("files", place, Path(place), {})
+    return None
+
+
+def _name(name: str | None, origin: SourceOrigin | None) -> str:
+    """The given name of a stream, or one made of its source's."""
+    if name is not None:
+        return name
+    last = "" if origin is None else re.split(r"[/.]", origin.place.rstrip("/"))[-1]
+    made = re.sub(r"\W+", "_", last, flags=re.ASCII).strip("_")
+    if not made:
+        raise UsageError("no name", field="NAME", remedy="give the stream's name")
+    return f"s_{made}"[:128] if made[0].isdigit() else made[:128]
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _source(
+    origin: SourceOrigin | None,
+    column: list[str] | None,
+    path: Path | None,
+    rows_per_batch: int,
+    format: str | None,
+    option: list[str] | None,
+    properties: dict[str, Any],
+) -> tuple[dict[str, Any] | None, list[tuple[str, str]]]:
+    """The source that options name, and the columns, of Parquet files those in them; options of the
+    source are removed from ``properties``.
+    """
+    columns = [_column(text) for text in column or ()]
+    options = _options(option or [])
+    if origin is not None and format is None and path is None:
+        format, path, options = origin.format, origin.path, {**origin.options, **options}
+    where = None if path is None else str(path.resolve())
+    folder = format is None and path is not None and path.is_dir()
+    chosen = given(**{name: properties.pop(name, None) for name in POLICIES})
+    if chosen and format not in ("files", "csv", "json") and not folder:
+        raise UsageError(
+            "only a source of files has such a policy",
+            field=_flag(next(iter(chosen))),
+            remedy="give --format files, or the --path of a folder",
+        )
+    if option and format is None:
+        raise UsageError("--option needs a format", field="--option", remedy="give --format")
+    if folder and not columns and origin is None:
+        columns = _columns_of(path) if path is not None else []
+    if format is not None or folder:
+        return {
+            "format": format or "files",
+            "path": where,
+            "options": {**options, **chosen},
+        }, columns
+    if path is None:
+        return None, columns
+    if not columns and origin is None:
+        columns = _columns_of(path)
+    return {"format": "recorded", "path": where, "rows_per_batch": rows_per_batch}, columns
+
+
+def _columns_of(path: Path) -> list[tuple[str, str]]:
+    # Imported here: it imports pyarrow, which other commands do not need.
+    from anabranch_client.replay.scenario import parquet_columns
+
+    examples = sorted(path.glob("*.parquet"))[:1] if path.is_dir() else [path]
+    return [pair for file in examples for pair in parquet_columns(file, "--path")[0]]
+
+
+def _options_of(source: dict[str, Any] | None, properties: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of the client for a source and properties of a stream."""
+    changes = given(**{name: properties.pop(name, None) for name in ChangesIn.model_fields})
+    return {"source": source, **given(**properties, changes=changes or None)}
+
+
+def _arguments(registration: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of the client for a proposed registration."""
+    columns = [(one["name"], one["type"]) for one in registration["columns"]]
+    rest = {name: value for name, value in registration.items() if name != "retention"}
+    return {**rest, "columns": columns, **registration.get("retention", {})}
 
 
 def _options(texts: list[str]) -> dict[str, str]:

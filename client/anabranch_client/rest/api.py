@@ -93,13 +93,14 @@ class Calls:
         ttl: str | None = None,
         latest: Sequence[str] | None = None,
         rows: int | None = None,
+        propose: bool = False,
         **options: Unpack[StreamOptions],
     ) -> RestCall[SourceTestOut]:
-        """Test the source of :meth:`create_stream` with the same arguments: read ``rows`` rows and
-        check them against the columns. Nothing is stored.
+        """Test the source of :meth:`create_stream`: show ``rows`` rows, and check them against the
+        columns. Nothing is stored. ``propose``: complete the registration by the source's rows.
         """
         body = _stream_body(name, columns, source, ttl, latest, options)
-        params = {} if rows is None else {"rows": str(rows)}
+        params = _given(rows=rows and str(rows), propose="true" if propose else None)
         return RestCall("POST", "/v1/streams:test", SourceTestOut.read, body, params=params)
 
     @method

@@ -57,7 +57,7 @@ async def try_source(
     rows: Annotated[int, Query(ge=1, le=MOST_ROWS, description="Rows to show.")] = ROWS,
     propose: Annotated[
         bool,
-        Query(description="Complete the registration by what the source has; `columns` may be {}."),
+        Query(description="Complete the registration by the source's rows; `columns` may be {}."),
     ] = False,
 ) -> SourceTestOut:
     """Read a few rows of a source and check them against the stream's columns. Stores nothing.
@@ -131,7 +131,7 @@ def _proposed(body: StreamIn, most: int, settings: ServiceSettings) -> SourceTes
     except (InvalidInput, PlannerError) as cause:
         return _failed(cause)
     found = _found(record, sample, most)
-    changing = body.kind == StreamKind.CHANGES
+    changing = StreamKind(body.kind) is StreamKind.CHANGES
     if found.proposed_lateness is not None and body.lateness is None and not changing:
         body = body.model_copy(update={"lateness": found.proposed_lateness})
     times = [

@@ -1,5 +1,6 @@
-"""``POST /v1/streams:test?propose=true``: a proposal is what a registration accepts, over real files,
-a real Redis, Kafka and PostgreSQL.
+"""``POST /v1/streams:test?propose=true``: a proposal is what a registration accepts.
+
+Over real files, a real Redis, Kafka and PostgreSQL.
 """
 
 from __future__ import annotations
@@ -7,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,11 @@ from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_service.settings import ServiceSettings
 from scripts.kafka import Broker
 from scripts.postgres import Server
+from tests.runtime.sources.avro.test_columns import encoded, record
 from tests.support.surroundings.kafka import Topics
 from tests.support.surroundings.postgres import run
+from tests.support.surroundings.registry import framed
+from tests.support.surroundings.registry import serving as registry
 from tests.support.worlds.service import Service, serving
 
 
@@ -223,8 +226,8 @@ def arrow(table: pa.Table) -> bytes:
 
 
 @pytest.fixture
-def topics(kafka: Broker) -> Iterator[Topics]:
-    yield Topics(kafka.address)
+def topics(kafka: Broker) -> Topics:
+    return Topics(kafka.address)
 
 
 def topic(kafka: Broker, name: str, **options: str) -> dict[str, Any]:
@@ -268,6 +271,34 @@ def test_topics_of_arrow_and_of_unknown_messages(
 def propose_again(service: Service, source: dict[str, Any]) -> dict[str, Any]:
     body = {"name": "other", "columns": {}, "source": source}
     return service.call("POST", "/v1/streams:test?propose=true", 200, body)
+
+
+def test_topics_of_avro(service: Service, kafka: Broker, topics: Topics) -> None:
+    when = {"type": "long", "logicalType": "timestamp-millis"}
+    old, new = record(id="int", at=when), record(id="int", at=when, more=["null", "string"])
+    values = [{"id": n, "at": 1000 * n} for n in (1, 2)]
+    plain, name = topics.make(), topics.make()
+    topics.push(plain, [encoded(old, value) for value in values] + [b"\2"])
+    found = propose(service, topic(kafka, plain, schema=json.dumps(old)))
+    assert types(found) == {"id": "int", "at": "timestamp"}
+    assert [r["at"] for r in found["rows"][:2]] == ["1970-01-01T00:00:01Z", "1970-01-01T00:00:02Z"]
+    assert (found["invalid"], found["misfits"][0]["place"]) == (
+        1,
+        f"{plain}, partition 0, offset 2",
+    )
+    with registry({7: old, 8: new}) as options:
+        topics.push(name, [framed(7, encoded(old, values[0]))])
+        topics.push(name, [framed(8, encoded(new, {**values[1], "more": "x"}))])
+        found = propose(service, topic(kafka, name, **options))
+        assert types(found) == {"id": "int", "at": "timestamp", "more": "string"}
+        assert ([r["more"] for r in found["rows"]], found["notes"]) == ([None, "x"], [])
+        assert found["registration"]["source"]["options"]["payload"] == "avro"
+        registered(service, found)
+        service.call("DELETE", "/v1/streams/sales", 204)
+    found = propose(service, topic(kafka, name, **options))
+    assert (found["error"]["code"], found["error"]["field"]) == (
+        "no-server", "source.options.registry",
+    )  # fmt: skip
 
 
 def test_topics_that_are_not_there(service: Service, kafka: Broker) -> None:

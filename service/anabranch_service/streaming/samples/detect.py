@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from anabranch_contract.connectors.csv_text import CsvDialect, header_of, records
+from anabranch_contract.connectors.csv_text import CsvDialect, records
 from anabranch_service.streaming.samples.infer import STRING, text_type
-from anabranch_service.streaming.samples.sample import Unreadable
+from anabranch_service.streaming.samples.sample import Unreadable, decoded
 
 #: First bytes of a binary file -> its type.
 _MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow"}
@@ -61,7 +61,7 @@ def csv_options(text: bytes, whole: bool, place: str) -> dict[str, str]:
 def _fields(text: bytes, whole: bool, separator: str) -> list[list[str]]:
     dialect = CsvDialect(separator=separator)
     return [
-        header_of(record, dialect)
+        [dialect.text(decoded(c), mark, textual=True) or "" for c, mark in record.fields]
         for record in records(text, dialect, _MOST, final=whole)
         if not record.malformed
     ]

@@ -114,8 +114,8 @@ def sample_files(source: SourceRecord, columns: Wanted, most: int, policy: Acces
             sample.options = detected(files, names[0])
             kind = sample.options["type"]
             sample.form = _FORMS[kind]
-            options = {**source.options, **sample.options}
-            source = source.model_copy(update={"options": options})
+            given = {**source.options, **sample.options}
+            source = source.model_copy(update={"options": given})
         for name in names:
             if len(sample.rows) >= most:
                 break

@@ -41,7 +41,7 @@ _MOMENT = re.compile(
 
 @dataclass(slots=True)
 class Inferred:
-    """Columns of a sample, with notes on those that are left out or not certain."""
+    """Columns of a sample, with notes on guesses and on columns that are left out."""
 
     columns: list[tuple[str, DataType]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Inferred:
 def infer(sample: Sample) -> Inferred:
     """Infer the columns of a sample.
 
-    Columns of typed files and messages are those that all of them have, in the first one's order.
+    A column of typed files or messages must be in all of them; the order is the first one's.
     """
     found = Inferred()
     first = next(iter(sample.declared), None)
@@ -168,7 +168,7 @@ _TIMES = [kind for kind in _TEXTS if kind.kind in (TypeKind.DATE, TypeKind.TIMES
 
 
 def json_type(values: Iterable[Any]) -> DataType | None:
-    """Return the type of JSON values, of those of the most frequent type; None: there is none.
+    """Return the most frequent type of JSON values; None: there is none.
 
     >>> json_type([1, None, 2.5]), json_type([{"a": [1]}, {"b": "x"}])
     ('double', 'struct<a:array<bigint>,b:string>')

@@ -68,7 +68,7 @@ _SETTINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class TopicMessage:
     """A message of a topic: its value, and its other parts by their names in :data:`PARTS`."""
 
     value: bytes | None
@@ -106,7 +106,9 @@ def sample_topics(source: SourceRecord, columns: Wanted, most: int) -> Sample:
                    most, message.place, numbered=False)  # fmt: skip
     if columns is None:
         sample.beside = {c: parse_type(_TYPES[part]) for c, part in options.parts.items()}
-        sample.declared += avro.declared if avro is not None else []
+        if avro is not None and avro.declared:
+            # A record without a field has NULL in its column; the newest schema's types count.
+            sample.declared.append({n: k for one in avro.declared for n, k in one.items()})
     if options.start is not StreamStart.EARLIEST and sample.found:
         sample.limits.append("by the option start, other messages may be read than these")
     return sample
@@ -171,7 +173,9 @@ def _begins(
     return found
 
 
-def _read(consumer: Consumer, begins: Sequence[TopicPartition], most: int) -> Iterator[Message]:
+def _read(
+    consumer: Consumer, begins: Sequence[TopicPartition], most: int
+) -> Iterator[TopicMessage]:
     """Yield at most ``most`` messages, of the partitions in the order of their arrival."""
     consumer.assign(list(begins))
     ends, count, size = len(begins), 0, 0
@@ -187,7 +191,7 @@ def _read(consumer: Consumer, begins: Sequence[TopicPartition], most: int) -> It
             value, key = found.value(), found.key()
             size += len(value or b"")
             count += 1
-            yield Message(value, {
+            yield TopicMessage(value, {
                 "key": key, "topic": found.topic(), "partition": found.partition(),
                 "offset": found.offset(), "headers": found.headers() or [],
                 "timestamp": _moment(*found.timestamp()),
@@ -200,7 +204,7 @@ def _moment(kind: int, millis: int) -> datetime | None:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=millis)
 
 
-def _payload(messages: Sequence[Message], options: Mapping[str, str]) -> MessagePayload:
+def _payload(messages: Sequence[TopicMessage], options: Mapping[str, str]) -> MessagePayload:
     """The payload of messages by the first one that has a value.
 
     Raises:
@@ -226,7 +230,7 @@ def _payload(messages: Sequence[Message], options: Mapping[str, str]) -> Message
 
 
 def _rows(
-    message: Message,
+    message: TopicMessage,
     payload: MessagePayload,
     columns: Wanted,
     sample: Sample,
@@ -244,7 +248,7 @@ def _rows(
     return [object_of(value)]
 
 
-def _with_parts(row: Row, message: Message, parts: Mapping[str, str]) -> Row:
+def _with_parts(row: Row, message: TopicMessage, parts: Mapping[str, str]) -> Row:
     """A row with the columns for other parts of its message."""
     if isinstance(row, str) or not parts:
         return row

@@ -139,4 +139,5 @@ def document_of(body: StreamIn) -> dict[str, Any]:
     """A request as a document, without fields that have their defaults."""
     found = body.model_dump(mode="json", exclude_defaults=True)
     columns = [{"name": name, "type": str(parse_type(kind))} for name, kind in body.declared]
-    return {**found, "columns": columns}
+    source = {"format": body.source.format, **found.get("source", {})}
+    return {**found, "columns": columns, "source": source}
