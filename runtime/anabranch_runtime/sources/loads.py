@@ -114,8 +114,10 @@ def with_loads(offset: dict[str, Any], loads: Mapping[str, Load]) -> dict[str, A
 
 def end_loads(state: State, upto: Offsets | None) -> State:
     """Return ``state`` before the batch up to ``upto``; loads that end before the batch's input
-    count for the watermarks, and a stream that no ruleset names yet is counted anew from a new feed
-    on, since it was registered again.
+    count for the watermarks.
+
+    The state of a stream without a ruleset is dropped where a new feed begins: it was registered
+    again.
     """
     first, last = loads_upto(state.offsets), loads_upto(upto)
     anew = {load.stream for feed, load in last.items() if load.version == 1 and feed not in first}

@@ -1,10 +1,10 @@
 """A pipeline between real servers under faults, and the ledger of all that went in and came out.
 
 Orders and payments come from Kafka, customers from PostgreSQL; results go to Kafka, Delta and
-Parquet. Faults meet processes of ``anabranch up``, brokers, databases and tables. The input is what
-the servers have in the end, read by others: transactions whose outcome no producer knows are
-counted rightly. Outside readers see each result at most once at every look, and exactly those of
-DuckDB's joins in the end.
+Parquet. Faults meet processes of ``anabranch up``, brokers, databases and tables. The input is read
+from the servers in the end, since no producer knows the outcome of an interrupted transaction.
+Outside readers see each result at most once at every look, and in the end exactly the results of
+DuckDB's joins.
 
 ``python -m tests.support.worlds.shop --faults 300`` runs more faults than a test does.
 """
