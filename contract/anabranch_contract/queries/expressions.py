@@ -83,8 +83,9 @@ FUNCTIONS = frozenset({
     "array", "array_compact", "array_concat", "array_contains", "array_distinct", "array_except",
     "array_intersect", "array_item", "array_join", "array_max", "array_min", "array_position",
     "array_remove", "array_repeat", "array_reverse", "array_union", "arrays_overlap", "element_at",
-    "field", "flatten", "from_json", "get", "map_entries", "map_from_arrays", "map_keys",
-    "map_value", "map_values", "sequence", "size", "slice", "sort_array", "struct", "to_json",
+    "field", "flatten", "from_json", "get", "map_entries", "map_from_arrays", "map_from_entries",
+    "map_keys", "map_value", "map_values", "sequence", "size", "slice", "sort_array", "struct",
+    "to_json",
 })  # fmt: skip
 OPERATIONS |= {name: name for name in FUNCTIONS}
 OPERATIONS |= {
@@ -95,8 +96,8 @@ OPERATIONS |= {
 #: Functions of functions. Arguments: number of the first parameter of the functions, arrays or maps
 #: (of ``aggregate`` also the start), bodies.
 OF_FUNCTIONS = frozenset({
-    "aggregate", "exists", "filter", "forall", "map_filter", "transform", "transform_values",
-    "zip_with",
+    "aggregate", "exists", "filter", "forall", "map_filter", "map_zip_with", "transform",
+    "transform_keys", "transform_values", "zip_with",
 })  # fmt: skip
 #: A parameter in the body of a function; its argument is its number.
 PARAMETER = "parameter"

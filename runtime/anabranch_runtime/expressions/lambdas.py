@@ -18,6 +18,7 @@ from anabranch_runtime.columns.arrays import Bools, Ints, assemble, both, presen
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import elements, limits_of, lists, maps, owners
 from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.expressions.functions.collections import unique_keys, zipped
 
 #: Most elements of an array that ``aggregate`` adds one by one.
 MOST_AGGREGATED = 10_000
@@ -130,6 +131,19 @@ def _transform_values(expr: Call, frame: Rows) -> pa.Array:
     return maps(own.limits, keys, own.of(expr.args[2], keys, values), own.valid)
 
 
+def _transform_keys(expr: Call, frame: Rows) -> pa.Array:
+    own = _Elements(expr, frame)
+    keys, values = own.entries()
+    return unique_keys(own.limits, own.of(expr.args[2], keys, values), values, own.valid)
+
+
+def _map_zip_with(expr: Call, frame: Rows) -> pa.Array:
+    """Of the values of each key in both maps; NULL where a map lacks it."""
+    limits, keys, values, valid = zipped(*(frame.value(arg) for arg in expr.args[1:3]))
+    numbered = dict(enumerate((keys, *values), _first(expr)))
+    return maps(limits, keys, frame.at(owners(limits), numbered).value(expr.args[3]), valid)
+
+
 def _zip_with(expr: Call, frame: Rows) -> pa.Array:
     """Of elements of the same place; the shorter array is continued by NULLs."""
     columns = [frame.value(arg) for arg in expr.args[1:3]]
@@ -186,7 +200,9 @@ LAMBDAS: dict[str, Callable[[Call, Rows], pa.Array]] = {
     "filter": _filter,
     "forall": _forall,
     "map_filter": _map_filter,
+    "map_zip_with": _map_zip_with,
     "transform": _transform,
+    "transform_keys": _transform_keys,
     "transform_values": _transform_values,
     "zip_with": _zip_with,
 }

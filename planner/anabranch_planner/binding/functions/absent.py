@@ -11,8 +11,6 @@ _FROM_ROW = "compute it from the row, so that it is the same each time"
 _SHARE = f"{_FROM_ROW}: pmod(hash(x), 100) for a number, with the columns of its key as x"
 _ID = f"{_FROM_ROW}: md5(concat_ws('-', x)) for an id, with the columns of its key as x"
 
-_OF_ENTRIES = ("map_zip_with", "transform_keys")
-
 
 def refusal(name: str, arguments: Sequence[Node]) -> QueryError | None:
     """The error for a call of ``name``, whose remedy is written with its arguments; None for a
@@ -47,15 +45,6 @@ def _make_interval(given: list[str]) -> QueryError:
     return unsupported("make_interval(), as no column has the type of intervals,", remedy)
 
 
-def _of_entries(name: str) -> Callable[[list[str]], QueryError]:
-    def made(given: list[str]) -> QueryError:
-        entries = given[0] if given else "m"
-        remedy = f"write LATERAL VIEW explode({entries}) t AS k, v, and expressions of k and v"
-        return unsupported(f"{name}() of a function (k, v) -> ...", remedy)
-
-    return made
-
-
 def _of_rows(name: str) -> Callable[[list[str]], QueryError]:
     def made(given: list[str]) -> QueryError:
         called = f"{name}({', '.join(given)})"
@@ -81,7 +70,6 @@ _REFUSED: dict[str, Callable[[list[str]], QueryError]] = {
     "json_tuple": _json_tuple,
     "make_interval": _make_interval,
     **{name: _of_rows(name) for name in GENERATORS},
-    **{name: _of_entries(name) for name in _OF_ENTRIES},
     **{name: _not_repeatable(name, _SHARE) for name in ("rand", "random", "randn", "randstr")},
     **{name: _not_repeatable(name, _ID) for name in ("uuid", "monotonically_increasing_id")},
 }

@@ -229,14 +229,46 @@ def _map(args: Sequence[Expr]) -> Expr:
 
 def _map_of(args: Sequence[Expr]) -> Expr:
     keys, values = (_of("map_from_arrays()", arg, TypeKind.ARRAY).element for arg in args)
+    return Call("map_from_arrays", tuple(args), keyed(keys, values))
+
+
+def keyed(keys: DataType, values: DataType) -> DataType:
+    """The type of maps with keys and values of these types.
+
+    Raises:
+        QueryError: ``type-mismatch``: the keys have no equality.
+    """
     if keys.kind in NESTED or keys.kind is TypeKind.NULL:
         raise QueryError(
             "type-mismatch",
             f"the keys of a map are of type {keys}",
             remedy="use a text or number as key",
         )
-    kind = map_of(keys, values)
-    return Call("map_from_arrays", tuple(args), kind)
+    return map_of(keys, values)
+
+
+def _map_of_entries(args: Sequence[Expr]) -> Expr:
+    kind = _of("map_from_entries()", args[0], TypeKind.ARRAY).element
+    if is_null(args[0]):
+        return args[0]
+    if kind.kind is not TypeKind.STRUCT or len(kind.fields) != 2:
+        raise QueryError(
+            "type-mismatch",
+            f"map_from_entries() takes an array of structs of two fields, but {args[0]} is of "
+            f"type {args[0].type}",
+            remedy=f"write map_from_entries(transform({args[0]}, x -> struct(..., ...)))",
+        )
+    return Call("map_from_entries", tuple(args), keyed(*(of for _, of in kind.fields)))
+
+
+def _joined_maps(args: Sequence[Expr]) -> Expr:
+    """``map_concat(map, ...)``: the map of the entries of all."""
+    for arg in args:
+        _of("map_concat()", arg, TypeKind.MAP)
+    if any(map(is_null, args)):
+        return Literal(None, next((arg.type for arg in args if not is_null(arg)), NULL))
+    met = meet_all(args)
+    return _map_of_entries([_joined([_entries("map_entries")([one]) for one in met])])
 
 
 def _entries(op: str) -> Made:
@@ -490,9 +522,11 @@ COLLECTIONS: dict[str, Rewriting] = {
     "from_json": Rewriting(2, 2, _from_json),
     "get": Rewriting(2, 2, _get),
     "map": Rewriting(0, None, _map),
+    "map_concat": Rewriting(1, None, _joined_maps),
     "map_contains_key": Rewriting(2, 2, _contains_key),
     "map_entries": Rewriting(1, 1, _entries("map_entries")),
     "map_from_arrays": Rewriting(2, 2, _map_of),
+    "map_from_entries": Rewriting(1, 1, _map_of_entries),
     "map_keys": Rewriting(1, 1, _entries("map_keys")),
     "map_values": Rewriting(1, 1, _entries("map_values")),
     "named_struct": Rewriting(2, None, _struct),

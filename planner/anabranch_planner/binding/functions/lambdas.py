@@ -12,10 +12,11 @@ from functools import reduce
 from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.coercion import INT
+from anabranch_contract.queries.coercion import INT, common_type
 from anabranch_contract.queries.expressions import BOOLEAN, PARAMETER, Call, Expr, Literal, is_null
 from anabranch_contract.queries.types import DataType, TypeKind, array_of, map_of
 from anabranch_planner.binding.common_types import meet
+from anabranch_planner.binding.functions.collections import keyed
 from anabranch_planner.binding.literals import coerce
 from anabranch_planner.sql.functions import check_arity
 from anabranch_planner.sql.scope import Scope
@@ -28,7 +29,8 @@ _SYNONYMS = {"reduce": "aggregate"}
 #: Function -> least and most number of its arguments.
 FUNCTIONS_OF_FUNCTIONS = {
     **dict.fromkeys(("transform", "filter", "exists", "forall"), (2, 2)),
-    **dict.fromkeys(("map_filter", "transform_values"), (2, 2)),
+    **dict.fromkeys(("map_filter", "transform_keys", "transform_values"), (2, 2)),
+    "map_zip_with": (3, 3),
     "zip_with": (3, 3),
     "aggregate": (3, 4),
     "reduce": (3, 4),
@@ -89,7 +91,7 @@ class _Made:
 
     def body(self, node: Node, *types: DataType, least: int = 1) -> Expr:
         """The body of a function of parameters of these types, at least ``least`` of them."""
-        shape = "x -> ..." if least == 1 else "(x, y) -> ..."
+        shape = f"{('x', '(x, y)', '(k, x, y)')[least - 1]} -> ..."
         if not isinstance(node, exp.Lambda):
             with at(node):
                 raise QueryError(
@@ -169,21 +171,45 @@ def _holds(made: _Made, given: list[Node]) -> Expr:
     return made.made(BOOLEAN, [array], made.condition(given[1], array.type.element))
 
 
-def _of_map(made: _Made, given: list[Node]) -> tuple[Expr, DataType, DataType]:
-    value = made.value(given[0], TypeKind.MAP)
+def _of_map(made: _Made, node: Node) -> tuple[Expr, DataType, DataType]:
+    value = made.value(node, TypeKind.MAP)
     (_, key), (_, item) = value.type.fields
     return value, key, item
 
 
 def _map_filter(made: _Made, given: list[Node]) -> Expr:
-    value, key, item = _of_map(made, given)
+    value, key, item = _of_map(made, given[0])
     return made.made(value.type, [value], made.condition(given[1], key, item, least=2))
 
 
 def _transform_values(made: _Made, given: list[Node]) -> Expr:
-    value, key, item = _of_map(made, given)
+    value, key, item = _of_map(made, given[0])
     body = made.body(given[1], key, item, least=2)
     return made.made(map_of(key, body.type), [value], body)
+
+
+def _transform_keys(made: _Made, given: list[Node]) -> Expr:
+    value, key, item = _of_map(made, given[0])
+    body = made.body(given[1], key, item, least=2)
+    with at(given[1]):
+        return made.made(keyed(body.type, item), [value], body)
+
+
+def _map_zip_with(made: _Made, given: list[Node]) -> Expr:
+    pairs = [_of_map(made, one) for one in given[:2]]
+    (left, key, first), (right, other, second) = pairs
+    met = common_type(key, other)
+    if met is None:
+        with at(given[1]):
+            raise QueryError(
+                "type-mismatch",
+                f"the keys of {left} are of type {key}, those of {right} of type {other}",
+                remedy=f"write transform_keys({as_written(given[1])}, (k, v) -> "
+                f"CAST(k AS {key.upper()}))",
+            )
+    values = [coerce(value, keyed(met, item)) for value, _, item in pairs]
+    body = made.body(given[2], met, first, second, least=3)
+    return made.made(map_of(met, body.type), values, body)
 
 
 def _zip_with(made: _Made, given: list[Node]) -> Expr:
@@ -221,6 +247,8 @@ _RULES: dict[str, Callable[[_Made, list[Node]], Expr]] = {
     "exists": _holds,
     "forall": _holds,
     "map_filter": _map_filter,
+    "map_zip_with": _map_zip_with,
+    "transform_keys": _transform_keys,
     "transform_values": _transform_values,
     "zip_with": _zip_with,
     "aggregate": _aggregate,

@@ -165,11 +165,56 @@ def _map(_call: Call, args: list[pa.Array]) -> pa.Array:
         raise ExpressionError(
             "bad-map", "a map has not as many values as keys", remedy="give each key a value"
         )
+    return unique_keys(limits, keys, values, valid)
+
+
+def _map_of_entries(_call: Call, args: list[pa.Array]) -> pa.Array:
+    """``map_from_entries(array of structs)``; NULL where an entry is NULL.
+
+    Raises:
+        ExpressionError: a key is NULL or twice in a map.
+    """
+    limits, entries, valid = _without_nulls(args[0])
+    keys, values = (pc.struct_field(entries, [at]) for at in (0, 1))
+    return unique_keys(limits, keys, values, valid)
+
+
+def unique_keys(limits: Ints, keys: pa.Array, values: pa.Array, valid: Bools | None) -> pa.Array:
+    """Return the map column of these limits, keys and values.
+
+    Raises:
+        ExpressionError: a key is NULL or twice in a map.
+    """
     if keys.null_count:
         raise ExpressionError("bad-map", "a key of a map is NULL", remedy="use coalesce(key, '')")
     if len(_firsts(limits, keys)) < len(keys):
         raise ExpressionError("bad-map", "a key is twice in a map", remedy="give each key once")
-    return maps(limits, keys, values, valid)
+    return maps(limits, canonical(keys), values, valid)
+
+
+def zipped(left: pa.Array, right: pa.Array) -> tuple[Ints, pa.Array, list[pa.Array], Bools | None]:
+    """Return the union of the keys of two map columns: limits per row, keys, the values of both,
+    and whether both maps are not NULL. The keys of the left map come first.
+    """
+    valid = all_present(left, right)
+    parts = [elements(one) for one in (left, right)]
+    both = [[pc.struct_field(pairs, [at]) for _, pairs in parts] for at in (0, 1)]
+    codes, _ = _codes(pa.concat_arrays(both[0]))
+    row = np.concatenate([owners(limits) for limits, _ in parts])
+    kept = np.arange(len(row)) if valid is None else np.flatnonzero(valid[row])
+    _, first, group = np.unique(
+        row[kept] * (len(row) + 2) + codes[kept], return_index=True, return_inverse=True
+    )
+    order = np.lexsort((first, row[kept][first]))
+    places = np.full((2, len(first)), -1)
+    half = len(parts[0][1])
+    for side, (start, within) in enumerate(((0, kept < half), (half, kept >= half))):
+        # The first of equal keys remains.
+        places[side, group[within][::-1]] = kept[within][::-1] - start
+    values = [_taken(of, at[order], at[order] >= 0) for of, at in zip(both[1], places, strict=True)]
+    keys = pa.concat_arrays(both[0]).take(pa.array(kept[first][order]))
+    sizes = np.bincount(row[kept][first], minlength=len(left))
+    return limits_of(sizes), keys, values, valid
 
 
 def _concat(call: Call, args: list[pa.Array]) -> pa.Array:
@@ -434,17 +479,22 @@ def _slice(call: Call, args: list[pa.Array]) -> pa.Array:
 
 def _flatten(call: Call, args: list[pa.Array]) -> pa.Array:
     """``flatten``: NULL where an inner array is."""
-    limits, inner = elements(args[0])
-    rows = len(args[0])
-    missing = np.bincount(owners(limits)[~_all(present(inner), len(inner))], minlength=rows) > 0
-    valid = _all(present(args[0]), rows) & ~missing
-    sizes = np.diff(limits)
-    if not valid.all():
-        place = _ranges(np.where(valid, limits[:-1], 0), np.where(valid, sizes, 0))
-        inner = inner.take(pa.array(place))
-        limits = limits_of(np.where(valid, sizes, 0))
+    limits, inner, valid = _without_nulls(args[0])
     bounds, values = elements(inner)
     return lists(bounds[limits], values, valid, arrow_type(call.type))
+
+
+def _without_nulls(column: pa.Array) -> tuple[Ints, pa.Array, Bools]:
+    """Return limits and elements of the arrays without NULLs, and which arrays these are."""
+    limits, inner = elements(column)
+    rows = len(column)
+    missing = np.bincount(owners(limits)[~_all(present(inner), len(inner))], minlength=rows) > 0
+    valid = _all(present(column), rows) & ~missing
+    if not valid.all():
+        sizes = np.where(valid, np.diff(limits), 0)
+        inner = inner.take(pa.array(_ranges(np.where(valid, limits[:-1], 0), sizes)))
+        limits = limits_of(sizes)
+    return limits, inner, valid
 
 
 def _join(call: Call, args: list[pa.Array]) -> pa.Array:
@@ -482,6 +532,7 @@ COLLECTIONS: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
     "get": _get,
     "map_entries": _part_of_pairs(None),
     "map_from_arrays": _map,
+    "map_from_entries": _map_of_entries,
     "map_keys": _part_of_pairs(0),
     "map_value": _map_value,
     "map_values": _part_of_pairs(1),
@@ -493,5 +544,6 @@ COLLECTIONS: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
 }
 #: Operations that can fail on a value.
 FALLIBLE = frozenset({
-    "array_item", "array_repeat", "element_at", "map_from_arrays", "sequence", "slice",
+    "array_item", "array_repeat", "element_at", "map_from_arrays", "map_from_entries", "sequence",
+    "slice", "transform_keys",
 })  # fmt: skip

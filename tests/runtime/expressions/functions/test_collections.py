@@ -155,6 +155,15 @@ _EXPRESSIONS = [
     "aggregate(a, named_struct('n', 0, 's', 0), (t, x) -> named_struct('n', t.n + 1, 's', t.s + x),"
     " t -> try_divide(t.s, t.n))",
     "aggregate(g, 0, (s, xs) -> s + aggregate(xs, 0, (r, x) -> r + coalesce(x, 0)))",
+    "map_concat(m, map('z', i))", "map_concat(m)", "map_concat(map(1, x), map(9L, x))",
+    "map_from_entries(map_entries(m))",
+    "map_from_entries(transform(a, (x, n) -> if(x > 4, NULL, struct(n, x))))",
+    "map_from_entries(filter(l, o -> false))", "map_concat(m, map_filter(m, (k, v) -> false))",
+    "transform_keys(m, (k, v) -> concat(k, '!'))", "transform_keys(o, (k, v) -> k * 2.5D + 1)",
+    "transform_keys(o, (k, v) -> -k * 0.5D)", "map_zip_with(m, map('a', i), (k, v, w) -> v + w)",
+    "map_zip_with(m, map(coalesce(u, 'a'), x), (k, v, w) -> concat_ws('/', k, v, w))",
+    "map_zip_with(o, map(CAST(2 AS BIGINT), x), (k, v, w) -> named_struct('v', v, 'w', w, 'i', i))",
+    "map_zip_with(m, m, (k, v, w) -> v - w + j)",
     "transform(map_keys(m), k -> m[k])", "transform(sequence(1, 3), n -> get(a, n))",
 ]  # fmt: skip
 
@@ -249,6 +258,11 @@ def test_functions_are_those_of_spark_on_random_rows(spark: SparkSession, seed: 
         ("transform(a, x -> x.n)", "has no fields"),
         ("transform(a, x -> y)", "no column 'y'"),
         ("upper(x -> x)", "x -> x"),
+        ("transform_keys(m, (k, v) -> array(k))", "the keys of a map are of type array<string>"),
+        ("map_zip_with(m, o, (k, v, w) -> k)", "the keys of r.m are of type string"),
+        ("map_zip_with(m, m, (k, v) -> k)", "has 2 parameters"),
+        ("map_from_entries(a)", "takes an array of structs of two fields"),
+        ("map_concat(m, a)", "map_concat() takes a map"),
     ],
 )
 def test_what_does_not_fit_is_refused(text: str, message: str) -> None:
@@ -271,6 +285,10 @@ def test_what_does_not_fit_is_refused(text: str, message: str) -> None:
         ("sequence(-9223372036854775808, 9223372036854775807)", "too-long"),
         ("map('a', 1, 'a', 2)", "bad-map"),
         ("map(u, 1)", "bad-map"),
+        ("transform_keys(map('a', 1, 'b', 2), (k, v) -> 0)", "bad-map"),
+        ("transform_keys(map('a', 1), (k, v) -> CAST(NULL AS INT))", "bad-map"),
+        ("map_concat(map('a', 1), map('a', 2))", "bad-map"),
+        ("map_from_entries(array(struct(u, 1)))", "bad-map"),
     ],
 )
 def test_what_fails_in_spark_fails_here(text: str, code: str) -> None:
