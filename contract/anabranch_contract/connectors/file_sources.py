@@ -132,7 +132,7 @@ def check_nested(
     path: str | None,
     options: Mapping[str, str],
 ) -> None:
-    """Reject columns of nested types in sources of texts, and maps in JSON.
+    """Reject columns of nested types in sources of texts, and keys of maps in JSON but texts.
 
     Raises:
         StreamError: ``unsupported-type``.
@@ -141,8 +141,8 @@ def check_nested(
     if not nested:
         return
     if is_json(format, path, options):
-        nested = {name: kind for name, kind in nested.items() if "map<" in kind}
-        where, remedy = "JSON objects", "declare it as struct<...> of the keys, or as string"
+        nested = {name: kind for name, kind in nested.items() if not kind.named}
+        where, remedy = "JSON objects, whose names are texts", "declare map<string, ...>"
     elif (
         format in ("csv", "text", "xml")
         or (

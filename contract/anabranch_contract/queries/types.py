@@ -107,6 +107,13 @@ class DataType(str):
         """Whether the type or one inside it is of one of ``kinds``."""
         return self.kind in kinds or any(of.has(*kinds) for _, of in self.fields)
 
+    @property
+    def named(self) -> bool:
+        """Whether the keys of all maps inside are texts, as the names in JSON objects."""
+        if self.kind is TypeKind.MAP and self.fields[0][1].kind is not TypeKind.STRING:
+            return False
+        return all(of.named for _, of in self.fields)
+
     def field(self, name: str) -> tuple[str, DataType] | None:
         """The field of a struct with this name, in any case."""
         found = [one for one in self.fields if one[0].lower() == name.lower()]

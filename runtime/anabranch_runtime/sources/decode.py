@@ -25,10 +25,12 @@ from anabranch_contract.queries.types import (
     DataType,
     TypeKind,
     parse_type,
+    struct_of,
 )
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import converted, json_lines
 from anabranch_runtime.expressions.casts import cast
+from anabranch_runtime.expressions.json_parts import values_of
 from anabranch_runtime.sources.files.envelopes import Envelope, unwrapped, unwrapped_rows
 from anabranch_runtime.sources.invalid import FAILURES, Decoded, convert_values, split, unreadable
 
@@ -42,6 +44,8 @@ _STRING = DataType(TypeKind.STRING)
 _AS_TEXT = frozenset({TypeKind.DATE, TypeKind.BINARY}) | TIMESTAMPS | INTERVALS
 #: A decimal type for every integer of 64 bits.
 _ANY_INTEGER = pa.decimal128(20)
+#: A column without values, so that Arrow counts the objects of lines.
+_NOTHING = pa.field("", pa.null())
 _BOM = b"\xef\xbb\xbf"
 #: Blocks of up to this many lines that can't be parsed as a whole are checked line by line: Arrow
 #: takes as long for a single line as for some hundreds.
@@ -288,18 +292,25 @@ def _read(lines: bytes, count: int, kinds: Kinds, text: bool) -> pa.RecordBatch:
         # Arrow would accept any bytes as text: check that the lines are UTF-8.
         lines.decode()
     schema = pa.schema([(n, pa.string() if text else _in_json(k)) for n, k in kinds])
-    table = json_lines(lines, schema).combine_chunks()
+    apart = [(name, kind) for name, kind in kinds if kind.has(TypeKind.MAP)]
+    names = {name for name, _ in apart}
+    read = pa.schema([field for field in schema if field.name not in names] or [_NOTHING])
+    table = json_lines(lines, read).combine_chunks()
     if table.num_rows != count:
         raise ValueError("a line holds more than one object")
-    arrays = [
-        column.chunk(0) if column.num_chunks else pa.array([], column.type)
-        for column in (table.column(name) for name, _ in kinds)
-    ]
-    for array in arrays:
-        if pa.types.is_decimal(array.type):
+    arrays = {
+        name: column.chunk(0) if column.num_chunks else pa.array([], column.type)
+        for name, column in zip(read.names, table.columns, strict=True)
+    }
+    for name, kind in kinds:
+        if not text and name not in names and kind.has(TypeKind.DECIMAL):
             # Arrow's parser does not check whether a number has more digits than its type.
-            array.validate(full=True)
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+            arrays[name].validate(full=True)
+    if apart:
+        fields = pa.struct([schema.field(name) for name, _ in apart])
+        found = values_of(lines.split(b"\n"), struct_of(apart), fields)
+        arrays |= zip(fields.names, found.flatten(), strict=True)
+    return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
 
 
 def _is_hopeless(row: bytes, kinds: Kinds) -> bool:
@@ -364,6 +375,8 @@ def _in_json(kind: DataType) -> pa.DataType:
         return pa.list_(_in_json(kind.element))
     if kind.kind is TypeKind.STRUCT:
         return pa.struct([(name, _in_json(of)) for name, of in kind.fields])
+    if kind.kind is TypeKind.MAP:
+        return pa.map_(*(_in_json(of) for _, of in kind.fields))
     return pa.string() if kind.kind in _AS_TEXT else arrow_type(kind)
 
 

@@ -73,6 +73,8 @@ def _python_type(kind: DataType) -> Any:
         return Annotated[Decimal, Field(max_digits=kind.precision, decimal_places=kind.scale)]
     if kind.kind is TypeKind.ARRAY:
         return list[_python_type(kind.element) | None]  # type: ignore[misc]
+    if kind.kind is TypeKind.MAP:
+        return dict[StrictStr, _python_type(kind.element) | None]  # type: ignore[misc]
     if kind.kind is TypeKind.STRUCT:
         fields: dict[str, Any] = {
             f"c{number}": (_python_type(of) | None, Field(default=None, alias=name))

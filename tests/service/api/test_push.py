@@ -170,6 +170,7 @@ def test_nested_rows_arrive_as_they_were_sent(service: Service) -> None:
         "t": longer,
         "s": "struct<n:tinyint,d:date>",
         "l": "array<struct<k:bigint>>",
+        "m": "map<string,array<int>>",
     }
     source = {"format": "redis-stream"}
     service.post(
@@ -177,7 +178,12 @@ def test_nested_rows_arrive_as_they_were_sent(service: Service) -> None:
     )
     at = "2024-05-01T12:00:00Z"
     rows = [
-        {"at": at, "s": {"n": 1, "d": "2024-05-01"}, "l": [{"k": 2**40}, None, {}]},
+        {
+            "at": at,
+            "s": {"n": 1, "d": "2024-05-01"},
+            "l": [{"k": 2**40}, None, {}],
+            "m": {"x": [1, None], "": None},
+        },
         {"at": at, "s": {"n": None}, "l": []},
         {"at": at},
     ]
@@ -185,9 +191,10 @@ def test_nested_rows_arrive_as_they_were_sent(service: Service) -> None:
     first, second, third = read(service)
     assert first["s"] == {"n": 1, "d": date(2024, 5, 1)}
     assert first["l"] == [{"k": 2**40}, None, {"k": None}]
+    assert first["m"] == [("x", [1, None]), ("", None)]
     assert (second["s"], second["l"]) == ({"n": None, "d": None}, [])
     assert (third["s"], third["l"]) == (None, None)
-    for wrong in ({"s": {"n": 300}}, {"s": {"m": 1}}, {"l": [1]}, {"l": {"k": 1}}):
+    for wrong in ({"s": {"n": 300}}, {"s": {"m": 1}}, {"l": [1]}, {"l": {"k": 1}}, {"m": {"x": 1}}):
         problem = service.post("/v1/streams/s/rows", {"rows": [{"at": at, **wrong}]}, 422)
         assert problem["errors"][0]["field"].startswith(f"rows.0.{next(iter(wrong))}")
 

@@ -5,7 +5,7 @@ Nested values are built, taken apart and written; they are not compared, grouped
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from anabranch_contract.errors import PlannerError, QueryError
@@ -449,17 +449,9 @@ def _from_json(args: Sequence[Expr]) -> Expr:
         raise bad_literal(
             "from_json", schema, "it names no columns or nested type", "write 'a INT, b STRING'"
         )
-    if any(key != STRING for key in _keys(kind)):
+    if not kind.named:
         raise bad_literal("from_json", schema, "names in JSON are texts", "write map<string, ...>")
     return Call("from_json", (text, schema), kind)
-
-
-def _keys(kind: DataType) -> Iterator[DataType]:
-    """The types of all keys of maps in ``kind``."""
-    if kind.kind is TypeKind.MAP:
-        yield kind.fields[0][1]
-    for _, of in kind.fields:
-        yield from _keys(of)
 
 
 def _to_json(args: Sequence[Expr]) -> Expr:

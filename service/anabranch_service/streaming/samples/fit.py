@@ -153,6 +153,10 @@ def _from_json(value: Any, kind: DataType) -> Any:
         if type(value) is not dict:
             return None
         return {name: _part(value.get(name), of) for name, of in kind.fields}
+    if here is TypeKind.MAP:
+        if type(value) is not dict:
+            return None
+        return {name: _part(one, kind.element) for name, one in value.items()}
     if here in INTEGRAL:
         return _integer(value, here) if type(value) is int else None
     if here in FLOATING:
@@ -171,7 +175,7 @@ def _from_json(value: Any, kind: DataType) -> Any:
 
 
 def _part(value: Any, kind: DataType) -> Any:
-    """A value inside an array or struct.
+    """A value inside an array, struct or map.
 
     Raises:
         ValueError: it does not fit.

@@ -23,7 +23,7 @@ JSON: tuple[Any, ...] = (
     *(0, -1, 127, 128, 2**31, 2**63 - 1, 2**63, 1.5, 1e300, True, False, None),
     *("", "x", "12", "999.99", "1000", "yes", "aGk=", "a", "2026-01-02", "2026-1-2"),
     *("2026-01-02 03:04:05", "2026-01-02T03:04:05.123Z", "2026-13-01", "2026-02-30 00:00:00"),
-    *([1], {"a": 1}),
+    *([1], {"a": 1}, {}, {"a": None}, {"a": {"b": "2026-01-02"}}, {"a": {"b": "x"}}),
 )
 TEXTS = (
     *("0", "-7", "128", " 12 ", "1.5", "1e3", "x", "", "true", "FALSE", "maybe", "999.99", "1000"),
@@ -40,7 +40,7 @@ def runtime_takes(value: Any, kind: str, *, text: bool) -> bool:
     return all(invalid is None for _, invalid in parts)
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", [*TYPES, "map<string,bigint>", "map<string,map<string,date>>"])
 def test_values_of_json(kind: str) -> None:
     # Arrow's parser of JSON lets a decimal have more digits than its type.
     values = [v for v in JSON if (v, kind) != ("1000", "decimal(5,2)")]
