@@ -11,8 +11,8 @@ END: Final = "<!-- statements: end -->\n"
 #: Files in the order of their rows.
 FILES: Final = (
     "select", "groups", "frames", "joins", "values", "outer_joins", "subqueries", "set_operations",
-    "layers", "conditions", "expressions", "rolling", "intervals", "nested", "expansions",
-    "functions",
+    "layers", "conditions", "expressions", "rolling", "intervals", "nested", "variants",
+    "expansions", "functions",
 )  # fmt: skip
 
 

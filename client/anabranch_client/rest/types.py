@@ -44,6 +44,7 @@ _SIMPLE: dict[str, pa.DataType] = {
     "float": pa.float32(),
     "double": pa.float64(),
     "string": pa.string(),
+    "variant": pa.string(),
     "boolean": pa.bool_(),
     "date": pa.date32(),
     "binary": pa.binary(),

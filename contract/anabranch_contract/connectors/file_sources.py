@@ -28,7 +28,7 @@ from anabranch_contract.connectors.sources import (
     redis_stream_options,
 )
 from anabranch_contract.errors import StreamError
-from anabranch_contract.queries.types import NESTED, DataType
+from anabranch_contract.queries.types import NESTED, UNORDERED, DataType, TypeKind
 
 #: Options that choose a policy for bad or changed files.
 POLICIES = ("on_bad_file", "on_changed_file")
@@ -132,15 +132,25 @@ def check_nested(
     path: str | None,
     options: Mapping[str, str],
 ) -> None:
-    """Reject columns of nested types in sources of texts, and keys of maps in JSON but texts.
+    """Reject columns of nested types in sources of texts, keys of maps in JSON but texts, and
+    variants in other sources than JSON.
 
     Raises:
         StreamError: ``unsupported-type``.
     """
-    nested = {name: kind for name, kind in columns if kind.kind in NESTED}
+    nested = {name: kind for name, kind in columns if kind.kind in UNORDERED}
     if not nested:
         return
-    if is_json(format, path, options):
+    variants = {name: kind for name, kind in nested.items() if kind.has(TypeKind.VARIANT)}
+    inside = {name: kind for name, kind in variants.items() if kind.kind in NESTED}
+    if inside or (variants and not is_json(format, path, options)):
+        nested, where = inside or variants, "a source of JSON" if inside else "this source"
+        remedy = (
+            "declare the whole column as variant"
+            if inside
+            else ("declare it as string, and write parse_json(column)")
+        )
+    elif is_json(format, path, options):
         nested = {name: kind for name, kind in nested.items() if not kind.named}
         where, remedy = "JSON objects, whose names are texts", "declare map<string, ...>"
     elif (

@@ -138,9 +138,17 @@ def read_signature(text: str) -> tuple[str, dict[str, DataType], DataType]:
 
 def _type(text: str) -> DataType:
     try:
-        return parse_type(text)
+        found = parse_type(text)
     except PlannerError as cause:
         raise cause.moved(field="signature") from None
+    if found.has(TypeKind.VARIANT):
+        raise PlannerError(
+            "unknown-type",
+            f"a function of {text}",
+            field="signature",
+            remedy="declare it as string, and call it with to_json(v)",
+        )
+    return found
 
 
 def _parts(text: str) -> list[str]:

@@ -143,6 +143,8 @@ def castable(source: DataType, target: DataType) -> bool:
     a, b = source.kind, target.kind
     if TypeKind.NULL in (a, b):
         return True
+    if TypeKind.VARIANT in (a, b):
+        return a is b
     if a in NESTED or b in NESTED:
         pairs = zip(source.fields, target.fields, strict=False)
         same = a is b and len(source.fields) == len(target.fields)

@@ -75,10 +75,11 @@ FUNCTIONS = frozenset({
     # Texts
     "ascii", "base64", "bin", "bit_length", "btrim", "char", "cidr_match", "conv", "crc32",
     "format_number", "format_string", "get_json_object", "hash", "hex", "initcap", "instr",
-    "levenshtein", "locate", "lpad", "ltrim", "md5", "octet_length", "overlay", "parse_url",
+    "levenshtein", "locate", "lpad", "ltrim", "md5", "octet_length", "overlay", "parse_json",
+    "parse_url",
     "regexp_count", "regexp_extract", "regexp_replace", "repeat", "replace", "reverse", "rlike",
     "rpad", "rtrim", "sha1", "sha2", "soundex", "split", "split_part", "substring_index",
-    "translate", "unhex", "url_decode", "url_encode", "xxhash64",
+    "translate", "unhex", "url_decode", "url_encode", "variant_get", "xxhash64",
     # Arrays, structs and maps
     "array", "array_compact", "array_concat", "array_contains", "array_distinct", "array_except",
     "array_intersect", "array_item", "array_join", "array_max", "array_min", "array_position",

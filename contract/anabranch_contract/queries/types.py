@@ -21,7 +21,7 @@ from anabranch_contract.errors import PlannerError
 
 class TypeKind(StrEnum):
     """Kinds of column type. ``INTERVAL``: microseconds, in days and shorter units; ``MONTHS``:
-    months, in years and months.
+    months, in years and months; ``VARIANT``: any JSON value.
     """
 
     TINYINT = "tinyint"
@@ -43,6 +43,7 @@ class TypeKind(StrEnum):
     ARRAY = "array"
     STRUCT = "struct"
     MAP = "map"
+    VARIANT = "variant"
 
 
 INTEGRAL = frozenset({TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT})
@@ -51,6 +52,8 @@ EXACT = INTEGRAL | {TypeKind.DECIMAL}
 NUMERIC = EXACT | FLOATING
 TIMESTAMPS = frozenset({TypeKind.TIMESTAMP, TypeKind.TIMESTAMP_NTZ})
 NESTED = frozenset({TypeKind.ARRAY, TypeKind.STRUCT, TypeKind.MAP})
+#: Types without equality and order.
+UNORDERED = NESTED | {TypeKind.VARIANT}
 #: Kind of interval -> its units, longest first.
 INTERVAL_UNITS = {
     TypeKind.INTERVAL: ("day", "hour", "minute", "second"),

@@ -158,9 +158,9 @@ def require_writable(name: str, expr: Expr) -> None:
         QueryError: ``unsupported-output``.
     """
     remedy = "cast it to the type that you want"
-    inside = expr.type.kind in NESTED and expr.type.has(*INTERVALS)
+    inside = expr.type.kind in NESTED and expr.type.has(*INTERVALS, TypeKind.VARIANT)
     if inside:
-        remedy = "cast the intervals inside to STRING"
+        remedy = "cast the intervals and variants inside to STRING"
     if inside or expr.type.has(TypeKind.NULL):
         raise QueryError(
             "unsupported-output",

@@ -32,6 +32,7 @@ from anabranch_contract.queries.expressions import (
 from anabranch_contract.queries.types import (
     INTEGRAL,
     INTERVALS,
+    NESTED,
     NUMERIC,
     TIMESTAMPS,
     DataType,
@@ -41,7 +42,7 @@ from anabranch_contract.queries.types import (
 from anabranch_contract.queries.views import PLACE
 from anabranch_planner.binding.calendar import of_times
 from anabranch_planner.binding.common_types import meet, meet_all, mismatch, typed_null, widest
-from anabranch_planner.binding.functions import lambdas
+from anabranch_planner.binding.functions import lambdas, variants
 from anabranch_planner.binding.functions import rewrites as rewritten
 from anabranch_planner.binding.functions.absent import refusal
 from anabranch_planner.binding.functions.collections import (
@@ -398,11 +399,17 @@ def _cast(node: Node, scope: Scope) -> Expr:
     if node.args.get("format") or node.args.get("action"):
         raise unsupported("CAST ... FORMAT", "use CAST")
     inner = typed(node.this, scope)
+    if inner.type.kind is TypeKind.VARIANT:
+        lenient = isinstance(node, exp.TryCast)
+        return variants.part_of(inner, "$", target, lenient=lenient)
     if not castable(inner.type, target):
+        nested = inner.type.kind in NESTED
         raise QueryError(
             "type-mismatch",
             f"{inner} of type {inner.type} can't be cast to {target}",
-            remedy="cast it by way of another type",
+            remedy=f"write parse_json({f'to_json({inner})' if nested else inner})"
+            if target.kind is TypeKind.VARIANT
+            else "cast it by way of another type",
         )
     if isinstance(inner, Literal):
         folded = cast_literal(inner, target)
@@ -531,7 +538,7 @@ def _dot(node: Node, scope: Scope) -> Expr:
 
 
 def _json_path(node: Node, scope: Scope) -> Expr:
-    """``text:a.b[0]``, of Databricks: the value at a path of a JSON text, as a text."""
+    """``x:a.b[0]``: the value at a path of a variant, or of a JSON text, as a text."""
     path = "$"
     for step in node.expression.expressions[1:]:
         if isinstance(step, exp.JSONPathKey) and "'" not in str(step.this):
@@ -541,6 +548,8 @@ def _json_path(node: Node, scope: Scope) -> Expr:
         else:
             raise unsupported(f"{describe(node)}, a path with other steps,", "write x:a.b[0].c")
     value = typed(node.this, scope)
+    if value.type.kind is TypeKind.VARIANT:
+        return variants.part_of(value, path, variants.VARIANT)
     if value.type.kind not in (TypeKind.STRING, TypeKind.NULL):
         raise QueryError(
             "type-mismatch",

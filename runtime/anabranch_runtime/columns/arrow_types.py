@@ -46,6 +46,8 @@ _TO_ARROW: dict[TypeKind, pa.DataType] = {
     # Arrow computes nothing with its own type of months.
     TypeKind.MONTHS: pa.int32(),
     TypeKind.NULL: pa.null(),
+    # Canonical JSON.
+    TypeKind.VARIANT: pa.string(),
 }
 #: Arrow type -> Spark type; unsigned integers become the next wider signed type, as in Spark.
 _FROM_ARROW: dict[pa.DataType, DataType] = {

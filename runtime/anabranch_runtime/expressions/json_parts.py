@@ -1,7 +1,8 @@
-"""JSON values with maps, whose names are data: Arrow's parser reads none.
+"""JSON values with maps, whose names are data, and variants: Arrow's parser reads none of them.
 
 Objects and arrays of all rows are taken apart level by level into the raw texts of their members,
 by a parser that leaves these unparsed; the values without maps are then read by Arrow, all at once.
+A column is a variant as a whole, or has none.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_runtime.columns.arrays import Bools
+from anabranch_runtime.columns.arrays import Bools, by_value
 from anabranch_runtime.columns.nested import limits_of, lists, maps, read_json, structs
+from anabranch_runtime.expressions.functions.variants import parsed
 
+#: Types that are not read by Arrow's parser.
+APART = (TypeKind.MAP, TypeKind.VARIANT)
 _NULL = b"null"
 _ARRAYS = msgspec.json.Decoder(list[list[msgspec.Raw] | None])
 _OBJECTS = msgspec.json.Decoder(list[dict[str, msgspec.Raw] | None])
 
 
 def values_of(raws: Sequence[Any], kind: DataType, form: pa.DataType) -> pa.Array:
-    """Return the values of JSON texts, in UTF-8, each a whole value.
+    """Return the values of JSON texts, in UTF-8, each a whole value; NULL for None.
 
     Args:
         kind: their type.
@@ -33,9 +37,12 @@ def values_of(raws: Sequence[Any], kind: DataType, form: pa.DataType) -> pa.Arra
 
     Raises:
         ValueError: a text is no JSON, does not fit, or has a name twice in an object.
-        pa.ArrowException: the same.
+        ExpressionError, pa.ArrowException: the same.
     """
-    if not kind.has(TypeKind.MAP):
+    if kind.kind is TypeKind.VARIANT:
+        return by_value(pa.array(map(_text, raws), form), parsed, form)
+    raws = [_NULL if raw is None else raw for raw in raws]
+    if not kind.has(*APART):
         found = read_json(pa.array(map(bytes, raws), pa.binary()).cast(pa.string()), form)
         found.validate(full=kind.has(TypeKind.DECIMAL))
         return found
@@ -56,12 +63,14 @@ def values_of(raws: Sequence[Any], kind: DataType, form: pa.DataType) -> pa.Arra
 def _struct(values: list[Any], kind: DataType, form: pa.DataType, valid: Bools | None) -> pa.Array:
     """The structs of objects; missing members are NULL, others are ignored."""
     children = [
-        values_of(
-            [_NULL if one is None else one.get(name, _NULL) for one in values], of, field.type
-        )
+        values_of([None if one is None else one.get(name) for one in values], of, field.type)
         for (name, of), field in zip(kind.fields, form, strict=True)
     ]
     return structs(children, valid, form)
+
+
+def _text(raw: Any) -> str | None:
+    return None if raw is None else bytes(raw).decode()
 
 
 def _decoded(raws: Sequence[Any], decoder: Any) -> list[Any]:

@@ -30,7 +30,7 @@ from anabranch_contract.queries.types import (
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import converted, json_lines
 from anabranch_runtime.expressions.casts import cast
-from anabranch_runtime.expressions.json_parts import values_of
+from anabranch_runtime.expressions.json_parts import APART, values_of
 from anabranch_runtime.sources.files.envelopes import Envelope, unwrapped, unwrapped_rows
 from anabranch_runtime.sources.invalid import FAILURES, Decoded, convert_values, split, unreadable
 
@@ -292,7 +292,7 @@ def _read(lines: bytes, count: int, kinds: Kinds, text: bool) -> pa.RecordBatch:
         # Arrow would accept any bytes as text: check that the lines are UTF-8.
         lines.decode()
     schema = pa.schema([(n, pa.string() if text else _in_json(k)) for n, k in kinds])
-    apart = [(name, kind) for name, kind in kinds if kind.has(TypeKind.MAP)]
+    apart = [(name, kind) for name, kind in kinds if kind.has(*APART)]
     names = {name for name, _ in apart}
     read = pa.schema([field for field in schema if field.name not in names] or [_NOTHING])
     table = json_lines(lines, read).combine_chunks()

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch_contract.queries.types import FLOATING, NESTED, DataType, TypeKind
+from anabranch_contract.queries.types import FLOATING, NESTED, UNORDERED, DataType, TypeKind
 from anabranch_runtime.columns.arrays import I32, U64, Bools, Ints, fixed, present
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import exact_text, exact_value
 from anabranch_runtime.tables import kernels
 
 U8 = np.typing.NDArray[np.uint8]
-_TEXTS = frozenset({TypeKind.STRING, TypeKind.BINARY}) | NESTED
+_TEXTS = frozenset({TypeKind.STRING, TypeKind.BINARY}) | UNORDERED
 #: Most digits of a decimal in one word.
 _DIGITS = 18
 _SIGN = np.int64(np.iinfo(np.int64).min)

@@ -84,6 +84,7 @@ def _python_type(kind: DataType) -> Any:
     if kind.kind in INTERVALS:
         return Annotated[StrictStr, AfterValidator(partial(_interval, kind))]
     simple: dict[TypeKind, Any] = {
+        TypeKind.VARIANT: Any,
         TypeKind.FLOAT: StrictFloat,
         TypeKind.DOUBLE: StrictFloat,
         TypeKind.BOOLEAN: StrictBool,

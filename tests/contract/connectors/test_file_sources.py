@@ -82,6 +82,11 @@ def test_options_by_which_rows_would_vanish_or_change_are_refused(more: dict[str
         ("files", {"type": "parquet"}, "map<string,int>", None),
         ("parquet", {}, "map<string,int>", None),
         ("csv", {}, "int", None),
+        ("json", {}, "variant", None),
+        ("redis-stream", {}, "variant", None),
+        ("csv", {}, "variant", "this source"),
+        ("files", {"type": "parquet"}, "variant", "this source"),
+        ("json", {}, "array<variant>", "a source of JSON"),
     ],
 )
 def test_nested_columns_are_read_where_values_are(

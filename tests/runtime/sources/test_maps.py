@@ -111,3 +111,15 @@ def test_a_stream_may_have_maps_only() -> None:
     good, bad = _read(lines, column)
     assert good == [{"m": [("a", "x")]}, {"m": None}, {"m": None}]
     assert bad == sorted(lines[3:])
+
+
+def test_variants_hold_any_value() -> None:
+    columns = [("k", "bigint"), ("v", "variant")]
+    values = ['{"b": 1.50, "a": [1e2]}', '"x"', "7", "null", "[]", "true", '""']
+    lines = [f'{{"k": {n}, "v": {value}}}' for n, value in enumerate(values)]
+    wrong = ['{"k": 7, "v": {"a": 1, "a": 2}}', '{"k": 8, "v": 1e400}']
+    good, bad = _read([*lines[:3], *wrong, *lines[3:], '{"k": 9}'], columns)
+    expected = ['{"a":[100.0],"b":1.5}', '"x"', "7", "null", "[]", "true", '""', None]
+    assert sorted((row["k"], row["v"]) for row in good[:7]) == list(enumerate(expected[:7]))
+    assert good[7] == {"k": 9, "v": None}
+    assert bad == wrong

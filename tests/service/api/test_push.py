@@ -171,6 +171,7 @@ def test_nested_rows_arrive_as_they_were_sent(service: Service) -> None:
         "s": "struct<n:tinyint,d:date>",
         "l": "array<struct<k:bigint>>",
         "m": "map<string,array<int>>",
+        "v": "variant",
     }
     source = {"format": "redis-stream"}
     service.post(
@@ -183,6 +184,7 @@ def test_nested_rows_arrive_as_they_were_sent(service: Service) -> None:
             "s": {"n": 1, "d": "2024-05-01"},
             "l": [{"k": 2**40}, None, {}],
             "m": {"x": [1, None], "": None},
+            "v": {"z": [1.5, None], "a": "é"},
         },
         {"at": at, "s": {"n": None}, "l": []},
         {"at": at},
@@ -191,6 +193,7 @@ def test_nested_rows_arrive_as_they_were_sent(service: Service) -> None:
     first, second, third = read(service)
     assert first["s"] == {"n": 1, "d": date(2024, 5, 1)}
     assert first["l"] == [{"k": 2**40}, None, {"k": None}]
+    assert (first["v"], second["v"]) == ('{"a":"é","z":[1.5,null]}', None)
     assert first["m"] == [("x", [1, None]), ("", None)]
     assert (second["s"], second["l"]) == ({"n": None, "d": None}, [])
     assert (third["s"], third["l"]) == (None, None)

@@ -45,6 +45,22 @@ def _make_interval(given: list[str]) -> QueryError:
     return unsupported("make_interval(), as no column has the type of intervals,", remedy)
 
 
+def _schema_of_variant(given: list[str]) -> QueryError:
+    remedy = f"write try_variant_get({given[0] if given else 'v'}, '$', 'type') IS NOT NULL"
+    return unsupported("schema_of_variant()", remedy)
+
+
+def _to_variant_object(given: list[str]) -> QueryError:
+    remedy = f"write parse_json(to_json({given[0] if given else 'x'}))"
+    return unsupported("to_variant_object()", remedy)
+
+
+def _variant_explode(given: list[str]) -> QueryError:
+    entries = f"variant_get({given[0] if given else 'v'}, '$', 'map<string,variant>')"
+    remedy = f"write LATERAL VIEW explode({entries}) t AS key, value; 'array<variant>' for arrays"
+    return unsupported("variant_explode()", remedy)
+
+
 def _of_rows(name: str) -> Callable[[list[str]], QueryError]:
     def made(given: list[str]) -> QueryError:
         called = f"{name}({', '.join(given)})"
@@ -69,6 +85,9 @@ _REFUSED: dict[str, Callable[[list[str]], QueryError]] = {
     "truncate": _truncate,
     "json_tuple": _json_tuple,
     "make_interval": _make_interval,
+    "schema_of_variant": _schema_of_variant,
+    "to_variant_object": _to_variant_object,
+    **dict.fromkeys(("variant_explode", "variant_explode_outer"), _variant_explode),
     **{name: _of_rows(name) for name in GENERATORS},
     **{name: _not_repeatable(name, _SHARE) for name in ("rand", "random", "randn", "randstr")},
     **{name: _not_repeatable(name, _ID) for name in ("uuid", "monotonically_increasing_id")},

@@ -16,6 +16,7 @@ from anabranch_contract.queries.types import (
     INTEGRAL,
     INTERVALS,
     NESTED,
+    UNORDERED,
     DataType,
     TypeKind,
     array_of,
@@ -30,6 +31,7 @@ from anabranch_planner.binding.functions.signatures import (
     bad_literal,
     converted,
 )
+from anabranch_planner.binding.functions.variants import text
 from anabranch_planner.binding.literals import coerce
 from anabranch_planner.sql.scope import nearest
 
@@ -49,6 +51,8 @@ def _of(name: str, arg: Expr, *kinds: TypeKind) -> DataType:
         return array_of(NULL)
     article = " or ".join(f"{'an' if kind is TypeKind.ARRAY else 'a'} {kind}" for kind in kinds)
     remedy = "see docs/sql.md, Nested values"
+    if arg.type.kind is TypeKind.VARIANT:
+        remedy = f"write variant_get({arg}, '$', 'array<...>')"
     if arg.type.kind is TypeKind.STRING:
         remedy = f"write split({arg}, ',') for the parts of a text"
     raise QueryError(
@@ -57,15 +61,17 @@ def _of(name: str, arg: Expr, *kinds: TypeKind) -> DataType:
 
 
 def require_comparable(what: str, expr: Expr) -> None:
-    """Reject a nested value where values are compared.
+    """Reject a nested value or variant where values are compared.
 
     Raises:
         QueryError: ``type-mismatch``.
     """
-    if expr.type.kind in NESTED:
+    if expr.type.kind in UNORDERED:
+        first = next((name for name, _ in expr.type.fields), "")
         parts = {
+            TypeKind.VARIANT: f"CAST({expr} AS STRING), or another type",
             TypeKind.ARRAY: f"{expr}[0] or array_join({expr}, ',')",
-            TypeKind.STRUCT: f"its fields, such as {expr}.{expr.type.fields[0][0]}",
+            TypeKind.STRUCT: f"its fields, such as {expr}.{first}",
             TypeKind.MAP: f"{expr}['key']",
         }
         raise QueryError(
@@ -91,7 +97,9 @@ def field_of(value: Expr, name: str) -> Expr:
         raise QueryError(
             "type-mismatch",
             f"{value}.{name}: {value} is of type {kind}, which has no fields",
-            remedy="declare the column as struct<...>, or use get_json_object() for a JSON text",
+            remedy=f"write {value}:{name}"
+            if kind.kind is TypeKind.VARIANT
+            else "declare the column as struct<...>, or use get_json_object() for a JSON text",
         )
     found = inside.field(name)
     if found is None:
@@ -238,7 +246,7 @@ def keyed(keys: DataType, values: DataType) -> DataType:
     Raises:
         QueryError: ``type-mismatch``: the keys have no equality.
     """
-    if keys.kind in NESTED or keys.kind is TypeKind.NULL:
+    if keys.kind in UNORDERED or keys.kind is TypeKind.NULL:
         raise QueryError(
             "type-mismatch",
             f"the keys of a map are of type {keys}",
@@ -344,7 +352,7 @@ def _same(op: str) -> Made:
     def made(args: Sequence[Expr]) -> Expr:
         for arg in args:
             kind = _of(f"{op}()", arg, TypeKind.ARRAY)
-            if kind.element.kind in NESTED and op not in ("array_reverse", "array_compact"):
+            if kind.element.kind in UNORDERED and op not in ("array_reverse", "array_compact"):
                 require_comparable(f"{op}() of", Call("get", (arg, Literal(0, INT)), kind.element))
         if any(map(is_null, args)):
             return Literal(None, args[0].type)
@@ -394,7 +402,7 @@ def _text_of(args: Sequence[Expr]) -> Expr:
     kind = _of("array_join()", args[0], TypeKind.ARRAY)
     if is_null(args[0]):
         return Literal(None, STRING)
-    if kind.element.kind in NESTED:
+    if kind.element.kind in UNORDERED:
         _of("array_join()", args[0], TypeKind.STRING)
     texts = [converted("array_join", arg, Argument.PATTERN) for arg in args[1:]]
     if any(map(is_null, texts)):
@@ -449,12 +457,25 @@ def _from_json(args: Sequence[Expr]) -> Expr:
         raise bad_literal(
             "from_json", schema, "it names no columns or nested type", "write 'a INT, b STRING'"
         )
+    if kind.has(TypeKind.VARIANT):
+        raise bad_literal(
+            "from_json", schema, "it has a variant", "write variant_get(parse_json(text), path)"
+        )
     if not kind.named:
         raise bad_literal("from_json", schema, "names in JSON are texts", "write map<string, ...>")
     return Call("from_json", (text, schema), kind)
 
 
 def _to_json(args: Sequence[Expr]) -> Expr:
+    if args[0].type.kind is TypeKind.VARIANT:
+        return text(args[0])
+    if args[0].type.has(TypeKind.VARIANT):
+        raise QueryError(
+            "type-mismatch",
+            f"to_json() of {args[0]}, which is of type {args[0].type}, is not supported",
+            remedy="write to_json(v) of each variant v, or get a struct: "
+            "variant_get(v, '$', 'struct<...>')",
+        )
     _of("to_json()", args[0], TypeKind.ARRAY, TypeKind.STRUCT, TypeKind.MAP)
     if is_null(args[0]):
         return Literal(None, STRING)

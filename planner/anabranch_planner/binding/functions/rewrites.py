@@ -25,6 +25,7 @@ from anabranch_planner.binding.functions.intervals import MADE, part_of_interval
 from anabranch_planner.binding.functions.numbers import NUMBERS, rounded_type
 from anabranch_planner.binding.functions.signatures import Argument, Rewriting, converted
 from anabranch_planner.binding.functions.texts import TEXTS
+from anabranch_planner.binding.functions.variants import VARIANTS
 from anabranch_planner.binding.literals import coerce
 from anabranch_planner.sql import functions
 from anabranch_planner.sql.unresolved import unsupported
@@ -242,6 +243,7 @@ REWRITINGS: dict[str, Rewriting] = {
     **NUMBERS,
     **TEXTS,
     **COLLECTIONS,
+    **VARIANTS,
     **MADE,
 }
 #: Part of EXTRACT and date_part -> function.

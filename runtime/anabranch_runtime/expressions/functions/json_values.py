@@ -175,8 +175,10 @@ def _read(value: Any, kind: DataType) -> Any:
         return None
 
 
-def to_json(_call: Call, args: list[pa.Array]) -> pa.Array:
+def to_json(call: Call, args: list[pa.Array]) -> pa.Array:
     """``to_json(value)``: fields that are NULL are left out."""
+    if call.args[0].type.kind is TypeKind.VARIANT:
+        return args[0]
     return json_of(args[0], _leaf, nulls=False).cast(pa.string())
 
 

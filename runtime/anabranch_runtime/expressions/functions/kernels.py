@@ -12,6 +12,7 @@ from anabranch_runtime.expressions.functions.addresses import ADDRESSES
 from anabranch_runtime.expressions.functions.hashes import HASHES
 from anabranch_runtime.expressions.functions.json_values import JSON_VALUES
 from anabranch_runtime.expressions.functions.time_texts import TIME_TEXTS
+from anabranch_runtime.expressions.functions.variants import VARIANTS
 from anabranch_runtime.expressions.functions.zones import ZONES
 
 #: Operation -> kernel of a call and its evaluated arguments.
@@ -25,6 +26,7 @@ KERNELS: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
     **HASHES,
     **JSON_VALUES,
     **TIME_TEXTS,
+    **VARIANTS,
     **ZONES,
 }
 #: Operations that can fail on a value.
@@ -34,5 +36,5 @@ FALLIBLE = (
     | numbers.FALLIBLE
     | patterns.FALLIBLE
     | texts.FALLIBLE
-    | {"date_format", "to_timestamp", *ZONES}
+    | {"date_format", "to_timestamp", *VARIANTS, *ZONES}
 )

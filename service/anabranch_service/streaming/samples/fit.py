@@ -157,6 +157,8 @@ def _from_json(value: Any, kind: DataType) -> Any:
         if type(value) is not dict:
             return None
         return {name: _part(one, kind.element) for name, one in value.items()}
+    if here is TypeKind.VARIANT:
+        return value
     if here in INTEGRAL:
         return _integer(value, here) if type(value) is int else None
     if here in FLOATING:

@@ -40,7 +40,9 @@ def runtime_takes(value: Any, kind: str, *, text: bool) -> bool:
     return all(invalid is None for _, invalid in parts)
 
 
-@pytest.mark.parametrize("kind", [*TYPES, "map<string,bigint>", "map<string,map<string,date>>"])
+@pytest.mark.parametrize(
+    "kind", [*TYPES, "variant", "map<string,bigint>", "map<string,map<string,date>>"]
+)
 def test_values_of_json(kind: str) -> None:
     # Arrow's parser of JSON lets a decimal have more digits than its type.
     values = [v for v in JSON if (v, kind) != ("1000", "decimal(5,2)")]

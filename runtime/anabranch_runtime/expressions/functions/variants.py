@@ -1,0 +1,272 @@
+"""Values of the type ``variant``, stored as canonical JSON texts: parsed, and read as other types.
+
+A text is canonical if it is the one that Spark's ``to_json`` writes of a variant: names sorted, no
+spaces, decimals without zeros at their end, doubles as Java writes them. So equal variants have
+equal texts. A number with an exponent or with ``.0`` at its end is a double; other numbers are
+integers of 64 bits or decimals of 38 digits.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_contract.queries.coercion import castable
+from anabranch_contract.queries.expressions import Call, Literal
+from anabranch_contract.queries.json_paths import steps
+from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_runtime.columns.arrays import assemble, by_value
+from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.columns.nested import limits_of, lists, maps, structs
+from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.expressions.casts import cast, java_text
+
+#: Most digits of an exact number, and most characters of any number.
+_DIGITS, _LONGEST = 38, 1000
+_SHOWN = 80
+#: Text allowed after the first value, which is ignored: after a number, and after a word.
+_AFTER_NUMBER, _AFTER_WORD = re.compile(r"[ \t\r\n]|\Z"), re.compile(r"\W|\Z")
+#: Kind of a Python value, without precision and scale.
+_KINDS = {
+    bool: DataType(TypeKind.BOOLEAN),
+    int: DataType(TypeKind.BIGINT),
+    float: DataType(TypeKind.DOUBLE),
+    str: DataType(TypeKind.STRING),
+}
+_UNICODE = re.compile(r"\\u00[01][0-9a-f]")
+
+
+class _Missing:
+    """The value where a path leads nowhere; None is the value ``null``."""
+
+
+_MISSING = _Missing()
+
+
+# --- texts --------------------------------------------------------------------------------------
+
+
+def parse_json(_call: Call, args: list[pa.Array]) -> pa.Array:
+    """``parse_json(text)``. Each distinct text is parsed once.
+
+    Raises:
+        ExpressionError: a text is no JSON, or has a name twice in an object.
+    """
+    return by_value(args[0], parsed, pa.string())
+
+
+def parsed(text: str) -> str:
+    """Return the canonical text of the first JSON value of ``text``.
+
+    Raises:
+        ExpressionError: there is none, or a name is twice in an object.
+
+    >>> parsed('{"b": 1.50, "a": [1e2, "x"]} rest')
+    '{"a":[100.0,"x"],"b":1.5}'
+    """
+    begun = text.lstrip(" \t\r\n")
+    try:
+        value, end = _STRICT.raw_decode(begun)
+        after = _AFTER_NUMBER if begun[end - 1] in "0123456789" else _AFTER_WORD
+        if begun[0] not in '{["' and not after.match(begun, end):
+            raise ValueError("another value follows immediately")
+        made = _text(value)
+        made.encode()
+    except (ValueError, RecursionError) as error:
+        raise ExpressionError(
+            "bad-json",
+            f"{text[:_SHOWN]!r} is not JSON that a variant can have: {error}",
+            remedy="write try_parse_json(...) for NULL in its place",
+        ) from error
+    return made
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is twice in an object")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _integer(text: str) -> int | Decimal | float:
+    if len(text) > _DIGITS + 1:
+        return _fraction(text)
+    value = int(text)
+    return value if -(2**63) <= value < 2**63 else _fraction(text)
+
+
+def _fraction(text: str) -> Decimal | float:
+    if len(text) > _LONGEST:
+        raise ValueError("a number has more than a thousand characters")
+    if "e" not in text and "E" not in text:
+        value = Decimal(text)
+        _, digits, exponent = value.as_tuple()
+        if len(digits) <= _DIGITS and -int(exponent) <= _DIGITS:
+            return value
+    double = float(text)
+    if math.isinf(double):
+        raise ValueError("a number is beyond the range of doubles")
+    return double
+
+
+def _canonical_fraction(text: str) -> Decimal | float:
+    return float(text) if text.endswith(".0") else _fraction(text)
+
+
+_STRICT = json.JSONDecoder(
+    object_pairs_hook=_once, parse_constant=_no_constant, parse_int=_integer, parse_float=_fraction
+)
+_CANONICAL = json.JSONDecoder(parse_int=_integer, parse_float=_canonical_fraction)
+
+
+def _text(value: Any) -> str:
+    """Return the canonical text of a value."""
+    if isinstance(value, str):
+        quoted = json.dumps(value, ensure_ascii=False)
+        return _UNICODE.sub(lambda m: "\\u" + m[0][2:].upper(), quoted)
+    if isinstance(value, dict):
+        names = sorted(value, key=lambda name: name.encode("utf-16-be"))
+        return "{" + ",".join(f"{_text(name)}:{_text(value[name])}" for name in names) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_text, value)) + "]"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return java_text(value) if isinstance(value, float) else _exact(value)
+
+
+def _exact(value: int | Decimal) -> str:
+    """Return the text of an exact number without zeros at its end."""
+    text = format(value, "f") if isinstance(value, Decimal) else str(value)
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
+
+# --- values -------------------------------------------------------------------------------------
+
+
+def variant_get(call: Call, args: list[pa.Array]) -> pa.Array:
+    """``variant_get(variant, path)`` as a value of the call's type; NULL where the path leads
+    nowhere. With a third argument NULL also for what can't be cast.
+
+    Raises:
+        ExpressionError: a value can't be cast.
+    """
+    path = call.args[1]
+    assert isinstance(path, Literal)
+    through = steps(str(path.value))
+    encoded = args[0].dictionary_encode()
+    found = [_at(_CANONICAL.decode(text), through) for text in encoded.dictionary.to_pylist()]
+    return _values(found, call.type, len(args) > 2).take(encoded.indices)
+
+
+def _at(value: Any, through: tuple[str | int, ...]) -> Any:
+    for step in through:
+        if isinstance(value, dict) and isinstance(step, str):
+            value = value.get(step, _MISSING)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            return _MISSING
+    return value
+
+
+def _values(values: list[Any], kind: DataType, lenient: bool) -> pa.Array:
+    """Return the values as a column of ``kind``, the elements of all arrays at once."""
+    here, target = kind.kind, arrow_type(kind)
+    if here is TypeKind.VARIANT:
+        return pa.array([None if one is _MISSING else _text(one) for one in values], target)
+    values = [None if one is _MISSING else one for one in values]
+    if here is TypeKind.STRING:
+        texts = (one if one is None or isinstance(one, str) else _text(one) for one in values)
+        return pa.array(texts, target)
+    if not kind.fields:
+        return _simple(values, kind, lenient)
+    form = list if here is TypeKind.ARRAY else dict
+    for one in values:
+        if not isinstance(one, form):
+            _unfit(one, kind, lenient)
+    values = [one if isinstance(one, form) else None for one in values]
+    valid = np.fromiter((one is not None for one in values), np.bool_, len(values))
+    if here is TypeKind.STRUCT:
+        children = [
+            _values([_MISSING if v is None else v.get(name, _MISSING) for v in values], of, lenient)
+            for name, of in kind.fields
+        ]
+        return structs(children, valid, target)
+    limits = limits_of(np.fromiter((len(one or ()) for one in values), np.int64, len(values)))
+    if here is TypeKind.ARRAY:
+        inner = _values(list(chain.from_iterable(filter(None, values))), kind.element, lenient)
+        return lists(limits, inner, valid, target)
+    pairs = [pair for one in values if one for pair in one.items()]
+    inner = _values([value for _, value in pairs], kind.element, lenient)
+    return maps(limits, pa.array([name for name, _ in pairs], pa.string()), inner, valid)
+
+
+def _unfit(value: Any, kind: DataType, lenient: bool) -> None:
+    """Reject a value that is no ``kind``, unless it is ``null`` or ``lenient``.
+
+    Raises:
+        ExpressionError: it is none.
+    """
+    if value is not None and not lenient:
+        raise ExpressionError(
+            "bad-cast",
+            f"the variant {_text(value)[:_SHOWN]} can't be cast to {kind}",
+            remedy="write try_variant_get(...) or TRY_CAST for NULL in its place",
+        )
+
+
+def _simple(values: list[Any], kind: DataType, lenient: bool) -> pa.Array:
+    """Cast values by Spark's casts of their own types; the values of one type at once."""
+    rows: dict[DataType, list[int]] = {}
+    for row, value in enumerate(values):
+        if value is None:
+            continue
+        source = _KINDS.get(type(value))
+        if isinstance(value, Decimal):
+            scale = len(_exact(value).partition(".")[2])
+            source = DataType(TypeKind.DECIMAL, _DIGITS, scale)
+        if source is None or not castable(source, kind):
+            _unfit(value, kind, lenient)
+        else:
+            rows.setdefault(source, []).append(row)
+    pieces = []
+    for source, places in rows.items():
+        column = pa.array([values[row] for row in places], arrow_type(source))
+        pieces.append((np.array(places), _cast(column, source, kind, lenient)))
+    return assemble(pieces, len(values), arrow_type(kind))
+
+
+def _cast(column: pa.Array, source: DataType, kind: DataType, lenient: bool) -> pa.Array:
+    try:
+        return cast(column, source, kind)
+    except ExpressionError:
+        if len(column) == 1:
+            _unfit(column[0].as_py(), kind, lenient)
+            return pa.nulls(1, arrow_type(kind))
+    half = len(column) // 2
+    return pa.concat_arrays(
+        [_cast(part, source, kind, lenient) for part in (column[:half], column[half:])]
+    )
+
+
+#: Operation -> kernel.
+VARIANTS: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
+    "parse_json": parse_json,
+    "variant_get": variant_get,
+}
