@@ -1,4 +1,5 @@
-"""A join of TPC-H with 100,000 results a batch, written to Parquet files and to a Kafka topic.
+"""A join of TPC-H with 100,000 results a batch, written to Parquet files and to a Kafka topic,
+whose messages have headers or none.
 
 Runs take turns, have the same batches, and their results are compared with DuckDB's; a reader of
 committed messages reads the topic. A broker of one node runs on the same machine.
@@ -37,6 +38,12 @@ QUERY = DemoQuery(
     "lineitem JOIN orders ON o_orderkey = l_orderkey",
     ("lineitem", "orders"),
 )
+#: Name -> options of a topic; None: files.
+_SINKS: dict[str, dict[str, str] | None] = {
+    "parquet": None,
+    "kafka": {},
+    "kafka, no headers": {"headers": "none"},
+}
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
@@ -52,15 +59,18 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     os.environ["ANABRANCH_TARGET_LATENCY"] = "0"
     tables = generate(made(home / "input"), options.scale, options.batches)
     streams = [stream for stream in tables if stream.name in QUERY.tables]
-    found: dict[str, list[dict[str, float]]] = {"parquet": [], "kafka": []}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in _SINKS}
     with running(home / "broker") as broker:
         admin = AdminClient({"bootstrap.servers": broker.address})
         for _ in range(options.runs):
             for name, runs in found.items():
                 topic = f"results-{uuid.uuid4().hex[:8]}"
                 admin.create_topics([NewTopic(topic, options.partitions, 1)])[topic].result(30)
-                given = {"brokers": broker.address, "topic": topic}
-                sink = {"format": name, "options": given if name == "kafka" else {}}
+                sink: dict[str, Any] = {"format": "parquet"}
+                more = _SINKS[name]
+                if more is not None:
+                    given = {"brokers": broker.address, "topic": topic, **more}
+                    sink = {"format": "kafka", "options": given}
                 runs.append(_run(streams, sink, home / "run", options))
                 tell(f"{name}: {runs[-1]['results_per_s']:,.0f} results/s")
     return {

@@ -12,7 +12,7 @@ from anabranch_contract.connectors.kafka_sources import CONNECTION, KAFKA, TOPIC
 from anabranch_contract.connectors.sources import bad_option, choice
 from anabranch_contract.queries.views import CHANGE, VERSION
 
-SINK_NAMES = (*CONNECTION, "topic", "key", "payload", "progress_topic")
+SINK_NAMES = (*CONNECTION, "topic", "key", "payload", "headers", "progress_topic")
 
 
 class KafkaPayload(StrEnum):
@@ -25,6 +25,13 @@ class KafkaPayload(StrEnum):
     DEBEZIUM = "debezium"
 
 
+class MessageHeaders(StrEnum):
+    """The headers of messages: the query, batch and epoch of a result, or none."""
+
+    ORIGIN = "origin"
+    NONE = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class KafkaSinkOptions:
     """Options of a ``kafka`` sink that the runtime writes itself.
@@ -33,12 +40,14 @@ class KafkaSinkOptions:
         topic: receives the results.
         key: columns that make up a message's key; empty: none given.
         payload: the content of messages.
+        headers: their headers.
         progress_topic: compacted topic of the last delivery of each query; None: the pipeline's.
     """
 
     topic: str
     key: tuple[str, ...] = ()
     payload: KafkaPayload = KafkaPayload.JSON
+    headers: MessageHeaders = MessageHeaders.ORIGIN
     progress_topic: str | None = None
 
 
@@ -72,7 +81,8 @@ def kafka_sink_options(options: Mapping[str, str]) -> KafkaSinkOptions:
     check_connection(options)
     key = tuple(part.strip() for part in options.get("key", "").split(",") if part.strip())
     payload = choice(KafkaPayload, options, "payload", KafkaPayload.JSON)
-    return KafkaSinkOptions(options["topic"], key, payload, options.get("progress_topic"))
+    headers = choice(MessageHeaders, options, "headers", MessageHeaders.ORIGIN)
+    return KafkaSinkOptions(options["topic"], key, payload, headers, options.get("progress_topic"))
 
 
 def check_messages(

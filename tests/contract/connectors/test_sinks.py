@@ -120,6 +120,8 @@ def test_sinks_that_may_work_travel_unchanged(sink: SinkSpec, kind: SinkKind) ->
         (spec("kafka", **TOPIC, anabranch__key="a"), "sink.options.anabranch.key"),
         (spec("kafka", **TOPIC, key="a,z"), "sink.options.key"),
         (spec("kafka", **TOPIC, payload="avro"), "sink.options.payload"),
+        (spec("kafka", **TOPIC, headers="some"), "sink.options.headers"),
+        (spec("kafka", **KAFKA, headers="none"), "sink.options.headers"),
         (spec("kafka", **TOPIC, payload="upsert", key="a"), "sink.options.payload"),
         (spec("kafka", **TOPIC, **LOGIN), "sink.options.password"),
         (spec("kafka", **TOPIC, **LOGIN, password="x"), "sink.options.password"),

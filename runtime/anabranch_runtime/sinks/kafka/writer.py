@@ -29,7 +29,11 @@ from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from anabranch_contract.connectors.kafka_sinks import KafkaSinkOptions, kafka_sink_options
+from anabranch_contract.connectors.kafka_sinks import (
+    KafkaSinkOptions,
+    MessageHeaders,
+    kafka_sink_options,
+)
 from anabranch_contract.connectors.kafka_sources import client_settings
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.faults import Point, reach
@@ -191,7 +195,9 @@ class KafkaWriter:
                 raise KafkaException(found.error)
             link.topics.add(topic)
         producer.begin_transaction()
-        send = partial(producer.produce, topic, headers=_headers(delivery))
+        send = partial(producer.produce, topic)
+        if options.headers is MessageHeaders.ORIGIN:
+            send = partial(send, headers=_headers(delivery))
         unsent = 0
         for messages in messages_of(delivery.read(), options):
             for keys, values in messages.parts():

@@ -123,6 +123,31 @@ def test_messages_name_query_batch_and_epoch(
         assert {m.partition() for m in keyed} == {1}
 
 
+@pytest.mark.parametrize("payload", ["json", "debezium"])
+def test_messages_without_headers_are_delivered_once_too(
+    kafka: Broker, topic: str, namespace: str, write: Write, payload: str,
+    dying: Callable[[KafkaWriter], None],
+) -> None:  # fmt: skip
+    spec = to(kafka, topic, headers="none", payload=payload)
+    if payload == "json":
+        expected = lines(1, 2, 2, 3, 4)
+    else:
+        envelope = b'{"before":null,"after":{"x":%d},"op":"c"}'
+        expected = Counter(envelope % value for value in (1, 2, 2, 3, 4))
+    one = KafkaWriter(namespace, "results")
+    with Reader(kafka.address, topic, 3) as reader:
+        write(one, 0, 1, 2, 2, spec=spec)
+        write(one, 0, 2, 1, 2, spec=spec)
+        dying(one)
+        with pytest.raises(Killed):
+            write(one, 1, 3, 4, spec=spec)
+        again = KafkaWriter(namespace, "results")
+        for batch, values in ((0, (1, 2, 2)), (1, (4, 3)), (1, (3, 4))):
+            write(again, batch, *values, spec=spec)
+        reader.sees(expected)
+        assert reader.headers() == 5 * [{}]
+
+
 def test_repeated_deliveries_add_nothing(
     kafka: Broker, topic: str, namespace: str, write: Write
 ) -> None:
