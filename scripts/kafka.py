@@ -114,40 +114,78 @@ class Broker:
     Args:
         home: directory for its data and its log.
         port: of clients; the controller has the next free one.
-        login: user -> password of SASL/PLAIN; empty: without a login.
+        login: user -> password; empty: without a login. Its mechanism is SASL/PLAIN, of encrypted
+            connections SCRAM-SHA-512.
+        certificate: PEM file of the broker's, with its private key and its authority's certificate
+            beside it (``.key``, ``ca.pem``): connections are encrypted. Without a login, clients
+            need a certificate of this authority.
     """
 
-    def __init__(self, home: Path, port: int, login: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        port: int,
+        login: Mapping[str, str] | None = None,
+        certificate: Path | None = None,
+    ) -> None:
         self.home, self.port = home, port
         self.address = f"127.0.0.1:{port}"
         self._process: subprocess.Popen[bytes] | None = None
-        protocol = "SASL_PLAINTEXT" if login else "PLAINTEXT"
+        protocol = ("SASL_" if login else "") + ("PLAINTEXT" if certificate is None else "SSL")
+        between = "CLIENTS" if certificate is None else "BROKERS"
         controller = _free_port()
         settings = {
             **_SETTINGS,
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "listeners": f"CLIENTS://{self.address},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": f"CLIENTS://{self.address}",
-            "inter.broker.listener.name": "CLIENTS",
+            "inter.broker.listener.name": between,
             "listener.security.protocol.map": f"CLIENTS:{protocol},CONTROLLER:PLAINTEXT",
             "log.dirs": str(home / "data"),
         }
-        if login:
-            users = "".join(f' user_{name}="{password}"' for name, password in login.items())
+        home.mkdir(parents=True, exist_ok=True)
+        users = tuple[str, ...]()
+        if certificate is not None:
+            # A broker's connections to itself need neither login nor certificate.
+            own = f",BROKERS://127.0.0.1:{_free_port()}"
+            settings["listeners"] += own
+            settings["advertised.listeners"] += own
+            settings["listener.security.protocol.map"] += ",BROKERS:PLAINTEXT"
+            (home / "broker.pem").write_text(
+                certificate.with_suffix(".key").read_text() + certificate.read_text()
+            )
+            prefix = "listener.name.clients.ssl."
+            settings |= {
+                f"{prefix}keystore.type": "PEM",
+                f"{prefix}keystore.location": str(home / "broker.pem"),
+                f"{prefix}truststore.type": "PEM",
+                f"{prefix}truststore.location": str(certificate.with_name("ca.pem")),
+                f"{prefix}client.auth": "none" if login else "required",
+            }
+        if login and certificate is not None:
+            settings |= {
+                "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+                "listener.name.clients.scram-sha-512.sasl.jaas.config": (
+                    "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+                ),
+            }
+            for name, password in login.items():
+                users += ("-S", f"SCRAM-SHA-512=[name={name},password={password}]")
+        elif login:
+            known = "".join(f' user_{name}="{password}"' for name, password in login.items())
             name, password = next(iter(login.items()))
             settings |= {
                 "sasl.enabled.mechanisms": "PLAIN",
                 "sasl.mechanism.inter.broker.protocol": "PLAIN",
                 "listener.name.clients.plain.sasl.jaas.config": (
                     "org.apache.kafka.common.security.plain.PlainLoginModule required"
-                    f' username="{name}" password="{password}"{users};'
+                    f' username="{name}" password="{password}"{known};'
                 ),
             }
-        home.mkdir(parents=True, exist_ok=True)
         self._file = home / "server.properties"
         self._file.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
         if not (home / "data").exists():
-            cluster = ("format", "-t", "AAAAAAAAAAAAAAAAAAAAAA", "-c", str(self._file))
+            cluster = ("format", "-t", "AAAAAAAAAAAAAAAAAAAAAA", "-c", str(self._file), *users)
             made = self._java("128m", "kafka.tools.StorageTool", *cluster)
             if made.wait():
                 raise NoKafka(f"the broker's storage can't be made: {self.log()[-500:]}")
@@ -202,13 +240,18 @@ class Broker:
 
 
 @contextmanager
-def running(home: Path, port: int = 0, login: Mapping[str, str] | None = None) -> Iterator[Broker]:
-    """A running broker; port 0: a free one.
+def running(
+    home: Path,
+    port: int = 0,
+    login: Mapping[str, str] | None = None,
+    certificate: Path | None = None,
+) -> Iterator[Broker]:
+    """A running broker; port 0: a free one; ``login``, ``certificate``: as of :class:`Broker`.
 
     Raises:
         NoKafka: see the message.
     """
-    broker = Broker(home, port or _free_port(), login)
+    broker = Broker(home, port or _free_port(), login, certificate)
     broker.start()
     try:
         yield broker

@@ -20,10 +20,12 @@ REQUIRED = "ANABRANCH_REQUIRE_KAFKA"
 _NUMBERS = count()
 
 
-def broker(home: Path, login: Mapping[str, str] | None = None) -> Iterator[Broker]:
+def broker(
+    home: Path, login: Mapping[str, str] | None = None, certificate: Path | None = None
+) -> Iterator[Broker]:
     """Run a broker for a fixture; skip its tests where none can be had."""
     try:
-        with running(home, login=login) as found:
+        with running(home, login=login, certificate=certificate) as found:
             yield found
     except NoKafka as cause:
         if os.environ.get(REQUIRED):

@@ -17,14 +17,14 @@ class Reader(threading.Thread):
         messages: in the order of reading; per partition that of their offsets.
     """
 
-    def __init__(self, address: str, topic: str, partitions: int = 1) -> None:
+    def __init__(self, address: str, topic: str, partitions: int = 1, **settings: Any) -> None:
         super().__init__(daemon=True)
         self.messages: list[Message] = []
         self._client = Consumer({
             "bootstrap.servers": address, "group.id": "outside", "log_level": 0,
             "isolation.level": "read_committed", "enable.auto.commit": False,
             "auto.offset.reset": "error", "reconnect.backoff.max.ms": 500,
-            "fetch.wait.max.ms": 50,
+            "fetch.wait.max.ms": 50, **settings,
         })  # fmt: skip
         self._client.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
         self._end = threading.Event()

@@ -40,7 +40,7 @@ from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.kafka.messages import messages_of
 from anabranch_runtime.sinks.kafka.progress import PATIENCE, DeliveryRecord, read_progress
-from anabranch_runtime.sources.kafka.client import AWAY, COMMON
+from anabranch_runtime.sources.kafka.client import AWAY, COMMON, Trouble
 
 #: Seconds for the delivery of a message, the commit of a transaction, and its abortion.
 DELIVERY, COMMIT, ABORT = 10.0, 20.0, 3.0
@@ -108,6 +108,8 @@ class KafkaWriter:
     _life: str = field(default_factory=lambda: uuid.uuid4().hex)
     _found: dict[str, DeliveryRecord] = field(default_factory=dict)
     _opened: set[_Target] = field(default_factory=set)
+    #: Trouble of the newest producer.
+    _trouble: Trouble = field(default_factory=Trouble)
     #: Error of a connection, and the monotonic time until which it is repeated.
     _failed: dict[_Target, tuple[SinkError, float]] = field(default_factory=dict)
 
@@ -150,8 +152,14 @@ class KafkaWriter:
         while len(self._links) >= MOST:
             del self._links[next(iter(self._links))]
         name = self._transactional(target)
-        producer = Producer({**settings, **_PRODUCING, "transactional.id": name})
-        producer.init_transactions(PATIENCE)
+        self._trouble = Trouble()
+        producer = Producer({
+            **settings, **_PRODUCING, "transactional.id": name, "error_cb": self._trouble,
+        })  # fmt: skip
+        try:
+            producer.init_transactions(PATIENCE)
+        finally:
+            producer.poll(0)
         records = read_progress(settings, progress, self._prefix(identity))
         for run, record in records.items():
             if target not in self._opened:
@@ -242,7 +250,7 @@ class KafkaWriter:
         if code in _UNANSWERED:
             found = SinkError(
                 "no-server",
-                f"Kafka at {brokers}: {text}",
+                f"Kafka at {brokers}: {self._trouble.recent(text)}",
                 field="sink.options.brokers",
                 remedy="check that the brokers run, and the options of their connection",
             )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -20,6 +22,8 @@ Options: TypeAlias = Mapping[str, str]
 
 #: Seconds for which a client waits for the partitions of a topic that it does not know.
 METADATA = 5.0
+#: Seconds for which a noted trouble explains missing answers.
+RECENT = 10.0
 #: Settings of every client: its messages on standard error only in emergencies, soon back after a
 #: broker's restart.
 COMMON = {
@@ -56,13 +60,35 @@ AWAY = frozenset({
 })  # fmt: skip
 
 
+@dataclass(slots=True)
+class Trouble:
+    """The last trouble of a client with its connections, such as a refused login: its calls only
+    say that they had no answer.
+    """
+
+    _text: str = ""
+    _at: float = 0.0
+
+    def __call__(self, error: KafkaError) -> None:
+        """Note an error, as a client's ``error_cb``: called while the client is polled."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._text, self._at = error.str(), time.monotonic()
+
+    def recent(self, otherwise: str) -> str:
+        """Return the text of a trouble that was noted a moment ago; ``otherwise``: of none."""
+        return self._text if self._text and time.monotonic() - self._at < RECENT else otherwise
+
+
 def admin(options: Options) -> AdminClient:
     """Return the process's client for looking at the topics of a source.
 
     Raises:
         AccessError: a variable of a secret is not set.
     """
-    return _admin(_settings(options))
+    client, _ = _admin(_settings(options))
+    # Troubles are noted soon after they happen.
+    client.poll(0)
+    return client
 
 
 def consumer(options: Options, topics: Iterable[str]) -> Consumer:
@@ -99,10 +125,12 @@ def failure(cause: KafkaException | KafkaError, options: Options, field: str) ->
 
 
 def no_answer(options: Options, field: str, why: str) -> SourceError:
-    """Return the error of brokers that don't answer."""
+    """Return the error of brokers that don't answer; ``why``: if no trouble is known."""
+    client, trouble = _admin(_settings(options))
+    client.poll(0)
     return SourceError(
         "no-server",
-        f"Kafka at {options['brokers']}: {why}",
+        f"Kafka at {options['brokers']}: {trouble.recent(why)}",
         field=field,
         remedy="check that the brokers run, and the options of their connection",
     )
@@ -114,8 +142,9 @@ def _settings(options: Options) -> tuple[tuple[str, Any], ...]:
 
 
 @lru_cache(maxsize=16)
-def _admin(settings: tuple[tuple[str, Any], ...]) -> AdminClient:
-    return AdminClient(dict(settings))
+def _admin(settings: tuple[tuple[str, Any], ...]) -> tuple[AdminClient, Trouble]:
+    trouble = Trouble()
+    return AdminClient({**dict(settings), "error_cb": trouble}), trouble
 
 
 @lru_cache(maxsize=1024)
