@@ -71,7 +71,10 @@ def _waiting(stream: StreamOut) -> dict[str, str]:
     oldest, behind = stream.waiting_seconds, stream.source_status.behind_bytes
     since = "" if not oldest else f", the oldest for {brief(oldest)}"
     unread = "" if behind is None else f"; {number(behind)} bytes of the database's log are unread"
-    return {"waiting": number(stream.waiting_tuples) + since + unread}
+    found, snapshot = {"waiting": number(stream.waiting_tuples) + since + unread}, stream.snapshot
+    if snapshot is not None:
+        found["snapshot"] = f"{number(snapshot.read)} of {number(snapshot.rows)} rows read"
+    return found
 
 
 def _source_state(status: SourceStatusOut) -> Text:

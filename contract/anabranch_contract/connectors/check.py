@@ -21,6 +21,7 @@ from anabranch_contract.connectors.addresses import (
     check_web,
     parse_path,
 )
+from anabranch_contract.connectors.lake.options import DELTA
 from anabranch_contract.connectors.options import (
     CODECS,
     FILE_OPTIONS,
@@ -40,6 +41,8 @@ MOST_TEXT, MOST_OPTIONS = 20_000, 1_200
 #: Maximum number of characters of all options of one registration: parsing expressions takes 10 us
 #: per character.
 MOST_ALL_TEXT = 200_000
+#: Formats of sources whose path is a file or directory of this machine.
+_LOCAL = ("recorded", "files", DELTA)
 _DANGEROUS = re.compile(r"class|callback|interceptor|provider|factory|loader|init|script", re.I)
 _IDENTIFIER = r'(?:[A-Za-z_][A-Za-z0-9_$]*|"[A-Za-z0-9_$ -]+")'
 _TABLE = re.compile(rf"{_IDENTIFIER}(?:\.{_IDENTIFIER}){{0,2}}")
@@ -83,9 +86,9 @@ def check_source_access(
         return None
     check_full(path, "source.path")
     found = check_path(path, policy, resolve, "source.path")
-    if format in ("recorded", "files") and parse_path(path).scheme != "file":
+    if format in _LOCAL and parse_path(path).scheme != "file":
         raise _bad("source.path", "this is not a path of this machine", "give a directory's path")
-    if format not in ("recorded", "files"):
+    if format not in _LOCAL:
         check_no_pattern(path, "source.path")
     return found
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from anabranch_contract.connectors import kafka_sources
 from anabranch_contract.connectors.kafka_sinks import SINK_NAMES
+from anabranch_contract.connectors.lake import options as lake_options
 from anabranch_contract.connectors.postgres import options as postgres_options
 
 _DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
@@ -77,10 +78,7 @@ SOURCE_OPTIONS: Mapping[str, tuple[str, ...]] = {
         *("ignoreSurroundingSpaces", "ignoreNamespace", "excludeAttribute", "mode", "nullValue"),
         *("wildcardColName", "arrayElementName"),
     ),
-    "delta": (
-        *("maxFilesPerTrigger", "maxBytesPerTrigger", "ignoreDeletes", "ignoreChanges"),
-        *("skipChangeCommits", "startingVersion", "startingTimestamp", "failOnDataLoss"),
-    ),
+    "delta": lake_options.NAMES,
     "kafka": (
         *(*kafka_sources.NAMES, *_KAFKA_CLIENT, *_KAFKA_CONSUMER, "subscribe", "subscribePattern"),
         *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),

@@ -115,6 +115,16 @@ RECORDED = 20
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotProgress(Body):
+    """Progress of the first reading of a table, before its later changes: rows ``read`` of ``rows``
+    in batches that were planned.
+    """
+
+    rows: int
+    read: int
+
+
+@dataclass(frozen=True, slots=True)
 class StreamIntake:
     """The state of one stream's input.
 
@@ -124,6 +134,7 @@ class StreamIntake:
         lost: as in ``unread``.
         error: why the stream can't be read at present; None: it is being read.
         unread: the recorded pieces that could not be read.
+        snapshot: progress of the snapshot that is being read; None: none is.
     """
 
     waiting: int = 0
@@ -131,6 +142,7 @@ class StreamIntake:
     lost: int = 0
     error: str | None = None
     unread: Unread = Unread()
+    snapshot: SnapshotProgress | None = None
 
 
 @dataclass(frozen=True, slots=True)

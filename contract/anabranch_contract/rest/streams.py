@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
 from anabranch_contract.connectors.sources import OnChangedFile, OnLoss
-from anabranch_contract.protocol.intake import Unread
+from anabranch_contract.protocol.intake import SnapshotProgress, Unread
 from anabranch_contract.protocol.registered import (
     ColumnRecord,
     PropertyOptions,
@@ -323,6 +323,11 @@ class StreamOut(StreamProperties):
     )
     waiting_tuples: int | None
     waiting_seconds: float | None
+    snapshot: SnapshotProgress | None = Field(
+        default=None,
+        description="Progress of the first reading of a table of a lake, before its later "
+        "commits; null: it is complete, or the source has none.",
+    )
     lost_entries: int | None
     source_error: str | None
     unread: Unread | None = Field(

@@ -124,6 +124,10 @@ def read_piece(piece: Piece) -> Iterator[Decoded]:
         from anabranch_runtime.sources.files.versions import read_version
 
         yield from read_version(piece)
+    elif piece.kind == "table-file":
+        from anabranch_runtime.sources.lake.reading import read_table_file
+
+        yield from read_table_file(piece)
     elif piece.kind == "landed":
         from anabranch_runtime.sources.ingest.feed import read_rows
 

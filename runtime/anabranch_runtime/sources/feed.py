@@ -14,6 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from anabranch_contract.connectors.sources import OnLoss
+from anabranch_contract.protocol.intake import SnapshotProgress
 from anabranch_runtime.sources.loads import Load
 
 if TYPE_CHECKING:  # pydantic is large, and tasks read no registrations
@@ -22,10 +23,15 @@ if TYPE_CHECKING:  # pydantic is large, and tasks read no registrations
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Input that has not been read yet: estimated rows, and seconds that the oldest has waited."""
+    """Input that has not been read yet: estimated rows, and seconds that the oldest has waited.
+
+    Attributes:
+        snapshot: progress of the snapshot that is being read; None: none is.
+    """
 
     rows: int
     seconds: float = 0.0
+    snapshot: SnapshotProgress | None = None
 
 
 #: Code of a possibly temporary error -> number of trials before a stream that skips unreadable

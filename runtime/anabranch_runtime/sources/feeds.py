@@ -28,6 +28,7 @@ from typing import Any
 
 from anabranch_contract.connectors.file_sources import is_own
 from anabranch_contract.connectors.kafka_sources import is_own_topic
+from anabranch_contract.connectors.lake.options import DELTA
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sources import QUERY, REDIS_STREAM
 from anabranch_contract.protocol.intake import StreamIntake
@@ -41,6 +42,7 @@ from anabranch_runtime.sources.feed import Feed, Piece, Waiting, version_of
 from anabranch_runtime.sources.files.feed import file_feed
 from anabranch_runtime.sources.files.versions import version_feed
 from anabranch_runtime.sources.ingest.feed import LANDED, landed_feed
+from anabranch_runtime.sources.lake.feed import table_feed
 from anabranch_runtime.sources.loads import Load, loads_of, with_loads
 from anabranch_runtime.sources.permitted import masked
 from anabranch_runtime.sources.planned import TRIALS, InputControl
@@ -244,7 +246,8 @@ class Feeds:
     def _report(self, waiting: dict[str, Waiting], *, advanced: bool) -> None:
         """Report the progress of the feeds; ``advanced``: whether a batch was planned."""
         streams = {
-            self._feeds[k].record.name: StreamIntake(w.rows, w.seconds) for k, w in waiting.items()
+            self._feeds[k].record.name: StreamIntake(w.rows, w.seconds, snapshot=w.snapshot)
+            for k, w in waiting.items()
         }
         for feed_id, (_, text) in self._errors.items():
             streams[self._feeds[feed_id].record.name] = StreamIntake(error=text)
@@ -312,6 +315,8 @@ def make_feed(
         from anabranch_runtime.sources.kafka.feed import kafka_feed
 
         return kafka_feed(record, keys.namespace)
+    if source.format == DELTA:
+        return table_feed(record, state, access)
     if source.format == QUERY:
         return version_feed(record, results)
     if is_own(source.format, source.path, source.options):

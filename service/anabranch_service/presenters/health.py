@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from anabranch_contract.protocol.intake import SourceState, Unread
+from anabranch_contract.protocol.intake import SourceState, StreamIntake, Unread
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.rest.planning.epochs import KeptSummary
@@ -92,8 +92,17 @@ def stream_components(
             remedy = "it is read as soon as a runtime is running"
         elif progress is not None and (missing := _missing(record, progress)):
             state, (error, remedy), since = WARNING, missing, None
+        elif progress is not None:
+            error = _snapshot(progress.input.intake.get(record.name))
         found.append(Component("stream", str(record.name), state, error, remedy, since))
     return found
+
+
+def _snapshot(intake: StreamIntake | None) -> str:
+    """Message on a snapshot that is being read; empty: none is."""
+    if intake is None or intake.snapshot is None:
+        return ""
+    return f"{intake.snapshot.read:,} of {intake.snapshot.rows:,} rows of its snapshot are read"
 
 
 def _missing(record: StreamRecord, progress: Progress) -> tuple[str, str] | None:

@@ -108,6 +108,7 @@ def stream_out(
         query=record.name if record.source.format == QUERY else None,
         waiting_tuples=None if waiting is None else waiting.waiting,
         waiting_seconds=None if waiting is None else waiting.seconds,
+        snapshot=None if waiting is None else waiting.snapshot,
         lost_entries=None if intake is None else intake.lost,
         source_error=status.error or (None if intake is None else intake.error),
         source_status=_status_out(status),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,16 +46,7 @@ class FileLog:
     def load(path: Path) -> FileLog:
         """Load the log at ``path``; an incomplete last line is cut off."""
         log = FileLog(path)
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            return log
-        text = path.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
-        if len(whole) < len(text):
-            with path.open("r+b") as file:
-                file.truncate(len(whole))
-                os.fsync(file.fileno())
-        for line in whole.splitlines():
+        for line in read_lines(path):
             document = json.loads(line)
             if isinstance(document, int):
                 log.left_out[document] = GONE
@@ -77,9 +69,28 @@ class FileLog:
         self.left_out[number] = why
 
     def _append(self, lines: list[str]) -> None:
-        if not lines:
-            return
-        with self.path.open("a") as file:
-            file.write("".join(line + "\n" for line in lines))
-            file.flush()
+        append_lines(self.path, lines)
+
+
+def read_lines(path: Path) -> list[bytes]:
+    """Return the lines of a log, none if there is no log; an incomplete last line is cut off."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return []
+    text = path.read_bytes()
+    whole = text[: text.rfind(b"\n") + 1]
+    if len(whole) < len(text):
+        with path.open("r+b") as file:
+            file.truncate(len(whole))
             os.fsync(file.fileno())
+    return whole.splitlines()
+
+
+def append_lines(path: Path, lines: Sequence[str]) -> None:
+    """Append lines to a log durably."""
+    if not lines:
+        return
+    with path.open("a") as file:
+        file.write("".join(line + "\n" for line in lines))
+        file.flush()
+        os.fsync(file.fileno())

@@ -42,21 +42,21 @@ def unchanged(path: Path, size: int, mtime: int) -> None:
         )
 
 
-def damaged(path: Path, why: str) -> SourceError:
+def damaged(path: Path, why: str, skip: str = SKIP) -> SourceError:
     """Return the error for a file whose content can't be read."""
     return SourceError(
         "damaged-file",
         f"{path} can't be read: {why}",
         field=str(path),
-        remedy=f"restore the original file, with its modification time; {SKIP}",
+        remedy=f"restore the original file, with its modification time; {skip}",
     )
 
 
-def refused(path: Path, cause: OSError) -> SourceError:
+def refused(path: Path, cause: OSError, skip: str = SKIP) -> SourceError:
     """Return the error for a file that the operating system refuses to read."""
     return SourceError(
         "unreadable-file",
         f"{path} can't be read: {cause.strerror}",
         field=str(path),
-        remedy=f"give the runtime permission to read it; {SKIP}",
+        remedy=f"give the runtime permission to read it; {skip}",
     )

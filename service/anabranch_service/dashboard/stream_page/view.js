@@ -34,6 +34,7 @@ export function figures(stream, now) {
     ["rows", stream.input_tuples === null ? "none read" : count(stream.input_tuples)],
     ["rows per second", now === null ? (stream.input_tuples === null ? "–" : "counting …") : Number(now.toPrecision(3)).toLocaleString("en")],
     ["waiting", waiting === null ? "not reported" : waiting ? `${waiting.toLocaleString("en")}, for ${length(stream.waiting_seconds ?? 0)}` : "nothing"],
+    ...(stream.snapshot ? [["snapshot", `${count(stream.snapshot.read)} of ${count(stream.snapshot.rows)} rows read`]] : []),
     ["late", `${count(stream.late_tuples)}${stream.keep_late ? ", kept" : ""}`],
     ["invalid", count(stream.invalid_tuples)],
     ["ahead", count(stream.ahead_tuples)],

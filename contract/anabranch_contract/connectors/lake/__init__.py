@@ -1,0 +1,1 @@
+"""Tables of a lake as sources: options and checks."""

@@ -1,0 +1,262 @@
+"""Feed of a stream from a table of a lake: the rows of a snapshot, then the rows of later commits.
+
+The versions of the table are appended to a log beside the state (``log``): first the snapshot with
+all its files, then the files of each commit. The offset is the number of completely read files of
+the log, and of rows of the next file. So a batch is a range of the log, and can be repeated
+whatever the table has then; a file that was removed meanwhile can't be read (``on_loss``).
+
+The snapshot is the stream's first load, and of any size. It is read at the pace that batches have,
+and may be left and gone on with anywhere. Where rows delete, a later commit of a moderate number of
+rows is read in one batch, so that results belong to one version.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+from anabranch_contract.connectors.addresses import parse_path
+from anabranch_contract.connectors.lake.options import TableOptions, table_options
+from anabranch_contract.connectors.policy import AccessPolicy
+from anabranch_contract.connectors.sources import OnLoss
+from anabranch_contract.protocol.intake import SnapshotProgress
+from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_runtime.errors import SourceError
+from anabranch_runtime.sources.feed import Piece, Waiting, feed_id
+from anabranch_runtime.sources.lake.delta import DeltaTable
+from anabranch_runtime.sources.lake.log import TableLog, TableVersion
+from anabranch_runtime.sources.lake.trouble import check_size
+from anabranch_runtime.sources.loads import Load
+from anabranch_runtime.sources.permitted import resolve
+
+#: Kind of the pieces of tables of a lake.
+TABLE_FILE = "table-file"
+#: Most rows of a commit that is read in one batch, where rows delete.
+TOGETHER = 50_000
+#: Least seconds between two looks for new versions, and least multiple of a look's duration.
+_REST, _REST_FACTOR = 0.05, 5.0
+
+
+class Versions(Protocol):
+    """The versions of a table, in the order of their commits."""
+
+    def first(self) -> TableVersion:
+        """Return the version at which reading begins; its files are the snapshot."""
+
+    def after(self, last: TableVersion) -> Iterator[TableVersion]:
+        """Yield the versions after ``last``, each with the files of its changes.
+
+        Raises:
+            SourceError: the table can't be read or followed; versions before have been yielded.
+        """
+
+
+@dataclass(slots=True)
+class TableFeed:
+    """Feed of a stream that is read from a table of a lake.
+
+    Attributes:
+        folder: of the table. ``versions``: its versions.
+    """
+
+    record: StreamRecord
+    options: TableOptions
+    folder: Path
+    versions: Versions
+    id: str
+    log_path: Path
+    access: AccessPolicy
+    _log: TableLog | None = None
+    #: Monotonic time of the next look for versions.
+    _next: float = 0.0
+    #: The error of the last look.
+    _error: SourceError | None = None
+
+    @property
+    def on_loss(self) -> OnLoss:
+        """The policy for a file that was removed before it was read."""
+        return self.options.on_loss
+
+    def look(self, offset: Any) -> None:
+        """Check the table, and the file at ``offset``; raises if they can't be read."""
+        log, (number, _) = self._loaded(), offset or (0, 0)
+        if number < len(log.files):
+            check_size(self.folder / log.files[number].path, log.files[number].size)
+        elif not log.versions:
+            self._permitted("")
+            self.versions.first()
+
+    def begin(self) -> Any:
+        """Return no offset: the log begins with the version from which reading begins."""
+        return
+
+    def waiting(self, offset: Any) -> Waiting:
+        """Return the rows of the versions after ``offset``."""
+        error = self._discover()
+        log, (number, position) = self._loaded(), offset or (0, 0)
+        rows = log.passed[-1] - log.passed[number] - position
+        if not rows:
+            if error is not None:
+                raise error
+            return Waiting(0)
+        version = log.versions[bisect_right(log.ends, number)]
+        snapshot = None
+        if number < log.ends[0]:
+            snapshot = SnapshotProgress(log.passed[log.ends[0]], log.passed[number] + position)
+        return Waiting(rows, max(time.time() - version.committed, 0.0), snapshot)
+
+    def load_end(self, offset: Any, load: Load) -> Any:
+        """Return the end of the snapshot for the load that includes its rows; else that of all
+        versions found.
+        """
+        log, (number, _) = self._loaded(), offset or (0, 0)
+        if not log.versions:
+            return None
+        return [log.ends[0] if number < log.ends[0] else len(log.files), 0]
+
+    def has_reached(self, offset: Any, end: Any) -> bool:
+        """Whether all input before ``end`` has been read."""
+        return list(offset or (0, 0)) >= list(end)
+
+    def is_apart(self, offset: Any, load: Load) -> bool:
+        """Return False: the end of a load is known when it begins."""
+        return False
+
+    def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
+        """Return the offset about ``rows`` rows later, possibly within a file."""
+        log, (number, position) = self._loaded(), offset or (0, 0)
+        stop, left = len(log.files) if end is None else end[0], max(rows, 1)
+        while number < stop and left > 0:
+            whole = self._whole(number) if not position else 0
+            if whole:
+                left -= log.passed[whole] - log.passed[number]
+                number = whole
+                continue
+            step = min(log.files[number].rows - position, left)
+            left, position = left - step, position + step
+            if position >= log.files[number].rows:
+                number, position = number + 1, 0
+        return [number, position]
+
+    def _whole(self, number: int) -> int:
+        """Return the number of the file after the commit of file ``number``, if the commit is to be
+        read as a whole; else 0.
+        """
+        log = self._loaded()
+        version = bisect_right(log.ends, number)
+        begin, end = log.ends[version - 1] if version else 0, log.ends[version]
+        together = version and self.record.changes is not None
+        small = log.passed[end] - log.passed[begin] <= TOGETHER
+        return end if together and small and number == begin else 0
+
+    def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
+        """Return ranges of rows of files as pieces."""
+        (first, begin), (last, stop), log = start or (0, 0), end, self._loaded()
+        spans = []
+        for number in range(first, min(last + 1, len(log.files))):
+            low = begin if number == first else 0
+            high = stop if number == last else log.files[number].rows
+            if low < high:
+                spans.append((number, low, high))
+        size = max(sum(high - low for _, low, high in spans) // parts, 1)
+        found = []
+        for number, low, high in spans:
+            count = max(round((high - low) / size), 1)
+            cuts = [low + (high - low) * i // count for i in range(count + 1)]
+            found += [self._piece(number, a, b) for a, b in pairwise(cuts) if a < b]
+        return found
+
+    def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
+        """Return the offset at which the first of ``pieces`` begins."""
+        return min((p.before for p in pieces), default=end)
+
+    def _piece(self, number: int, low: int, high: int) -> Piece:
+        file, record = self._loaded().files[number], self.record
+        path = str(self.folder / file.path)
+        # Tasks get the resolved path, to detect that it has become a link since.
+        real = resolve(path)
+        where = {
+            "path": path,
+            "real": real if self.access.permits_path(real) else "",
+            "size": file.size,
+            "rows": file.rows,
+            "first": low,
+            "last": high,
+            "of": file.of.value,
+            "values": file.values,
+            "operation": None if record.changes is None else record.changes.operation,
+            "keyed": record.changes is not None and bool(record.changes.key),
+        }
+        return Piece(
+            TABLE_FILE,
+            record.name,
+            tuple((c.name, c.type) for c in record.columns),
+            high - low,
+            where,
+            feed=self.id,
+            source=path,
+            first=low,
+            last=high,
+            before=[number, low],
+        )
+
+    def _loaded(self) -> TableLog:
+        if self._log is None:
+            self._log = TableLog.load(self.log_path)
+        return self._log
+
+    def _discover(self) -> SourceError | None:
+        """Add new versions to the log; return the error, if any, for which there are no more."""
+        log, began = self._loaded(), time.monotonic()
+        if began < self._next:
+            return self._error
+        new = list[TableVersion]()
+        self._error = None
+        try:
+            self._permitted("")
+            if not log.versions:
+                log.add([self.versions.first()])
+            for version in self.versions.after(log.versions[-1]):
+                new.append(version)
+        except SourceError as cause:
+            self._error = cause
+        log.add(new)
+        ended = time.monotonic()
+        self._next = ended + max(_REST, _REST_FACTOR * (ended - began))
+        return self._error
+
+    def _permitted(self, name: str) -> None:
+        """Check that the table's folder is within the paths that may be read.
+
+        Raises:
+            SourceError: a link leads out of them.
+        """
+        if not self.access.permits_path(resolve(str(self.folder / name))):
+            raise SourceError(
+                "path-not-allowed",
+                f"{self.folder} is a link out of the directories that may be read",
+                field=f"streams.{self.record.name}.source.path",
+                remedy="remove the link, or allow its target by --allow-path",
+            )
+
+
+def table_feed(record: StreamRecord, state: str, access: AccessPolicy) -> TableFeed:
+    """Create the feed of a stream over a Delta table.
+
+    Raises:
+        StreamError: an option or its value is unknown.
+    """
+    source = record.source
+    options = table_options(source.path, source.options)
+    folder = Path(parse_path(source.path or "", "source.path").path)
+    operation = None if record.changes is None else record.changes.operation
+    names = [name for name, _ in record.tuple_columns]
+    identity = feed_id(record, (source.format, str(folder), str(options.start)))
+    log = Path(state) / "files" / f"{identity}.jsonl"
+    table = DeltaTable(folder, record.name, names, operation, options)
+    return TableFeed(record, options, folder, table, identity, log, access)

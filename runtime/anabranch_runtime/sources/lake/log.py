@@ -1,0 +1,114 @@
+"""Log of the versions of a table: one line per version, durable before offsets refer to it.
+
+The first version is the snapshot: the files that had the table's rows at one moment. Each further
+one has the files whose rows a commit inserted or deleted, in the order in which they are read. So
+the input of a batch is known whatever the table's own log has then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import accumulate
+from pathlib import Path
+
+from anabranch_runtime.sources.files.log import append_lines, read_lines
+
+
+class RowsOf(StrEnum):
+    """The meaning of the rows of a file: all are inserted, all are deleted, or each says which."""
+
+    INSERTED = "i"
+    DELETED = "d"
+    CHANGES = "c"
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A data file of a table.
+
+    Attributes:
+        path: relative to the table.
+        size: bytes.
+        values: partition column -> its value as text, None for NULL.
+    """
+
+    path: str
+    size: int
+    rows: int
+    of: RowsOf = RowsOf.INSERTED
+    values: dict[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """A version of a table.
+
+    Attributes:
+        number: as the table's format counts.
+        committed: time of its commit, seconds since 1970.
+        mark: tells the version from one of the same number of another table.
+    """
+
+    number: int
+    committed: float
+    mark: int
+    files: tuple[TableFile, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of its files."""
+        return sum(file.rows for file in self.files)
+
+
+@dataclass(slots=True)
+class TableLog:
+    """The versions of one table that have been found.
+
+    Attributes:
+        versions: found versions. ``ends``: for each, the number of files up to it.
+        files: the files of all versions. ``passed``: for each, and at the end, the number of all
+            rows before it.
+    """
+
+    path: Path
+    versions: list[TableVersion] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    files: list[TableFile] = field(default_factory=list)
+    passed: list[int] = field(default_factory=lambda: [0])
+
+    @staticmethod
+    def load(path: Path) -> TableLog:
+        """Load the log at ``path``."""
+        log = TableLog(path)
+        for line in read_lines(path):
+            number, committed, mark, files = json.loads(line)
+            found = [TableFile(p, size, n, RowsOf(of), given) for p, size, n, of, given in files]
+            log._know(TableVersion(number, committed, mark, tuple(found)))
+        return log
+
+    def add(self, versions: Sequence[TableVersion]) -> None:
+        """Append versions durably."""
+        append_lines(
+            self.path,
+            [
+                json.dumps(
+                    [
+                        *(one.number, one.committed, one.mark),
+                        [[f.path, f.size, f.rows, f.of, f.values] for f in one.files],
+                    ]
+                )
+                for one in versions
+            ],
+        )
+        for one in versions:
+            self._know(one)
+
+    def _know(self, version: TableVersion) -> None:
+        self.versions.append(version)
+        self.files += version.files
+        self.ends.append(len(self.files))
+        rows = accumulate((f.rows for f in version.files), initial=self.passed.pop())
+        self.passed += rows

@@ -1,0 +1,13 @@
+"""Feeds that look for new versions at every call."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch_runtime.sources.lake import feed
+
+
+@pytest.fixture(autouse=True)
+def _without_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "_REST", 0.0)
+    monkeypatch.setattr(feed, "_REST_FACTOR", 0.0)
