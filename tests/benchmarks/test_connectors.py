@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from benchmarks.connectors import kafka_sinks, lake
+from benchmarks.connectors import kafka_sinks, lake, snapshots
 from benchmarks.connectors import postgres as tables_of_postgres
 from benchmarks.connectors.kafka import PAYLOADS, measure, tables
 from benchmarks.rivals.environment import Environment
@@ -66,3 +66,12 @@ def test_a_join_of_changing_tables_has_postgresql_s_rows(tmp_path: Path, postgre
     found = tables_of_postgres.measure(options, tmp_path)
     assert found["changes"] == 1500
     assert [len(grid.rows) for grid in tables_of_postgres.tables(found)] == [1]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_live_join_beside_a_snapshot_has_each_click_once(tmp_path: Path) -> None:
+    options = argparse.Namespace(tasks=2, parallelism=1, rows=20_000, rate=50, seconds=3)
+    found = snapshots.measure(options, tmp_path)
+    assert set(found["latency"]) == {"before", "during", "after"}
+    assert [len(grid.rows) for grid in snapshots.tables(found)] == [3]

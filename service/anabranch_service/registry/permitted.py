@@ -8,7 +8,11 @@ from anabranch_contract.codec import to_json
 from anabranch_contract.connectors.check import check_sink_access, check_source_access
 from anabranch_contract.connectors.file_sources import is_own
 from anabranch_contract.connectors.kafka_sources import is_own_topic
-from anabranch_contract.connectors.lake.options import DELTA, check_table_changes
+from anabranch_contract.connectors.lake.options import (
+    DELTA,
+    check_table_changes,
+    table_options,
+)
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.postgres.options import POSTGRES, check_changes
 from anabranch_contract.connectors.reserved_keys import (
@@ -69,7 +73,7 @@ def understood(record: StreamRecord, columns: Columns) -> StreamRecord:
     if source.format == POSTGRES:
         check_changes(record.changes)
     elif source.format == DELTA:
-        check_table_changes(record.changes)
+        check_table_changes(record.changes, table_options(source.path, source.options))
     found = check_source(source.format, source.path, source.options, columns)
     return record.model_copy(update={"reading": None if found is None else to_json(found)})
 

@@ -71,14 +71,21 @@ def table_options(path: str | None, options: Mapping[str, str]) -> TableOptions:
     )
 
 
-def check_table_changes(changes: ChangeFormat | None) -> None:
-    """Check that the form of a stream's rows can be that of a table's changes.
+def check_table_changes(changes: ChangeFormat | None, options: TableOptions) -> None:
+    """Check that a stream's rows can have the form of a table's changes.
 
     Raises:
-        StreamError: the form has operations of its own, or no column for them.
+        StreamError: the form has operations of its own, or no column for them, or rows would be
+            deleted that were never read.
     """
     if changes is None:
         return
+    if not changes.key and options.start not in (StreamStart.EARLIEST, 0):
+        raise bad_option(
+            "start",
+            "commits after it may delete rows that the stream does not have",
+            "leave it out, or register the stream with kind upsert and a key",
+        )
     if changes.operation is None:
         raise StreamError(
             "operations-without-column",

@@ -286,7 +286,7 @@ class DeltaTable:
 
     def _relative(self, path: str) -> str:
         found = unquote(path)
-        if "://" in path or found.startswith(("/", "file:")):
+        if "://" in path or found.startswith(("/", "file:")) or ".." in found.split("/"):
             raise self._unsupported("files outside of the table (a shallow clone)")
         return found
 

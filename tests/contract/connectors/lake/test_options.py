@@ -51,8 +51,17 @@ def test_options_that_are_refused(path: str | None, options: dict[str, str], fie
 )
 def test_operations_are_the_tables_own(changes: ChangeFormat | None, code: str | None) -> None:
     if code is None:
-        check_table_changes(changes)
+        check_table_changes(changes, TableOptions())
         return
     with pytest.raises(StreamError) as caught:
-        check_table_changes(changes)
+        check_table_changes(changes, TableOptions())
     assert caught.value.code == code
+
+
+def test_a_stream_of_changes_begins_with_all_rows() -> None:
+    for start in (StreamStart.LATEST, 3):
+        with pytest.raises(StreamError) as caught:
+            check_table_changes(ChangeFormat(), TableOptions(start))
+        assert caught.value.field == "source.options.start"
+        check_table_changes(ChangeFormat(key=("a",)), TableOptions(start))
+    check_table_changes(ChangeFormat(), TableOptions(0))

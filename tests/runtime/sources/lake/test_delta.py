@@ -95,6 +95,7 @@ def test_tables_that_need_more_of_a_reader_are_refused(tmp_path: Path) -> None:
         {"protocol": {"minReaderVersion": 3, "readerFeatures": ["someday"]}},
         {"add": {**add, "partitionValues": {}}},
         {"add": {"path": "file:///elsewhere/x", "size": 1, "dataChange": True}},
+        {"add": {"path": "p/%2E./../x", "size": 1, "dataChange": True}},
     ):
         log.write_text(json.dumps(action))
         assert refused(feed(tmp_path), offset) == "unsupported-table"
