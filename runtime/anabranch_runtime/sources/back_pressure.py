@@ -30,7 +30,7 @@ Pure. Replays are unaffected, as a batch's content is fixed by Spark's offset lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -51,6 +51,8 @@ SWING = 0.3
 MARGIN = 1.15
 #: Maximum of the fixed cost, as a share of the mean time of batches.
 CAP = 0.7
+#: Least share of a batch's rows for streams that read a snapshot.
+SNAPSHOTS = 0.25
 #: Relative standard deviation of batch sizes from which on a fit replaces the estimate.
 TELLING = 0.3
 
@@ -175,16 +177,28 @@ def fit(batches: tuple[tuple[int, float], ...], known: float | None = None) -> L
     return Line(fixed, max((mean_seconds - fixed) / mean_rows, 1e-12), estimate)
 
 
-def shares(limit: int | None, waiting: Mapping[str, int]) -> dict[str, int]:
+def shares(
+    limit: int | None, waiting: Mapping[str, int], snapshots: Collection[str] = ()
+) -> dict[str, int]:
     """Return the number of rows of each feed in the next batch.
 
     Feeds share ``limit`` (None: no limit) in proportion to their waiting rows, so that their
-    backlogs shrink alike. Each feed with waiting rows gets at least one row.
+    backlogs shrink alike. Feeds that read ``snapshots`` share the rows that the others leave, but
+    at least :data:`SNAPSHOTS` of the limit, so that a snapshot delays no other stream. Each feed
+    with waiting rows gets at least one row.
 
     >>> shares(100, {"a": 300, "b": 100, "c": 0})
     {'a': 75, 'b': 25}
+    >>> shares(100, {"a": 30, "b": 9000}, {"b"}), shares(100, {"a": 300, "b": 9000}, {"b"})
+    ({'a': 30, 'b': 70}, {'a': 75, 'b': 25})
     """
     total = sum(waiting.values())
     if limit is None or total <= limit:
         return {feed: rows for feed, rows in waiting.items() if rows}
+    theirs = {feed: rows for feed, rows in waiting.items() if feed in snapshots}
+    if theirs and len(theirs) < len(waiting):
+        others = {feed: rows for feed, rows in waiting.items() if feed not in snapshots}
+        least = min(sum(theirs.values()), round(SNAPSHOTS * limit))
+        first = min(sum(others.values()), limit - least)
+        return shares(first, others) | shares(limit - first, theirs)
     return {feed: max(limit * rows // total, 1) for feed, rows in waiting.items() if rows}

@@ -144,6 +144,7 @@ class Feeds:
         allowed = shares(
             self._input.limit,
             {k: w.rows for k, w in waiting.items() if not loading or self._is_table(k)},
+            {k for k, w in waiting.items() if w.snapshot is not None},
         )
         for feed_id in waiting:
             feed, rows = self._feeds[feed_id], allowed.get(feed_id, 0)

@@ -13,6 +13,7 @@ from anabranch_runtime.sources.back_pressure import (
     LEAST_ROWS,
     MARGIN,
     MOST_ROWS,
+    SNAPSHOTS,
     BackPressure,
     fit,
     observe,
@@ -252,6 +253,26 @@ def test_what_waits_is_shared_in_proportion() -> None:
     assert shares(None, {"a": 5, "b": 0}) == {"a": 5}
     assert shares(10, {"a": 5, "b": 4}) == {"a": 5, "b": 4}
     assert shares(1_000, {"a": 10**9, "b": 1}) == {"a": 999, "b": 1}
+
+
+def test_a_snapshot_takes_what_other_streams_leave_and_no_less_than_its_share() -> None:
+    chance = random.Random(3)
+    for _ in range(500):
+        waiting = {name: chance.choice((0, 1, 50, 10**4, 10**7)) for name in "abcd"}
+        snapshots = {name for name in waiting if chance.random() < 0.4}
+        limit = chance.randint(100, 10**5)
+        found = shares(limit, waiting, snapshots)
+        assert found.keys() == {name for name, rows in waiting.items() if rows}
+        assert all(rows <= waiting[name] for name, rows in found.items())
+        assert sum(found.values()) <= limit + 4
+        live, theirs = (
+            {n: r for n, r in waiting.items() if (n in snapshots) is kind} for kind in (False, True)
+        )
+        if sum(live.values()) <= (1 - SNAPSHOTS) * limit:
+            assert all(found[name] == rows for name, rows in live.items() if rows)
+        assert sum(found.get(name, 0) for name in theirs) >= min(
+            sum(theirs.values()), int(SNAPSHOTS * limit) - 4
+        )
 
 
 @pytest.mark.parametrize("base", [0.0, 0.3, 0.6])
