@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 from anabranch_contract import codec
 from anabranch_contract.protocol.intake import (
     InputProgress,
+    SnapshotProgress,
     SourceState,
     StreamIntake,
     Unread,
@@ -118,6 +119,16 @@ def test_a_source_that_fails_is_red_and_says_why(browser: Browser, shop: Service
         expect(page.locator("#problems")).to_contain_text("Retrying")
         expect(page.locator("#status")).to_have_text("failed")
         expect(page.locator("#unread-list")).to_contain_text("/data/<b>1</b>.csv, rows 3 to 5")
+    assert not complaints
+
+
+def test_the_progress_of_a_snapshot_is_shown(browser: Browser, shop: Service) -> None:
+    measured(shop)
+    progress = Progress.loads(str(shop.redis.get(shop.keys.runtime)))
+    intake = {"orders": StreamIntake(120, 1.5, snapshot=SnapshotProgress(9000, 4500))}
+    shop.progress(replace(progress, input=InputProgress(intake)))
+    with opened(browser, shop, f"{PAGE}orders") as (page, complaints):
+        expect(page.locator("#figures")).to_contain_text("4,500 of 9,000 rows read")
     assert not complaints
 
 
