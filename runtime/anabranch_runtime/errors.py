@@ -35,6 +35,24 @@ class SinkError(AnabranchRuntimeError):
     """A sink that can't be written to; its results are kept and delivered later."""
 
 
+class SinkPaused(SinkError):
+    """A sink that knows when it should be tried again.
+
+    Attributes:
+        pause: seconds until then; None: unknown.
+    """
+
+    def __init__(
+        self, code: str, message: str, *, pause: float | None = None, **others: Any
+    ) -> None:
+        super().__init__(code, message, **others)
+        self.pause = pause
+
+
+class SinkUnderway(SinkPaused):
+    """A delivery that its writer is still at; this is no failure."""
+
+
 class SourceError(AnabranchRuntimeError):
     """A stream's source that can't be read, permanently or for now; other streams continue."""
 

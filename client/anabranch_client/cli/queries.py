@@ -86,7 +86,8 @@ def query_add(
         str | None,
         typer.Option(
             "--sink-format",
-            help="Sink: parquet (default), count, redis-stream, kafka, or a format of Spark.",
+            help="Sink: parquet (default), count, redis-stream, kafka, webhook, or a format of "
+            "Spark.",
         ),
     ] = None,
     sink_option: Annotated[

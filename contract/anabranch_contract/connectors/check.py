@@ -33,6 +33,7 @@ from anabranch_contract.connectors.options import (
 from anabranch_contract.connectors.policy import SINKS, SOURCES, AccessError, AccessPolicy
 from anabranch_contract.connectors.postgres.options import POSTGRES
 from anabranch_contract.connectors.secrets import REFERENCE, check_secrets
+from anabranch_contract.connectors.webhook.options import WEBHOOK
 
 #: Options that anabranch interprets itself.
 _OWN_SOURCE, _OWN_SINK = ("payload", "schema", "column.*"), ("anabranch.*",)
@@ -105,7 +106,7 @@ def check_sink_access(
     _check_sizes("sink", options)
     check_secrets("sink", format, path, options)
     known = {**FILE_SINK_OPTIONS, **TABLE_SINK_OPTIONS}.get(format)
-    if format not in ("redis-stream", "count"):
+    if format not in ("redis-stream", "count", WEBHOOK):
         _check_names("sink", format, options, known, _OWN_SINK)
     _check_values("sink", format, options, policy, resolve)
     if path is None:
@@ -195,7 +196,7 @@ def _check_values(
             continue
         if lowered == "kafka.bootstrap.servers" or (format == "kafka" and lowered == "brokers"):
             check_brokers(text, policy, field)
-        elif format == "kafka" and lowered == "registry":
+        elif (format, lowered) in (("kafka", "registry"), (WEBHOOK, "url")):
             check_web(text, policy, field)
         elif format == "redis-stream" and lowered == "url":
             check_redis(REFERENCE.sub("secret", text), policy, resolve, field)

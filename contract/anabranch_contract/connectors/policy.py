@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from urllib.parse import urlsplit
 
 from anabranch_contract.codec import Message
@@ -23,10 +24,12 @@ SOURCES = frozenset({
 })  # fmt: skip
 SINKS = frozenset({
     "count", "parquet", "redis-stream", "json", "csv", "orc", "text", "xml", "avro", "delta",
-    "kafka", "iceberg",
+    "kafka", "iceberg", "webhook",
 })  # fmt: skip
 #: Hosts that need no ``--allow-host``.
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+#: IPv6 addresses that end with an IPv4 address.
+_NAT64 = IPv6Network("64:ff9b::/96")
 
 
 class AccessError(PlannerError):
@@ -72,6 +75,24 @@ class AccessPolicy(Message):
             return True
         names = LOOPBACK if own else {name}
         return any(_host_fits(n, port, entry.lower()) for entry in self.hosts for n in names)
+
+    def permits_address(self, host: str, port: int, address: str) -> bool:
+        """Whether the IP ``address`` of ``host`` may be connected to: one that is not public needs
+        an entry of the host or the address, without ``*``.
+
+        >>> policy = AccessPolicy(hosts=("*", "hooks.lan"))
+        >>> [policy.permits_address(h, 80, "10.0.0.1") for h in ("hooks.lan", "evil.example")]
+        [True, False]
+        """
+        found = ip_address(address.partition("%")[0])
+        # IPv4 addresses within IPv6 are judged as such.
+        if isinstance(found, IPv6Address):
+            inner = found.ipv4_mapped or found.sixtofour
+            found = inner or (IPv4Address(found.packed[-4:]) if found in _NAT64 else found)
+        if found.is_global and not found.is_multicast:
+            return True
+        named = replace(self, hosts=tuple(h for h in self.hosts if not h.startswith("*")))
+        return any(named.permits_host(name, port, listed=True) for name in (host, str(found)))
 
     def with_server(self, url: str) -> AccessPolicy:
         """Return this policy with the server of ``url``, the pipeline's own Redis, as a host."""

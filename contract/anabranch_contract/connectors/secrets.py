@@ -42,6 +42,7 @@ _OPTIONS = {
     "jdbc": frozenset({"url", "user", "password"}),
     "redis-stream": frozenset({"url"}),
     "postgres": frozenset({"url", "password"}),
+    "webhook": frozenset({"url", "secret"}),
 }  # fmt: skip
 #: Formats with a complete list of options, none of them for secrets.
 _WITHOUT = frozenset({

@@ -20,6 +20,7 @@ from anabranch_contract.connectors.kafka_sinks import (
     kafka_sink_options,
 )
 from anabranch_contract.connectors.options import FILE_SINK_OPTIONS, TABLE_SINK_OPTIONS
+from anabranch_contract.connectors.webhook.options import WEBHOOK, WEBHOOK_NAMES, webhook_options
 from anabranch_contract.errors import PlannerError, StreamError
 from anabranch_contract.queries.types import INTERVALS, NESTED, DataType, TypeKind
 from anabranch_contract.queries.views import CHANGE
@@ -55,6 +56,7 @@ class SinkKind(StrEnum):
     PARQUET = "parquet"
     REDIS = "redis-stream"
     KAFKA = "kafka"
+    WEBHOOK = "webhook"
     LAKE = "lake"
     FILES = "files"
     TABLE = "table"
@@ -99,7 +101,7 @@ class SinkSpec:
 
     Attributes:
         format: ``parquet`` (the default: files in the results directory), ``count``,
-            ``redis-stream``, ``kafka``, ``delta``, ``iceberg``, or a format of Spark's
+            ``redis-stream``, ``kafka``, ``webhook``, ``delta``, ``iceberg``, or a format of Spark's
             ``DataFrameWriter.format``.
         options: (name, value), sorted by name.
         path: directory of the files, or of a table given by path; None: below the results
@@ -124,11 +126,20 @@ class SinkSpec:
             return SinkKind.REDIS
         if is_own_sink(self.format, [name for name, _ in self.options]):
             return SinkKind.KAFKA
+        if self.format == WEBHOOK:
+            return SinkKind.WEBHOOK
         if self.format in LAKE_FORMATS:
             return SinkKind.LAKE
         if self.format == "parquet" and not self.options and self.path is None:
             return SinkKind.PARQUET
         return SinkKind.FILES if self.format in FILE_SINK_OPTIONS else SinkKind.TABLE
+
+    @property
+    def gathers(self) -> bool:
+        """Whether results of committed batches are gathered before they are delivered; for a
+        webhook, without an interval, until its last delivery is done.
+        """
+        return self.commit_interval > 0 or self.format == WEBHOOK
 
     def option(self, name: str) -> str | None:
         """Return an option's value; names are compared ignoring case, as in Spark."""
@@ -178,8 +189,8 @@ has no option 'colour' (it has none)
     _check_options(sink)
     if sink.kind is SinkKind.REDIS:
         _check_redis(sink)
-    elif sink.kind is SinkKind.KAFKA:
-        _check_topic(sink, columns, identity)
+    elif sink.kind in (SinkKind.KAFKA, SinkKind.WEBHOOK):
+        _check_messages(sink, columns, identity)
     elif sink.kind in (SinkKind.FILES, SinkKind.TABLE, SinkKind.LAKE):
         _check_columns(sink, columns)
     if sink.kind is SinkKind.LAKE:
@@ -193,6 +204,8 @@ def _own_options(sink: SinkSpec) -> tuple[str, ...]:
         return ()
     if sink.kind is SinkKind.KAFKA:
         return SINK_NAMES
+    if sink.kind is SinkKind.WEBHOOK:
+        return WEBHOOK_NAMES
     if sink.kind is SinkKind.LAKE:
         return (BATCH_COLUMN, PARTITION_BY, KEY, CONTENT)
     return (KEY, BATCH_COLUMN) if sink.format == "kafka" else (BATCH_COLUMN, PARTITION_BY)
@@ -203,6 +216,7 @@ def _check_options(sink: SinkSpec) -> None:
         "kafka",
         "jdbc",
         "iceberg",
+        WEBHOOK,
     )
     if sink.kind is SinkKind.FILES or sink.format == "delta":
         if sink.path is not None and not sink.path.startswith("/") and "://" not in sink.path:
@@ -228,6 +242,7 @@ def _check_options(sink: SinkSpec) -> None:
         SinkKind.COUNT: (),
         SinkKind.REDIS: _REDIS_OPTIONS,
         SinkKind.KAFKA: SINK_NAMES,
+        SinkKind.WEBHOOK: WEBHOOK_NAMES,
     }.get(sink.kind)
     if sink.kind is SinkKind.LAKE:
         listed = TABLE_SINK_OPTIONS[sink.format]
@@ -272,6 +287,7 @@ def _required(sink: SinkSpec) -> tuple[str, ...]:
         "kafka": ("kafka.bootstrap.servers",),
         "jdbc": ("url", "dbtable"),
         "iceberg": (TABLE,),
+        WEBHOOK: ("url", "secret"),
     }
     return required.get(sink.format, ())
 
@@ -299,11 +315,14 @@ def _check_redis(sink: SinkSpec) -> None:
         )
 
 
-def _check_topic(
+def _check_messages(
     sink: SinkSpec, columns: Sequence[tuple[str, str]], identity: Sequence[str] | None
 ) -> None:
+    given = dict(sink.options)
     try:
-        check_messages(kafka_sink_options(dict(sink.options)), columns, identity)
+        is_topic = sink.kind is SinkKind.KAFKA
+        messages = kafka_sink_options(given) if is_topic else webhook_options(given).messages
+        check_messages(messages, columns, identity)
     except StreamError as error:
         option = error.field.removeprefix("source.options.")
         raise SinkDefinitionError(

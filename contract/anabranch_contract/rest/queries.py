@@ -91,7 +91,8 @@ class SinkRecord(Closed):
     format: str = Field(
         default="parquet",
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.$-]{0,127}$",
-        description="`parquet`, `count`, `redis-stream`, `kafka`, or a format that Spark writes.",
+        description="`parquet`, `count`, `redis-stream`, `kafka`, `webhook`, or a format "
+        "that Spark writes.",
         examples=["json"],
     )
     options: dict[str, SinkOption] = Field(default_factory=dict, max_length=100)

@@ -236,7 +236,7 @@ class Here:
     def drain(self) -> None:
         """As :class:`Peer`."""
         self.keeper.work(at_once=True)
-        while not self.keeper.up_to_date:
+        while not self.keeper.settled:
             self.keeper.work()
         self.keeper.publish_all()
         self._statuses.append(self.keeper.status())
@@ -407,7 +407,8 @@ def serve(calls: Connection, settings: DriverSettings, url: str, namespace: str)
 def _serve(calls: Connection, keeper: Keeper, waiting: list[tuple[Any, ...]]) -> None:
     draining = False
     while True:
-        while waiting or calls.poll(0 if draining or not keeper.idle else keeper.pause):
+        done = draining and keeper.settled
+        while waiting or calls.poll(0 if done or not keeper.idle else keeper.pause):
             kind, *content = waiting.pop(0) if waiting else calls.recv()
             if kind == "close":
                 keeper.publish_all()
@@ -422,7 +423,7 @@ def _serve(calls: Connection, keeper: Keeper, waiting: list[tuple[Any, ...]]) ->
         if not keeper.idle:
             keeper.work()
         calls.send(("status", keeper.status()))
-        if draining and keeper.up_to_date:
+        if draining and keeper.settled:
             keeper.publish_all()
             calls.send(("drained", None))
             draining = False

@@ -199,6 +199,15 @@ class Gathered:
         log = self._logs.get(query)
         return [] if log is None else list(log.parts)
 
+    def sink(self, query: str) -> SinkSpec:
+        """Return the sink of a query with gathered results."""
+        return self._logs[query].sink
+
+    def is_full(self, query: str) -> bool:
+        """Whether so much of a query with gathered results is gathered that a group is due."""
+        log = self._logs[query]
+        return log.size >= MOST_BYTES or len(log.parts) >= MOST_FILES
+
     def begin(self, batch: int) -> None:
         """Begin ``batch``: all batches before it are committed, and results of an earlier attempt
         at it are deleted.
@@ -228,8 +237,7 @@ class Gathered:
     def _is_due(self, query: str, log: _Log, now: float) -> bool:
         return (
             now >= log.since + log.sink.commit_interval / 1e6
-            or log.size >= MOST_BYTES
-            or len(log.parts) >= MOST_FILES
+            or self.is_full(query)
             or (self.running is not None and query not in self.running)
         )
 

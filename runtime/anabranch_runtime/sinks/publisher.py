@@ -17,7 +17,7 @@ from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.runs import number_of, query_of
-from anabranch_runtime.errors import SinkError
+from anabranch_runtime.errors import SinkError, SinkPaused, SinkUnderway
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks import redis_stream
 from anabranch_runtime.sinks.delivery import Delivery, Write
@@ -27,6 +27,7 @@ from anabranch_runtime.sinks.lake import delta, iceberg
 from anabranch_runtime.sinks.merged import settle
 from anabranch_runtime.sinks.outbox import Outbox
 from anabranch_runtime.sinks.parquet import ParquetSink
+from anabranch_runtime.sinks.webhook.writer import WebhookWriter
 from anabranch_runtime.sources.permitted import masked, permitted_sink
 from anabranch_runtime.storage.documents import sync_filesystem
 from anabranch_runtime.storage.pipeline_lock import identity
@@ -39,6 +40,9 @@ OUTBOX, GATHERED = ".outbox", ".gathered"
 MOST_WAITING = 1000
 #: Seconds between two attempts to write to a failing sink: at first, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
+#: Seconds between two looks at a delivery on its way to a webhook, and seconds for which one is
+#: waited for when the runtime stops.
+LOOK, LEAVING = 0.05, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,8 @@ class Publisher:
     _outbox: Outbox = field(init=False)
     _gathered: Gathered = field(init=False)
     _failures: dict[str, SinkFailure] = field(init=False, default_factory=dict)
+    #: Queries with a delivery that its writer is at.
+    _underway: set[str] = field(init=False, default_factory=set)
 
     def begin(self, next_batch: int, pipeline: str) -> None:
         """Continue after the batches before ``next_batch``; ``pipeline``: id of the pipeline."""
@@ -99,7 +105,7 @@ class Publisher:
         outside: dict[str, list[Path]] = {}
         gathered: dict[str, list[tuple[int, Path]]] = {}
         for query, task, file in sorted(staged):
-            if sinks[query].commit_interval:
+            if sinks[query].gathers:
                 gathered.setdefault(query, []).append((task, file))
             elif sinks[query].kind is SinkKind.PARQUET:
                 own.append((query, task, file))
@@ -126,13 +132,16 @@ class Publisher:
 
     def retry(self, *, now: bool = False, ahead: float = 0.0) -> None:
         """Deliver groups that are due within ``ahead`` seconds, and parked results to sinks whose
-        pause is over; with ``now`` everything to all sinks.
+        pause is over; with ``now`` everything to all sinks, for a while.
         """
         if now:
             self._failures = {q: replace(one, retry=0.0) for q, one in self._failures.items()}
-        self._group(self._gathered.due(math.inf if now else time.monotonic() + ahead))
+        due = self._gathered.due(math.inf if now else time.monotonic() + ahead)
+        self._group(query for query in due if now or not self._is_behind(query))
         for query in self._outbox.queries():
             self._drain(query)
+        if now:
+            self._await(time.monotonic() + LEAVING)
 
     def finish(self) -> None:
         """Deliver all parked results.
@@ -141,6 +150,7 @@ class Publisher:
             SinkError: a sink still fails; its results stay parked.
         """
         self.retry(now=True)
+        self._await(math.inf)
         for query, message in self.problems().items():
             raise SinkError(
                 "sink-failed",
@@ -159,6 +169,8 @@ class Publisher:
         ungrouped = {q: len(self._gathered.parts(q)) for q in self._failures}
         for query, count in (ungrouped | self.parked()).items():
             failure = self._failures.get(query)
+            if failure is None and query in self._underway:
+                continue
             reason = failure.message if failure is not None else "not tried yet"
             found[query] = f"{count} batch{'es wait' if count > 1 else ' waits'}: {reason}"
         return found
@@ -168,6 +180,23 @@ class Publisher:
         batch may be uncommitted.
         """
         return [*self._outbox.files(query), *self._gathered.parts(query)]
+
+    def _is_behind(self, query: str) -> bool:
+        """Whether further results are gathered until a webhook has an earlier delivery: it then
+        gets the results of all batches since at once.
+        """
+        return (
+            self._outbox.waiting(query) > 0
+            and self._gathered.sink(query).kind is SinkKind.WEBHOOK
+            and not self._gathered.is_full(query)
+        )
+
+    def _await(self, until: float) -> None:
+        """Wait for deliveries that are on their way, up to a (monotonic) time."""
+        while self._underway and time.monotonic() < until:
+            time.sleep(LOOK)
+            for query in list(self._underway):
+                self._drain(query)
 
     def _group(self, queries: Iterable[str]) -> None:
         """Form the next group of each query, durably, in the outbox."""
@@ -250,7 +279,11 @@ class Publisher:
             writer = self._files.place if own else self.writers.get(sink.kind)
             if writer is None:
                 raise SinkError("no-writer", f"no writer for sinks of format {sink.format}")
+            self._underway.discard(delivery.query)
             writer(delivery)
+        except SinkUnderway:
+            self._underway.add(delivery.query)
+            return False
         except Exception as error:  # noqa: BLE001 - whatever a connector raises, results wait
             self._fail(delivery.query, error)
             return False
@@ -261,7 +294,8 @@ class Publisher:
     def _fail(self, query: str, error: Exception) -> None:
         message, known = masked(first_line(error)), self._failures.get(query)
         times = 1 if known is None else 1 + known.times
-        self._failures[query] = SinkFailure(message, times, time.monotonic() + pause_after(times))
+        retry = time.monotonic() + pause_after(times, error)
+        self._failures[query] = SinkFailure(message, times, retry)
         _LOG.warning("sink failed", query=query, error=message, times=times)
 
 
@@ -272,6 +306,7 @@ def local_writers(
     pipeline that write to sinks.
     """
     topics = KafkaWriter(namespace, role)
+    hooks = WebhookWriter(namespace, access)
 
     def permitted(delivery: Delivery) -> Delivery:
         return replace(delivery, sink=permitted_sink(delivery.sink, access, namespace))
@@ -284,15 +319,27 @@ def local_writers(
     def send(delivery: Delivery) -> None:
         topics.write(permitted(delivery), identity(state))
 
+    def post(delivery: Delivery) -> None:
+        hooks.write(permitted(delivery), identity(state))
+
     def commit(delivery: Delivery) -> None:
         write = delta.commit if delivery.sink.format == "delta" else iceberg.commit
         write(permitted(delivery), f"{namespace}/{delivery.query}/{identity(state)}")
 
-    return {SinkKind.REDIS: append, SinkKind.KAFKA: send, SinkKind.LAKE: commit}
+    return {
+        SinkKind.REDIS: append,
+        SinkKind.KAFKA: send,
+        SinkKind.WEBHOOK: post,
+        SinkKind.LAKE: commit,
+    }
 
 
-def pause_after(times: int) -> float:
-    """Return the seconds until a sink that has failed ``times`` times in a row is tried again."""
+def pause_after(times: int, error: Exception | None = None) -> float:
+    """Return the seconds until a sink that has failed ``times`` times in a row is tried again; its
+    last ``error`` may know them.
+    """
+    if isinstance(error, SinkPaused) and error.pause is not None:
+        return error.pause
     return min(FIRST_PAUSE * 2.0 ** min(times - 1, 30), LONGEST_PAUSE)
 
 

@@ -302,7 +302,7 @@ class Emission:
                 staging.mkdir(parents=True, exist_ok=True)
             # No folder per query: making and removing hundreds of them takes longer than a batch.
             written = _written_as(query)
-            is_gathered = query.sink.commit_interval > 0
+            is_gathered = query.sink.gathers
             path = staging / f"{written}.{self.task}{SUFFIX if is_gathered else '.parquet'}"
             self.report.files[written] = str(path)
             writer = StagedWriter if is_gathered else ResultWriter

@@ -22,7 +22,7 @@ from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.protocol.activations import ViewRows
 from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_runtime.cpu import CpuUses, metered, take_metered
-from anabranch_runtime.errors import SinkError, StateError
+from anabranch_runtime.errors import SinkError, SinkUnderway, StateError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks.delivery import Delivery, Write
 from anabranch_runtime.sinks.joined_rows import JoinedBatch
@@ -110,9 +110,10 @@ class TablesStatus:
 
 @dataclass(slots=True)
 class _Aside:
-    """A failed table, to be retried.
+    """A failed table, to be retried, or one whose sink is still at a version.
 
     Attributes:
+        failures: 0 while the sink is at the version for the first time.
         next: first round that it does not include.
         version, rows: rows that its sink has not accepted; None: the table itself has failed.
     """
@@ -229,6 +230,11 @@ class Keeper:
         return self.next >= self._next_batch
 
     @property
+    def settled(self) -> bool:
+        """Whether that is so, and no sink is still at a version."""
+        return self.up_to_date and all(one.failures for one in self._aside.values())
+
+    @property
     def idle(self) -> bool:
         """Whether nothing is due now."""
         now = time.monotonic()
@@ -280,7 +286,7 @@ class Keeper:
         return TablesStatus(
             self.next,
             {name: one.next for name, one in self._aside.items()},
-            {name: f"view: {one.problem}" for name, one in self._aside.items()},
+            {name: f"view: {one.problem}" for name, one in self._aside.items() if one.failures},
             counts,
             checkpoint,
             ended,
@@ -417,17 +423,21 @@ class Keeper:
         waiting: tuple[int, pa.Table] | None = None,
     ) -> None:
         known, message = self._aside.get(name), masked(first_line(error))
-        failures = 1 if known is None else known.failures + 1
+        failures = 0 if known is None else known.failures
+        if not isinstance(error, SinkUnderway):
+            failures += 1
+            _LOG.warning("view failed", query=name, error=message, times=failures)
+        elif known is not None and failures:
+            message = known.problem
         version, rows = waiting or (-1, None)
         self._aside[name] = _Aside(
             following,
             message,
             failures,
-            time.monotonic() + pause_after(failures),
+            time.monotonic() + pause_after(failures, error),
             version,
             rows,
         )
-        _LOG.warning("view failed", query=name, error=message, times=failures)
 
     def _retry(self, name: str) -> None:
         """Deliver the rows that a table's sink refused, or reload the table; then catch up."""
@@ -437,14 +447,13 @@ class Keeper:
                 return
             following = aside.next
         else:
-            failures = aside.failures
             try:
                 self._read([name])
                 self._begin(name)
             except Exception as error:  # noqa: BLE001 - an object store may be away
                 self._fail(name, aside.next, error)
                 return
-            if self._aside[name].failures > failures:
+            if self._aside[name] is not aside:
                 return
             following = self._held[name].next
         view = self._views[name]
@@ -455,18 +464,17 @@ class Keeper:
                 continue
             joined = JoinedBatch(str(self.root), one.rows, one.feeds)
             if view.changes_in(one, joined):
-                failures = self._aside[name].failures
+                aside = self._aside[name]
                 self._include_in(name, view, one, joined)
-                if self._aside[name].failures > failures:
+                if self._aside[name] is not aside:
                     return
         del self._aside[name]
         sync_filesystem(self.results)
         _LOG.info("view works again", query=name)
 
     def _try_again(self, name: str, aside: _Aside) -> bool:
-        failures = aside.failures
         self._deliver(name, aside.version, aside.rows)
-        return self._aside[name].failures == failures
+        return self._aside[name] is aside
 
     # --- beginning and end -------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ TOPIC = {"brokers": "broker:9092", "topic": "t"}
 LOGIN = {"security": "sasl_ssl", "mechanism": "PLAIN", "user": "me"}
 CHANGES = [*COLUMNS, ("anabranch_change", "string")]
 VIEW = [*CHANGES, ("anabranch_version", "bigint")]
+HOOK = {"url": "https://hooks.example/x", "secret": "${ANABRANCH_SINK_KEY}"}
 JDBC = {"url": "jdbc:postgresql://db/x", "dbtable": "t"}
 
 
@@ -65,6 +66,12 @@ def spec(name: str, path: str | None = None, mode: str = "append", **options: st
         (spec("iceberg", table="lake.db.sub.t-1", anabranch__batchColumn="o"), SinkKind.LAKE),
         (SinkSpec("delta", path="/t", commit_interval=1), SinkKind.LAKE),
         (spec("some.other.Format", whatever="x"), SinkKind.TABLE),
+        (spec("webhook", **HOOK, rows="5", bytes="900", timeout="60"), SinkKind.WEBHOOK),
+        (spec("webhook", **HOOK, payload="debezium", key="B,a"), SinkKind.WEBHOOK),
+        (
+            spec("webhook", url="${ANABRANCH_SINK_URL}", secret="${ANABRANCH_SINK_KEY}"),
+            SinkKind.WEBHOOK,
+        ),
         (SinkSpec(commit_interval=LONGEST_INTERVAL), SinkKind.PARQUET),
         (SinkSpec("redis-stream", commit_interval=1), SinkKind.REDIS),
     ],
@@ -127,6 +134,26 @@ def test_sinks_that_may_work_travel_unchanged(sink: SinkSpec, kind: SinkKind) ->
         (spec("kafka", **TOPIC, **LOGIN, password="x"), "sink.options.password"),
         (spec("kafka", **TOPIC, ca_file="/ca.pem"), "sink.options.ca_file"),
         (spec("kafka", "/x", **TOPIC), "sink.path"),
+        (spec("webhook", url=HOOK["url"]), "sink.options.secret"),
+        (spec("webhook", secret=HOOK["secret"]), "sink.options.url"),
+        (spec("webhook", url=HOOK["url"], secret="whsec_plain"), "sink.options.secret"),
+        (spec("webhook", url=HOOK["url"], secret=""), "sink.options.secret"),
+        (spec("webhook", "/x", **HOOK), "sink.path"),
+        (spec("webhook", **HOOK, colour="red"), "sink.options.colour"),
+        (spec("webhook", **HOOK, rows="0"), "sink.options.rows"),
+        (spec("webhook", **HOOK, bytes="16777217"), "sink.options.bytes"),
+        (spec("webhook", **HOOK, timeout="²"), "sink.options.timeout"),
+        (spec("webhook", **HOOK, payload="upsert"), "sink.options.payload"),
+        (spec("webhook", **HOOK, key="a"), "sink.options.key"),
+        (spec("webhook", **HOOK, payload="debezium", key="z"), "sink.options.key"),
+        *(
+            (spec("webhook", secret=HOOK["secret"], url=url), "sink.options.url")
+            for url in (
+                *("ftp://h.example/x", "https://me:pw@h.example/x", "https://h.example/x?a=b"),
+                *("https://h.example@evil.example/", "https://h.example\\@evil.example/", "//h/x"),
+                "https://h.example/${ANABRANCH_SINK_KEY}",
+            )
+        ),
         (spec("jdbc", url="jdbc:mysql://db/y"), "sink.options.dbtable"),
         (spec("jdbc", **JDBC, truncate="true"), "sink.options.truncate"),
         (spec("jdbc", **JDBC, password="x"), "sink.options.password"),

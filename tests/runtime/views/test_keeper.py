@@ -12,11 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.faults import Point
 from anabranch_runtime.sinks.delivery import Delivery
+from anabranch_runtime.sinks.webhook.writer import WebhookWriter
 from anabranch_runtime.views import keeper, kept
+from tests.support.surroundings.deliveries import sink
+from tests.support.surroundings.receiver import SECRET, Fault, receiving
 from tests.support.worlds.kept_tables import Lagging
 from tests.support.worlds.view_runs import MINUTE, SCHEMA, Drawn, ViewRun, run_seed
 
@@ -220,6 +224,31 @@ def test_rows_that_a_sink_refuses_wait_and_other_views_go_on(tmp_path: Path) -> 
     run.tables.drain()
     assert run.tables.lag() == {"v": 0}
     assert taken == [(1, 1), (2, 1), (3, 1)]
+
+
+def test_versions_are_posted_each_once_while_other_views_go_on(tmp_path: Path) -> None:
+    sql = "SELECT k, count(*) AS c FROM t GROUP BY k"
+    with receiving() as hook:
+        to = sink("webhook", url=hook.url, secret=SECRET, timeout="5", rows="1")
+        run = ViewRun(tmp_path, Drawn(sql, sql), to)
+        posting = WebhookWriter("ns", AccessPolicy(hosts=("localhost",)))
+        run.world.writers[to.kind] = lambda delivery: posting.write(delivery, "state")
+        run.restart()
+        faults = iter([Fault.SLOW, Fault.ERROR_AFTER, Fault.DROPPED])
+        hook.fault, hook.delay = lambda _: next(faults, Fault.NONE), 0.3
+        for n in range(3):
+            run.feed(rows((0, 0, 0), (n, 0, 0)))
+        for _ in range(2):
+            with pytest.raises(SinkError, match=r"500|closed"):
+                run.tables.drain()
+        run.tables.drain()
+        assert run.tables.problems() == {}
+        found = hook.rows("v")
+    versions = [one["anabranch_version"] for one in found]
+    assert versions == sorted(versions)
+    # Of a key the newest version holds.
+    assert {one["k"]: one["c"] for one in found} == {0: 4, 1: 1, 2: 1}
+    assert len(found) == len(hook.ledger) < len(hook.seen)
 
 
 def test_a_folder_may_have_a_name_that_looks_like_a_pattern(tmp_path: Path) -> None:

@@ -7,5 +7,5 @@ from anabranch_contract.connectors.policy import AccessPolicy
 OPEN = AccessPolicy(
     formats=frozenset({"jdbc", "fax", "notebook", "no-such-format", "some.other.Format"}),
     paths=("/",),
-    hosts=("*",),
+    hosts=("*", "localhost"),
 )

@@ -1,0 +1,1 @@
+"""Webhooks: sinks whose results are posted to an address."""

@@ -1,0 +1,1 @@
+"""Webhooks: results posted to an address, in signed requests."""
