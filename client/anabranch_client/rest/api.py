@@ -127,12 +127,13 @@ class Calls:
         return RestCall("POST", f"{_path('streams', name)}:reread", StreamOut.read)
 
     @method
-    def push(self, name: str, rows: Sequence[Mapping[str, Any]]) -> RestCall[int]:
-        """Send rows (at most 10,000) to a stream of format ``redis-stream``: all or none."""
+    def push(
+        self, name: str, rows: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None
+    ) -> RestCall[int]:
+        """Send up to 10,000 rows to a ``redis-stream``: all or none, and once per key and day."""
+        path, headers = _path("streams", name, "rows"), calls.once(idempotency_key)
         body = {"rows": [json_row(row) for row in rows]}
-        return RestCall(
-            "POST", _path("streams", name, "rows"), lambda doc: RowsOut.read(doc).rows, body
-        )
+        return RestCall("POST", path, lambda doc: RowsOut.read(doc).rows, body, headers=headers)
 
     @method
     def delete_stream(self, name: str) -> RestCall[None]:
@@ -159,17 +160,16 @@ class Calls:
     ) -> RestCall[QueryOut]:
         """Register a query: SQL, or a structured ``query``.
 
-        ``parameters``: values of the statement's parameters (``:name``).
-        ``sink``: a format, or a document with ``format``, ``options``, ``path`` and
-        ``commit_interval``. ``slo``: service level objectives (``latency``, ``freshness`` by
-        alias, ``completeness``). ``dialect``: the statement's SQL dialect, by default Spark's.
-        ``title``, ``owner``, ``tags``: texts for lists and search. ``past``: ``stored`` also emits
-        results over stored tuples.
+        ``parameters``: values of the statement's parameters (``:name``). ``sink``: a format, or a
+        document with ``format``, ``options``, ``path``, ``commit_interval``. ``slo``: service level
+        objectives (``latency``, ``freshness`` by alias, ``completeness``). ``dialect``: the
+        statement's SQL dialect, by default Spark's. ``title``, ``owner``, ``tags``: texts for lists
+        and search. ``past``: ``stored`` also emits results over stored tuples.
         """
         writer = {"format": sink} if isinstance(sink, str) else sink
         statement = query_body(sql, query, name, window)
         body = _given(**statement, parameters=parameters, sink=writer, **terms)
-        headers = None if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        headers = calls.once(idempotency_key)
         return RestCall("POST", "/v1/queries", QueryOut.read, body, headers=headers)
 
     @method

@@ -202,3 +202,8 @@ async def _all_awaited(
 
 def _after(page: Page[Any]) -> dict[str, str] | None:
     return None if page.next_cursor is None else {"cursor": page.next_cursor}
+
+
+def once(idempotency_key: str | None) -> dict[str, str] | None:
+    """Return the headers of a request that may be repeated."""
+    return None if idempotency_key is None else {"Idempotency-Key": idempotency_key}

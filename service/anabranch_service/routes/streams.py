@@ -57,6 +57,7 @@ from anabranch_service.registry.slo import check_freshness
 from anabranch_service.registry.statements import NormalForms, usable_streams
 from anabranch_service.settings import ServiceSettings
 from anabranch_service.streaming.postgres import with_catalog
+from anabranch_service.streaming.pushing import IdempotencyKey, Pushed, append, check_backlog
 from anabranch_service.streaming.rows import entries, read_rows, target
 from anabranch_service.versions import IfMatch, check_version, etag
 
@@ -254,8 +255,18 @@ async def reread_stream(
 
 @router.post("/{name}/rows", status_code=202)
 @needs(Need.PUSH)
-async def push_rows(name: str, body: RowsIn, ctx: Ctx, request: Request) -> RowsOut:
-    """Append rows to a stream of format ``redis-stream``: all, or none if any is invalid."""
+async def push_rows(
+    name: str,
+    body: RowsIn,
+    ctx: Ctx,
+    request: Request,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> RowsOut:
+    """Append rows to a stream of format ``redis-stream``: all, or none if any is invalid.
+
+    429 while a million rows of the stream wait to be read.
+    """
     record = known(await ctx.store.stream(name), "stream", name)
     key, payload, field = target(record, Keys(ctx.settings.namespace).stream(name))
     check_push(key, ctx.settings)
@@ -264,7 +275,10 @@ async def push_rows(name: str, body: RowsIn, ctx: Ctx, request: Request) -> Rows
     except ValidationError as cause:
         found = cause.errors(include_url=False)[:REPORTED]
         raise RequestValidationError([{**e, "loc": ("body", *e["loc"])} for e in found]) from None
-    await ctx.store.push(key, entries(rows, payload, field))
+    check_backlog(name, await ctx.store.intake(name))
+    pushed = Pushed(name, key, entries(rows, payload, field))
+    headers = await append(ctx.store, pushed, await request.body(), idempotency_key)
+    response.headers.update(headers)
     return RowsOut(rows=len(rows))
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 from typing import Any
 
 import pytest
+from httpx import Response
 
+from anabranch_client import Client
 from anabranch_contract.protocol.intake import InputProgress, StreamIntake
 from anabranch_contract.protocol.progress import Progress, Resources
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.redis_stream import redis_feed
+from anabranch_service.streaming.pushing import MOST_WAITING
 from tests.support.worlds.service import Service
 
 COLUMNS = {
@@ -228,3 +232,74 @@ def test_nested_columns_need_a_source_of_values(service: Service) -> None:
     problem = service.post("/v1/streams", {**body, "source": source}, 422)
     assert (problem["code"], problem["errors"][0]["field"]) == ("unsupported-type", "columns.l")
     assert "split()" in problem["remedy"]
+
+
+def test_a_repeated_request_appends_its_rows_once(service: Service) -> None:
+    add(service)
+    rows = [{"k": n, "at": ROW["at"]} for n in range(3)]
+
+    def send(rows: list[dict[str, Any]], key: str | None) -> Response:
+        headers = {} if key is None else {"Idempotency-Key": key}
+        return service.http.post("/v1/streams/s/rows", json={"rows": rows}, headers=headers)
+
+    answers = [send(rows, "k1") for _ in range(3)]
+    assert [(a.status_code, a.json()) for a in answers] == 3 * [(202, {"rows": 3})]
+    assert [a.headers.get("Idempotency-Replayed") for a in answers] == [None, "true", "true"]
+    reused = send(rows[:2], "k1")
+    assert (reused.status_code, reused.json()["code"]) == (409, "idempotency-key-reused")
+    assert send(rows[:1], "k2").status_code == 202
+    assert send(rows[:1], None).status_code == send(rows[:1], None).status_code == 202
+    assert [row["k"] for row in read(service)] == [0, 1, 2, 0, 0, 0]
+    # Keys are forgotten after a day.
+    kept = list(service.redis.scan_iter("*:idempotency:rows:*"))
+    assert {86_000 < int(str(service.redis.ttl(key))) <= 86_400 for key in kept} == {True}
+    assert len(kept) == 2
+    assert Client(str(service.http.base_url)).push("s", rows, idempotency_key="k1") == 3
+    assert len(read(service)) == 6
+
+
+def test_a_failed_request_does_not_use_up_its_key(service: Service) -> None:
+    add(service)
+    headers, rows = {"Idempotency-Key": "k"}, {"rows": [{"at": ROW["at"]}]}
+    stream = service.keys.stream("s")
+    service.redis.set(stream, "no stream")
+    problem = service.http.post("/v1/streams/s/rows", json=rows, headers=headers)
+    assert problem.json()["code"] == "not-a-redis-stream"
+    service.redis.delete(stream)
+    bad = service.http.post("/v1/streams/s/rows", json={"rows": [{}]}, headers=headers)
+    assert bad.status_code == 422
+    assert service.http.post("/v1/streams/s/rows", json=rows, headers=headers).status_code == 202
+    assert len(read(service)) == 1
+
+
+def test_concurrent_requests_with_one_key_append_once(service: Service) -> None:
+    add(service)
+    headers, rows = {"Idempotency-Key": "k"}, {"rows": [{"at": ROW["at"]}] * 50}
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(
+            pool.map(
+                lambda _: service.http.post("/v1/streams/s/rows", json=rows, headers=headers),
+                range(24),
+            )
+        )
+    assert {answer.status_code for answer in answers} == {202}
+    assert len(read(service)) == 50
+
+
+def test_rows_of_a_stream_that_is_behind_are_refused(service: Service) -> None:
+    add(service)
+    rows = {"rows": [{"at": ROW["at"]}]}
+    service.beat()
+    for waiting, status in ((MOST_WAITING, 429), (MOST_WAITING - 1, 202)):
+        intake = InputProgress({"s": StreamIntake(waiting)})
+        service.progress(Progress("running", input=intake))
+        answer = service.http.post("/v1/streams/s/rows", json=rows)
+        assert answer.status_code == status
+        if status == 429:
+            assert answer.headers["Retry-After"] == "5"
+            assert answer.json()["code"] == "stream-behind"
+    # Without a runtime the number is out of date.
+    service.progress(Progress("stopped", input=InputProgress({"s": StreamIntake(MOST_WAITING)})))
+    service.redis.delete(service.keys.heartbeat)
+    assert service.http.post("/v1/streams/s/rows", json=rows).status_code == 202
+    assert len(read(service)) == 2

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.protocol.batches import BatchReport
-from anabranch_contract.protocol.intake import SourceState, SourceStatus
+from anabranch_contract.protocol.intake import SourceState, SourceStatus, StreamIntake
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import Snapshot, StreamSample
 from anabranch_contract.protocol.profile import CpuReport
@@ -109,6 +109,13 @@ class ReportStore(RedisRecords):
     async def progress(self) -> Progress | None:
         """The progress of the runtime, or None if it never started (or it can't be read)."""
         return await reply_record(Progress, "runtime", self.redis.get(self.keys.runtime))
+
+    async def intake(self, stream: str) -> StreamIntake | None:
+        """The state of a stream's input; None without a living runtime, or if it reads nothing."""
+        progress = await self.progress()
+        if progress is None or not (await self.sources()).alive:
+            return None
+        return progress.input.intake.get(stream)
 
     async def sources(self) -> SourceStates:
         """States of the streams' sources, as reported by the runtime.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +18,7 @@ from anabranch_contract.queries.joins import Stream
 from anabranch_service.errors import Conflict
 from anabranch_service.registry.mirror import Mirror
 from anabranch_service.registry.records import QueryRecord
-from anabranch_service.registry.redis.queries import QueryStore
+from anabranch_service.registry.redis.queries import IDEMPOTENCY_SECONDS, QueryStore
 from anabranch_service.registry.redis.reading import lenient, reply, strict
 from anabranch_service.registry.statements import usable_streams
 
@@ -29,6 +30,22 @@ _ADD_STREAM = """
 if redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2]) == 0 then return 0 end
 redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'streams', cjson.encode({ARGV[1]}))
 return 1
+"""
+
+#: Append entries, unless an idempotency key says that they were. KEYS stream, idempotency; ARGV
+#: digest of the request or "", its lifetime (s), and per entry: number of its fields and values,
+#: and these. Returns the digest of the earlier request, or "". An error appends nothing.
+_PUSH = """
+local seen = ARGV[1] ~= '' and redis.call('GET', KEYS[2])
+if seen then return seen end
+local at = 3
+while at <= #ARGV do
+  local last = at + tonumber(ARGV[at])
+  redis.call('XADD', KEYS[1], '*', unpack(ARGV, at + 1, last))
+  at = last + 1
+end
+if ARGV[1] ~= '' then redis.call('SET', KEYS[2], ARGV[1], 'EX', ARGV[2]) end
+return ''
 """
 
 
@@ -132,17 +149,21 @@ class StreamStore(QueryStore):
 
         return await self._transact(attempt, self.keys.streams, self.keys.queries)
 
-    async def push(self, key: str, entries: list[dict[Any, Any]]) -> None:
-        """Append entries to a Redis Stream, all at once.
+    async def push(
+        self, key: str, entries: list[dict[str, Any]], idempotency_key: str = "", digest: str = ""
+    ) -> str:
+        """Append entries to a Redis Stream, all at once, unless a request with the idempotency key,
+        if one is given with the ``digest`` of the request, has appended rows: its digest is
+        returned then, and otherwise an empty text.
 
         Raises:
             Conflict: the key holds another type of value.
         """
+        seen = self._own("idempotency", "rows", idempotency_key)
+        flat = ([2 * len(e), *chain.from_iterable(e.items())] for e in entries)
+        arguments = [digest, IDEMPOTENCY_SECONDS, *chain.from_iterable(flat)]
         try:
-            async with self.redis.pipeline(transaction=True) as pipe:
-                for entry in entries:
-                    pipe.xadd(key, entry)
-                await pipe.execute()
+            return str(await self._run(_PUSH, [key, seen], arguments))
         except ResponseError as cause:
             if "WRONGTYPE" not in str(cause):
                 raise

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import Header, Query, Response
+from fastapi import Query, Response
 
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.queries import QueryIn, QueryOut, QueryPatch
@@ -29,18 +29,10 @@ from anabranch_service.routes.queries.registration import (
     register,
     shown,
 )
+from anabranch_service.streaming.pushing import IdempotencyKey, reused
 from anabranch_service.versions import IfMatch, check_version, etag
 
 router = guarded_router("/v1/queries", tag="queries")
-
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        min_length=1,
-        max_length=256,
-        description="Requests with the same key and body get the same answer for a day.",
-    ),
-]
 
 
 @router.post("", status_code=201, response_model=QueryOut)
@@ -167,12 +159,7 @@ def _kept(text: str, digest: str) -> Response:
     """The stored answer to an earlier request with the same idempotency key and body."""
     kept = json.loads(text)
     if kept["digest"] != digest:
-        raise Conflict(
-            "idempotency-key-reused",
-            "this Idempotency-Key was used with another body",
-            field="Idempotency-Key",
-            remedy="use a new key for a new request",
-        )
+        raise reused()
     return Response(
         json.dumps(kept["body"]),
         201,
