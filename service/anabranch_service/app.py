@@ -33,6 +33,7 @@ from anabranch_service.registry.store import Store
 from anabranch_service.routes import (
     access,
     approval,
+    columns,
     epochs,
     functions,
     health,
@@ -138,7 +139,7 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
         module.router
         for module in (
             *(explain, source_tests, query_batches, families, streams, query_list, queries),
-            *(runs, results, epochs, state),
+            *(columns, runs, results, epochs, state),
             *(functions, plans, approval, series, profile, settings, access),
             *(health, system, pages),
         )

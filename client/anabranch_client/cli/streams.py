@@ -361,6 +361,23 @@ def stream_set(
         show(client.update_stream(name, **changes), stream_detail, as_json)
 
 
+@streams.command("add-column")
+def stream_add_column(
+    name: Name,
+    column: Annotated[str, typer.Argument(help="Name of the column.")],
+    type: Annotated[str, typer.Argument(help="Its type, such as bigint or 'decimal(10,2)'.")],
+    default: Annotated[
+        str | None, typer.Option(help="Its value in rows read before; NULL without it.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Add a column to a stream in use. Registered queries go on with the columns that they have."""
+    with connect(url) as client:
+        found = client.add_column(name, name=column, type=type, default=default)
+        show(found, stream_detail, as_json)
+
+
 @streams.command("reread")
 def stream_reread(
     name: Name,

@@ -96,9 +96,7 @@ class Calls:
         propose: bool = False,
         **options: Unpack[StreamOptions],
     ) -> RestCall[SourceTestOut]:
-        """Test the source of :meth:`create_stream`: show ``rows`` rows, and check them against the
-        columns. Nothing is stored. ``propose``: complete the registration by the source's rows.
-        """
+        """Check ``rows`` rows of a source; ``propose``: complete the registration by them."""
         body = _stream_body(name, columns, source, ttl, latest, options)
         params = _given(rows=rows and str(rows), propose="true" if propose else None)
         return RestCall("POST", "/v1/streams:test", SourceTestOut.read, body, params=params)
@@ -115,11 +113,15 @@ class Calls:
 
     @method
     def update_stream(self, /, name: str, **changes: Any) -> RestCall[StreamOut]:
-        """Change properties of a stream, given as fields of ``StreamPatch``. None removes
-        ``idle_timeout`` or ``retention``. Example of a retention: ``{"ttl": "7 days", "latest":
-        ["k"]}``.
+        """Change fields of ``StreamPatch``; None removes ``idle_timeout`` or ``retention``, which
+        may be ``{"ttl": "7 days", "latest": ["k"]}``.
         """
         return RestCall("PATCH", _path("streams", name), StreamOut.read, changes)
+
+    @method
+    def add_column(self, stream: str, /, **column: str | None) -> RestCall[StreamOut]:
+        """Add a column: ``name``, ``type`` and, as text, its ``default`` in earlier rows."""
+        return RestCall("POST", f"{_path('streams', stream)}/columns", StreamOut.read, column)
 
     @method
     def reread_stream(self, name: str) -> RestCall[StreamOut]:
@@ -357,9 +359,7 @@ class Calls:
 
     @method
     def profile(self) -> RestCall[ProfileOut]:
-        """CPU seconds of the pipeline since its start, by use. The difference of two answers is the
-        CPU time of the period between them.
-        """
+        """CPU seconds of the pipeline since its start, by use."""
         return RestCall("GET", "/v1/profile", ProfileOut.read)
 
     @method

@@ -84,6 +84,7 @@ class StreamRecord(Closed, StreamProperties):
             runtime reads it itself.
         accepted_rejects: number of rejected tuples that an operator has acknowledged.
         version: of a table: 1, increased by 1 for each requested re-read.
+        added: the added columns, as in ``Stream``.
     """
 
     name: str
@@ -103,10 +104,11 @@ class StreamRecord(Closed, StreamProperties):
     reading: dict[str, Any] | None = None
     accepted_rejects: int = 0
     version: int = 1
+    added: tuple[tuple[str, str | None], ...] = ()
 
     def same_definition(self, other: StreamRecord) -> bool:
         """Whether both records define the same stream, apart from the registration id."""
-        names = ("registration", "reading", "accepted_rejects", "version")
+        names = ("registration", "reading", "accepted_rejects", "version", "added")
         same = {name: getattr(other, name) for name in names}
         return self.model_copy(update=same) == other
 

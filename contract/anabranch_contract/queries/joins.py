@@ -74,6 +74,8 @@ class Stream:
         kind: a table has no event time and is retained for ever.
         changes: of a stream of changes: how its rows say whether they insert or delete. With a key
             (upsert) a row replaces the tuple of its key; it has no event time, as a table.
+        added: (column, value in earlier rows) of the columns that were added after registration, in
+            order; the value is text that is cast to the column's type; None: NULL.
     """
 
     name: StreamName
@@ -90,6 +92,7 @@ class Stream:
     registration: str = ""
     kind: StreamKind = StreamKind.STREAM
     changes: ChangeFormat | None = None
+    added: tuple[tuple[str, str | None], ...] = ()
 
     def __post_init__(self) -> None:
         names = [c for c, _ in self.columns]
@@ -133,7 +136,12 @@ class Stream:
     def as_table(self) -> Stream:
         """Return the stream in the role of a table, whose current rows other streams look up."""
         return Stream(
-            self.name, self.columns, latest=self.latest, retain=None, kind=StreamKind.TABLE
+            self.name,
+            self.columns,
+            latest=self.latest,
+            retain=None,
+            kind=StreamKind.TABLE,
+            added=self.added,
         )
 
     def as_changes(self) -> Stream:
@@ -170,6 +178,12 @@ class Stream:
     def is_weighted(self) -> bool:
         """Whether stored tuples have a weight: inserts and deletes."""
         return self.has_changes or self.replaces_rows
+
+    @property
+    def first_columns(self) -> tuple[tuple[str, DataType], ...]:
+        """(name, type) of the columns with which the stream was registered."""
+        added = {name for name, _ in self.added}
+        return tuple(column for column in self.columns if column[0] not in added)
 
     def deletes_results(self, *, looked_up: bool) -> bool:
         """Whether its rows may delete earlier results of a query, which looks it up or not."""

@@ -236,6 +236,17 @@ class StreamPatch(Closed, StreamTerms):
     )
 
 
+class AddedColumnIn(ColumnRecord):
+    """A column to add to a stream in use."""
+
+    model_config = examples({"name": "price", "type": "decimal(10,2)", "default": "0"})
+
+    default: Annotated[str, Field(max_length=4096)] | None = Field(
+        default=None,
+        description="Its value in the rows read before, as text (as in CSV); null: NULL.",
+    )
+
+
 class RowsIn(Closed):
     """Rows for a stream: an object per row, checked against the stream's columns."""
 

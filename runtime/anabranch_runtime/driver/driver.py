@@ -341,7 +341,7 @@ class Driver:
             context = self.cluster.enter(context)
         entered = time.perf_counter()
         self.reporting.cpu.lap("begin")
-        read = self._plan_input(choice)
+        read = self._plan_input(choice, ruleset)
         context, reports = attempt(
             context,
             job,
@@ -488,12 +488,12 @@ class Driver:
             return None
         return choice.offsets.planned
 
-    def _plan_input(self, choice: JournalEntry) -> BatchInput | None:
+    def _plan_input(self, choice: JournalEntry, ruleset: Ruleset) -> BatchInput | None:
         """The batch's input from sources that the runtime reads itself; None without any."""
         sources, state = self.progress.sources, self.state
         if sources is None or choice.offsets is None:
             return None
-        given = choice.offsets, choice.left_out, choice.costs
+        given = choice.offsets, choice.left_out, choice.costs, ruleset.streams
         return BatchInput(sources, state.feeds, state.next_batch, state.offsets, *given)
 
     def _costs(self) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import pyarrow as pa
@@ -18,8 +19,11 @@ from anabranch_contract.plans.ruleset import (
     Substreams,
 )
 from anabranch_contract.queries.expressions import Expr
-from anabranch_contract.queries.joins import AttrRef, Label, RelationId
+from anabranch_contract.queries.joins import AttrRef, Label, RelationId, Stream, StreamName
+from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
+from anabranch_runtime.expressions.casts import cast
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.state.dealt import Dealt, DealtRows, dealt_rows
 from anabranch_runtime.state.derived import Derived
@@ -51,6 +55,7 @@ class StoreLayout:
         members: labels of the joined relations; for a base store only its relation's id.
         filter: texts of the conjuncts that a base store's rows satisfy.
         dealt: hot key values with rows spread outside their home partitions (``state.dealt``).
+        stream: the stream of a base store.
     """
 
     id: str
@@ -60,6 +65,7 @@ class StoreLayout:
     is_base: bool
     filter: tuple[str, ...] = ()
     dealt: tuple[Dealt, ...] = ()
+    stream: str = ""
 
     @property
     def dealt_rows(self) -> DealtRows | None:
@@ -91,6 +97,7 @@ def _layout(name: str, store: StoreState) -> StoreLayout:
         store.is_base,
         store.filter,
         store.dealt,
+        store.streams[0] if store.is_base else "",
     )
 
 
@@ -100,6 +107,18 @@ _layouts = Derived(_layout)
 def base_layout(relation: RelationId) -> StoreLayout:
     """Return the layout of arriving rows of ``relation``, which are not stored yet."""
     return StoreLayout(relation, (Label(relation),), None, 1, is_base=True)
+
+
+@lru_cache(maxsize=256)
+def added_values(stream: Stream) -> Mapping[str, pa.Scalar]:
+    """Return added column -> its value in the rows that were stored before."""
+    kinds, text = dict(stream.columns), DataType(TypeKind.STRING)
+    return {
+        name: cast(pa.array([given], pa.string()), text, kinds[name])[0]
+        if given is not None
+        else pa.scalar(None, arrow_type(kinds[name]))
+        for name, given in stream.added
+    }
 
 
 routes = per_ruleset(Routes)
@@ -150,6 +169,14 @@ class Layout:
             return ()
         satisfied = self.stores[store].filter
         return tuple(f for text, f in wanted if text not in satisfied)
+
+    def added(self, store: str) -> Mapping[str, pa.Scalar]:
+        """Columns that rows of a base store may lack, as their stream had not got them yet, with
+        the value of these rows.
+        """
+        name = self.stores[store].stream
+        stream = self.streams.get(StreamName(name))
+        return added_values(stream) if stream is not None and stream.added else {}
 
     def stored(self, store: StoreLayout, table: Columns, rows: int, ref: AttrRef) -> pa.Array:
         """Column of the key attribute ``ref`` over all rows of a table in ``store``'s layout."""

@@ -163,11 +163,16 @@ class LiveSegments:
         batch: int,
         segments: Mapping[str, Sequence[Segment]],
         counted: Mapping[str, int] | None = None,
+        added: Callable[[str], Mapping[str, pa.Scalar]] = lambda _: {},
     ) -> None:
-        """``counted``: store -> number of partitions, for stores whose lookups and matches are
-        counted per partition (:meth:`work`).
+        """Index the segments.
+
+        Args:
+            counted: store -> number of partitions, for stores whose lookups and matches are counted
+                per partition (:meth:`work`).
+            added: returns columns that rows of a store may lack (``Layout.added``).
         """
-        self._root, self._batch = root, batch
+        self._root, self._batch, self._added = root, batch, added
         self.changes = 0
         self._work = {name: np.zeros(count, np.int64) for name, count in (counted or {}).items()}
         self._by_store = {store: list(known) for store, known in segments.items()}
@@ -211,8 +216,9 @@ class LiveSegments:
     def within(self, store: str, interval: Interval) -> list[SegmentReader]:
         """The store's segments that have rows of ``interval``."""
         low, high = interval
+        added = self._added(store) if store in self._by_store else {}
         return [
-            open_segment(self._root, segment)
+            open_segment(self._root, segment, added)
             for segment in self._by_store.get(store, ())
             if segment.first_batch <= high and segment.last_batch >= low
         ]

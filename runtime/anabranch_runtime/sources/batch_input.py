@@ -104,10 +104,18 @@ class _FeedInput:
     skipped: dict[str, PieceError] = field(default_factory=dict)
     #: Number of a piece -> error about its missing entries.
     missing: dict[int, PieceError] = field(default_factory=dict)
+    #: Columns of a stream with added columns, as of the batch's ruleset; and the added ones.
+    columns: tuple[tuple[str, str], ...] = ()
+    optional: frozenset[str] = frozenset()
 
     def plan(self) -> None:
         """Divide the input between the offsets into pieces."""
         self.pieces = self.feed.pieces(self.start, self.upto, self.parts)
+        if self.columns:
+            self.pieces = [
+                replace(piece, columns=self.columns, optional=self.optional)
+                for piece in self.pieces
+            ]
         self.missing = {}
 
     @property
@@ -170,6 +178,7 @@ class BatchInput:
         upto: Offsets,
         left_out: Mapping[str, UnreadInput] | None = None,
         costs: Mapping[str, float] | None = None,
+        streams: Iterable[Stream] = (),
     ) -> None:
         """Plan the batch's input.
 
@@ -181,6 +190,7 @@ class BatchInput:
             left_out: feed -> input that an earlier attempt has left out, from the journal.
             costs: stream -> seconds of probing per tuple, also from the journal, so that a repeated
                 batch assigns the same pieces to the same tasks.
+            streams: the streams of the batch's ruleset, whose columns are read.
         """
         self._sources, self._known, self._tasks = sources, feeds, sources.tasks
         self._batch = batch
@@ -189,6 +199,7 @@ class BatchInput:
         self._feeds: dict[str, _FeedInput] = {}
         #: Ids of the feeds that the batch was planned for.
         self._planned = set[str]()
+        specs = {str(stream.name): stream for stream in streams}
         start, end = {} if before is None else before.sources, upto.sources
         for name, reader in sources.planned.items():
             if name not in end:
@@ -208,6 +219,7 @@ class BatchInput:
                 if feed_id not in last or begin == last[feed_id]:
                     continue
                 found = _FeedInput(feed, known, sources.tasks, batch, begin, last[feed_id])
+                found.columns, found.optional = _evolved(feed.record, specs.get(feed.record.name))
                 earlier = (left_out or {}).get(feed_id)
                 if earlier is not None:
                     found.upto, found.held = earlier.upto, earlier.held
@@ -338,7 +350,24 @@ def _order(piece: Piece) -> tuple[str, int]:
 
 def _is_same(record: StreamRecord, spec: Stream) -> bool:
     same = record.event_time == spec.event_time and record.registration == spec.registration
-    return same and record.changes == spec.changes and record.tuple_columns == spec.columns
+    added = {name for name, _ in record.added}
+    first = tuple(column for column in record.tuple_columns if column[0] not in added)
+    return same and record.changes == spec.changes and first == spec.first_columns
+
+
+def _evolved(
+    record: StreamRecord, spec: Stream | None
+) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
+    """Return names and types of the columns to read of a stream, and the added ones among them:
+    as of ``spec``, or as registered if the ruleset does not have the stream. Empty if none was
+    added.
+    """
+    added = frozenset(name for name, _ in (record if spec is None else spec).added)
+    if not added and not record.added:
+        return (), added
+    if spec is None:
+        return tuple((c.name, c.type) for c in record.columns), added
+    return tuple((name, str(kind)) for name, kind in spec.columns), added
 
 
 def _record(pieces: Sequence[Piece], why: PieceError, batch: int) -> UnreadPiece:

@@ -155,8 +155,12 @@ def _in_one_line(value: bytes) -> bytes | None:
     return value.removeprefix(_BOM)
 
 
-def from_arrow(stream: bytes, columns: Columns) -> Iterator[Decoded]:
-    """Decode an Arrow IPC stream to rows; an unreadable stream gives one invalid row."""
+def from_arrow(
+    stream: bytes, columns: Columns, optional: frozenset[str] = frozenset()
+) -> Iterator[Decoded]:
+    """Decode an Arrow IPC stream to rows (:func:`typed`); an unreadable stream gives one invalid
+    row.
+    """
     schema = schema_of(columns)
     try:
         with pa.ipc.open_stream(stream) as reader:
@@ -168,7 +172,7 @@ def from_arrow(stream: bytes, columns: Columns) -> Iterator[Decoded]:
         yield unreadable(schema, pa.array([stream], pa.binary()))
         return
     for batch in batches:
-        yield typed(batch, schema)
+        yield typed(batch, schema, optional)
 
 
 def stream_rows(stream: bytes) -> int:
@@ -181,14 +185,17 @@ def stream_rows(stream: bytes) -> int:
 
 
 def from_streams(
-    values: Sequence[bytes], columns: Columns, beside: pa.RecordBatch
+    values: Sequence[bytes],
+    columns: Columns,
+    beside: pa.RecordBatch,
+    optional: frozenset[str] = frozenset(),
 ) -> Iterator[Decoded]:
     """Decode messages of an Arrow IPC stream each, as :func:`from_arrow`, to rows with further
     columns of ``beside``, which has a row per message.
     """
     good, origins = list[pa.RecordBatch](), list[int]()
     for number, value in enumerate(values):
-        for rows, invalid in from_arrow(value, columns):
+        for rows, invalid in from_arrow(value, columns, optional):
             if rows.num_rows:
                 good.append(rows)
                 origins += [number] * rows.num_rows
@@ -201,11 +208,13 @@ def from_streams(
         yield pa.RecordBatch.from_arrays([*rows.columns, *more.columns], names=names), None
 
 
-def typed(batch: pa.RecordBatch, schema: pa.Schema) -> Decoded:
+def typed(
+    batch: pa.RecordBatch, schema: pa.Schema, optional: frozenset[str] = frozenset()
+) -> Decoded:
     """Select the columns of ``schema`` from ``batch`` by name, and convert them to its types.
 
     Nanoseconds are cut to microseconds. A row is invalid if another conversion would lose
-    information. If a column is missing, all rows are invalid.
+    information. If a column is missing, all rows are invalid, or NULL in an ``optional`` one.
     """
     columns: list[pa.Array] = []
     bad: NDArray[np.bool_] | None = None
@@ -214,7 +223,8 @@ def typed(batch: pa.RecordBatch, schema: pa.Schema) -> Decoded:
             convert = to_type(field.type)
             column, wrong = convert_values(batch.column(field.name), field.type, convert)
         else:
-            column, wrong = pa.nulls(batch.num_rows, field.type), np.ones(batch.num_rows, np.bool_)
+            column = pa.nulls(batch.num_rows, field.type)
+            wrong = None if field.name in optional else np.ones(batch.num_rows, np.bool_)
         columns.append(column)
         if wrong is not None:
             bad = wrong if bad is None else bad | wrong

@@ -75,6 +75,7 @@ class Piece:
         before: the feed's offset within ``source`` at which the piece begins.
         gone: error for which the piece can never be read, if planning has found it.
         number: unique among the pieces of its batch.
+        optional: columns that are NULL where the input lacks them.
     """
 
     kind: str
@@ -90,6 +91,7 @@ class Piece:
     before: Any = None
     gone: PieceError | None = None
     number: int = -1
+    optional: frozenset[str] = frozenset()
 
 
 class Feed(Protocol):

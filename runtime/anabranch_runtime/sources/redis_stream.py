@@ -384,7 +384,7 @@ def read_entries(piece: Piece) -> Iterator[Decoded]:
             yield unreadable(schema, pa.array(missing, pa.binary()))
         for text in found:
             if payload is SourcePayload.ARROW:
-                yield from from_arrow(text, piece.columns)
+                yield from from_arrow(text, piece.columns, piece.optional)
             else:
                 as_text, envelope = payload is SourcePayload.FIELDS, where["envelope"]
                 yield from from_json(text, piece.columns, text=as_text, envelope=envelope)

@@ -26,7 +26,7 @@ import contextlib
 import io
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -286,6 +286,8 @@ class SegmentReader:
     Attributes:
         lines: cache of values that callers have derived from the segment, by key.
         derived: name -> column computed from the rows by a caller, readable by :meth:`place`.
+        added: columns that the stream did not have when rows of a base store were written, with the
+            value that all of these rows have.
     """
 
     def __init__(self, segment: Segment, buffer: pa.Buffer) -> None:
@@ -294,8 +296,10 @@ class SegmentReader:
         self._batch: pa.RecordBatch | None = None
         self._places: dict[str, ColumnPlace] = {}
         self._indexes: dict[IndexKey, HashIndex] = {}
+        self._made: dict[str, pa.Array] = {}
         self.lines: dict[str, bytes] = {}
         self.derived: dict[str, DerivedColumn] = {}
+        self.added: Mapping[str, pa.Scalar] = {}
 
     @property
     def rows(self) -> int:
@@ -320,16 +324,34 @@ class SegmentReader:
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """The segment's rows."""
+        """The segment's rows, as they were written."""
         if self._batch is None:
             offset, length, _ = self.segment.data
             with pa.ipc.open_stream(self._buffer.slice(offset, length)) as reader:
                 self._batch = reader.read_next_batch()
         return self._batch
 
+    @property
+    def complete(self) -> pa.RecordBatch:
+        """The segment's rows with all columns: the missing ones are last."""
+        batch = self.batch
+        missing = [name for name in self.added if name not in batch.schema.names]
+        if not missing:
+            return batch
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        hidden = {name: columns.pop(name) for name in (SIGMA, TAU) if name in columns}
+        columns |= {name: self.column(name) for name in missing} | hidden
+        return pa.RecordBatch.from_pydict(columns)
+
     def column(self, name: str) -> pa.Array:
         """A column by name."""
-        return self.batch.column(name)
+        if name not in self.added or name in self.batch.schema.names:
+            return self.batch.column(name)
+        found = self._made.get(name)
+        if found is None:
+            # Concurrent tasks may have made it too, and use the first one's addresses: keep that.
+            found = self._made.setdefault(name, pa.repeat(self.added[name], self.rows))
+        return found
 
     def place(self, name: str) -> ColumnPlace:
         """Memory addresses of the buffers of the column ``name``."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.index import prefetch
 from anabranch_runtime.storage.durable import durable
@@ -43,8 +45,13 @@ _TRIES = 3
 _ROOTS: dict[str, _Opened] = {}
 
 
-def open_segment(root: str, segment: Segment) -> SegmentReader:
+def open_segment(
+    root: str, segment: Segment, added: Mapping[str, pa.Scalar] | None = None
+) -> SegmentReader:
     """Return the shared reader for ``segment`` of the state directory ``root``.
+
+    Args:
+        added: columns that its rows may lack (:attr:`SegmentReader.added`).
 
     Raises:
         StateError: its pack is missing, or too short.
@@ -60,6 +67,8 @@ def open_segment(root: str, segment: Segment) -> SegmentReader:
             pack = opened.packs[segment.path] = _map(root, segment)
             pack.scatter(opened.scattered)
         reader = opened.readers[key] = SegmentReader.of(segment, pack.buffer)
+    if added:
+        reader.added = added
     durable(root).touch(segment.path)
     return reader
 

@@ -65,7 +65,7 @@ def stored_rows(
 
 def _rows(layout: Layout, root: str, source: SegmentRows, label: Label) -> Partial:
     """Rows of ``source`` in its batches that pass the relation's filter, as partial results."""
-    reader = open_segment(root, source.segment)
+    reader = open_segment(root, source.segment, layout.added(source.store))
     rows = np.arange(source.first, source.last, dtype=np.int32)
     found = Partial(len(rows), (RowSet(Tables([reader]), None, rows),), {label: (0, "")}, label)
     low, high = source.interval

@@ -119,6 +119,8 @@ def merge(
         since: stream that keeps the latest per key -> first batch whose tuples supersede others.
     """
     store = layout.stores[spec.id]
+    for reader in readers:
+        reader.added = layout.added(spec.id)
     gone = _superseded(layout, spec, readers, since)
     if gone is None and store.is_base:
         gone = _annihilated(layout, spec, readers, boundaries)
@@ -152,7 +154,7 @@ def merge_segments(
         members: the members of an MIR's store; empty for a base store.
         indexes: keys of the new segment's indexes, each with a reader of its columns.
     """
-    rows = pa.concat_batches([r.batch for r in readers])
+    rows = _all_rows(readers)
     merged = []
     for key, columns in indexes:
         parts = []
@@ -173,6 +175,11 @@ def merge_segments(
         indexes=merged,
         level=1 + max(r.segment.level for r in readers),
     )
+
+
+def _all_rows(readers: Sequence[SegmentReader]) -> pa.RecordBatch:
+    """The rows of all ``readers``, with the columns of the newest ones."""
+    return pa.concat_batches([r.complete for r in readers])
 
 
 def _superseded(
@@ -211,7 +218,7 @@ def _annihilated(
     cells = boundaries.get(stream.name)
     if cells is None:
         return None
-    rows = pa.concat_batches([r.batch for r in readers])
+    rows = _all_rows(readers)
     batch = fixed(rows.column(SIGMA), np.int64) >> OFFSET_BITS
     weight = fixed(rows.column(TUPLE_WEIGHT), np.int8).astype(np.int64)
     order = np.lexsort((-weight, batch))
@@ -244,7 +251,7 @@ def _write_rest(
     store = layout.stores[spec.id]
     kept = np.flatnonzero(~gone)
     kept = kept if len(kept) else np.zeros(1, np.int64)
-    rows = pa.concat_batches([r.batch for r in readers]).take(pa.array(kept))
+    rows = _all_rows(readers).take(pa.array(kept))
     table = BatchTable(rows)
     indexes = []
     for index in spec.indexes:

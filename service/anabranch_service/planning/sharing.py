@@ -22,7 +22,7 @@ from anabranch_planner.cost.statistics.statistics import Statistics, measured
 from anabranch_service.planning.request import Registered, read_queries
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.records import QueryRecord
-from anabranch_service.registry.statements import NormalForms, usable_streams
+from anabranch_service.registry.statements import NormalForms, as_seen, usable_streams
 
 _LOG = structlog.get_logger(__name__)
 
@@ -78,7 +78,7 @@ def decide_sharing(found: Registered, forms: NormalForms) -> dict[str, Shared]:
         if filters is None:
             continue
         try:
-            query = forms.statement(record).normalise(record.id, streams, filters)
+            query = forms.statement(record).normalise(record.id, as_seen(record, streams), filters)
             meaning = describe(query, streams)
         except PlannerError as cause:
             _LOG.warning("filters are not shared", query=record.id, error=repr(cause))

@@ -43,6 +43,8 @@ class QueryRecord(Closed, QueryTerms):
         functions: users' functions that it calls, by name, as of its registration.
         part_of: the run whose statement has this query as a subquery; empty: none.
         part: number of the subquery among the parts of the statement, from 1.
+        columns: stream -> the columns that it may read, where later ones would change its meaning
+            (``registry.alterations.added_columns``).
         sharing_decided: whether ``relaxed`` is final (``planning.sharing``).
     """
 
@@ -59,6 +61,7 @@ class QueryRecord(Closed, QueryTerms):
     functions: dict[str, str] = Field(default_factory=dict)
     part_of: str = ""
     part: int = 0
+    columns: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     removed_at: AwareDatetime | None = None
     paused_at: AwareDatetime | None = None
     rejected: ProblemRecord | None = None

@@ -231,6 +231,7 @@ class NormalForms:
         Raises:
             QueryError: the query can't be planned (any more).
         """
+        streams = as_seen(record, streams)
         with self._lock:
             entry = self._kept.get(record.id)
             if entry is not None:
@@ -286,8 +287,20 @@ def _statement_of(record: QueryRecord) -> Statement:
 
 def _given(record: QueryRecord) -> str:
     return record.model_dump_json(
-        include={"sql", "query", "window", "relaxed", "inlined", "functions", "part"}
+        include={"sql", "query", "window", "relaxed", "inlined", "functions", "part", "columns"}
     )
+
+
+def as_seen(record: QueryRecord, streams: Mapping[str, Stream]) -> Mapping[str, Stream]:
+    """Return ``streams`` with the columns that the query may read, where it may not read all."""
+    found = streams
+    for name, columns in record.columns.items():
+        stream = streams.get(name)
+        if stream is not None:
+            kept = tuple(column for column in stream.columns if column[0] in columns)
+            added = tuple(one for one in stream.added if one[0] in columns)
+            found = {**found, name: replace(stream, columns=kept, added=added)}
+    return found
 
 
 def usable_streams(records: Iterable[StreamRecord]) -> dict[str, Stream]:

@@ -46,12 +46,12 @@ from anabranch_service.durations import read_duration, read_positive
 from anabranch_service.errors import Conflict, InvalidInput, NotFound, known
 from anabranch_service.presenters.records import stream_out
 from anabranch_service.presenters.statistics import sample_out
+from anabranch_service.registry.alterations.reread import check_followers, check_reread
 from anabranch_service.registry.derived import is_query
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.lifecycle import LIVE, overtaken, readers, reads, status_of
 from anabranch_service.registry.permitted import check_policy, check_push, check_stream
 from anabranch_service.registry.records import QueryRecord
-from anabranch_service.registry.reread import check_followers, check_reread
 from anabranch_service.registry.sizes import check_columns, check_room
 from anabranch_service.registry.slo import check_freshness
 from anabranch_service.registry.statements import NormalForms, usable_streams

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from anabranch_runtime.sources.decode import from_json, schema_of, typed
+from anabranch_runtime.sources.decode import from_arrow, from_json, schema_of, typed
 
 COLUMNS = [("d", "decimal(5,2)"), ("k", "bigint")]
 
@@ -42,3 +42,17 @@ def test_integers_become_decimals_where_they_fit(kind: pa.DataType) -> None:
     assert rows.column("d").to_pylist() == [None if v is None else Decimal(v) for v in fits]
     gone = [] if aside is None else aside.column("k").to_pylist()
     assert gone == [at for at, v in enumerate(values) if v is not None and v >= 1000]
+
+
+def test_an_added_column_is_null_where_an_arrow_stream_lacks_it() -> None:
+    batch = pa.record_batch({"a": [1, 2]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    stream, columns = sink.getvalue().to_pybytes(), (("a", "bigint"), ("added", "string"))
+    ((rows, invalid),) = from_arrow(stream, columns, frozenset({"added"}))
+    assert (rows.to_pydict(), invalid) == ({"a": [1, 2], "added": [None, None]}, None)
+    ((rows, invalid),) = from_arrow(stream, columns)
+    assert rows.num_rows == 0
+    assert invalid is not None
+    assert invalid.num_rows == 2

@@ -48,6 +48,7 @@ MATRIX = {
     "DELETE /v1/streams/{name}": "editor admin",
     "POST /v1/streams/{name}/rows": "editor admin worker",
     "POST /v1/streams/{name}:reread": "editor admin",
+    "POST /v1/streams/{name}/columns": "editor admin",
     "GET /v1/queries": "viewer editor admin",
     "GET /v1/queries/{name}": "viewer editor admin",
     "GET /v1/queries/{name}/plan": "viewer editor admin",

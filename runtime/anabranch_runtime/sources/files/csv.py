@@ -90,7 +90,7 @@ class CsvLayout:
 
     Attributes:
         columns: names and SQL types.
-        positions: position of each column among a record's fields.
+        positions: position of each column among a record's fields; -1: it is NULL.
         fields: number of fields of a record.
         begin: byte offset of the first record after the header.
     """
@@ -131,6 +131,9 @@ class CsvLayout:
         arrays: list[pa.Array] = []
         bad: NDArray[np.bool_] | None = None
         for (_, kind), position in zip(kinds, self.positions, strict=True):
+            if position < 0:
+                arrays.append(pa.nulls(len(rows), arrow_type(kind)))
+                continue
             texts = self._texts(found, fields, found.firsts[rows].astype(np.int64) + position, kind)
             column, wrong = convert_values(texts, arrow_type(kind), from_text(kind))
             arrays.append(column)
@@ -166,9 +169,17 @@ class CsvLayout:
 
 
 def csv_layout(
-    head: bytes, dialect: CsvDialect, columns: Columns, *, final: bool
+    head: bytes,
+    dialect: CsvDialect,
+    columns: Columns,
+    *,
+    final: bool,
+    optional: frozenset[str] = frozenset(),
 ) -> CsvLayout | None:
     """Return the layout of a file that begins with ``head``; None if ``head`` is too short.
+
+    Args:
+        optional: columns that a header may lack.
 
     Raises:
         ValueError: the header is malformed, or names a column twice.
@@ -186,10 +197,14 @@ def csv_layout(
     header = csv_text.header_of(record, dialect)
     positions = csv_text.positions(header, names)
     for name in names:
-        if name not in positions:
+        if name not in positions and name not in optional:
             raise MissingColumn(name, header)
     return CsvLayout(
-        dialect, columns, tuple(positions[n] for n in names), len(header), begin + found.used
+        dialect,
+        columns,
+        tuple(positions.get(n, -1) for n in names),
+        len(header),
+        begin + found.used,
     )
 
 

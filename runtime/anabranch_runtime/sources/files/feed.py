@@ -364,7 +364,8 @@ class FileFeed:
         try:
             if self._is_text:
                 columns = [(c.name, c.type) for c in self.record.columns]
-                self._density = TextFile(path, file.size, self.options.dialect).density(columns)
+                text = TextFile(path, file.size, self.options.dialect, optional=self._optional)
+                self._density = text.density(columns)
                 return file.size
             if self.options.type is FileType.PARQUET:
                 metadata = pq.read_metadata(path)
@@ -386,7 +387,7 @@ class FileFeed:
                 field=f"streams.{self.record.name}.source",
                 remedy=f"correct the file, or give the type that the files have; {SKIP}",
             ) from cause
-        missing = [c.name for c in self.record.columns if c.name not in names]
+        missing = [c.name for c in self.record.columns if c.name not in {*names, *self._optional}]
         if missing:
             raise self._missing(path, missing[0], names)
         self._density = rows / max(file.size, 1)
@@ -399,6 +400,11 @@ class FileFeed:
             field=f"streams.{self.record.name}.columns",
             remedy=f"correct the file, or declare the columns that the files have; {SKIP}",
         )
+
+    @property
+    def _optional(self) -> frozenset[str]:
+        """The added columns, which files from before do not have."""
+        return frozenset(name for name, _ in self.record.added)
 
     @property
     def _is_text(self) -> bool:

@@ -40,13 +40,19 @@ def read_file(piece: Piece) -> Iterator[Decoded]:
     first, last = where["first"], where["last"]
     try:
         if where["type"] in TEXT:
-            text = TextFile(path, where["size"], where["dialect"], where["envelope"])
+            given = where["size"], where["dialect"], where["envelope"], piece.optional
+            text = TextFile(path, *given)
             yield from text.rows(piece.columns, first, last)
             return
         schema = schema_of(piece.columns)
         batches = parquet_rows if where["type"] == FileType.PARQUET else _arrow
-        for batch in batches(path, schema.names, first, last):
-            yield typed(batch, schema)
+        names = schema.names
+        if piece.optional:
+            is_parquet = where["type"] == FileType.PARQUET
+            there = (pq.read_schema(path) if is_parquet else open_arrow(str(path)).schema).names
+            names = [n for n in names if n in there or n not in piece.optional]
+        for batch in batches(path, names, first, last):
+            yield typed(batch, schema, piece.optional)
     except MemoryError:
         raise
     except BROKEN as cause:

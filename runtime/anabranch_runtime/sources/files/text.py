@@ -32,13 +32,14 @@ _COMPRESSIONS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
 @dataclass(frozen=True, slots=True)
 class TextFile:
     """A text file of ``size`` bytes: CSV of a ``dialect``, or JSON lines (None), whose rows may be
-    in envelopes.
+    in envelopes. Headers may lack the ``optional`` columns.
     """
 
     path: Path
     size: int
     dialect: CsvDialect | None = None
     envelope: Envelope | None = None
+    optional: frozenset[str] = frozenset()
 
     def density(self, columns: Columns) -> float:
         """Estimate the records per byte, and check that the file can be read.
@@ -116,7 +117,8 @@ class TextFile:
             while True:
                 more = file.read(size)
                 head, final, size = head + more, len(more) < size, 4 * size
-                layout = csv_layout(head, self.dialect, columns, final=final)
+                given = self.dialect, columns
+                layout = csv_layout(head, *given, final=final, optional=self.optional)
                 if layout is not None:
                     return layout
 

@@ -364,7 +364,7 @@ def _rows(
     if payload is MessagePayload.AVRO:
         rows = from_avro(values, columns, beside, where["options"])
     elif payload is MessagePayload.ARROW:
-        rows = from_streams(values, columns, beside)
+        rows = from_streams(values, columns, beside, piece.optional)
     else:
         rows = from_messages(values, columns, beside, envelope=where["envelope"])
     for decoded in rows:

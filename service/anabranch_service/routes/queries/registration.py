@@ -36,6 +36,7 @@ from anabranch_service.context import Context
 from anabranch_service.durations import read_positive
 from anabranch_service.errors import Conflict, InvalidInput
 from anabranch_service.presenters.records import floors_of, query_out
+from anabranch_service.registry.alterations.reread import check_whole
 from anabranch_service.registry.derived import (
     Queries,
     Reading,
@@ -48,7 +49,6 @@ from anabranch_service.registry.lifecycle import LIVE, Status, status_of, to_pla
 from anabranch_service.registry.permitted import check_sink_request
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.redis.queries import Added, NewRun
-from anabranch_service.registry.reread import check_whole
 from anabranch_service.registry.sizes import check_columns, check_room, read_checked
 from anabranch_service.registry.slo import check_slo
 from anabranch_service.registry.statements import NormalForms

@@ -12,12 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from anabranch_contract.connectors.csv_text import CsvDialect
 from anabranch_contract.errors import StreamError
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.files import text
+from anabranch_runtime.sources.files.csv import MissingColumn
 from anabranch_runtime.sources.files.feed import FileFeed, file_feed
 from anabranch_service.streaming.samples.fit import fit
 from anabranch_service.streaming.samples.take import take
@@ -182,3 +184,16 @@ def test_json_lines_of_all_kinds_are_rows_or_invalid(tmp_path: Path) -> None:
     (tmp_path / "in" / "2.json").write_bytes('{"id": 1}'.encode("utf-16"))
     with pytest.raises(SourceError, match="only UTF-8 is read"):
         read(feed(tmp_path, (("id", "bigint"),), {"pathGlobFilter": "2*"}, "json"), random.Random())
+
+
+def test_an_added_column_is_null_where_the_header_lacks_it(tmp_path: Path) -> None:
+    path = tmp_path / "before.csv"
+    path.write_text("b,a\n1,x\n2,y\n")
+    columns = (("a", "string"), ("added", "decimal(4,2)"), ("b", "bigint"))
+    file = text.TextFile(path, path.stat().st_size, CsvDialect(), optional=frozenset({"added"}))
+    assert file.density(columns) > 0
+    ((rows, invalid),) = file.rows(columns, 0, None)
+    assert invalid is None
+    assert rows.to_pydict() == {"a": ["x", "y"], "added": [None, None], "b": [1, 2]}
+    with pytest.raises(MissingColumn):
+        text.TextFile(path, path.stat().st_size, CsvDialect()).density(columns)

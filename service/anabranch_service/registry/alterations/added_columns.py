@@ -1,0 +1,150 @@
+"""Columns that are added to a stream in use (ADR 0093).
+
+The record keeps its registration, so stored rows stay; rows from before have the column's default.
+Queries that are registered keep the columns of their registration: a statement that would mean
+something else with the new column (``SELECT *``, or a name without alias that becomes ambiguous) is
+read without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from anabranch_contract.connectors.file_sources import check_nested, is_own, own_files
+from anabranch_contract.connectors.kafka_sources import is_own_topic
+from anabranch_contract.connectors.sources import REDIS_STREAM
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.protocol.registered import ColumnRecord, StreamRecord
+from anabranch_contract.queries.joins import StreamKind
+from anabranch_contract.queries.text_values import reader_of
+from anabranch_contract.queries.types import DataType, parse_type
+from anabranch_contract.rest.streams import AddedColumnIn
+from anabranch_service.errors import Conflict, InvalidInput
+from anabranch_service.registry.derived import is_query
+from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.sizes import check_columns
+from anabranch_service.registry.statements import NormalForms, usable_streams
+from anabranch_service.settings import ServiceSettings
+
+
+def with_column(
+    record: StreamRecord, column: AddedColumnIn, settings: ServiceSettings
+) -> StreamRecord:
+    """Return ``record`` with ``column`` as its last one.
+
+    Raises:
+        Conflict: ``columns-fixed``: columns of such a stream, or of its source, can't be added;
+            ``duplicate-column``.
+        InvalidInput: the type or the default is invalid.
+    """
+    _check_kind(record)
+    _check_source(record)
+    kind = _type_of(column)
+    if column.name.lower() in {c.name.lower() for c in record.columns}:
+        raise Conflict(
+            "duplicate-column",
+            f"stream {record.name!r} has a column {column.name!r}",
+            field="name",
+            remedy="names are case-insensitive; choose another name",
+        )
+    check_columns(len(record.columns) + 1, settings)
+    changed = record.model_copy(
+        update={
+            "columns": (*record.columns, ColumnRecord(name=column.name, type=str(kind))),
+            "added": (*record.added, (column.name, _default(column, kind))),
+        }
+    )
+    source = record.source
+    check_nested(changed.tuple_columns, source.format, source.path, source.options)
+    changed.to_stream()
+    return changed
+
+
+def without_new_columns(
+    stream: str,
+    queries: Sequence[QueryRecord],
+    before: Mapping[str, StreamRecord],
+    after: Mapping[str, StreamRecord],
+    forms: NormalForms,
+) -> list[QueryRecord]:
+    """Return the ``queries`` whose meaning a new column of ``stream`` would change, restricted to
+    the columns of their registration.
+    """
+    known, wider = usable_streams(before.values()), usable_streams(after.values())
+    columns = tuple(c.name for c in before[stream].columns)
+    changed = []
+    for query in queries:
+        try:
+            form = forms.of(query, known)
+        except PlannerError:
+            continue  # it can't be planned as it is
+        kept = query.model_copy(update={"columns": {stream: columns, **query.columns}})
+        try:
+            same = NormalForms().of(query, wider) == form
+        except PlannerError:
+            same = False
+        if not same:
+            changed.append(kept)
+    return changed
+
+
+def _check_kind(record: StreamRecord) -> None:
+    what = None
+    if is_query(record):
+        what = f"it is the query {record.name!r}"
+    elif record.kind is not StreamKind.STREAM:
+        what = f"it is of kind {record.kind}, whose rows are compared with earlier ones"
+    if what is not None:
+        raise Conflict(
+            "columns-fixed",
+            f"stream {record.name!r} can't get another column: {what}",
+            field="name",
+            remedy="register a stream with the new columns under another name",
+        )
+
+
+def _check_source(record: StreamRecord) -> None:
+    """Check that the source names its columns, so that earlier rows can lack one."""
+    source = record.source
+    files = own_files(source.format, source.path, source.options)
+    why = None
+    if files is not None and files.dialect is not None and not files.dialect.header:
+        why = "its CSV files name no columns"
+    elif not (
+        source.format == REDIS_STREAM
+        or is_own_topic(source.format, source.options)
+        or is_own(source.format, source.path, source.options)
+    ):
+        why = f"a source of format {source.format} is read with the columns of its registration"
+    if why is not None:
+        raise Conflict(
+            "columns-fixed",
+            f"stream {record.name!r} can't get another column: {why}",
+            field="source.format",
+            remedy="register a stream with the new columns under another name",
+        )
+
+
+def _type_of(column: AddedColumnIn) -> DataType:
+    try:
+        return parse_type(column.type)
+    except PlannerError as cause:
+        raise InvalidInput(cause.code, cause.message, field="type", remedy=cause.remedy) from None
+
+
+def _default(column: AddedColumnIn, kind: DataType) -> str | None:
+    """Return the text of the default, which is a value of ``kind``; None: NULL."""
+    if column.default is None:
+        return None
+    try:
+        value = reader_of(kind)(column.default)
+    except (KeyError, ValueError, OverflowError):
+        value = None
+    if value is None:
+        raise InvalidInput(
+            "bad-default",
+            f"{column.default!r} is no value of type {kind}",
+            field="default",
+            remedy="give a value as text, as in a CSV file, or leave it out: NULL",
+        )
+    return column.default

@@ -1,0 +1,66 @@
+"""Columns that are added to streams in use: exact through rewires, deaths and merges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.faults import Point
+from tests.support.surroundings.redis import redis_url
+from tests.support.worlds.added_columns import AddedColumns
+from tests.support.worlds.fed import Killed
+
+#: Points of the protocol at which the driver dies.
+DEADLY = (Point.CHOOSING, Point.CHOSEN, Point.STAGED, Point.PUBLISHED, Point.COMMITTED)
+
+
+@pytest.fixture
+def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    fetch_ruleset.cache_clear()
+    for name in ("loads.QUIET_FIRST", "loads.QUIET", "files.feed.LISTING"):
+        monkeypatch.setattr(f"anabranch_runtime.sources.{name}", 0.0)
+    monkeypatch.setattr("anabranch_runtime.sources.files.feed.WRITING", 1e18)
+    with redis_url() as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 60))]
+)
+def test_rows_of_before_have_the_default(
+    seed: int, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = AddedColumns(url, tmp_path / "fed", seed)
+    chance, deadly = world.chance, list[Point | None]([None])
+
+    def reach(point: Point) -> None:
+        if point is deadly[0]:
+            deadly[0] = None
+            raise Killed
+
+    monkeypatch.setattr("anabranch_runtime.driver.driver.reach", reach)
+    registered = chance.randrange(2, 12)
+    for step in range(30):
+        if step == registered:
+            world.all_registered = True
+            world.read_anew()
+        if chance.random() < 0.6:
+            world.add_file()
+        world.send()
+        deadly[0] = chance.choice((None, None, *DEADLY))
+        try:
+            world.turn()
+        except Killed:
+            fetch_ruleset.cache_clear()
+            world.start()
+        deadly[0] = None
+    world.drain()
+    for _ in range(4):
+        world.send()
+        world.add_file()
+        world.turn()
+    world.drain()
+    assert world.verify()

@@ -1,0 +1,229 @@
+"""A pipeline whose streams get columns while it runs, in this process (:mod:`.fed`).
+
+``R`` is a directory of Parquet files, ``S`` a Redis Stream of JSON; both are retained. From
+a random epoch on ``R`` has ``x``, and from another one ``S`` has ``y`` and ``z``. Every epoch has a
+random plan. The oracle knows all columns from the start, and from the queries ``r`` and ``s`` the
+batch of every row: rows of batches before the column's epoch have its default.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
+from anabranch_contract.queries.joins import Stream
+from anabranch_contract.queries.types import parse_type
+from anabranch_planner.passes import parse_sql
+from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_runtime.control import Control
+from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.settings import DriverSettings
+from anabranch_runtime.sources.batch_input import Sources
+from anabranch_runtime.sources.feeds import Feeds
+from tests.support.cases.random_plans import random_plan
+from tests.support.cases.states import stream
+from tests.support.surroundings.policy import OPEN
+from tests.support.worlds.fed import Fed
+
+KEYS = Keys("test")
+#: Stream -> its columns in order: name, type. The first two are there from the beginning.
+COLUMNS = {
+    "R": (("a", "bigint"), ("n", "bigint"), ("x", "bigint")),
+    "S": (("a", "bigint"), ("n", "bigint"), ("y", "string"), ("z", "bigint")),
+}
+#: From the first epoch on, whose rows and plans know no added column.
+QUERIES = {
+    "r": "SELECT R.a, R.n FROM R",
+    "s": "SELECT S.a, S.n FROM S",
+    "q": "SELECT R.n AS r, S.n AS s FROM R JOIN S ON R.a = S.a",
+}
+#: Registered once both streams have all columns: projected, as a filter, as a key.
+LATER = {
+    "shown": "SELECT R.n AS r, S.n AS s, R.x, S.y FROM R JOIN S ON R.a = S.a",
+    "filtered": "SELECT R.n AS r, S.n AS s FROM R JOIN S ON R.a = S.a "
+    "WHERE coalesce(R.x, 0) > 1 AND coalesce(S.y, 'none') <> 'b'",
+    "keyed": "SELECT R.n AS r, S.n AS s FROM R JOIN S ON R.x = S.z",
+    "twice": "SELECT R.n AS r, S.n AS s, T.n AS t FROM R JOIN S ON R.x = S.z "
+    "JOIN S AS T ON T.y = S.y AND T.a = R.a",
+}
+EPOCHS = range(0, 40, 2)
+
+
+class AddedColumns(Fed):
+    """The pipeline, and all rows that it was given: stream -> number -> values by column."""
+
+    def __init__(self, url: str, home: Path, seed: int) -> None:
+        self.chance = chance = Random(f"added columns {seed}")
+        self.given: dict[str, dict[int, dict[str, Any]]] = {"R": {}, "S": {}}
+        #: Stream -> the epoch from which on it has its further columns.
+        self.since = {name: chance.choice((2, 4, 6)) for name in "RS"}
+        self.defaults = {
+            "x": chance.choice((None, "1", "2")),
+            "y": chance.choice((None, "b", "c", "")),
+            "z": chance.choice((None, "1", "3")),
+        }
+        self.numbers, self.all_registered, self._published = 0, False, False
+        self.home = home
+        super().__init__(url, home)
+
+    # --- definitions ---------------------------------------------------------------------------
+
+    def spec(self, name: str, epoch: int) -> Stream:
+        """A stream as an epoch has it."""
+        first = stream(name, "a", "n", timed=False)
+        if epoch < self.since[name]:
+            return replace(first, retain=None)
+        more = COLUMNS[name][2:]
+        columns = (*first.columns, *((c, parse_type(kind)) for c, kind in more))
+        added = tuple((c, self.defaults[c]) for c, _ in more)
+        return replace(first, columns=columns, added=added, retain=None)
+
+    def _rules(self, epoch: int) -> Ruleset:
+        specs = [self.spec(name, epoch) for name in "RS"]
+        streams = {str(s.name): s for s in specs}
+        texts = QUERIES | (LATER if epoch >= max(self.since.values()) else {})
+        queries = [parse_sql(name, text, streams) for name, text in sorted(texts.items())]
+        plan = random_plan(queries, self.chance, mirs=self.chance.choice((0.0, 0.7, 1.0)))
+        return compile_ruleset(plan, queries, specs, epoch=epoch, parallelism=1, sinks={})
+
+    def start(self) -> None:
+        if not self._published:
+            for epoch in EPOCHS:
+                self.server.set(KEYS.ruleset(epoch), rulesets.dumps(self._rules(epoch)))
+                self.server.zadd(KEYS.published, {str(epoch): epoch})
+            self._published = True
+        settings = DriverSettings(
+            self.home / "state",
+            self.home / "results",
+            epoch_seconds=3600.0,
+            epoch_batches=3,
+            fanout=2,
+            patience=5.0,
+            target_latency=None,
+        )
+        settings.state.mkdir(parents=True, exist_ok=True)
+        self.driver = Driver(settings, Control(self.url, "test"))
+        self.driver.announce()
+        self.read_anew()
+
+    def record(self, name: str) -> StreamRecord:
+        """A stream as registered now: some time before or after its epoch's rules."""
+        files = SourceRecord(format="files", path=str(self.home / "R"), rows_per_batch=4)
+        there = COLUMNS[name][: None if self.all_registered else 2]
+        return StreamRecord(
+            name=name,
+            columns=tuple(ColumnRecord(name=c, type=kind) for c, kind in there),
+            added=tuple((c, self.defaults[c]) for c, _ in there[2:]),
+            source=files if name == "R" else SourceRecord(format="redis-stream"),
+            retain=None,
+        )
+
+    def read_anew(self) -> None:
+        records = [self.record(name) for name in "RS"]
+        state = str(self.home / "state")
+        self.reader = Feeds(
+            *(records, 2, self.url, "test", state, OPEN, self.driver.progress.rate_limiter.input),
+            live=False,
+        )
+        feeds = frozenset(self.reader.feeds)
+        self.driver.read(Sources({"feeds": self.reader}, 2, tuple(records), feeds))
+
+    def _account(self) -> None:
+        self.driver.state.validate()
+
+    # --- input ---------------------------------------------------------------------------------
+
+    def _rows(self, name: str, count: int) -> list[dict[str, Any]]:
+        """New rows of a stream, some without its further columns."""
+        chance, rows = self.chance, list[dict[str, Any]]()
+        values = {"x": (None, 1, 2, 3), "y": (None, "", "b", "c"), "z": (None, 1, 2, 3)}
+        for _ in range(count):
+            self.numbers += 1
+            row: dict[str, Any] = {"a": chance.randrange(4), "n": self.numbers}
+            row |= {c: chance.choice(values[c]) for c, _ in COLUMNS[name][2:]}
+            rows.append(row)
+        return rows
+
+    def add_file(self) -> None:
+        """A file for ``R``; it may lack ``x``."""
+        rows = self._rows("R", self.chance.randint(1, 9))
+        names = ["x", "n", "a"] if self.chance.random() < 0.6 else ["a", "n"]
+        for row in rows:
+            self.given["R"][row["n"]] = {"x": None} | {c: row[c] for c in names}
+        path = self.home / "R" / f".{self.numbers}"
+        kinds = pa.schema([(c, pa.int64()) for c in names])
+        table = pa.table({c: [row[c] for row in rows] for c in names}, kinds)
+        pq.write_table(table, path, write_page_checksum=True, compression=None, row_group_size=3)
+        os.utime(path, ns=(0, 10**9 * self.numbers))
+        path.rename(path.with_name(f"{self.numbers}.parquet"))
+
+    def send(self) -> None:
+        """Entries for ``S``; fields may be missing."""
+        for row in self._rows("S", self.chance.randint(0, 4)):
+            given = {c: v for c, v in row.items() if c in "an" or self.chance.random() < 0.7}
+            self.given["S"][row["n"]] = {"y": None, "z": None} | given
+            self.server.xadd(KEYS.stream("S"), {"data": json.dumps(given)})
+
+    # --- the oracle ----------------------------------------------------------------------------
+
+    def _by_batch(self, query: str) -> list[tuple[int, tuple[Any, ...]]]:
+        """Batch and values of all results of a query."""
+        found = []
+        for path in sorted((self.home / "results" / query).glob("*.parquet")):
+            batch = int(path.name.split(".")[0].split("-")[0])
+            rows = duckdb.read_parquet(str(path)).fetchall()
+            found += [(batch, row) for row in rows]
+        return found
+
+    def _seen(self, name: str) -> pa.Table:
+        """The stream's rows with their batches, as later queries must see them."""
+        began = dict(self.driver.state.epoch_starts)
+        # An epoch without rules of its own goes on with those before.
+        first = min(b for e, b in began.items() if e >= self.since[name])
+        rows = []
+        for batch, (_, n) in self._by_batch(name.lower()):
+            row = dict(self.given[name][n])
+            if batch < first:
+                row |= {
+                    c: given if given is None or c == "y" else int(given)
+                    for c, given in self.defaults.items()
+                    if c in row
+                }
+            rows.append(row | {"batch": batch})
+        types = {"string": pa.string(), "bigint": pa.int64()}
+        fields = [(c, types[kind]) for c, kind in (*COLUMNS[name], ("batch", "bigint"))]
+        assert sorted(row["n"] for row in rows) == sorted(self.given[name])
+        return pa.Table.from_pylist(rows, pa.schema(fields))
+
+    def verify(self) -> int:
+        """Compare all results with DuckDB's over the rows as they must be seen; return the number
+        of results of the later queries.
+        """
+        with duckdb.connect() as base:
+            base.register("R", self._seen("R"))
+            base.register("S", self._seen("S"))
+            total = 0
+            for name, text in (QUERIES | LATER).items():
+                state = self.driver.state.queries[name]
+                assert state.activated_batch is not None
+                aliases = [a for a in ("R", "S", "T") if f"{a}." in text]
+                newest = ", ".join(f"{a}.batch" for a in aliases)
+                arrived = f"greatest({newest}) >= {state.activated_batch}"
+                wanted = f"{text} {'AND' if 'WHERE' in text else 'WHERE'} {arrived}"
+                expected = sorted(map(repr, base.execute(wanted).fetchall()))
+                found = sorted(repr(row) for _, row in self._by_batch(name))
+                assert found == expected, name
+                total += len(found) if name in LATER else 0
+        return total
