@@ -223,6 +223,11 @@ class Broker:
         self.kill()
         raise NoKafka(f"the broker did not start: {self.log()[-1000:]}")
 
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to its process, if it runs."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
     def kill(self) -> None:
         """End it at once, as a crash would."""
         if self._process is not None:

@@ -78,7 +78,8 @@ def decide_sharing(found: Registered, forms: NormalForms) -> dict[str, Shared]:
         if filters is None:
             continue
         try:
-            query = forms.statement(record).normalise(record.id, as_seen(record, streams), filters)
+            seen = as_seen(record.columns, streams)
+            query = forms.statement(record).normalise(record.id, seen, filters)
             meaning = describe(query, streams)
         except PlannerError as cause:
             _LOG.warning("filters are not shared", query=record.id, error=repr(cause))

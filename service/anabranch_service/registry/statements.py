@@ -231,7 +231,7 @@ class NormalForms:
         Raises:
             QueryError: the query can't be planned (any more).
         """
-        streams = as_seen(record, streams)
+        streams = as_seen(record.columns, streams)
         with self._lock:
             entry = self._kept.get(record.id)
             if entry is not None:
@@ -291,10 +291,12 @@ def _given(record: QueryRecord) -> str:
     )
 
 
-def as_seen(record: QueryRecord, streams: Mapping[str, Stream]) -> Mapping[str, Stream]:
-    """Return ``streams`` with the columns that the query may read, where it may not read all."""
+def as_seen(
+    allowed: Mapping[str, tuple[str, ...]], streams: Mapping[str, Stream]
+) -> Mapping[str, Stream]:
+    """Return ``streams`` with the ``allowed`` columns; streams without an entry keep all."""
     found = streams
-    for name, columns in record.columns.items():
+    for name, columns in allowed.items():
         stream = streams.get(name)
         if stream is not None:
             kept = tuple(column for column in stream.columns if column[0] in columns)

@@ -65,6 +65,34 @@ def test_queries_keep_the_columns_of_their_registration(pair: Service) -> None:
     assert len(after["wider"]) == len(after["wild"]) + 2
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM orders o JOIN items i ON o.id = i.id",
+        "SELECT * FROM (SELECT * FROM orders o WHERE o.n > 1) x JOIN items i ON x.id = i.id",
+        "SELECT * FROM (SELECT o.*, price FROM orders o JOIN items i ON o.id = i.id) x"
+        " QUALIFY row_number() OVER (PARTITION BY n ORDER BY price) <= 2",
+        "SELECT * FROM orders o JOIN (SELECT id, count(*) AS c FROM items GROUP BY id) x"
+        " ON o.id = x.id",
+    ],
+)
+def test_resumed_queries_keep_the_columns_of_their_registration(pair: Service, sql: str) -> None:
+    query(pair, "wild", sql)
+    before = pair.get("/v1/queries/wild")["normalised"]["output"]
+    pair.post(COLUMNS, {"name": "coupon", "type": "string"})
+    pair.post(COLUMNS, {"name": "note", "type": "string"})
+    pair.post("/v1/queries/wild:pause", {}, 202)
+    pair.post("/v1/queries/wild:resume", {}, 202)
+    assert pair.get("/v1/queries/wild")["normalised"]["output"] == before
+    pair.post(COLUMNS, {"name": "more", "type": "string"})
+    pair.post("/v1/queries/wild:pause", {}, 202)
+    pair.post("/v1/queries/wild:resume", {}, 202)
+    assert pair.get("/v1/queries/wild")["normalised"]["output"] == before
+    # A statement that is registered anew has all columns.
+    query(pair, "wider", sql)
+    assert len(pair.get("/v1/queries/wider")["normalised"]["output"]) == len(before) + 3
+
+
 def test_the_present_columns_are_the_definition(pair: Service) -> None:
     pair.post(COLUMNS, {"name": "coupon", "type": "string"})
     pair.post("/v1/streams", {**LEFT, "columns": {**LEFT["columns"], "coupon": "string"}}, 200)  # type: ignore[dict-item]

@@ -32,6 +32,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaException, Producer
 from deltalake import DeltaTable
 
+from anabranch_client.errors import ClientError
 from scripts import kafka, postgres
 from tests.support.surroundings.kafka import Topics
 from tests.support.surroundings.kafka_reader import Reader
@@ -194,15 +195,26 @@ class Shop:
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Nothing arrives during the block, and no transaction is open at its beginning."""
+        """Nothing arrives during the block, and no transaction is open at its beginning.
+
+        A lone broker that ends within milliseconds of a commit may forget to end the transaction
+        (docs/sinks.md), which readers wait for.
+        """
         self._resting.clear()
         self._paused.set()
         try:
             assert self._resting.wait(60)
+            wait_until("everything to be read", self._is_read)
             time.sleep(_QUIET)
             yield
         finally:
             self._paused.clear()
+
+    def _is_read(self) -> bool:
+        """Whether the pipeline runs and has read all input."""
+        with suppress(ClientError, OSError, AssertionError), self.up.client() as client:
+            return all(stream.waiting_tuples == 0 for stream in client.streams())
+        return False
 
     # --- faults ----------------------------------------------------------------------------------
 
@@ -212,6 +224,7 @@ class Shop:
             **{t: lambda t=t: self.up.kill(t) for t in _TARGETS},  # type: ignore[misc]
             "broker killed": self._kill_broker,
             "broker restarted": self._restart_broker,
+            "broker suspended": self._suspend_broker,
             "database killed": self._kill_database,
             "driver suspended": self._suspend,
             "table compacted": self._compact,
@@ -226,17 +239,21 @@ class Shop:
         return kind
 
     def _kill_broker(self) -> None:
-        # A lone broker killed within milliseconds of a commit may forget to end the transaction
-        # (docs/sinks.md).
         with self.quiet():
             self.broker.kill()
             time.sleep(self.chance.random())
             self.broker.start()
 
     def _restart_broker(self) -> None:
-        self.broker.stop()
-        time.sleep(self.chance.random())
-        self.broker.start()
+        with self.quiet():
+            self.broker.stop()
+            time.sleep(self.chance.random())
+            self.broker.start()
+
+    def _suspend_broker(self) -> None:
+        self.broker.send(SIGSTOP)
+        time.sleep(self.chance.random() * 3)
+        self.broker.send(SIGCONT)
 
     def _kill_database(self) -> None:
         self.server.kill()

@@ -8,7 +8,7 @@ read without it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from anabranch_contract.connectors.file_sources import check_nested, is_own, own_files
 from anabranch_contract.connectors.kafka_sources import is_own_topic
@@ -86,6 +86,16 @@ def without_new_columns(
         if not same:
             changed.append(kept)
     return changed
+
+
+def columns_of(run: QueryRecord, queries: Iterable[QueryRecord]) -> dict[str, tuple[str, ...]]:
+    """Return the columns that a run and its parts may read: stream -> the fewest of any of them."""
+    found: dict[str, tuple[str, ...]] = {}
+    for query in queries:
+        if run.id in (query.id, query.part_of):
+            for stream, columns in query.columns.items():
+                found[stream] = min(columns, found.get(stream, columns), key=len)
+    return found
 
 
 def _check_kind(record: StreamRecord) -> None:

@@ -36,6 +36,7 @@ from anabranch_service.context import Context
 from anabranch_service.durations import read_positive
 from anabranch_service.errors import Conflict, InvalidInput
 from anabranch_service.presenters.records import floors_of, query_out
+from anabranch_service.registry.alterations.added_columns import columns_of
 from anabranch_service.registry.alterations.reread import check_whole
 from anabranch_service.registry.derived import (
     Queries,
@@ -51,7 +52,7 @@ from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.redis.queries import Added, NewRun
 from anabranch_service.registry.sizes import check_columns, check_room, read_checked
 from anabranch_service.registry.slo import check_slo
-from anabranch_service.registry.statements import NormalForms
+from anabranch_service.registry.statements import NormalForms, as_seen
 from anabranch_service.settings import ServiceSettings
 from anabranch_service.versions import etag
 
@@ -144,17 +145,20 @@ async def prepare(
         # Its last reader has ended.
         await ctx.store.delete_unread(queries)
     await check_name(ctx, own)
-    streams = await ctx.store.usable_streams()
+    resumed = before is not None and before.paused_at is not None
+    columns = columns_of(before, await ctx.store.queries()) if before and resumed else {}
+    streams = as_seen(columns, await ctx.store.usable_streams())
     async with ctx.work.limited():
         reading, query, meaning = await ctx.work.read(
             _read, run, body, streams, ctx.settings, queries
         )
     statement = reading.statement
-    resumed = before is not None and before.paused_at is not None
     asked = not resumed and "past" in body.model_fields_set
     for part in reading.parts if asked else ():
         check_past(body.past, part.query, part.reading.streams)
-    parts = [await _part(ctx, run, body, one, n, now) for n, one in enumerate(reading.parts, 1)]
+    parts = [
+        await _part(ctx, run, body, one, n, now, columns) for n, one in enumerate(reading.parts, 1)
+    ]
     record = QueryRecord.of(
         body,
         past=past_of(body, query, reading.streams),
@@ -168,6 +172,7 @@ async def prepare(
         reads=reading.reads,
         inlined=statement.inlined,
         functions=texts_of(statement.functions),
+        columns=columns,
     )
     records, progress = await ctx.store.streams(), await ctx.store.progress()
     for one in (query, *(part.query for part in reading.parts)):
@@ -179,7 +184,13 @@ async def prepare(
 
 
 async def _part(
-    ctx: Context, run: str, body: QueryIn, part: StatementPart, number: int, now: datetime
+    ctx: Context,
+    run: str,
+    body: QueryIn,
+    part: StatementPart,
+    number: int,
+    now: datetime,
+    columns: dict[str, tuple[str, ...]],
 ) -> Beginning:
     """The query that is the ``number``-th part of the statement of ``run``."""
     query, reading = part.query, part.reading
@@ -197,6 +208,7 @@ async def _part(
         reads=reading.reads,
         inlined=reading.statement.inlined,
         functions=texts_of(reading.statement.functions),
+        columns=columns,
         part_of=run,
         part=number,
     )
