@@ -86,8 +86,8 @@ def query_add(
         str | None,
         typer.Option(
             "--sink-format",
-            help="Sink: parquet (default), count, redis-stream, kafka, webhook, or a format of "
-            "Spark.",
+            help="Sink: parquet (default), delta, iceberg, kafka, webhook, redis-stream, count, "
+            "or a format of Spark.",
         ),
     ] = None,
     sink_option: Annotated[

@@ -54,7 +54,8 @@ Columns = Annotated[
 Format = Annotated[
     str | None,
     typer.Option(
-        "--format", help="redis-stream, kafka, postgres, files, or a streaming format of Spark's."
+        "--format",
+        help="redis-stream, kafka, postgres, delta, files, or a streaming format of Spark.",
     ),
 ]
 SourceOptions = Annotated[
@@ -62,16 +63,18 @@ SourceOptions = Annotated[
 ]
 SourcePath = Annotated[
     Path | None,
-    typer.Option("--path", help="Parquet file to replay, or folder that receives such files."),
+    typer.Option(
+        "--path", help="Folder of files or of a Delta table, or a Parquet file to replay."
+    ),
 ]
 RowsPerBatch = Annotated[int, typer.Option(min=1, help="Batch size for --path.")]
 #: Options that name a source whose registration is proposed.
 ORIGINS = [
     option_of(f"from_{what}", str, typer.Option(metavar=what.upper(), help=text))
     for what, text in (
-        ("topic", "Kafka topic (--option brokers=...), from whose messages all else is proposed."),
-        ("table", "PostgreSQL table (--option url=...), from whose catalog all else is proposed."),
-        ("folder", "Folder of files, from which all else is proposed."),
+        ("topic", "Infer the registration from a Kafka topic (--option brokers=...)."),
+        ("table", "Infer the registration from a PostgreSQL table (--option url=...)."),
+        ("folder", "Infer the registration from a folder of files."),
     )
 ]
 
@@ -88,7 +91,8 @@ ORIGINS = [
 )
 def stream_add(
     name: Annotated[
-        str | None, typer.Argument(help="Name of the stream; default: from --from-...")
+        str | None,
+        typer.Argument(help="Name of the stream; default: that of the topic, table or folder."),
     ] = None,
     column: Columns = None,
     path: SourcePath = None,
@@ -108,7 +112,7 @@ def stream_add(
 ) -> None:
     """Register a stream; columns come from --column, the file in --path, or a postgres table.
 
-    With --from-topic, --from-table or --from-folder all that is not given is proposed by the rows
+    With --from-topic, --from-table or --from-folder, omitted options are inferred from the rows
     of the source; the proposal is shown and needs confirmation. Exit code 1 also if the stream is
     registered but its source can't be read; with --test, if the source can't be read or rows do not
     fit.

@@ -139,10 +139,9 @@ def _check_no_table(files: fs.FileSystem, base: str) -> None:
         if any(one.path.endswith(ending) for one in files.get_file_info(selector)):
             raise Unreadable(
                 "lake-table",
-                f"the folder is a {kind} table, of which only Spark's connector reads versions",
+                f"the folder is a {kind} table: some of its files may not be current",
                 field="source.path",
-                remedy=f"register it with --format {kind.lower()}, --path and its columns "
-                f"(--allow-format {kind.lower()} permits the format)",
+                remedy=f"register it with --format {kind.lower()}, --path and its columns",
             )
 
 
