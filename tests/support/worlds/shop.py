@@ -1,10 +1,10 @@
-"""A pipeline between real servers under faults, and the ledger of all that went in and came out.
+"""A pipeline between real servers under faults, and the ledger of its input and output.
 
-Orders and payments come from Kafka, customers from PostgreSQL; results go to Kafka, Delta and
-Parquet. Faults meet processes of ``anabranch up``, brokers, databases and tables. The input is read
-from the servers in the end, since no producer knows the outcome of an interrupted transaction.
-Outside readers see each result at most once at every look, and in the end exactly the results of
-DuckDB's joins.
+Orders and payments come from Kafka, customers from PostgreSQL; results go to Kafka, Delta, Parquet
+and a webhook. Faults meet processes of ``anabranch up``, brokers, databases, tables and receivers.
+The input is read from the servers in the end, since no producer knows the outcome of an interrupted
+transaction. Outside readers see each result at most once at every look, and in the end exactly the
+results of DuckDB's joins.
 
 ``python -m tests.support.worlds.shop --faults 300`` runs more faults than a test does.
 """
@@ -37,6 +37,7 @@ from scripts import kafka, postgres
 from tests.support.surroundings.kafka import Topics
 from tests.support.surroundings.kafka_reader import Reader
 from tests.support.surroundings.postgres import rows, run, session
+from tests.support.surroundings.receiver import SECRET, Fault, Webhook, receiving
 from tests.support.worlds.processes import meanwhile, wait_until
 from tests.support.worlds.up import Target, Up, upped
 
@@ -49,6 +50,7 @@ _SPOILT = b"no json"
 QUERIES = {
     "settled": "SELECT o.id, o.amount, p.number FROM orders o JOIN payments p ON o.id = p.order_id",
     "plain": "SELECT o.id, p.number FROM orders o JOIN payments p ON o.id = p.order_id",
+    "hooked": "SELECT o.customer, p.number FROM orders o JOIN payments p ON o.id = p.order_id",
     "named": "SELECT o.id, c.name FROM orders o JOIN customers c ON o.customer = c.id",
     "totals": "SELECT c.name, count(*) AS orders, sum(o.amount) AS total FROM orders o"
     " JOIN customers c ON o.customer = c.id GROUP BY c.name",
@@ -69,6 +71,7 @@ class Shop:
     up: Up
     broker: kafka.Broker
     server: postgres.Server
+    webhook: Webhook
     lake: Path
     chance: Random
     poison: int = 0
@@ -101,6 +104,10 @@ class Shop:
                 "options": {"brokers": self.broker.address, "topic": self.names["settled"]},
             },
             "plain": {"format": "parquet"},
+            "hooked": {
+                "format": "webhook",
+                "options": {"url": self.webhook.url, "secret": f"${{{_SECRET}}}", "timeout": "2"},
+            },
             "named": {"format": "delta", "path": str(self.lake / "named")},
             "totals": {"format": "delta", "path": str(self.lake / "totals"), "options": current},
         }
@@ -232,6 +239,8 @@ class Shop:
             "partition added": self._grow,
             "transaction left open": self._leave_open,
             "message spoilt": self._spoil,
+            "receiver away": self._leave,
+            "receiver fails": self._fail,
         }
         kind = self.chance.choice(list(kinds))
         kinds[kind]()
@@ -295,12 +304,23 @@ class Shop:
         self.topics.push(self.names["payments"], [_SPOILT])
         self.poison += 1
 
+    def _leave(self) -> None:
+        self.webhook.stop()
+        time.sleep(self.chance.random() * 3)
+        self.webhook.start()
+
+    def _fail(self) -> None:
+        """Let a few requests fail, before or after they are processed."""
+        faults = self.chance.choices(_FAILURES, k=self.chance.randrange(1, 6))
+        self.webhook.fault = lambda _: faults.pop() if faults else Fault.NONE
+
     # --- the ledger ------------------------------------------------------------------------------
 
     def look(self, settled: Reader) -> None:
         """Compare each sink as an outside reader finds it: no result more than once."""
         assert max(settled.values().values(), default=1) == 1
         assert max(self.plain().values(), default=1) == 1
+        assert max(self.hooked().values(), default=1) == 1
         counts = self.named().values()
         assert not counts or (min(counts) >= 0 and max(counts) == 1), self.named().most_common(3)
 
@@ -308,6 +328,10 @@ class Shop:
         """The rows in Parquet files."""
         files = sorted(map(str, (self.up.home / "results" / "plain").glob("*.parquet")))
         return Counter(duckdb.read_parquet(files).fetchall() if files else ())
+
+    def hooked(self) -> Counter[Row]:
+        """The rows that the receiver has processed, once per id of a request."""
+        return Counter((row["customer"], row["number"]) for row in self.webhook.rows("hooked"))
 
     def named(self) -> Counter[Row]:
         """The sum of the changes in the Delta table of orders and names."""
@@ -336,6 +360,7 @@ class Shop:
         seen: dict[str, Callable[[], Counter[Any]]] = {
             "settled": lambda: _spelled(settled.values()),
             "plain": self.plain,
+            "hooked": self.hooked,
             "named": self.named,
             "totals": self.totals,
         }
@@ -379,6 +404,10 @@ class Shop:
             return {n: Counter(database.execute(sql).fetchall()) for n, sql in QUERIES.items()}
 
 
+_SECRET = "ANABRANCH_SINK_HOOK"
+_FAILURES = (
+    Fault.BUSY, Fault.ERROR, Fault.ERROR_AFTER, Fault.DROPPED, Fault.DROPPED_AFTER, Fault.SLOW,
+)  # fmt: skip
 _TARGETS = (
     Target.DRIVER, Target.JVM, Target.WORKER, Target.RUNTIME, Target.SERVICE, Target.REDIS,
 )  # fmt: skip
@@ -398,10 +427,16 @@ def run_faults(
     """Run a shop through faults; kind -> number of faults, sink -> number of results."""
     chance, lake = Random(seed), folder / "lake"
     lake.mkdir(parents=True)
-    options = ("--port", "0", "--master", "local[2]", "--standby", "--allow-path", str(lake))
     with ExitStack() as stack:
-        up = stack.enter_context(upped(folder / "up", arguments=options))
-        shop = Shop(up, broker, server, lake, chance)
+        webhook = stack.enter_context(receiving())
+        webhook.delay = 3.0
+        options = (
+            *("--port", "0", "--master", "local[2]", "--standby", "--allow-path", str(lake)),
+            *("--allow-host", f"127.0.0.1:{webhook.port}"),
+        )
+        given = {"arguments": options, "environment": {_SECRET: SECRET}}
+        up = stack.enter_context(upped(folder / "up", **given))
+        shop = Shop(up, broker, server, webhook, lake, chance)
         shop.register()
         settled = stack.enter_context(Reader(broker.address, shop.names["settled"], 2))
         with shop.selling():
