@@ -116,7 +116,6 @@ def test_the_protocol_does_without_pydantic() -> None:
 BOTH = {
     ("PastResults", "PastOut"): "its status is an open choice",
     ("Rationing", "RationingOut"): "rations are without bound",
-    ("StreamRecord", "StreamIn"): "durations are texts in a request, with defaults",
     ("StreamSample", "SampleOut"): "values are summarised in the answer",
     ("TableProgress", "TableOut"): "the version to read stands beside the one looked up",
     ("ViewRows", "ViewRowsOut"): "rows are JSON texts on the wire",

@@ -158,9 +158,10 @@ def require_writable(name: str, expr: Expr) -> None:
         QueryError: ``unsupported-output``.
     """
     remedy = "cast it to the type that you want"
-    inside = expr.type.kind in NESTED and expr.type.has(*INTERVALS, TypeKind.VARIANT)
+    kinds = {"intervals": INTERVALS, "variants": (TypeKind.VARIANT,)}
+    inside = [n for n, k in kinds.items() if expr.type.kind in NESTED and expr.type.has(*k)]
     if inside:
-        remedy = "cast the intervals and variants inside to STRING"
+        remedy = f"cast the {' and '.join(inside)} inside to STRING"
     if inside or expr.type.has(TypeKind.NULL):
         raise QueryError(
             "unsupported-output",

@@ -99,6 +99,7 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
         "/v1/streams",
         "/v1/streams:test",
         "/v1/streams/{name}",
+        "/v1/streams/{name}/columns",
         "/v1/streams/{name}/rows",
         "/v1/streams/{name}:reread",
     }
@@ -112,6 +113,7 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
 EXAMPLES = {
     "StreamIn": "POST /v1/streams",
     "RowsIn": "POST /v1/streams/flights/rows",
+    "AddedColumnIn": "POST /v1/streams/flights/columns",
     "QueryIn": "POST /v1/queries",
     "QueryBatchIn": "POST /v1/queries:batch",
     "FamilyIn": "POST /v1/queries:family",

@@ -14,17 +14,20 @@ from anabranch_contract.rest.functions import FunctionIn
 from anabranch_contract.rest.planning.plans import DryRunIn, ExplainIn
 from anabranch_contract.rest.planning.settings import SettingsIn
 from anabranch_contract.rest.queries import QueryBatchIn, QueryIn, QueryPatch
-from anabranch_contract.rest.streams import RowsIn, StreamIn, StreamPatch
+from anabranch_contract.rest.streams import AddedColumnIn, RowsIn, StreamIn, StreamPatch
 from anabranch_service.app import create_app
 from anabranch_service.settings import ServiceSettings
 
 REFERENCE = (Path(__file__).parents[3] / "docs" / "rest-guide.md").read_text(encoding="utf-8")
 
 #: Method and path (after ``$API``) of an example with a JSON body, and the body.
-EXAMPLE = re.compile(r"curl -X (\w+) \$API(/\S+) [^\n]*-d '(\{.*?\})'$", re.DOTALL | re.MULTILINE)
+EXAMPLE = re.compile(
+    r"curl -X (\w+) \$API(/\S+) (?:[^\n]|\\\n)*?-d '(\{.*?\})'$", re.DOTALL | re.MULTILINE
+)
 BODIES: dict[str, type[Closed]] = {
     "POST /v1/streams": StreamIn,
     "POST /v1/streams:test": StreamIn,
+    "POST /v1/streams/flights/columns": AddedColumnIn,
     "POST /v1/streams/flights/rows": RowsIn,
     "PATCH /v1/streams/flights": StreamPatch,
     "POST /v1/queries": QueryIn,
