@@ -93,7 +93,7 @@ def sample_topics(source: SourceRecord, columns: Wanted, most: int) -> Sample:
     sample = Sample(_FORMS[options.payload], unit="messages", found=0)
     with _consumer(given) as consumer:
         begins = _begins(consumer, options, most, sample)
-        messages = list(_read(consumer, begins, most))
+        messages = sorted(_read(consumer, begins, most), key=_arrival)
     if columns is None and "payload" not in source.options:
         payload = _payload(messages, source.options)
         sample.options, sample.form = {"payload": payload.value}, _FORMS[payload]
@@ -196,6 +196,12 @@ def _read(
                 "offset": found.offset(), "headers": found.headers() or [],
                 "timestamp": _moment(*found.timestamp()),
             })  # fmt: skip
+
+
+def _arrival(message: TopicMessage) -> tuple[datetime, str, int, int]:
+    """Sort key by time: the order in which partitions are read differs from call to call."""
+    at = message.parts["timestamp"] or datetime(1970, 1, 1, tzinfo=UTC)
+    return at, message.parts["topic"], message.parts["partition"], message.parts["offset"]
 
 
 def _moment(kind: int, millis: int) -> datetime | None:
