@@ -47,7 +47,10 @@ _OWN_REDIS = (
 def up(
     folder: Folder = HOME,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the service; 0: any.")
+        int,
+        typer.Option(
+            min=0, max=65535, envvar="ANABRANCH_PORT", help="Port of the service; 0: any."
+        ),
     ] = 8080,
     optimizer: Annotated[Optimizer, typer.Option(help="Optimizer of the plan.")] = (
         Optimizer.CLASH
