@@ -138,7 +138,7 @@ def _transform_keys(expr: Call, frame: Rows) -> pa.Array:
 
 
 def _map_zip_with(expr: Call, frame: Rows) -> pa.Array:
-    """Of the values of each key in both maps; NULL where a map lacks it."""
+    """Return the function of the values of each key of two maps; NULL where a map lacks it."""
     limits, keys, values, valid = zipped(*(frame.value(arg) for arg in expr.args[1:3]))
     numbered = dict(enumerate((keys, *values), _first(expr)))
     return maps(limits, keys, frame.at(owners(limits), numbered).value(expr.args[3]), valid)

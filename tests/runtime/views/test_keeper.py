@@ -254,7 +254,7 @@ def test_versions_are_posted_each_once_while_other_views_go_on(tmp_path: Path) -
         found = hook.rows("v")
     versions = [one["anabranch_version"] for one in found]
     assert versions == sorted(versions)
-    # Of a key the newest version holds.
+    # The newest version of a key counts.
     assert {one["k"]: one["c"] for one in found} == {0: 4, 1: 1, 2: 1}
     assert len(found) == len(hook.ledger) < len(hook.seen)
 

@@ -153,7 +153,7 @@ def _default(column: AddedColumnIn, kind: DataType) -> str | None:
     if value is None:
         raise InvalidInput(
             "bad-default",
-            f"{column.default!r} is no value of type {kind}",
+            f"{column.default!r} is not a value of type {kind}",
             field="default",
             remedy="give a value as text, as in a CSV file, or leave it out: NULL",
         )
