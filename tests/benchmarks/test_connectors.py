@@ -71,7 +71,7 @@ def test_a_join_of_changing_tables_has_postgresql_s_rows(tmp_path: Path, postgre
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_live_join_beside_a_snapshot_has_each_click_once(tmp_path: Path) -> None:
-    options = argparse.Namespace(tasks=2, parallelism=1, rows=300_000, rate=50, seconds=3)
+    options = argparse.Namespace(tasks=2, parallelism=1, rows=300_000, rate=50, seconds=9)
     found = snapshots.measure(options, tmp_path)
     assert set(found["latency"]) == {"before", "during", "after"}
     assert [len(grid.rows) for grid in snapshots.tables(found)] == [3]
