@@ -239,7 +239,7 @@ def test_versions_are_posted_each_once_while_other_views_go_on(tmp_path: Path) -
         hook.fault, hook.delay = lambda _: next(faults, Fault.NONE), 0.3
         for n in range(3):
             run.feed(rows((0, 0, 0), (n, 0, 0)))
-        failures = []
+        failures: list[str] = []
         while len(failures) < 100:
             try:
                 run.tables.drain()
