@@ -21,7 +21,7 @@ def authority(folder: Path, name: str = "ca") -> Path:
 
 
 def certificate(signed_by: Path, name: str) -> Path:
-    """Make a certificate of 127.0.0.1, and return it; its private key is beside it (``.key``)."""
+    """Return a new certificate of 127.0.0.1; the same path with ``.key`` has its private key."""
     key = signed_by.with_suffix(".key")
     own = ("-CA", str(signed_by), "-CAkey", str(key), "-subj", f"/CN={name}")
     _request(signed_by.parent, name, *own, "-addext", "subjectAltName=IP:127.0.0.1")
