@@ -19,25 +19,17 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import Ruleset
-from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_runtime.control import Control
-from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import DriverSettings
-from anabranch_runtime.sources.batch_input import Sources
-from anabranch_runtime.sources.feeds import Feeds
 from tests.support.cases.random_plans import random_plan
 from tests.support.cases.states import stream
-from tests.support.surroundings.policy import OPEN
-from tests.support.worlds.fed import Fed
+from tests.support.worlds.fed import KEYS
+from tests.support.worlds.fed_epochs import FedEpochs
 
-KEYS = Keys("test")
 #: Stream -> its columns in order: name, type. The first two are there from the beginning.
 COLUMNS = {
     "R": (("a", "bigint"), ("n", "bigint"), ("x", "bigint")),
@@ -58,11 +50,12 @@ LATER = {
     "twice": "SELECT R.n AS r, S.n AS s, T.n AS t FROM R JOIN S ON R.x = S.z "
     "JOIN S AS T ON T.y = S.y AND T.a = R.a",
 }
-EPOCHS = range(0, 40, 2)
 
 
-class AddedColumns(Fed):
+class AddedColumns(FedEpochs):
     """The pipeline, and all rows that it was given: stream -> number -> values by column."""
+
+    names = "RS"
 
     def __init__(self, url: str, home: Path, seed: int) -> None:
         self.chance = chance = Random(f"added columns {seed}")
@@ -98,26 +91,6 @@ class AddedColumns(Fed):
         plan = random_plan(queries, self.chance, mirs=self.chance.choice((0.0, 0.7, 1.0)))
         return compile_ruleset(plan, queries, specs, epoch=epoch, parallelism=1, sinks={})
 
-    def start(self) -> None:
-        if not self._published:
-            for epoch in EPOCHS:
-                self.server.set(KEYS.ruleset(epoch), rulesets.dumps(self._rules(epoch)))
-                self.server.zadd(KEYS.published, {str(epoch): epoch})
-            self._published = True
-        settings = DriverSettings(
-            self.home / "state",
-            self.home / "results",
-            epoch_seconds=3600.0,
-            epoch_batches=3,
-            fanout=2,
-            patience=5.0,
-            target_latency=None,
-        )
-        settings.state.mkdir(parents=True, exist_ok=True)
-        self.driver = Driver(settings, Control(self.url, "test"))
-        self.driver.announce()
-        self.read_anew()
-
     def record(self, name: str) -> StreamRecord:
         """A stream as registered now: some time before or after its epoch's rules."""
         files = SourceRecord(format="files", path=str(self.home / "R"), rows_per_batch=4)
@@ -129,19 +102,6 @@ class AddedColumns(Fed):
             source=files if name == "R" else SourceRecord(format="redis-stream"),
             retain=None,
         )
-
-    def read_anew(self) -> None:
-        records = [self.record(name) for name in "RS"]
-        state = str(self.home / "state")
-        self.reader = Feeds(
-            *(records, 2, self.url, "test", state, OPEN, self.driver.progress.rate_limiter.input),
-            live=False,
-        )
-        feeds = frozenset(self.reader.feeds)
-        self.driver.read(Sources({"feeds": self.reader}, 2, tuple(records), feeds))
-
-    def _account(self) -> None:
-        self.driver.state.validate()
 
     # --- input ---------------------------------------------------------------------------------
 

@@ -16,21 +16,15 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.joins import Stream, StreamKind
 from anabranch_planner.passes import parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_runtime.control import Control
-from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import DriverSettings
-from anabranch_runtime.sources.batch_input import Sources
-from anabranch_runtime.sources.feeds import Feeds
 from tests.support.cases.random_plans import random_plan
 from tests.support.cases.states import stream
-from tests.support.surroundings.policy import OPEN
-from tests.support.worlds.fed import KEYS, Fed
+from tests.support.worlds.fed import KEYS
+from tests.support.worlds.fed_epochs import EPOCHS, FedEpochs
 
 #: ``a``, ``b`` and a number of its own for every row.
 Row = tuple[int, int, int]
@@ -44,11 +38,12 @@ QUERIES = {
     "u": "SELECT U.b, U.n FROM U",
 }
 #: Epochs that have a plan of their own, every other one.
-EPOCHS = range(0, 40, 2)
 
 
-class Rereads(Fed):
+class Rereads(FedEpochs):
     """The pipeline, and what each version and each batch has had."""
+
+    names = tuple(COLUMNS)
 
     def __init__(self, url: str, home: Path, seed: int, *, unread: bool = False) -> None:
         self.chance = Random(f"rereads {seed}")
@@ -60,7 +55,6 @@ class Rereads(Fed):
         #: Batch -> rows of each version when it ran.
         self.at: dict[int, dict[int, list[Row]]] = {}
         self.home = home
-        self._published = False
         super().__init__(url, home)
 
     @property
@@ -78,27 +72,6 @@ class Rereads(Fed):
         plan = random_plan(queries, self.chance, mirs=self.chance.choice((0.0, 0.7, 1.0)))
         return compile_ruleset(plan, queries, self.specs, epoch=epoch, parallelism=1, sinks={})
 
-    def start(self) -> None:
-        if not self._published:
-            for epoch in EPOCHS:
-                document = rulesets.dumps(self._rules(epoch))
-                self.server.set(KEYS.ruleset(epoch), document)
-                self.server.zadd(KEYS.published, {str(epoch): epoch})
-            self._published = True
-        settings = DriverSettings(
-            self.home / "state",
-            self.home / "results",
-            epoch_seconds=3600.0,
-            epoch_batches=3,
-            fanout=2,
-            patience=5.0,
-            target_latency=None,
-        )
-        settings.state.mkdir(parents=True, exist_ok=True)
-        self.driver = Driver(settings, Control(self.url, "test"))
-        self.driver.announce()
-        self.read_anew()
-
     def record(self, name: str) -> StreamRecord:
         """A stream as registered now."""
         files = SourceRecord(format="files", path=str(self.home / "R"), rows_per_batch=4)
@@ -111,23 +84,9 @@ class Rereads(Fed):
             version=self.version if name == "R" else 1,
         )
 
-    def read_anew(self) -> None:
-        records = [self.record(name) for name in COLUMNS]
-        # The first batch belongs to the first epoch, so the table need not wait for it.
-        state = str(self.home / "state")
-        self.reader = Feeds(
-            *(records, 2, self.url, "test", state, OPEN, self.driver.progress.rate_limiter.input),
-            live=False,
-        )
-        feeds = frozenset(self.reader.feeds)
-        self.driver.read(Sources({"feeds": self.reader}, 2, tuple(records), feeds))
-
     def turn(self) -> bool:
         self.at[self.driver.state.next_batch] = {v: self.rows_of(v) for v in self.written}
         return super().turn()
-
-    def _account(self) -> None:
-        self.driver.state.validate()
 
     # --- input ---------------------------------------------------------------------------------
 
