@@ -142,10 +142,11 @@ class PrivateMemory:
         return now
 
     def give_back(self, budget: Budget) -> None:
-        """Return the allocators' free memory to the system if over half of the budget is used, so
-        that the next measurement does not include it.
+        """Measure, and return the allocators' free memory to the system if over half of the budget
+        is used: what one phase of a batch freed must not add to the memory of the next.
         """
-        if budget.total is not None and self.look() > budget.total // 2:
+        now = self.look()
+        if budget.total is not None and now > budget.total // 2:
             import pyarrow as pa  # Parsing the command line must not wait for it.
 
             pa.default_memory_pool().release_unused()

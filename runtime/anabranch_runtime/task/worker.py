@@ -236,9 +236,10 @@ class _Task:
                 context.input.redefined,
                 self.tasks,
             )
-        self.memory.look()
+        self.memory.give_back(self.budget)
         with self._phase("store"):
             written = self._store_arrivals(arrivals)
+        self.memory.give_back(self.budget)
         reach(Point.STORED)
         self._share(written)
         if self.replacing.rules:
