@@ -55,9 +55,10 @@ def main(url: str, folder: str, query: str = "", stream: str = "") -> None:
 
 def _all_pages(browser: Browser, url: str, folder: str, query: str, stream: str) -> None:
     pages = {
-        "plan": "/",
+        "overview": "/",
         "query": f"/dashboard/query/{quote(query)}",
         "stream": f"/dashboard/stream/{quote(stream)}",
+        **{name: f"/dashboard/{name}" for name in ("plan", "queries", "measured")},
         **{name: f"/dashboard/{name}" for name in ("epochs", "batches", "what-if", "streams")},
         **{name: f"/dashboard/{name}" for name in ("state", "health", "settings")},
     }
@@ -71,6 +72,7 @@ def _beginning(browser: Browser, url: str, folder: str) -> None:
     page = browser.new_page(locale="en-US")
     page.goto(url)
     page.get_by_role("button", name="Try it with a sample").click()
+    page.goto(urljoin(url, "/dashboard/queries"))
     expect(page.locator("#queries .badge.active")).to_have_count(3, timeout=PLANNED)
     page.wait_for_timeout(MEASURED)
     _take(browser, url, folder, "sample")

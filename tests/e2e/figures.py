@@ -429,6 +429,8 @@ class Walk:
         assert facts["late"] == f"{sum(c[1] for c in counts.values()):,}"
         complete = {"always": "first result", "never": "never", None: "–"}
         since: dict[str, str] = {}
+        saving = page.locator("#saving").inner_text()
+        page.goto(f"{self.url}/dashboard/queries")
         for name, query in queries.items():
             link = page.get_by_role("link", name=name, exact=True)
             cells = page.locator("#queries tbody tr").filter(has=link).locator("td")
@@ -436,7 +438,6 @@ class Walk:
             since[name] = cells.nth(5).inner_text()
             if query.complete in complete:
                 assert since[name] == complete[query.complete], name
-        saving = page.locator("#saving").inner_text()
         parts = [float(text) for text in re.findall(r"(-?[\d.]+) %", saving)]
         if len(parts) == 3:
             assert "estimated over" in saving

@@ -35,6 +35,7 @@ def test_a_sample_in_one_click_and_a_statement_to_its_results(
         page.goto(live.pipeline.url)
         page.get_by_role("button", name="Try it with a sample").click()
         expect(page.locator("#begin")).to_be_hidden(timeout=PATIENCE)
+        page.goto(f"{live.pipeline.url}/dashboard/queries")
         for name in SAMPLE:
             expect(page.locator("#queries")).to_contain_text(name, timeout=PATIENCE)
             live.wait(f"results of {name}", lambda n=name: live.client.query(n).results > 0)  # type: ignore[misc]

@@ -6,11 +6,14 @@ import { poll } from "./poll.js";
 const POLL_MS = 10_000;
 
 const PAGES = [
-  ["/", "Plan"],
+  ["/", "Overview"],
+  ["/dashboard/plan", "Plan"],
+  ["/dashboard/queries", "Queries"],
+  ["/dashboard/streams", "Streams"],
+  ["/dashboard/measured", "Measurements"],
   ["/dashboard/epochs", "Epochs"],
   ["/dashboard/batches", "Batches"],
   ["/dashboard/state", "Stored state"],
-  ["/dashboard/streams", "Streams"],
   ["/dashboard/load", "Load"],
   ["/dashboard/what-if", "What if"],
   ["/dashboard/health", "Health"],

@@ -44,7 +44,7 @@ function queries(goals) {
   const names = [...new Set(goals.map(registered))];
   const links = names
     .slice(0, MOST_QUERIES)
-    .flatMap((name, i) => [i ? ", " : "", make("a", { href: `/#query=${encodeURIComponent(name)}`, text: name })]);
+    .flatMap((name, i) => [i ? ", " : "", make("a", { href: `/dashboard/plan#query=${encodeURIComponent(name)}`, text: name })]);
   const more = names.length - MOST_QUERIES;
   if (more > 0) links.push(` and ${more} more`);
   return make("td", { title: more > 0 ? names.slice(0, 100).join(", ") : "" }, ...(links.length ? links : ["nobody"]));

@@ -2,8 +2,6 @@
 
 import { Names } from "./names.js";
 
-/** Most stores listed on the first page. */
-const MAX_STORES = 50;
 /** Most rows of the table of stores. */
 export const MOST_ROWS = 100;
 /** Most partitions drawn as separate rows. */
@@ -173,21 +171,6 @@ export function totals(state, bytes) {
     ["by merges", bytes(state.merged_bytes)],
     ["write amplification", state.write_amplification?.toFixed(2) ?? "–"],
   ];
-}
-
-/** The largest stores, and the number of omitted ones; a level's part is its share of the store's bytes. */
-export function stores(state) {
-  const found = [...(state?.stores ?? [])];
-  found.sort((a, b) => b.bytes - a.bytes || a.store.localeCompare(b.store));
-  return {
-    rows: found.slice(0, MAX_STORES).map((s) => ({
-      ...s,
-      ...described(s),
-      found: s.probes ? s.matches / s.probes : null,
-      levels: s.levels.map((l) => ({ ...l, part: s.bytes ? l.bytes / s.bytes : 0 })),
-    })),
-    omitted: Math.max(found.length - MAX_STORES, 0),
-  };
 }
 
 /** Description of a store: streams, filters, key, partitions. */

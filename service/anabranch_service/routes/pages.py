@@ -16,12 +16,15 @@ DASHBOARD = Path(__file__).parent.parent / "dashboard"
 
 #: Path -> the file of its page.
 PAGES: Mapping[str, str] = {
-    "/": "index.html",
+    "/": "overview/overview.html",
     "/dashboard/batches": "batches/batches.html",
     "/dashboard/epochs": "epochs/epochs.html",
     "/dashboard/explain": "what_if/what-if.html",
     "/dashboard/health": "health/health.html",
     "/dashboard/load": "load/load.html",
+    "/dashboard/measured": "measured/measured.html",
+    "/dashboard/plan": "plan/plan.html",
+    "/dashboard/queries": "query_list/queries.html",
     "/dashboard/query/{name}": "query_page/query.html",
     "/dashboard/settings": "settings/settings.html",
     "/dashboard/state": "state.html",

@@ -47,8 +47,8 @@ async def get_history(
     query: Annotated[str | None, Query(max_length=200, description="Query to include.")] = None,
     last: Annotated[int, Query(ge=1, le=KEPT, description="Newest minutes.")] = KEPT,
 ) -> HistoryOut:
-    """Mean batch time per minute and, if requested, the rate of a stream or of a query's run (0
-    unless among the 100 highest); empty in the first minute.
+    """Mean batch time per minute, and the rate of a stream, of a query's run, or of all streams
+    together (of the 100 highest rates; others count as 0); empty in the first minute.
     """
     response.headers["Cache-Control"] = "no-store"
     points = await ctx.store.history(last)
@@ -56,9 +56,12 @@ async def get_history(
 
 
 def _out(point: HistoryPoint, stream: str | None, query: str | None) -> HistoryPointOut:
-    rate = None
-    if stream is not None or query is not None:
-        rate = point.rows.get(stream, 0.0) if stream else point.results.get(query or "", 0.0)
+    if stream is not None:
+        rate = point.rows.get(stream, 0.0)
+    elif query is not None:
+        rate = point.results.get(query, 0.0)
+    else:
+        rate = sum(point.rows.values())
     at = datetime.fromtimestamp(point.at, UTC)
     return HistoryPointOut(at=at, batch_seconds=point.batch_seconds, rate=rate)
 

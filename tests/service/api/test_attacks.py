@@ -161,7 +161,7 @@ def test_how_wrong_a_token_is_does_not_show_in_time(locked: Guarded) -> None:
         "/dashboard//etc/passwd",
         "/dashboard/%2fetc%2fpasswd",
         "/dashboard/....//settings.py",
-        "/dashboard/app.js%00.html",
+        "/dashboard/plan/page.js%00.html",
         "/dashboard/" + "%2e%2e%2f" * 20 + "etc/passwd",
     ],
 )

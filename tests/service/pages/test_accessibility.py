@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 PAGES = (
     "",
+    "dashboard/plan",
+    "dashboard/queries",
+    "dashboard/measured",
     "dashboard/epochs",
     f"dashboard/query/{LONGEST}",
     "dashboard/batches",
@@ -87,7 +90,7 @@ def test_every_page_bears_a_thousand_queries(browser: Browser, shop: Service, wi
             page.set_default_timeout(60_000)
             page.set_viewport_size({"width": width, "height": 900})
             expect(page.locator("#pulse")).to_have_text("live", timeout=60_000)
-            if path == "":
+            if path.endswith("queries"):
                 expect(page.locator("#queries tbody tr").first).to_be_visible()
             if path.endswith("what-if"):
                 page.get_by_role("textbox", name="Statement").fill(CHAIN)

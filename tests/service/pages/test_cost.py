@@ -35,7 +35,7 @@ def test_costs_that_are_split_later_are_called_so(browser: Browser, shop: Servic
     record = EpochRecord.model_validate_json(unpack(str(shop.redis.get(key))))
     changed = record.model_copy(update={"shares": None, "explained": False})
     shop.redis.set(key, pack(changed.model_dump_json()))
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/plan") as (page, complaints):
         expect(page.locator("#shares")).to_contain_text("Not split yet.")
         expect(page.locator("#shares-note")).to_contain_text("after publication")
         assert complaints == []
@@ -51,7 +51,7 @@ def test_costs_that_could_not_be_split_have_the_reason(
     found = shop.get("/v1/epochs/0")
     assert (found["shares"]["queries"], found["explained"]) == ([], True)
     assert "no shares today" in found["shares"]["note"]
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/plan") as (page, complaints):
         expect(page.locator("#shares")).to_contain_text("Not known.")
         expect(page.locator("#shares-note")).to_contain_text("no shares today")
         assert complaints == []
@@ -59,7 +59,7 @@ def test_costs_that_could_not_be_split_have_the_reason(
 
 def test_a_plan_without_queries_has_no_cost_to_split(browser: Browser, shop: Service) -> None:
     shop.plan(-1)
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/plan") as (page, complaints):
         expect(page.locator("#shares")).to_contain_text("No query is planned.")
         expect(page.locator("#shares-note")).to_have_text("")
         assert complaints == []
@@ -99,7 +99,7 @@ def test_what_is_saved_is_a_mean_with_its_time_and_range(
         saving = service.get("/v1/epochs/current")["saving"]
         assert (saving["epochs"], saving["share"]) == (2, pytest.approx(0.5, abs=0.4))
         assert saving["lowest"] < saving["share"] < saving["highest"]
-        with opened(browser, service) as (page, complaints):
+        with opened(browser, service, "dashboard/plan") as (page, complaints):
             text = page.locator("#saving")
             share = f"{100 * saving['share']:.1f} %"
             expect(text).to_contain_text(f"{share} less CPU time than standalone plans")

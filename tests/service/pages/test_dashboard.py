@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +30,6 @@ from anabranch_runtime.sinks.tail import Tails
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.drawn import drawn
 from tests.service.planning.replanning.test_reviser import ask, interim, planned
-from tests.service.routes.test_state import report, store
 from tests.support.surroundings.deliveries import sink, staged
 from tests.support.worlds.service import Service, eventually
 
@@ -72,18 +70,18 @@ def opened(browser: Browser, service: Service, path: str = "") -> Iterator[tuple
 def test_before_anything_is_registered(browser: Browser, service: Service) -> None:
     with opened(browser, service) as (page, complaints):
         expect(page.get_by_role("status")).to_have_text("live")
-        expect(page.locator("#queries")).to_contain_text("No queries yet")
         expect(page.locator("#facts")).to_contain_text("not started")
         expect(page.locator("#begin")).to_contain_text("anabranch demo --keep")
         expect(page.locator("#begin").get_by_role("link", name="Streams")).to_be_visible()
         page.get_by_role("button", name="Try it with a sample").click()
         expect(page.locator("#begin")).to_be_hidden()
-        expect(page.locator("#queries")).to_contain_text("sales-by-carrier")
         assert [s["name"] for s in service.get("/v1/streams")["items"]] == [
             "orders",
             "payments",
             "shipments",
         ]
+        page.get_by_role("link", name="Queries", exact=True).click()
+        expect(page.locator("#queries")).to_contain_text("sales-by-carrier")
         assert complaints == []
 
 
@@ -106,14 +104,14 @@ def test_queries_plan_costs_and_history(browser: Browser, shop: Service) -> None
         )
     )
     record = shop.get("/v1/epochs/1")
-    with opened(browser, shop) as (page, complaints):
-        expect(page.get_by_role("heading", name="Epoch 1 · current")).to_be_visible()
+    with opened(browser, shop, "dashboard/queries") as (page, complaints):
         row = page.locator("#queries tbody tr", has_text="pair").first
         expect(row).to_contain_text("active")
         expect(row).to_contain_text("12,345")
         expect(row.get_by_title("before: 0 to 1")).to_have_text("from 2 on")
-        expect(page.locator("#facts")).to_contain_text("1,000")
-
+        assert complaints == []
+    with opened(browser, shop, "dashboard/plan") as (page, complaints):
+        expect(page.get_by_role("heading", name="Epoch 1 · current")).to_be_visible()
         bars = page.get_by_role("list", name="Cost compared").get_by_role("listitem")
         expect(bars).to_have_count(3)
         alone = f"each query standalone: {_js(record)}"
@@ -161,26 +159,6 @@ def test_queries_plan_costs_and_history(browser: Browser, shop: Service) -> None
         assert complaints == []
 
 
-def test_stored_state(browser: Browser, shop: Service) -> None:
-    with opened(browser, shop) as (page, complaints):
-        expect(page.locator("#state")).to_contain_text("Nothing is stored yet.")
-        small = replace(store("small", 20), bytes=500, levels=(), queries=())
-        shop.redis.set(shop.keys.state, report(small, store("large", 12_345)).dumps())
-        rows = page.locator("#state tbody tr")
-        expect(rows).to_have_count(2)
-        expect(rows.first).to_contain_text("12,345")
-        expect(rows.first).to_contain_text("2 by orders.customer_id")
-        expect(rows.first).to_contain_text("0–3, 6–9")
-        expect(rows.first).to_contain_text("40 %")
-        expect(rows.nth(1)).to_contain_text("nobody")
-        picture = page.get_by_role("img", name="level 0: 2, level 1: 1")
-        parts = drawn(picture.locator("span"), "e => e.offsetWidth")
-        assert parts[1] > 2 * parts[0] > 0
-        expect(page.locator("#state-facts")).to_contain_text("1.50")
-        expect(page.locator("#state-note")).to_have_text("before batch 10")
-        assert complaints == []
-
-
 def test_what_was_measured(browser: Browser, shop: Service) -> None:
     shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
     shop.plan(-1)
@@ -202,7 +180,7 @@ def test_what_was_measured(browser: Browser, shop: Service) -> None:
     shop.redis.set(shop.keys.statistics(0), codec.dumps(found))
     shop.plan(0, snapshot=found)
     shop.progress(Progress("running", committed=5, epoch=1, epoch_starts={"0": 0, "1": 4}))
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/measured") as (page, complaints):
         rows = page.locator("#measured tbody tr")
         expect(rows).to_have_count(3)
         expect(rows.first).to_contain_text("orders")
@@ -217,7 +195,7 @@ def test_what_was_measured(browser: Browser, shop: Service) -> None:
         expect(page.locator("#sizes li").first).to_contain_text("store 14")
         expect(page.locator("#measured-note")).to_contain_text("2 smaller stores not shown")
         expect(page.locator("#dearest li")).to_contain_text("4,000 probes · 2.0 ms")
-        page.get_by_role("button", name="Show epoch 1").click()
+        page.get_by_label("Epoch").select_option("1")
         expect(rows).to_have_count(3)
         expect(page.locator("#measured .delays")).to_have_count(0)
         assert complaints == []
@@ -251,20 +229,23 @@ def test_what_went_between_hosts_beside_what_was_predicted(browser: Browser, sho
     ended(1)
     starts = {"0": 0, "1": 4, "2": 8}
     shop.progress(Progress("running", committed=9, epoch=2, epoch_starts=starts))
-    with opened(browser, shop) as (page, complaints):
-        page.get_by_role("button", name="Show epoch 1").click()
+    with opened(browser, shop, "dashboard/measured") as (page, complaints):
+        page.get_by_label("Epoch").select_option("1")
         expect(page.locator("#sent-title")).to_have_text("Sent between 3 hosts")
         lines = page.locator("#sent li")
         expect(lines).to_have_count(2)
         expect(lines.first).to_contain_text(re.compile(r"58\.6 KiB · [\d.]+ KiB predicted"))
+        page.get_by_label("Epoch").select_option("0")
+        expect(lines.first).to_contain_text("not predicted")
+        page.get_by_label("Epoch").select_option("2")
+        expect(page.locator("#exchange")).to_be_hidden()
+        assert complaints == []
+    with opened(browser, shop, "dashboard/plan") as (page, complaints):
+        page.get_by_role("button", name="Show epoch 1").click()
         epoch = page.locator("#epoch")
         expect(epoch).to_contain_text("orders.customer_id = 3")
         busiest = re.compile(r"1\.\d\d × the mean; [12]\.\d\d × without spreading")
         expect(epoch).to_contain_text(busiest)
-        page.get_by_role("button", name="Show epoch 0").click()
-        expect(lines.first).to_contain_text("not predicted")
-        page.get_by_role("button", name="Show epoch 2").click()
-        expect(page.locator("#exchange")).to_be_hidden()
         assert complaints == []
 
 
@@ -274,7 +255,7 @@ def test_revisions_with_what_they_were_to_save_and_have_saved(
     rules = planned(shop)
     starts = {"0": 0, str(rules.epoch): 4}
     shop.progress(Progress("running", committed=6, epoch=rules.epoch, epoch_starts=starts))
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/plan") as (page, complaints):
         table = page.locator("#revisions tbody")
         expect(table).to_contain_text("revised where that saves 10.0 % or more")
         assert ask(shop, interim(rules, 6, customers=100, items=0.01)).revision == 1
@@ -312,13 +293,13 @@ def test_revisions_with_what_they_were_to_save_and_have_saved(
 def test_rules_that_are_not_revised_say_so(browser: Browser, shop: Service) -> None:
     planned(shop)
     shop.http.put("/v1/settings", json={"revision_gain": None}).raise_for_status()
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/plan") as (page, complaints):
         expect(page.locator("#revisions tbody")).to_contain_text("are not revised")
         assert complaints == []
 
 
 def test_the_last_minutes_as_lines(browser: Browser, shop: Service, tmp_path: Path) -> None:
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/measured") as (page, complaints):
         expect(page.locator("#series-note")).to_contain_text("No figures yet")
         step = StepMeasures(
             MirId("customers,orders"),
@@ -364,27 +345,34 @@ def test_streams_that_are_not_read_are_red_however_long_their_names_are(
         expect(page.locator("#unread li")).to_have_count(1)
         expect(page.locator("#unread")).to_contain_text(f"{name} is not read since")
         expect(page.locator("#unread")).to_contain_text(why)
-        expect(page.locator("#queries .badge.failed")).to_have_text("input not read")
-        expect(page.locator("#queries .problem")).to_contain_text(why)
-        expect(page.locator("#measured .badge.failed")).to_have_text("failed")
-        expect(page.locator("#measured")).to_contain_text("reading, 0 tuples since")
-        expect(page.locator("#measured")).to_contain_text("not tried")
         # Nothing is wider than the page, and nothing is cut off.
         wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         assert page.evaluate(wide) <= 0
         assert page.locator("#unread").evaluate("x => x.scrollWidth - x.clientWidth") <= 0
         page.screenshot(path=str(tmp_path / "unread.png"), full_page=True)
+        assert complaints == []
+    with opened(browser, shop, "dashboard/measured") as (page, complaints):
+        expect(page.locator("#measured .badge.failed")).to_have_text("failed")
+        expect(page.locator("#measured")).to_contain_text("reading, 0 tuples since")
+        expect(page.locator("#measured")).to_contain_text("not tried")
+        assert page.evaluate(wide) <= 0
+        assert complaints == []
+    with opened(browser, shop, "dashboard/queries") as (page, complaints):
+        expect(page.locator("#queries .badge.failed")).to_have_text("input not read")
+        expect(page.locator("#queries .problem")).to_contain_text(why)
+        assert page.evaluate(wide) <= 0
         shop.source(name, SourceState.READING)
-        expect(page.locator("#unread")).to_be_hidden()
         expect(page.locator("#queries .badge.failed")).to_have_count(0)
+        page.get_by_role("link", name="Overview", exact=True).click()
+        expect(page.locator("#facts")).to_contain_text("running")
+        expect(page.locator("#unread")).to_be_hidden()
         assert complaints == []
 
 
 def test_the_page_follows_what_happens(browser: Browser, shop: Service) -> None:
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/plan") as (page, complaints):
         expect(page.get_by_role("status")).to_have_text("live")
         shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
-        expect(page.locator("#queries")).to_contain_text("pending")
         shop.plan(-1)
         expect(page.locator("#trees svg")).to_have_count(2)
         assert complaints == []
@@ -418,7 +406,7 @@ def test_the_rows_of_a_view_are_shown_as_they_change(browser: Browser, shop: Ser
         shop.redis.hset(shop.keys.views, "cities", told.dumps())
 
     tell(3, '{"city":"Oslo","n":2}', '{"city":null,"n":1}')
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/queries") as (page, complaints):
         page.get_by_label("Query whose results are shown").select_option("cities")
         lines = page.locator("#tail tbody tr")
         expect(lines).to_have_text(["Oslo2", "NULL1"])
@@ -436,7 +424,7 @@ def test_the_last_results_of_a_query_come_by_themselves(
     tails = Tails(shop.settings.redis_url, shop.keys, tmp_path)
     rows = pa.record_batch({"order_id": pa.array(range(30)), "city": ["<b>Oslo</b>"] * 29 + [None]})
     delivery = staged(tmp_path, "pair", sink("parquet"), 0, rows)
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/queries") as (page, complaints):
         choice = page.get_by_label("Query whose results are shown")
         expect(choice.locator("option")).to_have_text(["no query", "pair"])
         choice.select_option("pair")

@@ -65,7 +65,7 @@ def test_what_overload_leaves_is_no_completeness(browser: Browser, shop: Service
         heads = drawn(page.locator("#queries thead th"), "e => e.innerText")
         assert (heads[2], heads[8]) == ("Kept", "Complete from")
         # The list of queries has the same words.
-        page.goto(page.url.replace("/dashboard/load", "/"))
+        page.goto(page.url.replace("/dashboard/load", "/dashboard/queries"))
         for name, (_, complete) in shown.items():
             link = page.get_by_role("link", name=name, exact=True)
             row = page.locator("#queries tbody tr").filter(has=link)

@@ -53,7 +53,7 @@ def test_from_a_statement_to_the_difference_of_epochs(
         page.set_default_timeout(PATIENCE)
         register(page)
         shop.plan(1)
-        page.goto(page.url.replace("dashboard/what-if", ""))
+        page.goto(page.url.replace("what-if", "queries"))
         expect(page.locator("#pulse")).to_have_text("live", timeout=PATIENCE)
         page.get_by_label("Name, title, statement").fill("north_with")
         expect(page.locator("#queries tbody tr")).to_have_count(1)

@@ -78,7 +78,7 @@ def test_no_node_covers_another_and_every_name_is_whole(
     browser: Browser, shop: Service, width: int, scheme: Any
 ) -> None:
     fill(shop, QUERIES)
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/plan") as (page, complaints):
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 900})
         expect(page.locator("#map .node.query")).to_have_count(len(QUERIES))
@@ -103,7 +103,7 @@ def test_no_node_covers_another_and_every_name_is_whole(
 
 def test_a_query_is_followed_to_its_path_and_back(browser: Browser, shop: Service) -> None:
     fill(shop, QUERIES)
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/plan") as (page, complaints):
         nodes = page.locator("#map .node")
         page.locator('#map [data-id="query:q8"]').click()
         expect(page).to_have_url(f"{page.url.partition('#')[0]}#query=q8")
@@ -150,7 +150,7 @@ def test_the_map_is_whole_when_figures_come_and_queries_change(
 ) -> None:
     few = dict(list(QUERIES.items())[:3])
     plan(shop, few)
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/plan") as (page, complaints):
         note, part = page.locator("#map-note"), page.locator("#map-part")
         expect(note).to_contain_text("No measurements yet")
         assert outside(page) == []
@@ -184,7 +184,7 @@ def test_the_map_is_whole_when_figures_come_and_queries_change(
 
 def test_the_map_is_zoomed_and_fits_again(browser: Browser, shop: Service) -> None:
     fill(shop, QUERIES)
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/plan") as (page, complaints):
         svg = page.locator("#map svg")
         whole = svg.get_attribute("viewBox")
         page.get_by_role("button", name="Larger").click()
@@ -198,7 +198,7 @@ def test_many_queries_are_a_group_from_which_one_is_chosen(browser: Browser, sho
     many = {f"city-{n:03d}": f"{PAIR} WHERE o.total > {n}" for n in range(10)}
     alike = {f"alike-{n:03d}": PAIR.replace("SELECT ", f"SELECT {n} AS n, ") for n in range(70)}
     fill(shop, {**many, **alike})
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/plan") as (page, complaints):
         group = page.locator("#map .node.group").first
         expect(group).to_contain_text("queries")
         group.click()
@@ -209,6 +209,6 @@ def test_many_queries_are_a_group_from_which_one_is_chosen(browser: Browser, sho
 
 
 def test_before_there_is_a_plan_the_map_says_what_to_do(browser: Browser, service: Service) -> None:
-    with opened(browser, service) as (page, complaints):
+    with opened(browser, service, "dashboard/plan") as (page, complaints):
         expect(page.locator("#map-note")).to_contain_text("register streams and a query")
     assert not complaints

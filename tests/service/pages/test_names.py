@@ -22,7 +22,11 @@ from tests.support.worlds.service import Service
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-PAGES = ("", "dashboard/epochs", f"dashboard/query/{LONGEST}", "dashboard/state", "dashboard/load")
+PAGES = (
+    "",
+    *(f"dashboard/{name}" for name in ("plan", "queries", "measured", "epochs", "state", "load")),
+    f"dashboard/query/{LONGEST}",
+)
 #: ``orders[a68a12a5]``, ``part*partsupp@51841d98``, ``orders/2~471411``, ``unpaid+left``.
 IDS = re.compile(r"\[[0-9a-f]{8}\]|@[0-9a-f]{6,}|/\d+~[0-9a-f]+|:\w+\]/\d|\w\*\w|\w>\w|\+left")
 LEFT = (
@@ -66,12 +70,13 @@ def test_no_page_shows_an_id_of_the_planner(browser: Browser, shop: Service) -> 
     for path in PAGES:
         with opened(browser, shop, path) as (page, complaints):
             expect(page.locator("#pulse")).to_have_text("live")
-            if path == "":
+            if path.endswith("measured"):
+                expect(page.locator("#rates li").first).to_be_visible()
+            if path.endswith("plan"):
                 expect(page.locator("#trees svg").first).to_be_visible()
                 expect(page.locator("#trees")).to_contain_text("unpaid, left rows")
                 expect(page.locator("#trees")).to_contain_text("orders, filtered")
                 expect(page.locator("#chips button")).to_have_count(len(QUERIES) + 1)
-                expect(page.locator("#rates li").first).to_be_visible()
             left[path] = shown(page)
             assert not complaints
     assert left == {path: [] for path in PAGES}

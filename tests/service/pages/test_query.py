@@ -54,7 +54,7 @@ def test_what_a_query_does_and_takes(
 
 def test_a_query_is_reached_from_the_list_and_from_the_map(browser: Browser, shop: Service) -> None:
     run(shop)
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/queries") as (page, complaints):
         page.locator("#queries").get_by_role("link", name="p99-audit").click()
         expect(page.locator("#name")).to_have_text("p99-audit")
         page.get_by_role("link", name="In the joint plan").click()
@@ -96,7 +96,7 @@ def test_rows_that_a_query_came_too_late_for_are_said(browser: Browser, shop: Se
         expect(problems).to_have_count(1)
         expect(problems).to_contain_text("1,234 rows of orders were read before the query began")
         expect(problems).to_contain_text("--retain all")
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/queries") as (page, complaints):
         row = page.locator("#queries tr").filter(has_text=name)
         expect(row).to_contain_text("rows missing")
     assert not complaints
@@ -136,9 +136,9 @@ def test_a_form_is_filled_when_it_is_shown(browser: Browser, shop: Service) -> N
     """A person may be faster than what else the page asks for: nothing is saved as empty."""
     run(shop)
     shop.call("PATCH", "/v1/queries/p99-audit", 200, {"slo": {"latency": "2 seconds"}})
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/queries") as (page, complaints):
         page.route("**/plan", lambda route: None)
-        page.goto(f"{page.url}{PAGE}p99-audit")
+        page.goto(page.url.replace("dashboard/queries", f"{PAGE}p99-audit"))
         page.get_by_label("Priority").fill("7")
         page.get_by_role("button", name="Save").click()
         eventually(lambda: shop.get("/v1/queries/p99-audit")["priority"] == 7, "it is saved")

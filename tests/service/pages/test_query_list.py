@@ -27,7 +27,7 @@ def labelled(shop: Service) -> None:
 
 def test_queries_are_found_by_owner_tag_and_words(browser: Browser, shop: Service) -> None:
     labelled(shop)
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/queries") as (page, complaints):
         rows = page.locator("#queries tbody tr")
         expect(rows).to_have_count(8)
         expect(page.locator("#queries")).to_contain_text("Shipments <b>2026</b>")
@@ -45,6 +45,7 @@ def test_queries_are_found_by_owner_tag_and_words(browser: Browser, shop: Servic
         expect(rows).to_have_count(1)
         page.get_by_label("Name, title, statement").fill("nothing is called so")
         expect(page.locator("#queries")).to_contain_text("No matching query")
+        page.get_by_role("link", name="Plan", exact=True).click()
         page.locator("#map-find").fill("team:web")
         expect(page.locator(f'#map .node[data-id="query:{LONGEST}"]:not(.dim)')).to_have_count(1)
         expect(page.locator("#map .node.query.dim")).to_have_count(7)
@@ -57,7 +58,7 @@ def test_queries_are_found_by_stream_and_status_page_by_page(
     bodies = [{"id": f"q{n:03}", "sql": PAIR if n % 2 else CHAIN} for n in range(230)]
     shop.post("/v1/queries:batch", {"queries": bodies}, 200)
     shop.call("DELETE", "/v1/queries/q227", 202)
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/queries") as (page, complaints):
         rows, count = page.locator("#queries tbody tr"), page.locator("#queries-count")
         expect(count).to_have_text("0 active of 230; 1 to 100 are shown")
         expect(rows).to_have_count(100)
@@ -110,7 +111,7 @@ def test_a_query_shows_its_labels_and_they_are_changed(browser: Browser, shop: S
 
 def test_a_row_stays_while_nothing_about_its_query_changes(browser: Browser, shop: Service) -> None:
     labelled(shop)
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/queries") as (page, complaints):
         row = page.locator("#queries tbody tr").first
         expect(row).to_be_visible()
         row.evaluate("row => { row.dataset.seen = 'yes'; }")
@@ -125,7 +126,7 @@ def test_families_show_their_constants(browser: Browser, shop: Service) -> None:
     sql = f"{PAIR} WHERE o.total > :least AND o.total < :most"
     shop.post("/v1/queries:family", {"id": "large", "sql": sql, "parameters": parameters}, 200)
     shop.post("/v1/queries", {"id": "alone", "sql": CHAIN})
-    with opened(browser, shop) as (page, complaints):
+    with opened(browser, shop, "dashboard/queries") as (page, complaints):
         page.get_by_text("Families: queries that differ only in constants").click()
         family = page.locator("#families .family")
         expect(family).to_have_count(1)

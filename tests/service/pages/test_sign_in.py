@@ -38,7 +38,7 @@ def sign_in(page: Page, token: str) -> None:
 def test_nothing_is_shown_before_somebody_signs_in(browser: Browser, locked: Guarded) -> None:
     page = browser.new_page()
     page.add_init_script(HURRY)
-    page.goto(locked.url)
+    page.goto(f"{locked.url}/dashboard/queries")
     expect(page.locator("#pulse")).to_have_text("signed out")
     expect(page.locator("#banner")).to_contain_text("requires a token")
     expect(page.locator("#queries")).not_to_contain_text("pair")
@@ -80,7 +80,7 @@ def test_only_what_the_role_may_do_is_offered(
     else:
         expect(form).to_be_hidden()
         expect(page.get_by_text("needs the role editor or admin")).to_be_visible()
-    page.goto(locked.url)
+    page.goto(f"{locked.url}/dashboard/queries")
     if role is Role.WORKER:
         expect(page.locator("#pulse")).to_have_text("not allowed")
         expect(page.locator("#banner")).to_contain_text("the role worker may not do this")
@@ -99,7 +99,7 @@ def test_results_are_followed_with_a_token_until_it_is_revoked(
     service.activate("pair", Activation(0, seen))
     reader = locked.create("viewer")
     page = browser.new_page()
-    page.goto(locked.url)
+    page.goto(f"{locked.url}/dashboard/queries")
     sign_in(page, reader["token"])
     page.get_by_label("Query whose results are shown").select_option("pair")
     expect(page.locator("#tail-note")).to_have_text("waiting for results")

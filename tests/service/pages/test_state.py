@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import expect
@@ -128,7 +129,8 @@ def test_a_pipeline_s_stores_their_segments_and_readers(
         expect(page.get_by_role("button", name="chain", exact=True)).to_have_attribute(
             "aria-pressed", "true"
         )
-        page.locator(f'#state a[title="{name}"]').click()
+        page.get_by_role("link", name="Stored state", exact=True).click()
+        page.locator(f'#list a[href="#store={quote(name, safe="")}"]').click()
         expect(page.locator("#detail")).to_be_visible()
         page.get_by_role("link", name="Close").click()
         expect(card).to_be_hidden()

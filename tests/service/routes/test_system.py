@@ -159,7 +159,7 @@ def test_the_dashboard_is_served_from_here_alone(service: Service) -> None:
     page = service.http.get("/")
     assert page.headers["content-type"].startswith("text/html")
     assert "default-src 'self'" in page.headers["content-security-policy"]
-    for path in ("/dashboard/app.js", "/dashboard/style.css"):
+    for path in ("/dashboard/overview/page.js", "/dashboard/style.css"):
         assert path in page.text
         asset = service.http.get(path)
         assert asset.status_code == 200

@@ -31,7 +31,7 @@ from tests.support.worlds.service import Service, serving
         "local host",
     ],
 )
-@pytest.mark.parametrize("path", ["/", "/v1/streams", "/dashboard/app.js", "/healthz"])
+@pytest.mark.parametrize("path", ["/", "/v1/streams", "/dashboard/plan/page.js", "/healthz"])
 def test_a_name_that_is_not_the_services_is_refused(
     untouched: Service, host: str, path: str
 ) -> None:

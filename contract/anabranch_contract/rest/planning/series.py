@@ -93,9 +93,9 @@ class HistoryPointOut(Document):
     batch_seconds: float | None = Field(
         description="Mean duration of a batch; null: no batch was committed."
     )
-    rate: float | None = Field(
+    rate: float = Field(
         description="Rows per second of the requested stream, or results per second of the "
-        "requested query; null: no stream or query was requested."
+        "requested query; without a request, rows per second of all streams."
     )
 
 

@@ -4,14 +4,12 @@
 import { read, readQueries } from "../access.js";
 import { element, make, percent } from "../dom.js";
 import { Names } from "../names.js";
-import { between, byGroup, byQuery, byUse, period } from "./uses.js";
+import { Answers, byGroup, byQuery, byUse } from "./uses.js";
 
-/** Seconds for which an answer is kept, to be subtracted from later ones. */
-const KEPT = 60;
 const HEIGHT = 34;
 
 const at = (id) => document.getElementById(id);
-const answers = [];
+const answers = new Answers();
 let names = null;
 
 const seconds = (value) => `${value.toFixed(2)} s`;
@@ -31,13 +29,12 @@ function draw(groups, total) {
 }
 
 function show() {
-  const [earlier, later] = [answers[0], answers.at(-1)];
-  const length = earlier ? period(earlier, later) : 0;
-  if (!length) {
-    at("cpu-note").textContent = later?.at ? "Measuring: the measured period ends at the end of a batch." : "The runtime has reported no CPU time yet.";
+  const { measured } = answers;
+  if (!measured) {
+    at("cpu-note").textContent = answers.kept.at(-1)?.at ? "Measuring: the measured period ends at the end of a batch." : "The runtime has reported no CPU time yet.";
     return;
   }
-  const uses = between(earlier, later);
+  const { uses, length } = measured;
   const groups = byGroup(uses);
   const total = groups.reduce((sum, group) => sum + group.seconds, 0);
   at("cpu-note").textContent = `${seconds(total)} in ${length.toFixed(0)} s: ${(total / length).toFixed(2)} cores`;
@@ -56,13 +53,9 @@ function show() {
 /** Read the counters, and show their growth in the last minute. */
 export async function refreshProfile() {
   names ??= new Names(await readQueries());
-  const found = await read("/v1/profile");
-  const last = answers.at(-1);
-  if (last && (last.run !== found.run || last.service !== found.service)) answers.length = 0;
-  if (!answers.length || answers.at(-1).at !== found.at) answers.push(found);
-  while (answers.length > 2 && period(answers[1], found) >= KEPT) answers.shift();
+  answers.add(await read("/v1/profile"));
   show();
 }
 
 at("cpu-by").addEventListener("change", show);
-new ResizeObserver(() => answers.length && show()).observe(at("cpu"));
+new ResizeObserver(() => answers.kept.length && show()).observe(at("cpu"));

@@ -18,6 +18,8 @@ export const GROUPS = [
 /** Group -> name of its CPU time that belongs to no single step, store or stream (its common use). */
 const COMMON = { source: "checks of arrivals", insert: "writing packs", probe: "passing tuples on" };
 const MOST = 15;
+/** Seconds for which an answer is kept, to be subtracted from later ones. */
+const KEPT = 60;
 
 const key = ({ group, name, queries }) => JSON.stringify([group, name, queries]);
 
@@ -42,6 +44,27 @@ export function between(earlier, later) {
   const length = (Date.parse(later.service_at) - Date.parse(earlier.service_at)) / 1000;
   const factor = length ? period(earlier, later) / length : 1;
   return [...found.values()].map((use) => (["service", "redis"].includes(use.group) ? { ...use, seconds: factor * use.seconds } : use)).filter(({ seconds }) => seconds);
+}
+
+/** Answers of `/v1/profile` in the last minute; earlier ones are dropped when a process restarts. */
+export class Answers {
+  constructor() {
+    this.kept = [];
+  }
+
+  add(found) {
+    const last = this.kept.at(-1);
+    if (last && (last.run !== found.run || last.service !== found.service)) this.kept = [];
+    if (!this.kept.length || this.kept.at(-1).at !== found.at) this.kept.push(found);
+    while (this.kept.length > 2 && period(this.kept[1], found) >= KEPT) this.kept.shift();
+  }
+
+  /** CPU seconds by use between the oldest and the newest answer, and the seconds between them; null: not known yet. */
+  get measured() {
+    const [earlier, later] = [this.kept[0], this.kept.at(-1)];
+    const length = earlier ? period(earlier, later) : 0;
+    return length ? { uses: between(earlier, later), length } : null;
+  }
 }
 
 /** Groups with a time above 0: name, description, colour, seconds and share of all. */

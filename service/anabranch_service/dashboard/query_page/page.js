@@ -7,7 +7,7 @@ import { breakable, bytes, facts, make, percent, say } from "../dom.js";
 import { History } from "../history.js";
 import { rate } from "../map/view.js";
 import { poll } from "../poll.js";
-import { Tail } from "../tail.js";
+import { Tail } from "../query_list/tail.js";
 import { moment } from "../times.js";
 import * as view from "./view.js";
 
@@ -65,7 +65,7 @@ async function showQuery() {
   at("name").replaceChildren(...breakable(query.id));
   at("status").textContent = query.status;
   at("status").className = `badge ${query.status}`;
-  at("in-map").href = `/#query=${encodeURIComponent(query.run)}`;
+  at("in-map").href = `/dashboard/plan#query=${encodeURIComponent(query.run)}`;
   showLabels();
   const ending = ENDED.has(query.status) || query.status === "expiring";
   at("change").querySelector("button").disabled = ENDED.has(query.status);
@@ -105,7 +105,7 @@ function showLabels() {
   at("labels").hidden = !links.length && !query.title;
   at("labels").replaceChildren(
     ...(query.title ? [`${query.title} `] : []),
-    ...links.map(([kind, text]) => make("a", { className: "label", href: `/?${kind}=${encodeURIComponent(text)}#queries-title`, title: `Queries of this ${kind}` }, ...breakable(text))),
+    ...links.map(([kind, text]) => make("a", { className: "label", href: `/dashboard/queries?${kind}=${encodeURIComponent(text)}#queries-title`, title: `Queries of this ${kind}` }, ...breakable(text))),
   );
 }
 

@@ -1,8 +1,8 @@
 // Cost of a plan compared with other plans, and the CPU time that it saves.
 
-import { make, percent } from "./dom.js";
-import { short } from "./graph.js";
-import { length } from "./times.js";
+import { make, percent } from "../dom.js";
+import { short } from "../graph.js";
+import { length } from "../times.js";
 
 const compared = (share) => `${percent(Math.abs(share))} ${share < 0 ? "more" : "less"} CPU time than standalone plans`;
 

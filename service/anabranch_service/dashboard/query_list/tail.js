@@ -1,7 +1,7 @@
 // The latest results of one query, from server-sent events, in a short table. For a view its current
 // rows, which are polled.
 
-import { ask } from "./access.js";
+import { ask } from "../access.js";
 
 const ROWS = 20;
 const RETRY_MS = 2000;

@@ -1,7 +1,7 @@
 // Explanation of an epoch: cost shares, changes since the previous epoch, and revisions.
 
-import { make, percent } from "./dom.js";
-import { short } from "./graph.js";
+import { make, percent } from "../dom.js";
+import { short } from "../graph.js";
 
 const MAX_SHARES = 12;
 const MAX_CHANGES = 10;
