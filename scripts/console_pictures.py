@@ -72,6 +72,7 @@ def _beginning(browser: Browser, url: str, folder: str) -> None:
     page = browser.new_page(locale="en-US")
     page.goto(url)
     page.get_by_role("button", name="Try it with a sample").click()
+    expect(page.locator("#begin")).to_be_hidden(timeout=PLANNED)
     page.goto(urljoin(url, "/dashboard/queries"))
     expect(page.locator("#queries .badge.active")).to_have_count(3, timeout=PLANNED)
     page.wait_for_timeout(MEASURED)

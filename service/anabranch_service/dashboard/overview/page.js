@@ -28,6 +28,8 @@ const charts = [
   new History(at("rows"), at("rows-note"), { path: "/v1/history", value: (point) => point.rate, write: (value) => `${short(value)} per second`, what: "Rows per second" }),
 ];
 let saving = null;
+/** Whether the sample is being registered: leaving the page would end that. */
+let beginning = false;
 
 if (new URLSearchParams(location.hash.slice(1)).has("query")) location.replace(`/dashboard/plan${location.hash}`);
 if (location.search) location.replace(`/dashboard/queries${location.search}`);
@@ -44,7 +46,7 @@ function showHealth(components) {
         {},
         make("strong", {}, make("a", { href: PLACES[kind] ? PLACES[kind] + encodeURIComponent(name) : "/dashboard/health" }, ...breakable(name))),
         make("span", {}, ...breakable(`: ${message}`)),
-        make("div", { className: "muted", text: remedy }),
+        make("div", { className: "muted remedy", text: remedy, title: remedy }),
       ),
     ),
     ...(more > 0 ? [make("li", { className: "muted", text: `and ${more} more` })] : []),
@@ -52,9 +54,9 @@ function showHealth(components) {
 }
 
 function showThroughput(runtime, streams) {
-  const rates = streams.map(({ tuples_per_second: rate }) => rate).filter((rate) => rate !== null && rate !== undefined);
+  const rates = streams.map(({ statistics }) => statistics?.tuples_per_second ?? null).filter((rate) => rate !== null);
   at("through").textContent = rates.length ? `${figure(rates.reduce((sum, rate) => sum + rate, 0))} rows per second` : "Not measured yet";
-  const busy = streams.filter(({ tuples_per_second: rate }) => rate > 0).length;
+  const busy = rates.filter((rate) => rate > 0).length;
   const read = runtime ? `${runtime.input_tuples.toLocaleString("en")} rows read in ${runtime.committed.toLocaleString("en")} batches` : "";
   at("through-why").textContent = rates.length ? `in the last complete epoch, from ${busy} of ${streams.length} streams; ${read}` : read;
 }
@@ -106,7 +108,7 @@ async function refresh() {
     const runtime = current?.runtime ?? null;
     showRuntime(current, new Names([], []));
     showUnread(streams.items);
-    at("begin").hidden = streams.items.length > 0 || queries.items.length > 0;
+    at("begin").hidden = !beginning && (streams.items.length > 0 || queries.items.length > 0);
     showHealth(health.components);
     const { text, why } = freshness(runtime, streams.items);
     at("fresh").textContent = text;
@@ -122,8 +124,9 @@ async function refresh() {
 }
 
 at("sample").addEventListener("click", async ({ target }) => {
-  target.disabled = true;
-  await act(at("sample-refusal"), beginSample, refresh);
+  target.disabled = beginning = true;
+  const begin = () => beginSample().finally(() => (beginning = false));
+  await act(at("sample-refusal"), begin, refresh);
   target.disabled = false;
 });
 at("price").value = localStorage.getItem(PRICE) ?? "";

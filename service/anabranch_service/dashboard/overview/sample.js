@@ -4,6 +4,7 @@ import { submit } from "../access.js";
 
 /** Rows per second of each stream: few, so that other work is not disturbed. */
 const ROWS_PER_SECOND = 50;
+const WINDOW = "5 minutes";
 
 /** A generated stream; its columns are expressions over a counter and the time. Amounts are in cents. */
 function stream(name, description, columns) {
@@ -15,6 +16,8 @@ function stream(name, description, columns) {
     columns: { ...types, at: "timestamp" },
     event_time: "at",
     lateness: "10 seconds",
+    // Rows are read before the queries are registered, and queries find the stored ones.
+    retain: WINDOW,
     source: { format: "rate", options: { rowsPerSecond: String(ROWS_PER_SECOND), ...values, "column.at": "timestamp" } },
   };
 }
@@ -41,7 +44,7 @@ const QUERIES = [
   { id: "large-orders-paid", sql: `SELECT o.order_id, o.customer, p.amount FROM ${PAID} WHERE o.total > 400` },
   { id: "paid-and-sent", sql: `SELECT o.order_id, p.amount, s.carrier FROM ${SENT}` },
   { id: "sales-by-carrier", sql: `SELECT s.carrier, count(*) AS sales, sum(p.amount) AS amount FROM ${SENT} GROUP BY s.carrier` },
-].map((query) => ({ ...query, window: "5 minutes", owner: "sample", tags: ["sample"], ttl: "1 day" }));
+].map((query) => ({ ...query, window: WINDOW, owner: "sample", tags: ["sample"], ttl: "1 day" }));
 
 /** Register the sample; parts that are registered already are kept. */
 export async function beginSample() {

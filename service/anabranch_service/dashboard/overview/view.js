@@ -28,11 +28,6 @@ export function freshness(runtime, streams) {
   };
 }
 
-/** Rows per second of the newest period, as the sum over streams; null: none yet. */
-export function rowsPerSecond(history) {
-  return history.items.at(-1)?.rate ?? null;
-}
-
 /** Format a number of rows or cores with three digits. */
 export function figure(value) {
   return Number(value.toPrecision(3)).toLocaleString("en", { maximumFractionDigits: 3 });
