@@ -103,10 +103,10 @@ def _known_before(
 def _names(
     rule: ProbeRule, before: frozenset[Label], own: Mapping[Label, Label]
 ) -> dict[_Typed, AttrRef]:
-    """Map attributes to an attribute of a label in ``before`` that the key of ``rule`` equates.
+    """Map attributes to attributes of labels in ``before`` that equal them by the key of ``rule``.
 
-    Of several such attributes of ``before`` the first in sorted order is taken. Only equalities
-    of one key type count: values equal in one type need not be equal in another.
+    Of several, the first in sorted order is taken. Only equalities of one key type count: values
+    equal in one type need not be equal in another.
     """
     groups: list[set[_Typed]] = []
     equal = [(k.probe, AttrRef(own[k.build.label], k.build.attribute), k.type) for k in rule.key]
