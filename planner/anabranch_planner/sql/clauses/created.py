@@ -37,9 +37,9 @@ class Created:
 
     Attributes:
         name: its name, without a catalog and a database.
-        select: the statement with spaces in place of all before the SELECT, so that places
-            of errors are places in the statement.
-        inserts: whether it inserts: the query may have another name than the table.
+        select: the statement with spaces in place of everything before the SELECT, so that
+            positions in errors refer to the statement.
+        inserts: whether it is INSERT INTO, where the query may have another name than the table.
     """
 
     name: str
