@@ -1,4 +1,4 @@
-"""Names in FROM before name resolution, to tell a subquery's columns from the outer query's."""
+"""Tables in FROM before name resolution, to find the columns of outer queries in subqueries."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class FromTables:
         return any(column.name.lower() in names for names in self.columns.values())
 
     def qualified(self, node: Node) -> Node:
-        """A copy of ``node`` with one spelling of these tables' columns: alias, name in lower case.
-        Ambiguous names stay without alias.
+        """A copy of ``node`` with these tables' columns spelled uniformly: alias, name in lower
+        case. Ambiguous names stay without alias.
         """
 
         def spelled(part: Node) -> Node:
