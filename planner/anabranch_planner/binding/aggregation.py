@@ -234,7 +234,7 @@ def _mode(call: AggregateCall, scope: Scope) -> _Found:
 
 
 def _regression(call: AggregateCall, scope: Scope) -> _Found:
-    """``regr_count(y, x)``, ``regr_avgx(y, x)`` and ``regr_avgy(y, x)``: of rows with both."""
+    """``regr_count(y, x)``, ``regr_avgx(y, x)``, ``regr_avgy(y, x)`` of rows with neither NULL."""
     _require(call, call.arguments, 2, "two arguments", f"write {call.name}(y, x)")
     _refuse_distinct(call)
     y, x = (_double(call.name, typed(node, scope)) for node in call.arguments)
@@ -315,7 +315,7 @@ def _collected(call: AggregateCall, scope: Scope) -> _Found:
 
 
 def _ordered(call: AggregateCall, found: _Found, scope: Scope) -> _Found:
-    """``found`` in the order of the call."""
+    """The aggregate ``found`` with the sort key that ``call`` gives for its values."""
     if not call.order:
         return found
     value = found.value

@@ -86,7 +86,7 @@ _OF_INTEGERS: dict[str, Callable[[int, int], int]] = {
 
 
 def _folded(call: Call) -> Expr:
-    """``call``, of constants their value."""
+    """``call``, or its value as a literal if all arguments are constants."""
     values = [arg.value for arg in call.args if isinstance(arg, Literal)]
     if len(values) < 2:
         return call

@@ -159,7 +159,7 @@ def facts(planned: Planned) -> dict[str, str]:
 
 
 def _substreams(plan: Plan) -> str:
-    """Text of the relations whose arriving tuples are split into substreams, by which attribute."""
+    """Text of the relations that are split into substreams, each with the splitting attribute."""
     found = (f"{f.start} by {f.attribute} ({f.count} substreams)" for f in plan.substreams)
     return ", ".join(found) or "none"
 
