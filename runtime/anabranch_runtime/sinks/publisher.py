@@ -247,9 +247,7 @@ class Publisher:
             )
 
     def _drain_earlier(self, query: str) -> bool:
-        """Deliver the results of a query's earlier runs, which may share its sink; True if none
-        are left.
-        """
+        """Deliver results of a query's earlier runs, which may share its sink; True if all are."""
         runs = {*self._outbox.queries(), *self._gathered.queries()}
         for run in sorted(runs, key=number_of):
             if query_of(run) == query_of(query) and number_of(run) < number_of(query):

@@ -162,7 +162,7 @@ def _repeated(rows: pa.Table) -> pa.Table:
 
 
 def _single(rows: pa.Table) -> pa.ChunkedArray:
-    """Return the keys that one row has."""
+    """Return the keys that occur in exactly one row."""
     counts = rows.group_by("key", use_threads=False).aggregate([("row", "count")])
     return counts.filter(pc.field("row_count") == 1)["key"]
 

@@ -235,7 +235,8 @@ def _parse(buffer: Any, starts: Any, key: Any, needed: Any) -> Any:
                 if has_old and old_length[i] != _UNCHANGED:
                     at[rows + 1, i], length[rows + 1, i] = old_at[i], old_length[i]
                     if old_length[i] == _NULL and needed[i]:
-                        # Only identities have NULL for a value that is stored apart.
+                        # An old row that is only an identity has NULL in place of values that are
+                        # stored apart (TOAST).
                         fault, where = _NO_VALUE, i
                 elif needed[i]:
                     fault, where = _NO_VALUE, i
