@@ -123,7 +123,7 @@ def read_only(values: np.typing.NDArray[Any]) -> np.typing.NDArray[Any]:
 
 
 def text_column(offsets: Ints, data: U8, valid: Bools | None, target: pa.DataType) -> pa.Array:
-    """Return a column of texts with these limits and bytes."""
+    """Return a column of texts with these offsets and bytes."""
     buffers = [_bits(valid), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(target, len(offsets) - 1, buffers)
 
