@@ -71,7 +71,10 @@ AGE = 600.0
 def sweep(
     cache: Path, needed: Collection[str], spent: Collection[str], batch: int, first: int
 ) -> None:
-    """Delete the unneeded files of a cache.
+    """Delete the unneeded files of a cache; ``needed`` files stay. Deleted are manifests before
+    ``first``, the first of the batch's chain of incremental manifests; at once, ``spent`` files and
+    packs of batches before ``batch``; and after :data:`AGE` seconds without use, packs of merges,
+    staged results and input.
 
     Deleted are manifests before ``first``, the first of the batch's chain of incremental manifests;
     of the other files that are not ``needed``, the ``spent`` ones and packs of batches before

@@ -336,7 +336,7 @@ class Rounds:
             self._go_on(edges, *self._checked(edges, made, ends))
 
     def _sent(self, front: Front) -> Front:
-        """The front with the tuples that its edges send: some query wants them."""
+        """The front without the tuples that no query wants, which its edges do not send."""
         choices = self._program.choices
         if choices is None or not (self.tags.complete or len(front.which) == 1):
             return front

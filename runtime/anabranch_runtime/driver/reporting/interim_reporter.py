@@ -114,8 +114,8 @@ class InterimReporter:
             self._begin()
 
     def require(self, state: State) -> None:
-        """Report the period up to ``state``, unless that was reported. The driver then waits for a
-        revision in response.
+        """Report the interim period up to ``state``, if it was not reported. The driver then waits
+        for the service's revision of the ruleset.
         """
         if self._reported != state.next_batch:
             self._report(asks=True)
