@@ -23,7 +23,7 @@ from anabranch_contract.queries.types import TIMESTAMPS, DataType, TypeKind
 
 #: Additional columns of a view's changes: the kind of change, and the view's version.
 CHANGE, VERSION = "anabranch_change", "anabranch_version"
-#: Last column (BIGINT) of the joined rows below a post-join part over streams of changes.
+#: Last column (BIGINT) of the joined rows that a post-join part over streams of changes reads.
 WEIGHT = "anabranch_weight"
 #: Column that identifies a row of a view without grouping: its rank.
 RANK = "anabranch_rank"

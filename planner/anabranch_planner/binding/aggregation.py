@@ -1,6 +1,6 @@
 """Aggregates of a statement as functions over columns of the joined rows.
 
-Arguments are computed below the view, casts included. Spark's functions that views lack are
+Arguments are computed by the join, casts included. Spark's functions that views lack are
 rewritten where the result is valid: ``any_value`` as ``min``, ``approx_count_distinct`` as the
 exact count, and ``count(DISTINCT a, b)`` over one text of both columns.
 """

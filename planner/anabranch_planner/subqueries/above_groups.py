@@ -147,7 +147,7 @@ def with_groups_below(joins: Joins, rewrite: Callable[[Joins], Unresolved]) -> U
             with at(holder):
                 raise unsupported("a subquery in ORDER BY", "select it, and order by its alias")
     if clauses.qualify is not None or clauses.distinct_on:
-        raise unsupported("QUALIFY beside a subquery above groups", "leave one of them out")
+        raise unsupported("QUALIFY with a subquery over groups", "leave one of them out")
     keys = groups_of(query, joins.tables)
     below = GroupedEntry(query, joins.tables, keys, joins.alias("groups"), lambda _: None)
 

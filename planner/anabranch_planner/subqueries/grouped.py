@@ -2,7 +2,7 @@
 
 Expressions over its groups become expressions over these columns. So one entry serves a scalar
 subquery (grouped by the columns that correlate it), a subquery with GROUP BY, and the groups of a
-statement below the subqueries of its HAVING.
+statement with subqueries in its HAVING.
 """
 
 from __future__ import annotations

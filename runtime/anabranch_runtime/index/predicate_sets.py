@@ -64,7 +64,7 @@ class PredicateSets:
         """The number of each row of bits (shape (rows, words)); new sets are added.
 
         Args:
-            most: bytes of all sets, from which new sets get the number :data:`ALL`.
+            most: total size of the sets in bytes; beyond it new sets get the number :data:`ALL`.
         """
         first, inverse = _distinct(bits)
         found, new = np.zeros(len(first), np.int32), list[int]()

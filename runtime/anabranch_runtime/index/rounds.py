@@ -310,7 +310,7 @@ def match_round(
 
 @njit(cache=True, nogil=True)
 def lane_of(table: int, row: int, width: int, data: int) -> int:
-    """The lane (``keys``) of an integer of ``width`` bits, or of a string (``width`` 0)."""
+    """The 64-bit word of an integer (``width`` bits) or string (``width`` 0) that is hashed."""
     if width == 64:
         return load64(table, row)
     if width == 32:
