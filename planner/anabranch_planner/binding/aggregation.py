@@ -387,7 +387,7 @@ def _require_distinct(name: str, function: AggregateFunction, value: Expr) -> No
 
 
 def _storable(node: Node, scope: Scope) -> Expr:
-    """The typed expression of ``node``; the type of NULL is rejected."""
+    """The typed argument ``node`` of an aggregate; the type of NULL is rejected."""
     value = typed(node, scope)
     if value.type.kind is TypeKind.NULL:
         with at(node):

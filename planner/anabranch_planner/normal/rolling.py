@@ -119,7 +119,7 @@ def _near(micros: int) -> int:
 
 
 def _sum(expr: Expr) -> _TimeSum:
-    """``expr`` as a sum; without a clock in it, as one term with a constant."""
+    """A bound ``expr`` as a sum; without a clock in it, as one term with a constant."""
     other = _TimeSum(others=((1, expr),))
     if isinstance(expr, Literal):
         known = isinstance(expr.value, int)

@@ -139,5 +139,5 @@ def check_kept(bound: Bound) -> None:
 
 
 def with_changes(scope: Scope) -> list[str]:
-    """The aliases of streams of changes."""
+    """The aliases of a query over streams of changes."""
     return [alias for alias, stream in scope.streams.items() if stream.has_changes]

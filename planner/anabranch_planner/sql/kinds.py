@@ -199,7 +199,7 @@ class Types:
 
 
 def _branches(node: Node) -> list[Node]:
-    """The operands of a CASE, COALESCE or IF that may be its value."""
+    """The syntax nodes of a CASE, COALESCE or IF that may be its value."""
     if isinstance(node, exp.Coalesce):
         return [node.this, *node.expressions]
     if isinstance(node, exp.Case):

@@ -560,7 +560,7 @@ def _cast(node: Node, to: DType) -> Node:
 
 
 def _compared(node: Node) -> Node | None:
-    """The comparison that has ``node`` as a term; None: there is none."""
+    """The comparison that has a translated ``node`` as a term; None: there is none."""
     found = node.parent
     while isinstance(found, exp.Paren | exp.Add | exp.Sub):
         found = found.parent

@@ -219,7 +219,7 @@ def _unless_null(
 
 
 def _unless_unequal(one: Node, other: Node) -> Node:
-    """The condition that two values are not known to be unequal."""
+    """The condition of NOT IN that two values are not known to be unequal."""
     equal = exp.EQ(this=one.copy(), expression=other.copy())
     either = exp.Or(this=equal, expression=_is_null(one))
     return exp.Paren(this=exp.Or(this=either, expression=_is_null(other)))

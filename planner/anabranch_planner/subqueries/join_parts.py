@@ -188,7 +188,7 @@ def _first(tables: FromTables, name: str) -> exp.Column:
 
 
 def _arguments(node: Node) -> list[Node]:
-    """The arguments of a coalesce; else ``node`` alone."""
+    """The arguments of a coalesce in a join's condition; else ``node`` alone."""
     return [node.this, *node.expressions] if isinstance(node, exp.Coalesce) else [node]
 
 
@@ -584,7 +584,7 @@ def with_expressions(query: Unresolved, change: Callable[[Node], Node]) -> Unres
 
 
 def _mapped(clauses: Clauses, change: Callable[[Node], Node]) -> Clauses:
-    """Post-join clauses with changed nodes."""
+    """Post-join clauses of a statement with parts, with changed nodes."""
     found: dict[str, Any] = {}
     for one in fields(clauses):
         value = getattr(clauses, one.name)

@@ -343,13 +343,13 @@ def as_where(conjuncts: Iterable[Node]) -> Node:
 
 
 def all_of(conjuncts: Iterable[Node]) -> Node:
-    """The conjunction of copies of ``conjuncts``."""
+    """The conjunction of copies of a subquery's ``conjuncts``."""
     inside = (exp.Paren(this=n.copy()) if isinstance(n, exp.Or) else n.copy() for n in conjuncts)
     return conjunction(inside)
 
 
 def known(node: Node) -> Node:
-    """``node IS NOT NULL``."""
+    """``node IS NOT NULL`` for a subquery's join."""
     return exp.Not(this=exp.Is(this=node.copy(), expression=exp.Null()))
 
 

@@ -140,7 +140,7 @@ def replaced(node: Node, change: Callable[[Node], Node]) -> Node:
 
 
 def columns_in(node: Node) -> Iterator[exp.Column]:
-    """The columns in ``node``, outside its subqueries."""
+    """The columns named in ``node``, outside its subqueries."""
     for part in node.walk(prune=lambda part: isinstance(part, exp.Query)):
         if isinstance(part, exp.Column):
             yield part

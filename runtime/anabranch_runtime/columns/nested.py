@@ -34,14 +34,14 @@ def elements(column: pa.Array) -> tuple[Ints, pa.Array]:
 
 
 def limits_of(sizes: npt.NDArray[Any]) -> Ints:
-    """Return the offsets of lists with these sizes."""
+    """Return the offsets of an Arrow list column, from the sizes of its lists."""
     limits = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=limits[1:])
     return limits
 
 
 def owners(limits: Ints) -> Ints:
-    """Return the row of each element."""
+    """Return the row of each element of an Arrow list column."""
     return np.repeat(np.arange(len(limits) - 1), np.diff(limits))
 
 

@@ -430,12 +430,12 @@ def _serve(calls: Connection, keeper: Keeper, waiting: list[tuple[Any, ...]]) ->
 
 
 def physical_memory() -> int:
-    """Return the bytes of the machine's memory."""
+    """Return the bytes of the machine's memory, for the process of tables."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def picklable(error: Exception) -> Exception:
-    """``error``, or a RuntimeError with its text if it can't be pickled."""
+    """``error`` of the process of tables, or its text if it can't be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 - pickling runs the error's own code

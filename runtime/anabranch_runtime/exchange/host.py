@@ -49,12 +49,12 @@ def host_id(cache: Path) -> str:
 
 
 def site() -> str:
-    """Return the site of this process."""
+    """Return the site of this process, from its environment."""
     return os.environ.get(SITE) or socket.gethostname()
 
 
 def unusable(cache: Path, cause: OSError) -> StateError:
-    """Return the error for a directory that can't be used as a cache."""
+    """Return the error for a directory that can't be used as a host's cache."""
     return StateError(
         "no-cache-directory",
         f"{cache} can't be used as an executor's cache: {cause}",

@@ -525,7 +525,7 @@ def check(
 
 
 def _stored(layout: Layout, store: StoreLayout, rows: RowSet, part: KeyPart) -> pa.Array:
-    """A key attribute of stored rows."""
+    """A key attribute of the stored rows that a probe searches."""
     derived = layout.derived(part.build.label, part.build.attribute)
     if derived is None:
         return rows.column(store.column(part.build.label, part.build.attribute))

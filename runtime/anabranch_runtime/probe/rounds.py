@@ -177,7 +177,7 @@ class Targets:
 
 
 def _longer(values: Ints, length: int) -> Ints:
-    """``values`` with zeros appended up to ``length``."""
+    """``values`` of a round, with zeros appended up to ``length``."""
     more = np.zeros((length - len(values), *values.shape[1:]), np.int64)
     return np.concatenate([values, more])
 

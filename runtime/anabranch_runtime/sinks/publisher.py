@@ -342,7 +342,7 @@ def pause_after(times: int, error: Exception | None = None) -> float:
 
 
 def first_line(error: Exception) -> str:
-    """Return the message of an error without stack traces."""
+    """Return the message of a sink's error without stack traces."""
     lines = [line.strip(" :\t") for line in str(error).splitlines() if line.strip()]
     # In an error passed on by Spark's Java gateway, the second line has the message.
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):

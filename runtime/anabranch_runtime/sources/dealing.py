@@ -148,7 +148,7 @@ class InputShares:
 
 
 def together(weights: Sequence[PieceCost]) -> PieceCost:
-    """Return the sum of ``weights``."""
+    """Return the sum of tasks' ``weights``."""
     return PieceCost(sum(w.taken for w in weights), sum(w.probed for w in weights))
 
 

@@ -299,7 +299,7 @@ def integers_of(column: pa.Array) -> Ints:
 
 
 def floats_of(column: pa.Array) -> np.typing.NDArray[np.float64]:
-    """Return a column of floats as doubles; values at NULLs are undefined."""
+    """Return an input column of floats as doubles; values at NULLs are undefined."""
     width = np.float32 if pa.types.is_float32(column.type) else np.float64
     return fixed(column, width).astype(np.float64, copy=False)
 

@@ -108,7 +108,7 @@ def _inserted(tokens: Sequence[Token], last: int) -> int | None:
 
 
 def _body(tokens: Sequence[Token], last: int) -> int | None:
-    """Place of the query after AS; None if there is none."""
+    """Place of the query after AS in a CREATE statement; None if there is none."""
     for index in range(last + 1, len(tokens) - 1):
         if tokens[index].token_type is TokenType.SELECT:
             return None

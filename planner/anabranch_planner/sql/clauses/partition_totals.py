@@ -71,7 +71,7 @@ def can_be_table(select: exp.Select) -> bool:
 
 
 def stands_as_table(select: exp.Select) -> bool:
-    """Whether ``select`` stands in FROM, in WITH or alone."""
+    """Whether the SELECT ``select`` stands in FROM, in WITH or alone."""
     inner: Node = select
     while inner.parent is not None:
         if isinstance(inner.parent, exp.Select):
@@ -222,7 +222,7 @@ def _name(item: Node) -> str:
 
 
 def unaliased(item: Node) -> Node:
-    """The expression of an item of a SELECT list."""
+    """The syntax node of an item of a SELECT list, without its alias."""
     node: Node = item.this if isinstance(item, exp.Alias) else item
     return node
 
@@ -248,7 +248,7 @@ def become(
 
 
 def of(table: str, name: str) -> exp.Column:
-    """A column of a query of WITH."""
+    """A column of a query of WITH, as a syntax node."""
     return exp.column(exp.to_identifier(name, quoted=True), table=table)
 
 

@@ -295,7 +295,7 @@ def _add_condition(
     rows: list[dict[str, Node]],
     values: _Values,
 ) -> None:
-    """Keep only rows that have a partner."""
+    """Add a condition by which only rows with a partner in VALUES are kept."""
     if not rows:
         condition: Node = exp.false()
     elif len(conditions) == 1:
@@ -324,7 +324,7 @@ def _look_up(name: str, matches: list[Node], rows: list[dict[str, Node]]) -> Nod
 
 
 def _substitute(select: exp.Select, values: _Values, made: Callable[[str], Node]) -> None:
-    """Replace the columns of ``values`` in ``select``."""
+    """Replace the columns of a VALUES entry in ``select``."""
     aliases = {item.alias.lower() for item in select.expressions if isinstance(item, exp.Alias)}
     for column in list(select.find_all(exp.Column)):
         if not _names(column, values) or column.find_ancestor(exp.Select) is not select:

@@ -31,12 +31,12 @@ MOST_TOGETHER = 20_000_000
 
 
 def _ints(column: pa.Array) -> Ints:
-    """Integers of a column; 0 for NULL."""
+    """Integers of a function's argument; 0 for NULL."""
     return np.asarray(pc.fill_null(column.cast(pa.int64()), 0).to_numpy(), np.int64)
 
 
 def _taken(values: pa.Array, at: Ints, good: Bools) -> pa.Array:
-    """Values at positions; NULL where not good."""
+    """Elements of arrays at positions; NULL where not good."""
     return values.take(pa.array(np.where(good, at, 0), mask=~good))
 
 
@@ -232,7 +232,7 @@ def _concat(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _ranges(starts: Ints, sizes: Ints) -> Ints:
-    """Concatenate ``range(start, start + size)``."""
+    """Concatenate ``range(start, start + size)``, the places of elements."""
     before = np.cumsum(sizes) - sizes
     return np.arange(int(sizes.sum())) - np.repeat(before - starts, sizes)
 
@@ -291,14 +291,14 @@ def _bound(sizes: npt.NDArray[Any]) -> Ints:
 
 
 def _codes(values: pa.Array) -> tuple[Ints, Bools]:
-    """Return a number per distinct value, and where values are not NULL."""
+    """Return a number per distinct element, and where elements are not NULL."""
     encoded = canonical(values).dictionary_encode()
     codes = pc.fill_null(encoded.indices.cast(pa.int64()), len(encoded.dictionary)).to_numpy()
     return np.asarray(codes, np.int64), _all(present(values), len(values))
 
 
 def _equal(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Equality in which NaN equals NaN; NULL where a side is NULL."""
+    """Equality of elements in which NaN equals NaN; NULL where a side is NULL."""
     codes, known = _codes(pa.concat_arrays([left, right]))
     half = len(left)
     return pa.array(codes[:half] == codes[half:], mask=~(known[:half] & known[half:]))

@@ -30,7 +30,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @lru_cache(maxsize=64)
 def _zone(name: str) -> tzinfo | int:
-    """The zone, or the fixed offset in microseconds."""
+    """The time zone of a function, or its fixed offset in microseconds."""
     offset = fixed_offset(name)
     return ZoneInfo(name) if offset is None else offset
 

@@ -147,14 +147,14 @@ def _envelope(
 
 
 def _split(net: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return the rows that are inserted and deleted, with positive counts."""
+    """Return the rows of a delivery that are inserted and deleted, with counts."""
     deleted = net.filter(pc.field("count") < 0)
     counts = pc.negate(deleted["count"])
     return net.filter(pc.field("count") > 0), deleted.set_column(2, "count", counts)
 
 
 def _repeated(rows: pa.Table) -> pa.Table:
-    """Return each row as often as it counts."""
+    """Return each row of a delivery as often as it counts."""
     counts = rows["count"].to_numpy()
     if (counts == 1).all():
         return rows
@@ -192,7 +192,7 @@ def _keys(rows: pa.RecordBatch, key: Sequence[str]) -> pa.Array | None:
 
 
 def _objects(rows: pa.Table, key: Sequence[str]) -> pa.Array:
-    """Return the keys as JSON objects."""
+    """Return the keys of messages as JSON objects."""
     if not key:
         return pa.repeat(pa.scalar("{}", pa.large_string()), rows.num_rows)
     return json_table(rows.select(key))

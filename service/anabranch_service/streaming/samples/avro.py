@@ -280,7 +280,7 @@ class _MessageReader:
 
 
 def _value(type: AvroType, given: Any) -> Any:
-    """A value of a leaf as a value of its column."""
+    """A sampled Avro value as a value of its column."""
     kind = _logical(type)
     if kind is None:
         return given
