@@ -106,8 +106,8 @@ def limits_of(condition: Expr) -> tuple[Rolling, ...]:
 def _limits(op: str, clock: _Clock, expr: Expr, constant: int) -> Iterator[Rolling]:
     """Limits equivalent to ``clock op expr + constant``; times are whole microseconds."""
     delay = _near(-clock.before)
-    # The clock is at most x before the least multiple above x, and at least x from the least
-    # multiple at or above x.
+    # The clock is now(), rounded down to a multiple of its unit. So it is at most x until the least
+    # multiple greater than x, and at least x from the least multiple that is not less than x.
     if op in ("le", "lt", "eq"):
         yield expr, TimeLimit("", _near(constant + (op != "lt")), True, clock.unit, delay)
     if op in ("ge", "gt", "eq"):

@@ -123,9 +123,7 @@ def column_of(alias: str, name: str, written: Node | None = None) -> exp.Column:
 
 
 def replaced(node: Node, change: Callable[[Node], Node]) -> Node:
-    """A copy of ``node`` with its parts changed top-down, except inside subqueries. Changed parts
-    are not visited.
-    """
+    """A copy of ``node``, changed top-down outside subqueries; changed parts are not visited."""
     holder = exp.Paren(this=node.copy())
     pending: list[Node] = [holder.this]
     while pending:

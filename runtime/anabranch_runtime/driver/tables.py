@@ -108,9 +108,7 @@ class MaintainedTables:
         return rounds.with_round(self.progressed(state), ruleset, reports, now)
 
     def due(self, now: int) -> bool:
-        """Whether a batch of the time ``now`` would change a table even without joined rows, as
-        far as is known.
-        """
+        """Whether a batch at ``now`` is known to change a table even without joined rows."""
         self._look()
         known = self._status.due
         return known is not None and known <= now and self._status.next >= self._next_batch

@@ -83,9 +83,7 @@ class PredicateSets:
         return found[inverse]
 
     def bits(self, numbers: Ints | I32, words: int) -> U64:
-        """The bits of the sets' first 64 ``words`` numbers: shape (sets, words); all for
-        :data:`ALL`.
-        """
+        """Bits of sets' first 64 ``words`` numbers: shape (sets, words); all for :data:`ALL`."""
         wanted = np.asarray(numbers, np.int64)
         found: U64 = _unpacked(self._places, self._data, wanted, words)
         return found

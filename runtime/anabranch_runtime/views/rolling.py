@@ -26,8 +26,8 @@ from anabranch_runtime.tables.words import integers_of
 
 #: Moments of rows without a first or a last one.
 _ALWAYS, _NEVER = -(1 << 62), 1 << 62
-#: Columns of moments: at which a row leaves, kept with rows that have not come yet; and, in a dump,
-#: by which a queue orders the row.
+#: Columns with moments: when a row leaves, kept with rows that are not shown yet; and, in the
+#: written form of a queue, the moment by which it orders the row.
 _UNTIL, _MOMENT = "anabranch_until", "anabranch_at"
 
 

@@ -179,9 +179,7 @@ def _needed(links: Collection[tuple[str, str]]) -> dict[str, frozenset[str]]:
 def _grouped(
     links: Mapping[tuple[str, str], _Link], names: Sequence[str]
 ) -> tuple[dict[tuple[str, str], _Link], dict[str, list[str]]]:
-    """Merge queries with equal predecessors into one node; returns the links, and merged node ->
-    its queries.
-    """
+    """Merge queries with equal predecessors to one node; returns links, merged node -> queries."""
     sources: dict[str, set[str]] = defaultdict(set)
     for source, target in links:
         sources[target].add(source)

@@ -79,9 +79,7 @@ def messages_of(table: pa.Table, options: KafkaSinkOptions) -> Iterator[Messages
 
 
 def _net(rows: pa.Table, key: Sequence[str], changes: pa.ChunkedArray | None) -> pa.Table:
-    """Return each distinct row's ``key`` and ``row`` as JSON, and ``count``: inserts minus deletes,
-    never 0.
-    """
+    """Return per distinct row ``key`` and ``row`` as JSON, and ``count``: inserts minus deletes."""
     weights = pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)
     if changes is not None:
         weights = pc.if_else(pc.equal(changes, _DELETE), -1, 1)

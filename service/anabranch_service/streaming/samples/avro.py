@@ -199,9 +199,7 @@ def _logical(type: AvroType) -> DataType | None:
 
 @dataclass(slots=True)
 class _MessageReader:
-    """A reader of one message. Methods raise ValueError, IndexError or ``struct.error`` if it is
-    malformed.
-    """
+    """Reads one message; methods raise ValueError, IndexError or ``struct.error`` if malformed."""
 
     schema: AvroSchema
     data: bytes
