@@ -428,7 +428,7 @@ class QueryOut(QueryTerms):
     )
     joined_rows: int | None = Field(
         default=None,
-        description="For a view or outer join, number of results of the inner joins below it.",
+        description="For a view or outer join, number of results of the inner joins that it reads.",
     )
     rationed: RationedOut | None = Field(
         default=None,
