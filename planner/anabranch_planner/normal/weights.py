@@ -57,7 +57,7 @@ def changing(shown: Iterable[tuple[str, Expr]], *, post_join: bool) -> list[tupl
 
 
 def check_name(shown: Iterable[tuple[str, Expr]], name: str) -> None:
-    """Reject a column of ``shown`` called ``name``, the name of the added column."""
+    """Reject an output column called ``name``, the name of the added column of weights."""
     if any(other.lower() == name for other, _ in shown):
         raise QueryError(
             "duplicate-name",
