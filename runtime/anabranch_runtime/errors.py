@@ -50,7 +50,7 @@ class SinkPaused(SinkError):
 
 
 class SinkUnderway(SinkPaused):
-    """A delivery that its writer is still at; this is no failure."""
+    """A delivery that is still in progress, which is no failure."""
 
 
 class SourceError(AnabranchRuntimeError):

@@ -24,7 +24,7 @@ def problem(
     errors: Sequence[Mapping[str, str | int]] = (),
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """A problem details response to a request for ``path``.
+    """The body (problem details) of a refusal of a request for ``path``.
 
     The text is ASCII: what a client sent may hold characters that UTF-8 can't spell.
     """

@@ -182,7 +182,7 @@ def _setting(name: str, text: str) -> str | float:
 
 
 def _words(name: str) -> Mapping[str, str]:
-    """Words that a numeric setting accepts -> their values."""
+    """Words that the option of a numeric setting accepts -> their values."""
     return _WORDS.get(name, _LIFTED) if nullable(PlanningSettings, name) else {}
 
 
@@ -258,7 +258,7 @@ def plan_dry_run(
 
 
 def _query(text: str) -> dict[str, Any]:
-    """Parse an ``--add``: SQL, or a name and SQL, or a name and a file with SQL."""
+    """Parse an ``--add`` of a dry run: SQL, or a name and SQL or a file with SQL."""
     name, equals, rest = text.partition("=")
     if not (equals and _NAME.fullmatch(name)):
         name, rest = "", text

@@ -123,7 +123,7 @@ def body_of(query: QueryOut) -> dict[str, Any]:
 
 
 def confirm(*, yes: bool) -> None:
-    """Ask for confirmation.
+    """Ask for confirmation on the terminal.
 
     Raises:
         UsageError: standard input is not a terminal.

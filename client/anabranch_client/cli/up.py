@@ -369,7 +369,7 @@ def _write(pipe: int, **document: object) -> None:
 
 
 def _detach() -> None:
-    """Detach from the terminal."""
+    """Detach ``anabranch up`` from the terminal."""
     os.setsid()
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
@@ -378,6 +378,6 @@ def _detach() -> None:
 
 
 def _say(line: str) -> None:
-    """Print a line; a closed terminal must not end a pipeline."""
+    """Print a line of ``anabranch up``; a closed terminal must not end a pipeline."""
     with contextlib.suppress(OSError):
         typer.echo(line)

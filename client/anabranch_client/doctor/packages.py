@@ -27,7 +27,7 @@ def installed(*names: str) -> dict[str, str | None]:
 
 
 def within(found: str, bounds: str) -> bool:
-    """Whether a version satisfies bounds such as ``>=18,<27``.
+    """Whether a package's version satisfies bounds such as ``>=18,<27``.
 
     >>> within("26.0.1", ">=18,<27"), within("27.0", ">=18,<27"), within("4.3", ">=4.3.0")
     (True, False, True)
@@ -105,7 +105,7 @@ def _version(name: str) -> str | None:
 
 
 def _release(text: str) -> list[int]:
-    """The numbers of a version, padded with zeros to a fixed length."""
+    """The numbers of a package's version, padded with zeros to a fixed length."""
     match = re.match(r"[0-9]+(?:\.[0-9]+)*", text)
     numbers = [int(part) for part in match[0].split(".")] if match else []
     return (numbers + [0] * 4)[:4]

@@ -243,5 +243,5 @@ def _wait_for_end(living: Callable[[], Sequence[psutil.Process]], seconds: float
 
 
 def ending(code: int) -> str:
-    """Text for the exit code of a process."""
+    """Text for the exit code of a child process."""
     return f"exit code {code}" if code >= 0 else f"signal {-code}"

@@ -181,7 +181,7 @@ def answers(url: str, seconds: float = 5.0) -> bool:
 
 
 def _status(url: str, seconds: float) -> int | None:
-    """Status of an answer to GET; None if there is no answer."""
+    """Status of the service's answer to GET; None if there is no answer."""
     verify = has_certificate(url)
     try:
         return httpx.get(url, timeout=seconds, trust_env=False, verify=verify).status_code

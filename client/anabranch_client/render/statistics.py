@@ -124,7 +124,7 @@ def series_detail(found: SeriesOut) -> RenderableType:
 
 
 def _newest(values: Sequence[float | None]) -> float | None:
-    """The last known value of a series."""
+    """The last known value of a series, for a table."""
     return next((value for value in reversed(values) if value is not None), None)
 
 

@@ -97,7 +97,7 @@ def size(count: int) -> str:
 
 
 def number(value: float | None) -> str:
-    """A readable cost or count; a dash for None.
+    """A cell with a readable cost or count; a dash for None.
 
     >>> number(12345.678), number(None), number(2.5)
     ('12,346', '–', '2.5')

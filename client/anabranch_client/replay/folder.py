@@ -107,7 +107,7 @@ def _write(mark: TextIO) -> None:
 
 
 def _remove(out: Path, names: tuple[str, ...]) -> None:
-    """Remove entries of a folder; a link is removed without its target."""
+    """Remove entries of a replay's folder; a link is removed without its target."""
     for name in names:
         path = out / name
         if path.is_dir() and not path.is_symlink():

@@ -147,7 +147,7 @@ def _status(played: Played, name: str, activation: Activation | None, expired: i
 
 
 def _revision(found: RevisionRecord) -> dict[str, Any]:
-    """A revision, without fields that depend on the clock."""
+    """A revision in a replay's report, without fields that depend on the clock."""
     return found.model_dump(mode="json", exclude={"epoch", "published_at", "plan_ms"})
 
 

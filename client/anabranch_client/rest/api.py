@@ -684,7 +684,7 @@ def _stream_body(
 
 
 def _given(**values: Any) -> JsonObject:
-    """``values`` without None, as a JSON object."""
+    """Arguments of the client without None, as a JSON object."""
     return {
         name: dict(value) if isinstance(value, Mapping) else value
         for name, value in values.items()

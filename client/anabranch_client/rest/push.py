@@ -19,7 +19,7 @@ ROWS = 5_000
 
 
 def json_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row's values as JSON values.
+    """A pushed row's values as JSON values.
 
     >>> json_row({"d": Decimal("1.50"), "b": bytes([1, 2]), "n": None, "day": date(2024, 5, 1)})
     {'d': '1.50', 'b': 'AQI=', 'n': None, 'day': '2024-05-01'}

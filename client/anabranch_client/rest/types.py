@@ -89,7 +89,7 @@ def _nested(arrow: pa.DataType) -> str | None:
 
 
 def arrow_type(spark: str) -> pa.DataType:
-    """Arrow type of a result column of Spark's type ``spark``.
+    """Arrow type of a column of Spark's type ``spark`` in results that the client reads.
 
     Used only for the empty result of a query that never became active, which the runtime does not
     write.

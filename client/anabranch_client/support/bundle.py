@@ -146,7 +146,7 @@ def answer(http: httpx.Client, path: str) -> httpx.Response:
 
 
 def _json(http: httpx.Client, path: str) -> Any:
-    """The service's answer to a GET request, for a file of the bundle."""
+    """The service's answer to a GET request, for a file of the support bundle."""
     return answer(http, path).json()
 
 
@@ -156,7 +156,7 @@ def logs(folder: Path) -> Iterator[Path]:
 
 
 def tail(log: Path) -> str:
-    """The newest :data:`LOG_BYTES` of a log, from the beginning of a line."""
+    """The newest :data:`LOG_BYTES` of a log in the bundle, from a line's beginning."""
     with log.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - LOG_BYTES, 0))

@@ -260,8 +260,8 @@ class _SchemaReader:
 
 
 def _decimal(given: Mapping[str, Any], kind: str, logical: str) -> tuple[int, int]:
-    """Return precision and scale of a decimal; 0: the type is none. Invalid ones do not count, as
-    Avro has it.
+    """Return precision and scale of a decimal type; (0, 0) for other types, and for invalid
+    decimals, which Avro reads as their base type.
     """
     precision, scale = given.get("precision"), given.get("scale", 0)
     if logical != "decimal" or kind not in ("bytes", "fixed"):

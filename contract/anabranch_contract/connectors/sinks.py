@@ -136,8 +136,8 @@ class SinkSpec:
 
     @property
     def gathers(self) -> bool:
-        """Whether results of committed batches are gathered before they are delivered; for a
-        webhook, without an interval, until its last delivery is done.
+        """Whether results of committed batches are gathered before they are delivered; a webhook
+        without a commit interval gathers results until its last delivery is done.
         """
         return self.commit_interval > 0 or self.format == WEBHOOK
 
@@ -444,7 +444,7 @@ def _check_lake(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
 
 
 def _check_current(sink: SinkSpec, columns: dict[str, str], identity: Sequence[str] | None) -> None:
-    """Refuse a key without a current table, and a current table that can't be kept."""
+    """Refuse a key for a table of all changes, and a current table that can't be maintained."""
     content, key = sink.option(CONTENT), current_key(sink)
     if content is not None and content not in list(LakeContent):
         raise SinkDefinitionError(

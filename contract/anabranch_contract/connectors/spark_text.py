@@ -19,7 +19,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9 ]")
 
 
 def quoted(name: str) -> str:
-    """Return an identifier in backticks.
+    """Return an identifier in backticks, for Spark's SQL.
 
     Raises:
         QueryError: the name has ``${...}``, which Spark would replace despite the backticks.
@@ -47,7 +47,7 @@ def columns_text(columns: Iterable[tuple[str, DataType]]) -> str:
 
 
 def string(text: str) -> str:
-    """Return ``text`` as an escaped string literal."""
+    """Return ``text`` as an escaped string literal of Spark's SQL."""
     return "'" + "".join(map(_escaped, text)) + "'"
 
 

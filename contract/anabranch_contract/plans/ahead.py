@@ -5,12 +5,12 @@ of a later probe is known early: its attributes belong to labels that are alread
 such attributes by the keys in between. Then a filter can test whether the later store has the key
 at all, before earlier probes multiply the tuple.
 
-A filter before a probe (:func:`askable`) may test a later probe only if *every* end behind the
-filter, a store rule or an output rule, lies behind that probe: otherwise it would drop a tuple for
-a store or query that is reached without the probe. The filter tests only the presence of the key;
-the later probe's other checks (arrival, time bounds, residuals) can only reject more. Rows inserted
-after the test must not be missed. Base stores have all rows of a batch before the first probe; an
-intermediate result is complete from the level after its last inserts.
+A filter before a probe (:func:`askable`) may test a later probe only if *every* store rule and
+output rule downstream of the filter is downstream of that probe, too: otherwise it would drop a
+tuple for a store or query that is reached without the probe. The filter tests only the presence of
+the key; the later probe's other checks (arrival, time bounds, residuals) can only reject more. Rows
+inserted after the test must not be missed. Base stores have all rows of a batch before the first
+probe; an intermediate result is complete from the level after its last inserts.
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ def _known_before(
 def _names(
     rule: ProbeRule, before: frozenset[Label], own: Mapping[Label, Label]
 ) -> dict[_Typed, AttrRef]:
-    """Map attributes to an attribute of a label in ``before`` that the key of ``rule`` equates.
+    """Map attributes to attributes of labels in ``before`` that equal them by the key of ``rule``.
 
-    Of several such attributes of ``before`` the first in sorted order is taken. Only equalities
-    of one key type count: values equal in one type need not be equal in another.
+    Of several, the first in sorted order is taken. Only equalities of one key type count: values
+    equal in one type need not be equal in another.
     """
     groups: list[set[_Typed]] = []
     equal = [(k.probe, AttrRef(own[k.build.label], k.build.attribute), k.type) for k in rule.key]

@@ -147,7 +147,7 @@ class Ways:
         return range(1 if function is None else function.count)
 
     def needed(self, kept: KeptValues | None, start: Label, edges: Iterable[Edge]) -> set[int]:
-        """Return the substreams of ``start`` with tuples for a store that keeps values ``kept``.
+        """Return the substreams of ``start`` with rows for a store that keeps the values ``kept``.
 
         Args:
             edges: the edges over which tuples of ``start`` are inserted into the store.
@@ -167,7 +167,8 @@ def _alone(function: Substreams) -> frozenset[_Typed]:
 
 
 def _reached(rule: ProbeRule, before: frozenset[_Typed], members: tuple[Label, ...]) -> set[_Typed]:
-    """Attributes of the joined rows whose value ``rule`` equates with one of ``before``'s."""
+    """Attributes of the joined rows that the key of ``rule`` equates with attributes in
+    ``before``."""
     own: Mapping[Label, Label] = dict(zip(members, rule.members, strict=True))
     pairs = [(k.probe, AttrRef(own[k.build.label], k.build.attribute), k.type) for k in rule.key]
     for step in rule.fill:

@@ -68,15 +68,15 @@ class Routes:
         self.conjuncts = {r.id: tuple((str(f), f) for f in r.filter) for r in ruleset.relations}
 
     def derived(self, label: Label, attribute: str) -> Expr | None:
-        """The expression behind a derived attribute of ``label``; None for a plain column."""
+        """The expression of a derived attribute of ``label``; None for a plain column."""
         return self._derived.get((self.stream(label), attribute))
 
     def stream(self, label: Label) -> StreamName:
-        """The stream behind ``label``."""
+        """The stream of ``label``."""
         return self.relations[self.relation_of[label]].stream
 
     def order(self, label: Label) -> tuple[int, StreamName]:
-        """The place of the stream behind ``label`` in a batch with rations: by rank, then name."""
+        """Sort key of the stream of ``label`` in a batch with rations: by rank, then name."""
         stream = self.stream(label)
         return self.ranks[stream], stream
 

@@ -95,7 +95,7 @@ def decoded(text: str, before: Decoded | None = None) -> Decoded:
 
 
 def _read(name: str, texts: list[bytes]) -> list[Any]:
-    """Decode the row texts of the section ``name``."""
+    """Decode the row texts of a ruleset's section ``name``."""
     kind: Any = _FIELDS[name][1]
     try:
         return codec.loads(b"[" + b",".join(texts) + b"]", list[kind])

@@ -506,7 +506,7 @@ def substream_counts(functions: Iterable[Substreams]) -> dict[Label, int]:
 def used_substreams(
     functions: Iterable[Substreams], probes: Iterable[ProbeRule]
 ) -> tuple[Substreams, ...]:
-    """Return the splits of ``functions`` whose substreams take different ``probes``; sorted."""
+    """Return a ruleset's ``functions`` whose substreams take different ``probes``; sorted."""
     divided = {rule.start for rule in probes if rule.substreams}
     return tuple(sorted({one for one in functions if one.start in divided}))
 

@@ -61,7 +61,7 @@ def decimal_of(value: Decimal | int) -> DataType:
 
 
 def fits(value: int, kind: TypeKind) -> bool:
-    """Whether the integral type ``kind`` can hold ``value``."""
+    """Whether the integral column type ``kind`` can hold ``value``."""
     return -_RANGES[kind] <= value < _RANGES[kind]
 
 

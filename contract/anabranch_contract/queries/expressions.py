@@ -94,13 +94,13 @@ OPERATIONS |= {
     "try": "try", "constant": "constant", "bit_and": "&", "bit_or": "|",
     "bit_xor": "^", "bit_not": "~",
 }  # fmt: skip
-#: Functions of functions. Arguments: number of the first parameter of the functions, arrays or maps
-#: (of ``aggregate`` also the start), bodies.
+#: Higher-order functions. Arguments: number of the first parameter of their lambdas; arrays or maps
+#: (of ``aggregate`` also the start value); bodies of the lambdas.
 OF_FUNCTIONS = frozenset({
     "aggregate", "exists", "filter", "forall", "map_filter", "map_zip_with", "transform",
     "transform_keys", "transform_values", "zip_with",
 })  # fmt: skip
-#: A parameter in the body of a function; its argument is its number.
+#: A lambda's parameter, read in its body; the argument is the parameter's number.
 PARAMETER = "parameter"
 OPERATIONS |= {name: name for name in (*OF_FUNCTIONS, PARAMETER)}
 #: Operation without arguments: the time of the batch that emits a result (:func:`dated`).
@@ -204,8 +204,8 @@ Expr: TypeAlias = Column | Literal | Call
 
 
 def own_form(call: Call, args: Sequence[str]) -> str:
-    """The text of a parameter, or of a call whose first argument is not shown, from the texts of
-    its arguments.
+    """Text of an operation with a form of its own: a lambda's parameter, or a call whose first
+    argument is hidden. ``args``: texts of the arguments.
     """
     if call.op == PARAMETER:
         return f"x{args[0]}"

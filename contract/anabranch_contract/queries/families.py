@@ -38,7 +38,7 @@ _COMPARING = frozenset("<>=!")
 #: Characters that end a text constant, or have a meaning of their own in it.
 _ESCAPED = str.maketrans({"\\": "\\\\", "'": "\\'"})
 _SPARK = "spark"
-#: Stands for a constant while a template is made; no statement has it.
+#: Placeholder of a constant while a template is made; no statement contains this character.
 _PLACE = "\0"
 
 
@@ -155,7 +155,7 @@ def _constant(name: str, value: Constant, dialect: str) -> str:
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, int | float):
-        # Space: two signs are the beginning of a comment.
+        # With a space before a minus, since ``--`` begins a comment.
         return f" {value}" if str(value).startswith("-") else str(value)
     if dialect != _SPARK and ("'" in value or "\\" in value):
         raise QueryError(

@@ -186,12 +186,12 @@ class Stream:
         return tuple(column for column in self.columns if column[0] not in added)
 
     def deletes_results(self, *, looked_up: bool) -> bool:
-        """Whether its rows may delete earlier results of a query, which looks it up or not."""
+        """Whether rows may delete earlier results of a query, which looks the stream up or not."""
         return self.has_changes or (self.replaces_rows and not looked_up)
 
     @property
     def has_no_times(self) -> bool:
-        """Whether tuples have no event time because all current ones join: table and upsert."""
+        """Whether tuples have no event time, as in tables and upserts: all current rows join."""
         return self.is_table or self.is_upsert
 
     @property
@@ -201,9 +201,9 @@ class Stream:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether its tuples are ordered by a value ``τ``: the event time; with the key of a table
-        or of upserts, the row's position in its batch, by which the later of two rows of a batch
-        replaces the other.
+        """Whether its tuples are ordered by a value ``τ``: the event time or, in tables and upserts
+        with a key, the row's position in its batch, so that of two rows with equal keys the later
+        one replaces the earlier one.
         """
         return self.event_time is not None or self.replaces_rows
 
@@ -459,7 +459,8 @@ class JoinQuery:
         yield from read_by(self.projection, self.expansions)
 
     def unexpanded(self, expr: Expr) -> Expr:
-        """``expr`` with arrays and maps in place of their elements; of another type."""
+        """``expr`` with whole arrays and maps in place of expanded elements; the type may
+        change."""
         values = {one.name: one.value for one in self.expansions}
         if not values:
             return expr

@@ -47,7 +47,7 @@ def base_mir(relation: RelationId) -> Mir:
 def restrict_classes(
     classes: tuple[KeyClass, ...], labels: frozenset[Label]
 ) -> tuple[KeyClass, ...]:
-    """Restrict key classes to ``labels``; classes left with fewer than two labels are dropped."""
+    """Key classes of the sub-join of ``labels``: classes left with fewer than two are dropped."""
     kept = []
     for key_class in classes:
         members = key_class.restrict(labels)

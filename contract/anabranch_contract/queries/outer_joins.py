@@ -153,7 +153,8 @@ class OuterJoin:
         where: conditions on the results of look-ups, over the same columns as ``projection``.
         kept: whether the partners are streams, so that left rows and pairs are kept. Left rows and
             pairs have their weight as last column, :data:`.views.WEIGHT`. The last output stands
-            for the kind of change, or below a view for the weight; its expression has no meaning.
+            for the kind of change or, if a view reads the results, for the weight; its expression
+            has no meaning.
             A full join is the only look-up of its chain. Its right rows are the results of a
             further join, with the look-up's columns and the weight.
     """

@@ -60,7 +60,8 @@ def rewritten(pattern: str) -> Regular:
     parts = scanner.parts
     text = head + "".join(r"\z" if part == "$" else part for part in parts)
     try:
-        # Python has other names for some escapes; the same structure is all that is checked.
+        # Python spells some escapes differently. They are replaced, as only the structure is
+        # checked.
         read = re.compile(re.sub(r"\\[pP]\{\w+\}|\\x\{\w+\}", "x", text).replace(r"\z", r"\Z"))
     except re.error as cause:
         raise ValueError(f"it is no regular expression: {cause}") from cause

@@ -113,7 +113,7 @@ def interval_text(value: int, kind: DataType) -> str:
 
 
 def quantized(value: Decimal, target: DataType) -> Decimal:
-    """Return ``value`` with the scale of ``target``, rounded half up.
+    """Return a decimal read from text with the scale of ``target``, rounded half up.
 
     Raises:
         OverflowError: the rounded value has too many digits for ``target``.

@@ -20,7 +20,7 @@ _WRITTEN = {
     "s": 2, "S": 9, "D": 3, "Q": 4, "q": 4,
 }  # fmt: skip
 _READ = {"y": 4, "M": 3, "d": 2, "a": 1, "H": 2, "h": 2, "m": 2, "s": 2, "S": 6}
-#: Pairs of letters that give one field twice, or with a part missing.
+#: Pairs of letters that contradict each other: two hours of a day, or a 24-hour field with AM/PM.
 _CLASHES = (("H", "h"), ("H", "a"))
 
 

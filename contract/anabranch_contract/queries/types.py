@@ -211,7 +211,7 @@ class _Reader:
     """A reader of one type's text.
 
     Attributes:
-        inner: whether types that only expressions have are read, too.
+        inner: whether to accept types that only expressions have (``void``).
     """
 
     def __init__(self, text: str, *, inner: bool) -> None:

@@ -23,7 +23,7 @@ from anabranch_contract.queries.types import TIMESTAMPS, DataType, TypeKind
 
 #: Additional columns of a view's changes: the kind of change, and the view's version.
 CHANGE, VERSION = "anabranch_change", "anabranch_version"
-#: Last column (BIGINT) of the joined rows below a post-join part over streams of changes.
+#: Last column (BIGINT) of the joined rows that a post-join part over streams of changes reads.
 WEIGHT = "anabranch_weight"
 #: Column that identifies a row of a view without grouping: its rank.
 RANK = "anabranch_rank"
@@ -79,27 +79,27 @@ class AggregateFunction(StrEnum):
     LISTAGG = "listagg"
     #: Values as an array, in the order of ``by``, then of themselves; empty without values.
     COLLECT_LIST = "collect_list"
-    #: Of the pairs (``column``, ``by``) of doubles without NULLs. NULL where a variance, or of
-    #: ``covar_samp`` n - 1, is zero.
+    #: Statistics of the pairs (``column``, ``by``) of doubles without NULLs. NULL if a variance is
+    #: zero, ``covar_samp`` if there is one pair only.
     CORR = "corr"
     COVAR_POP = "covar_pop"
     COVAR_SAMP = "covar_samp"
-    #: Of doubles. NULL where the variance is zero.
+    #: Statistics of doubles; NULL if the variance is zero.
     SKEWNESS = "skewness"
     KURTOSIS = "kurtosis"
-    #: Of integers: bits of all, of some, of an odd number of values. NULL without values.
+    #: Bits that are set in all, in some, or in an odd number of the integers. NULL without values.
     BIT_AND = "bit_and"
     BIT_OR = "bit_or"
     BIT_XOR = "bit_xor"
-    #: The most frequent value, of several the least; ``descending``: the greatest.
+    #: The most frequent value; among several, the least (``descending``: the greatest).
     MODE = "mode"
 
 
 class ViewAggregate(Row, frozen=True):
     """The aggregate ``name`` over the joined rows' ``column`` (None: over the rows).
 
-    FILTER needs no field: it makes the argument that leaves a row out NULL, which is ``by`` of
-    ``max_by`` and ``min_by``, and ``column`` of all others.
+    FILTER needs no field. In rows that fail its condition one argument is NULL (``by`` of
+    ``max_by`` and ``min_by``, else ``column``), so the aggregate ignores these rows.
 
     Attributes:
         distinct: of ``count``, ``sum``, ``avg``, ``listagg`` and ``collect_list``: whether equal
@@ -199,11 +199,11 @@ def window_text(window: TimeWindow, column: str) -> str:
 
 
 class TimeLimit(Row, frozen=True):
-    """Condition on the time of the batch: a joined row is in the view from, or ``until``, its
-    *moment*. NULL is never.
+    """Condition on the time of the batch: a joined row is in the view from its *moment* on or, with
+    ``until``, before its moment. A moment that is NULL never comes.
 
     The moment is the least multiple of ``unit`` at or after ``column`` + ``shift``, plus ``delay``;
-    all in microseconds, and days as their midnights. ``until`` excludes the moment itself.
+    all in microseconds, and days as their midnights.
     """
 
     column: str
@@ -214,7 +214,7 @@ class TimeLimit(Row, frozen=True):
 
 
 def limit_text(limit: TimeLimit, column: str) -> str:
-    """The SQL text of a limit of the moments that follow from ``column``.
+    """SQL text of a time limit whose moments are computed from ``column``.
 
     >>> limit_text(TimeLimit("m", 60_000_000, until=True), "o.ts")
     "current_timestamp() < o.ts + INTERVAL '1 minute'"
@@ -264,9 +264,11 @@ class WindowFunction(StrEnum):
     AVG = "avg"
     MIN = "min"
     MAX = "max"
-    #: One of ``number`` parts of the partition, whose sizes differ by at most one row.
+    #: Number of the row's bucket: the partition is cut into ``number`` buckets of equal size,
+    #: within one row.
     NTILE = "ntile"
-    #: Share of the other rows that come before the first peer; of rows up to the last peer.
+    #: ``percent_rank``: share of the other rows that come before the row's first peer.
+    #: ``cume_dist``: share of the rows up to its last peer.
     PERCENT_RANK = "percent_rank"
     CUME_DIST = "cume_dist"
 
@@ -357,7 +359,7 @@ def windowed_text(
 
 
 def _limit_text(limit: int | None, open_side: str, unit: FrameUnit, key: DataType | None) -> str:
-    """The text of a frame's limit; ``open_side``: of the partition's limit."""
+    """SQL text of one end of a frame; ``open_side``: PRECEDING or FOLLOWING, if unbounded."""
     if limit is None:
         return f"UNBOUNDED {open_side}"
     if limit == 0:
@@ -421,7 +423,7 @@ class View:
 
     @property
     def ranked(self) -> bool:
-        """Whether joined rows are ranked by a function, or in partitions, not only limited."""
+        """Whether rows are ranked by a function or within partitions, not only limited."""
         named = any(column.name == PLACE for o in self.projection for column in columns(o.expr))
         known = self.partition or named or self.windowed
         return not self.grouped and bool(known or self.ranking is not RankFunction.ROW_NUMBER)

@@ -39,7 +39,7 @@ def printable(text: str) -> str:
 
 
 def distinct(texts: list[str]) -> list[str]:
-    """Refuse duplicate texts."""
+    """Refuse duplicate texts in a list of a request."""
     if len(set(texts)) < len(texts):
         raise PydanticCustomError("given-twice", "must not have the same entry twice")
     return texts

@@ -123,7 +123,7 @@ def _goal(name: str) -> str:
 
 
 def bare(text: str) -> str:
-    """Return ``text`` without parentheses that enclose all of it.
+    """Return the text of a condition without parentheses that enclose all of it.
 
     >>> bare("(x > 10)"), bare("(a) OR (b)")
     ('x > 10', '(a) OR (b)')

@@ -341,9 +341,10 @@ class RationedOut(Document):
     ``floor_needs`` the share of rationed probes' CPU time that the floors of this and of higher
     priorities need; with less, ``floor_broken`` is true. Null: no floor, or no measurements yet.
 
-    An outer join's results, also below a view, are pairs (left joins only), and left rows once no
-    partner can arrive any more. ``left_withheld`` estimates the left rows among ``withheld``;
-    ``undecided`` counts left rows that gave no result because pairs of them may be withheld.
+    An outer join's results, also as input of a view, are pairs (left joins only), and left rows
+    once no partner can arrive any more. ``left_withheld`` estimates the left rows among
+    ``withheld``; ``undecided`` counts left rows that gave no result because pairs of them may be
+    withheld.
     """
 
     withheld: float
@@ -427,7 +428,7 @@ class QueryOut(QueryTerms):
     )
     joined_rows: int | None = Field(
         default=None,
-        description="For a view or outer join, number of results of the inner joins below it.",
+        description="For a view or outer join, number of results of the inner joins that it reads.",
     )
     rationed: RationedOut | None = Field(
         default=None,

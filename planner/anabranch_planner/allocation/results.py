@@ -114,7 +114,7 @@ def _push(heap: _Heap, block: _Block) -> None:
 
 
 def _merged(one: _Heap, other: _Heap) -> _Heap:
-    """Merge two heaps, the smaller into the larger."""
+    """Merge two heaps of goals, the smaller into the larger."""
     if len(one) < len(other):
         one, other = other, one
     for entry in other:

@@ -1,1 +1,1 @@
-"""Name resolution and type checking: from parsed statements to typed expressions."""
+"""From parsed statements to typed expressions: resolved names, types, names of columns, views."""

@@ -1,6 +1,6 @@
 """Aggregates of a statement as functions over columns of the joined rows.
 
-Arguments are computed below the view, casts included. Spark's functions that views lack are
+Arguments are computed by the join, casts included. Spark's functions that views lack are
 rewritten where the result is valid: ``any_value`` as ``min``, ``approx_count_distinct`` as the
 exact count, and ``count(DISTINCT a, b)`` over one text of both columns.
 """
@@ -234,7 +234,7 @@ def _mode(call: AggregateCall, scope: Scope) -> _Found:
 
 
 def _regression(call: AggregateCall, scope: Scope) -> _Found:
-    """``regr_count(y, x)``, ``regr_avgx(y, x)`` and ``regr_avgy(y, x)``: of rows with both."""
+    """``regr_count(y, x)``, ``regr_avgx(y, x)``, ``regr_avgy(y, x)`` of rows with neither NULL."""
     _require(call, call.arguments, 2, "two arguments", f"write {call.name}(y, x)")
     _refuse_distinct(call)
     y, x = (_double(call.name, typed(node, scope)) for node in call.arguments)
@@ -315,7 +315,7 @@ def _collected(call: AggregateCall, scope: Scope) -> _Found:
 
 
 def _ordered(call: AggregateCall, found: _Found, scope: Scope) -> _Found:
-    """``found`` in the order of the call."""
+    """The aggregate ``found`` with the sort key that ``call`` gives for its values."""
     if not call.order:
         return found
     value = found.value
@@ -387,7 +387,7 @@ def _require_distinct(name: str, function: AggregateFunction, value: Expr) -> No
 
 
 def _storable(node: Node, scope: Scope) -> Expr:
-    """The typed expression of ``node``; the type of NULL is rejected."""
+    """The typed argument ``node`` of an aggregate; the type of NULL is rejected."""
     value = typed(node, scope)
     if value.type.kind is TypeKind.NULL:
         with at(node):

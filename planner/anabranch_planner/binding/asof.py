@@ -433,7 +433,7 @@ def _check_kind(kind: DataType) -> None:
 
 
 def _is_limit(condition: Expr, match: _Compared, left: Scope) -> bool:
-    """Whether all right rows violate ``condition`` if the nearest one does."""
+    """Whether an ASOF condition that the nearest right row violates fails for all right rows."""
     if aliases(condition) <= frozenset(left.streams):
         return True
     if not isinstance(condition, Call) or condition.op not in _ORDERED:

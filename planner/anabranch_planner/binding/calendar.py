@@ -86,7 +86,7 @@ _OF_INTEGERS: dict[str, Callable[[int, int], int]] = {
 
 
 def _folded(call: Call) -> Expr:
-    """``call``, of constants their value."""
+    """A typed ``call`` of dates, or its value as a literal if all arguments are constants."""
     values = [arg.value for arg in call.args if isinstance(arg, Literal)]
     if len(values) < 2:
         return call
@@ -97,7 +97,7 @@ def _folded(call: Call) -> Expr:
 
 
 def constant(value: int, kind: DataType) -> Literal:
-    """The literal of an interval.
+    """The typed literal of an interval.
 
     Raises:
         QueryError: ``bad-literal``: its number is too large.

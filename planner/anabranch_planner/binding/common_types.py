@@ -32,7 +32,7 @@ from anabranch_planner.binding.literals import cast_literal, coerce
 
 
 def mismatch(left: Expr, right: Expr) -> QueryError:
-    """The error for ``left`` and ``right`` without a common type."""
+    """The error for typed operands ``left`` and ``right`` without a common type."""
     exact = all(t.kind in NUMERIC for t in (left.type, right.type))
     if exact:
         return QueryError(
@@ -53,7 +53,7 @@ def mismatch(left: Expr, right: Expr) -> QueryError:
 
 
 def _shown(expr: Expr) -> str:
-    """``expr`` as people write it."""
+    """A typed expression as people write it."""
     kind, text = expr.type.kind, None
     moment = kind in TIMESTAMPS or kind is TypeKind.DATE
     if moment and isinstance(expr, Literal) and isinstance(expr.value, int):

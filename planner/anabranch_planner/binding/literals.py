@@ -240,7 +240,7 @@ def _checked_interval(value: int, names: Sequence[str]) -> Literal:
 
 
 def singular(name: str) -> str:
-    """The name of a unit without the plural's s, in lower case."""
+    """The name of an interval's unit without the plural's s, in lower case."""
     return name.lower().removesuffix("s")
 
 

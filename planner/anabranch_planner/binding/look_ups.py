@@ -174,7 +174,7 @@ class Chain:
 
 
 def is_look_up(right: Scope) -> bool:
-    """Whether the right side of an outer join reads tables only."""
+    """Whether the right side of a bound outer join reads tables only."""
     return all(stream.is_table for stream in right.streams.values())
 
 

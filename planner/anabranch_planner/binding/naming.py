@@ -85,7 +85,7 @@ def spark_name(node: Node, kind: Kind = None) -> str | None:
 
 
 def _is_path(node: Node) -> bool:
-    """Whether ``node`` is a field of a column, at any depth."""
+    """Whether a SELECT item, ``node``, is a field of a column, at any depth."""
     while isinstance(node, exp.Dot):
         node = node.this
     return isinstance(node, exp.Column)
@@ -151,7 +151,7 @@ def _sum(node: Node, kind: Kind) -> tuple[str, list[Node]] | None:
 
 
 def _template(node: Node) -> tuple[str, list[Node]] | None:
-    """Spark's name of ``node`` as a format string, and the operands whose names fill it."""
+    """Spark's name of a column computed by ``node``: format string, and operands that fill it."""
     infix = _INFIX.get(type(node))
     if infix is not None:
         chain = isinstance(node, exp.And | exp.Or)

@@ -171,7 +171,7 @@ def require_writable(name: str, expr: Expr) -> None:
 
 
 def require_new(name: str, taken: Container[str], expr: Expr) -> None:
-    """Reject a name that is in ``taken`` (lower case).
+    """Reject the name of an output column that is in ``taken`` (lower case).
 
     Raises:
         QueryError: ``duplicate-name``.

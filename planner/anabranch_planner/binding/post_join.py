@@ -244,8 +244,8 @@ class _Splitter:
             return Column("", name, expr.type)
 
         def over(tree: Node) -> Expr:
-            """``tree`` as a column that the join computes; one that reads places of rows or window
-            functions is computed from such columns."""
+            """``tree`` as a column that the join computes; a tree with ranks or window functions is
+            computed from such columns."""
             tree = _replaced(tree, lambda part: beside(part) if is_windowed(part) else part)
             with at(tree):
                 found = typed(tree, self._below())
@@ -453,7 +453,8 @@ class _Splitter:
         return called(made, str(expr) if node is None else describe(node))
 
     def _below(self) -> Scope:
-        """Scope that resolves slots to their expressions, for typechecking."""
+        """Scope that maps slots (numbered columns) to expressions over streams, for
+        typechecking."""
         return Scope(visible=tuple(ShownColumn(f"{_SLOT}{n}", e) for e, n in self._slots.items()))
 
     # --- keys and aggregates -----------------------------------------------------------------

@@ -154,7 +154,7 @@ def _with_windows(query: Unresolved, windows: Sequence[Node]) -> Unresolved:
 
 
 def _as_windowed(window: Node) -> Node:
-    """``window`` without its partition and order."""
+    """A window function's ``window`` without its partition and order."""
     made = window.copy()
     made.set("partition_by", None)
     made.set("order", None)
@@ -306,7 +306,7 @@ def _frame(
 
 
 def _require_plain(spec: Node) -> None:
-    """Refuse GROUPS."""
+    """Refuse a window function with GROUPS."""
     kind = str(spec.args.get("kind") or "").upper()
     if kind not in ("ROWS", "RANGE"):
         raise unsupported(f"a frame of {kind}", "write ROWS or RANGE")
@@ -428,7 +428,7 @@ def _with_qualify(query: Unresolved, clauses: PostJoin, condition: Node) -> Unre
 
 
 def _placed(item: SelectItem, window: Node) -> SelectItem:
-    """The item with :func:`place` instead of the ranking ``window``."""
+    """The SELECT item with :func:`place` instead of the ranking ``window``."""
 
     def found(part: Node) -> Node:
         return place(part) if part == window else part

@@ -186,7 +186,7 @@ def balanced(op: str, parts: Sequence[Expr]) -> Expr:
 
 
 def aliases(expr: Expr) -> frozenset[str]:
-    """The aliases that ``expr`` reads."""
+    """The aliases that a typed expression reads."""
     return frozenset(column.alias for column in columns(expr))
 
 
@@ -521,14 +521,14 @@ def _date_part(node: Node, scope: Scope) -> Expr:
 
 
 def _bracket(node: Node, scope: Scope) -> Expr:
-    """``array[place]``, ``map[key]``."""
+    """The typed expression of ``array[place]`` or ``map[key]``."""
     if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
         raise unsupported(f"{describe(node)}", "write slice(x, start, length)")
     return item_of(typed(node.this, scope), typed(node.expressions[0], scope))
 
 
 def _dot(node: Node, scope: Scope) -> Expr:
-    """``struct.field``."""
+    """The typed expression of ``struct.field``."""
     if not isinstance(node.expression, exp.Identifier):
         raise unsupported(f"{describe(node)}", "write value.field")
     inner = node.this
@@ -593,7 +593,7 @@ def _decode(node: Node, scope: Scope) -> Expr:
 
 
 def _iff(node: Node, scope: Scope) -> Expr:
-    """iff(condition, value, other), as ``if``."""
+    """The typed expression of iff(condition, value, other), as ``if``."""
     functions.check_arity("iff", len(node.expressions), 3, 3)
     condition, *values = node.expressions
     return _chosen([boolean(condition, scope)], [typed(value, scope) for value in values])

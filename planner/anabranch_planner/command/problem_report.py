@@ -42,7 +42,7 @@ class Planned:
 
 
 def document(planned: Planned) -> dict[str, Any]:
-    """The JSON document; only fields ending in ``_ms`` depend on the machine."""
+    """The planner's report as JSON; only fields in ``_ms`` depend on the machine."""
     plan = planned.plan
     assumed, contradictions = doubts(planned.problem, plan)
     labels = store_labels(plan)
@@ -139,7 +139,7 @@ def document(planned: Planned) -> dict[str, Any]:
 
 
 def facts(planned: Planned) -> dict[str, str]:
-    """Key figures for people; ``explain_text`` shows the plan itself."""
+    """Key figures of a planned problem; ``explain_text`` shows the plan itself."""
     plan = planned.plan
     spread = _spread(planned.problem, plan)
     return {
@@ -159,7 +159,7 @@ def facts(planned: Planned) -> dict[str, str]:
 
 
 def _substreams(plan: Plan) -> str:
-    """Text of the relations whose arriving tuples are split into substreams, by which attribute."""
+    """Text of the relations that are split into substreams, each with the splitting attribute."""
     found = (f"{f.start} by {f.attribute} ({f.count} substreams)" for f in plan.substreams)
     return ", ".join(found) or "none"
 

@@ -1,1 +1,1 @@
-"""The cost of plans: statistics, selectivities, the cost model, and validation."""
+"""Prices of plans: cardinalities, selectivities, the cost model; validation of priced plans."""

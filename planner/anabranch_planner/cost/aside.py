@@ -103,8 +103,9 @@ class SetAside:
 
 
 def _is_split_by(function: Substreams, key_class: KeyClass) -> bool:
-    """Whether a relation is split by its only attribute in ``key_class``. Several are equal by a
-    filter, and rules do not show that their values are the same.
+    """Whether a relation is split by its only attribute in ``key_class``. Several attributes of a
+    relation are in one class because of a filter, and the rules do not show that their values are
+    equal.
     """
     own = [ref.attribute for ref in key_class.members if ref.label == function.start]
     return own == [function.attribute]

@@ -185,7 +185,7 @@ class Figures:
 
 
 def sane(value: float, what: str) -> float:
-    """``value``, if it is not negative and at most :data:`LARGEST`.
+    """The figure ``value``, if it is not negative and at most :data:`LARGEST`.
 
     Raises:
         StatisticsError: the value is negative, NaN or too large; the message begins with ``what``.

@@ -73,7 +73,7 @@ def footprint_of(plan: Plan, found: Trails) -> Footprint:
 
 
 def step_key(trail: Trail) -> StepKey:
-    """Identity of an executed step."""
+    """Identity of a plan's executed step, across plans."""
     return StepKey(
         start=Label(qualified(trail.owner, trail.start)),
         before=trail.before.id,

@@ -328,8 +328,8 @@ class CostModel:
         return found
 
     def _lifetime(self, mir: Mir) -> float | None:
-        """Number of batches until a row of ``mir`` expires: the maximum over its members that do,
-        since a segment expires by any of them. None if no member expires, or spans are unknown.
+        """Number of batches until a row of ``mir`` expires: the maximum over its members that do;
+        a member that never expires keeps no row. None if no member does, or spans are unknown.
         """
         if self._bounds is None:
             return None

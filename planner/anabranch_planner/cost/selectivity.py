@@ -155,7 +155,8 @@ class Selectivities:
             offer(shared_pair, numbers)
         found = []
         alone: dict[int, list[float]] = defaultdict(list)
-        # Connecting key classes only worsens links' keys: a top link with an unchanged key is best.
+        # Connecting key classes only makes sort keys of links worse, so a top link with an
+        # unchanged key is the best.
         while links:
             _, derived, value, pair, classes = heapq.heappop(links)
             still = tuple(i for i in classes if group[i][pair[0]] != group[i][pair[1]])

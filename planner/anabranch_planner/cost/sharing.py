@@ -162,7 +162,7 @@ class _Conditions:
         }
 
     def readers(self, core: Relation, relations: Sequence[Relation]) -> list[Relation]:
-        """Relations whose rows a store with the conditions of ``core`` has, and tags can tell."""
+        """Relations whose rows a store with the conditions of ``core`` has, and tags can select."""
         wanted = frozenset(map(str, core.filter))
         return [
             r for r in relations if wanted <= self._all[r.id] and self._fallible[r.id] <= wanted
@@ -172,14 +172,14 @@ class _Conditions:
 def _cheapest(
     cost: _StorePrices, relation: Relation, stores: Iterable[Relation]
 ) -> Relation | None:
-    """The store of ``stores`` that is cheaper for ``relation`` than its own; None: no one is."""
+    """The cheapest of ``stores`` for ``relation``; None if a store of its own is cheaper."""
     options = [(cost.joining(relation, s), s.id, s) for s in stores if _may_read(relation, s)]
     price, _, store = min(options, default=(math.inf, "", relation))
     return store if price < cost.own(relation) else None
 
 
 def _may_read(relation: Relation, store: Relation) -> bool:
-    """Whether the store of ``store`` has all rows of ``relation``, and tags can tell them."""
+    """Whether the store of ``store`` has all rows of ``relation``, and tags can select them."""
     left_out = (c for c in relation.filter if c not in store.filter)
     return (
         relation.id != store.id
@@ -201,20 +201,21 @@ class _StorePrices:
         self._own: dict[RelationId, float] = {}
 
     def own(self, relation: Relation) -> float:
-        """A store of its own, and the steps that it starts."""
+        """Price of a store of its own, and of the steps that its tuples begin."""
         found = self._own.get(relation.id)
         if found is None:
             found = self._own[relation.id] = self.sharing([relation], relation)
         return found
 
     def joining(self, relation: Relation, store: Relation) -> float:
-        """A running store's further reader: no insert, and no call of its own."""
+        """Price of one more reader of a running store: probes only, no inserts and no calls."""
         sent, constants = self.share(relation) * self._rows, self._constants
         made = sent * self.share(store)
         return sent * (constants.probe + constants.look) + made * constants.match
 
     def sharing(self, members: Iterable[Relation], core: Relation) -> float:
-        """A store with the rows of ``core``, and steps that are sent the rows of ``members``."""
+        """Price of one store with the rows of ``core``, and of steps for the rows of
+        ``members``."""
         kept = self.share(core)
         sent = min(kept, sum(map(self.share, members))) * self._rows
         constants = self._constants

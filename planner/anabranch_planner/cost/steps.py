@@ -110,8 +110,8 @@ class SubJoins:
 def loads(
     plan: Plan, found: Trails, rations: Mapping[tuple[str, Label], float]
 ) -> dict[Prefix, float]:
-    """Fraction of tuples that each step of ``plan`` processes: the largest ration of its goals; 1
-    where it maintains an intermediate result (``docs/semantics.md``, "Rations").
+    """Fraction of tuples by which each step of ``plan`` is priced: the largest ration of its goals;
+    1 where it maintains an intermediate result (``docs/semantics.md``, "Rations").
 
     Args:
         found: the distinct steps of ``plan``.

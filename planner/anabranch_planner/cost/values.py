@@ -228,7 +228,7 @@ class SubstreamShares:
 
 
 def _groups(function: Substreams) -> tuple[Hashes, NDArray[np.int64]]:
-    """Hashes of the key values that a split lists, and the index of each one's substream."""
+    """Hashes of a start's key values by substream, for prices, and each one's substream."""
     sizes = [len(group) for group in function.groups]
     values = np.fromiter(chain.from_iterable(function.groups), np.uint64, sum(sizes))
     return values, np.repeat(np.arange(len(sizes)), sizes)

@@ -36,13 +36,13 @@ class ProblemError(PlannerError):
 
 
 def refused(message: str, at: str, remedy: str) -> ProblemError:
-    """The error for an invalid field ``at`` of a problem file."""
+    """The error for an invalid field ``at`` of a document."""
     return ProblemError("malformed-problem", message, field=at, remedy=remedy)
 
 
 @contextmanager
 def within(at: str) -> Iterator[None]:
-    """Report errors raised inside as errors of the field ``at``.
+    """Report errors raised inside as errors of the document's field ``at``.
 
     >>> from anabranch_contract.errors import QueryError
     >>> with within("queries.q1"):
@@ -61,7 +61,7 @@ alias 'X'
 
 
 def shown(value: Any) -> str:
-    """``value`` as one short line for an error message.
+    """A document's ``value`` as one short line for an error message.
 
     >>> shown("x" * 100)
     "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..."
@@ -120,7 +120,7 @@ _REASONS = {
 
 
 def read(kind: type[_Part], document: Any) -> _Part:
-    """Validate ``document`` as a ``kind``.
+    """Validate a parsed ``document`` as a ``kind``.
 
     Raises:
         ProblemError: the document is invalid; ``field`` is a path such as ``streams.R.rate``.

@@ -363,7 +363,7 @@ def _entries(part: Sequence[Change], at_most: int | None) -> list[dict[str, Any]
 
 
 def _totals(part: Sequence[Change]) -> dict[str, Any]:
-    """The number of changes, and the sums over those with an estimate."""
+    """The number of changes between two plans, and the sums of their estimates."""
     totals: dict[str, Any] = {
         "count": len(part),
         "tuples": sum(e.tuples or 0.0 for e in part),

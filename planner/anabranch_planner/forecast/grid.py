@@ -112,7 +112,7 @@ def resample(series: Sequence[Series], period: float) -> Grid:
 
 
 def check_positive(number: float, field: str, unit: str) -> None:
-    """Check that ``number`` is finite and above 0.
+    """Check that a forecast's ``number`` is finite and above 0.
 
     Raises:
         StatisticsError: it is not; the error names ``field``.

@@ -39,7 +39,7 @@ QUARTILE = 1.1503493803760079
 
 
 def cleaned(values: Array, lengths: Places) -> Array:
-    """The values without outliers.
+    """The measured values without outliers.
 
     Args:
         values: shape (time, series); finite.

@@ -61,7 +61,7 @@ def text_of(expr: Expr) -> str:
 
 
 def conjuncts(expr: Expr) -> list[Expr]:
-    """The operands of a chain of AND."""
+    """The operands of a chain of AND in a logical plan."""
     if isinstance(expr, Call) and expr.op == "and":
         return [c for arg in expr.args for c in conjuncts(arg)]
     return [expr]

@@ -217,7 +217,7 @@ class Limit(Node):
 
 
 def conjunction(conditions: tuple[Conjunct, ...]) -> str:
-    """Conditions joined by AND."""
+    """Conditions of a logical plan joined by AND."""
     return " AND ".join(c.text for c in conditions)
 
 
@@ -243,7 +243,7 @@ def ordered(root: Node) -> list[Node]:
 
 
 def to_text(node: Node, depth: int = 0) -> str:
-    """The plan as a tree of lines, with the root first."""
+    """The logical plan as a tree of lines, with the root first."""
     lines = ["  " * depth + str(node), *(to_text(source, depth + 1) for source in node.inputs)]
     return "\n".join(lines)
 

@@ -314,7 +314,8 @@ def _calls(view: View, below: Mapping[str, Expr]) -> dict[str, Column]:
 
 
 def _ranked(plan: Node, view: View, terms: dict[str, Expr]) -> Node:
-    """The rows whose place is not above the limit; adds place and neighbours to ``terms``."""
+    """Operators for the rows ranked up to the limit; adds rank and window functions to
+    ``terms``."""
     order = [_direction(s, text_of(_over(s.expr, terms))) for s in view.order]
     by = [text_of(terms[name]) for name, _ in view.partition]
     over = [f"PARTITION BY {', '.join(by)}"] if by else []

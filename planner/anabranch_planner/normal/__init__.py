@@ -1,1 +1,1 @@
-"""From bound queries to the canonical :class:`JoinQuery`, the input of planning."""
+"""From bound queries to the canonical :class:`JoinQuery`: key classes, time bounds, residuals."""

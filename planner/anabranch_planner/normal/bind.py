@@ -180,7 +180,8 @@ def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, wit
 
 
 def _tables_of(query: Unresolved, scopes: Sequence[Scope], found: Bound) -> Iterator[Scope]:
-    """The columns of each generator of ``query``, whose expansion is added to ``found``.
+    """The columns of each generator (``explode`` ...) of ``query``; adds the expansions to
+    ``found``.
 
     Args:
         scopes: scopes of the sources of FROM: none, the first, the first two, ...

@@ -74,8 +74,9 @@ def _expanded(query: Unresolved, columns: Columns) -> tuple[Unresolved, ...]:
 def _possible(
     query: Unresolved, source: FromEntry, ways: tuple[FromEntry, ...]
 ) -> tuple[FromEntry, ...]:
-    """The ways of an entry without those in which a column is another constant than a condition
-    requires: a branch with such an operand has no rows. One way at least is left.
+    """The operands of an entry that may have rows. A column of an operand may be a constant; if a
+    condition requires another constant, a branch with this operand has no rows. At least one
+    operand is left.
     """
     if len(ways) < 2 or not source.alias:
         return ways
@@ -97,7 +98,7 @@ def _constants(query: Unresolved, alias: str) -> Iterator[tuple[str, exp.Literal
 
 
 def _differs(way: FromEntry, wanted: Mapping[str, exp.Literal]) -> bool:
-    """Whether a column of ``way`` is another text than ``wanted`` for it."""
+    """Whether a column of the operand ``way`` is another text constant than in ``wanted``."""
     items = way.of.items if isinstance(way.of, Unresolved) else ()
     names = way.columns
     if len(names) != len(items):

@@ -51,7 +51,7 @@ def canonical(condition: Expr) -> Expr:
 
 
 def is_true(condition: Expr) -> bool:
-    """Whether ``condition`` is the constant TRUE."""
+    """Whether a bound ``condition`` is the constant TRUE."""
     return isinstance(condition, Literal) and condition.value is True
 
 

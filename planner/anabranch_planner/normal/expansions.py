@@ -20,8 +20,8 @@ _BIGINT = DataType(TypeKind.BIGINT)
 def expansion_of(
     generator: RowGenerator, scope: Scope, name: str
 ) -> tuple[Expansion, tuple[ShownColumn, ...]]:
-    """The expansion by ``generator``, whose argument reads ``scope``, and its columns as they are
-    called without further names.
+    """The expansion that ``generator`` makes of an array or map in ``scope``, and its columns under
+    their default names.
 
     Args:
         name: alias of its columns.

@@ -97,7 +97,7 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
 
 
 def _varying_nodes(bound: Bound, names: frozenset[str]) -> Iterator[Node]:
-    """The part of the statement that calls one of ``names`` first, and the call in it."""
+    """The first call of a function in ``names``: the expression around it, then the call."""
     shown = (item.node for item in bound.query.items if item.node is not None)
     for part in (*bound.after, *shown, *(c.node for c in bound.query.conditions)):
         for call in part.find_all(exp.Func):
@@ -484,7 +484,7 @@ def _derived(classes: Iterable[Class], scope: Scope) -> tuple[tuple[StreamName, 
 
 
 def _constant_keys(bound: Bound, *, outer: bool) -> list[tuple[Side, Side]]:
-    """Equalities of a constant that connect aliases without an equality between them.
+    """Equalities of constant keys, which connect aliases that no written equality connects.
 
     Args:
         outer: whether the statement is a part of an outer join, whose rows need keys of their own.
@@ -522,7 +522,7 @@ def _constant_keys(bound: Bound, *, outer: bool) -> list[tuple[Side, Side]]:
 
 
 def _of_expansions(expansions: Iterable[Expansion]) -> Iterator[frozenset[str]]:
-    """The aliases of FROM that each condition on expanded rows reads, itself or by their items."""
+    """Per condition on expanded rows: the aliases that it reads, also through the expansions."""
     known: dict[str, frozenset[str]] = {}
 
     def read(expr: Expr) -> frozenset[str]:
@@ -534,8 +534,8 @@ def _of_expansions(expansions: Iterable[Expansion]) -> Iterator[frozenset[str]]:
 
 
 def _accidental(query: Unresolved, components: Sequence[Sequence[str]]) -> bool:
-    """Whether more than one of ``components`` has neither the right side of a CROSS JOIN nor a
-    subquery with a query of its own, which mostly has one row.
+    """Whether a cross product of ``components`` is probably a mistake: more than one has neither
+    the right side of a CROSS JOIN nor a subquery planned by itself, which mostly has one row.
     """
     crossed = tuple(_crossed(query, ""))
     plain = [

@@ -23,7 +23,7 @@ from anabranch_planner.binding.post_join import Split, sorts_only
 from anabranch_planner.sql.scope import ShownColumn
 from anabranch_planner.sql.unresolved import PostJoin, Unresolved, unsupported
 
-#: A limit of the moments that follow from an expression over joined rows.
+#: An expression over joined rows, and the time limit that takes its moments from the expression.
 Rolling = tuple[Expr, TimeLimit]
 _TIMES = frozenset({*TIMESTAMPS, TypeKind.DATE})
 _DAY = 86_400_000_000
@@ -62,9 +62,7 @@ class _TimeSum:
         )
 
     def gathered(self) -> _TimeSum:
-        """The sum with one term in place of a timestamp and lengths of time that are no constants:
-        ``ts + wait``.
-        """
+        """The sum with its timestamp and its varying intervals as one term: ``ts + wait``."""
         times = [term for term in self.others if term[1].type.kind in TIMESTAMPS]
         spans = [term for term in self.others if term[1].type.kind is TypeKind.INTERVAL]
         if len(times) != 1 or len(times) + len(spans) != len(self.others):
@@ -108,8 +106,8 @@ def limits_of(condition: Expr) -> tuple[Rolling, ...]:
 def _limits(op: str, clock: _Clock, expr: Expr, constant: int) -> Iterator[Rolling]:
     """Limits equivalent to ``clock op expr + constant``; times are whole microseconds."""
     delay = _near(-clock.before)
-    # The clock is at most x before the least multiple above x, and at least x from the least
-    # multiple at or above x.
+    # The clock is now(), rounded down to a multiple of its unit. So it is at most x until the least
+    # multiple greater than x, and at least x from the least multiple that is not less than x.
     if op in ("le", "lt", "eq"):
         yield expr, TimeLimit("", _near(constant + (op != "lt")), True, clock.unit, delay)
     if op in ("ge", "gt", "eq"):
@@ -121,7 +119,7 @@ def _near(micros: int) -> int:
 
 
 def _sum(expr: Expr) -> _TimeSum:
-    """``expr`` as a sum; without a clock in it, as one term with a constant."""
+    """A bound ``expr`` as a sum; without a clock in it, as one term with a constant."""
     other = _TimeSum(others=((1, expr),))
     if isinstance(expr, Literal):
         known = isinstance(expr.value, int)
@@ -150,7 +148,7 @@ def _sum(expr: Expr) -> _TimeSum:
 
 
 def _rounded(expr: Call) -> _TimeSum | None:
-    """A clock that ``expr`` rounds down, or a cast between types of times; else None."""
+    """The sum for a rounded-down clock or a cast between types of times; None for the rest."""
     if expr.op == "cast":
         (inner,), kind = expr.args, expr.type.kind
         if kind not in _TIMES or inner.type.kind not in _TIMES:
@@ -177,7 +175,7 @@ def _rounded(expr: Call) -> _TimeSum | None:
 
 
 def as_table(query: Unresolved) -> Unresolved:
-    """``query``, whose rows have limits, with a post-join part: rows leave its results again."""
+    """``query`` with a post-join part, as rows with time limits leave its results again."""
     if query.post_join is not None and not sorts_only(query):
         return query
     count = exp.Anonymous(this="count", expressions=[exp.Star()])
@@ -206,7 +204,7 @@ def named(
 
 
 def check_inner(given: Sequence[Rolling], known: Sequence[Rolling], kind: str) -> None:
-    """Reject limits of the pairs of an outer, semi or anti join that its left rows have not.
+    """Reject time limits on the pairs of an outer, semi or anti join that its left rows lack.
 
     Raises:
         QueryError: ``unsupported-sql``.

@@ -20,7 +20,7 @@ from anabranch_contract.queries.joins import Bounds, Micros
 
 
 def unbounded(size: int) -> Bounds:
-    """The matrix without constraints.
+    """The matrix without time bounds.
 
     >>> unbounded(2)
     ((0, None), (None, 0))
@@ -71,7 +71,7 @@ def intersect(left: Bounds, right: Bounds) -> Bounds:
 
 
 def close(matrix: Bounds, names: Sequence[str]) -> Bounds:
-    """The closed matrix with the same solutions (Floyd-Warshall).
+    """The closed matrix of time bounds with the same solutions (Floyd-Warshall).
 
     Args:
         matrix: any difference matrix.
@@ -141,7 +141,7 @@ def _replace(matrix: Bounds, i: int, j: int, micros: Micros) -> Bounds:
 
 
 def _cycle(via: Mapping[tuple[int, int], int], start: int) -> list[int]:
-    """The rows of the cycle that ``via`` recorded from ``start`` to itself."""
+    """The members of the negative cycle of time bounds recorded in ``via``, from ``start``."""
     seen: list[int] = [start]
     pending = [(start, start)]
     visited: set[tuple[int, int]] = set()

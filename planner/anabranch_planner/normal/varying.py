@@ -1,4 +1,4 @@
-"""Places of values that vary: of ``current_timestamp`` and functions that are not deterministic.
+"""Check of the places of ``current_timestamp`` and of functions that are not deterministic.
 
 The value of ``current_timestamp`` is the time of the batch that emits a result (``semantics.md``,
 "Time of a batch"). A function of a user that is not deterministic has another value each time. Both
@@ -28,7 +28,7 @@ from anabranch_contract.queries.joins import JoinQuery, Stream
 
 
 def check(query: JoinQuery, streams: Mapping[str, Stream]) -> None:
-    """Refuse values that vary elsewhere.
+    """Refuse such calls anywhere but in columns of results that are never deleted.
 
     Raises:
         QueryError: ``unsupported-sql`` (``current_timestamp``), ``not-deterministic``.
@@ -108,7 +108,7 @@ def _repeats(query: JoinQuery) -> bool:
 
 
 def _varying(value: Any) -> Iterator[Call]:
-    """The calls in a query, or a part of it, whose values vary."""
+    """The calls of ``current_timestamp`` and of functions that are not deterministic."""
     if isinstance(value, Column | Literal | Call):
         for term in terms(value):
             if isinstance(term, Call) and _varies(term):

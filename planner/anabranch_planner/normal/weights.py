@@ -57,7 +57,7 @@ def changing(shown: Iterable[tuple[str, Expr]], *, post_join: bool) -> list[tupl
 
 
 def check_name(shown: Iterable[tuple[str, Expr]], name: str) -> None:
-    """Reject a column of ``shown`` called ``name``, the name of the added column."""
+    """Reject an output column called ``name``, the name of the added column of weights."""
     if any(other.lower() == name for other, _ in shown):
         raise QueryError(
             "duplicate-name",
@@ -68,8 +68,8 @@ def check_name(shown: Iterable[tuple[str, Expr]], name: str) -> None:
 
 
 def stored_whole(scope: Scope) -> Mapping[str, tuple[Expr, ...]]:
-    """The filter of the alias of a join over one retained stream: none, as past rows are read from
-    the store of the whole stream. Empty for other joins.
+    """Alias -> an empty filter, if the join reads one retained stream alone, as its past rows are
+    read from the store of the whole stream. Empty for other joins.
     """
     whole = len(scope.streams) == 1 and all(s.is_retained for s in scope.streams.values())
     return dict.fromkeys(scope.streams, ()) if whole else {}
@@ -88,11 +88,11 @@ def of_rows(scope: Scope, streams: Mapping[str, Stream]) -> Iterator[Expr]:
 
 
 class TablesFollowed(Exception):
-    """Streams can't look up the tables of a statement, so that it follows their rows."""
+    """No stream can look up the statement's tables: plan it with tables as streams of changes."""
 
 
 def following(streams: Mapping[str, Stream]) -> Mapping[str, Stream]:
-    """``streams`` with tables as streams of changes, which are not looked up but followed."""
+    """``streams`` with tables as streams of changes, whose rows complete results."""
     return {n: s.as_changes() if s.is_table else s for n, s in streams.items()}
 
 
@@ -139,5 +139,5 @@ def check_kept(bound: Bound) -> None:
 
 
 def with_changes(scope: Scope) -> list[str]:
-    """The aliases of streams of changes."""
+    """The aliases of a query over streams of changes."""
     return [alias for alias, stream in scope.streams.items() if stream.has_changes]

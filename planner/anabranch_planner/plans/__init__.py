@@ -1,1 +1,1 @@
-"""Planning of queries, compilation of plans to rulesets, and cost shares of queries."""
+"""Joint plans, their decisions on backfills and hot values, rulesets, shares of cost of queries."""

@@ -181,7 +181,7 @@ def _decided(
 
 
 def document(found: BackfillDecision) -> dict[str, Any]:
-    """The decision as JSON, for display."""
+    """The decision on a backfill as JSON, for display."""
     return {**asdict(found), "label": mir_label(sorted(found.order)), "order": list(found.order)}
 
 
@@ -335,7 +335,7 @@ class _Costs:
 
 
 def _retention(queries: Sequence[JoinQuery]) -> dict[RelationId, int | None]:
-    """Relation -> microseconds for which its tuples are kept, or None (for ever)."""
+    """Relation -> microseconds that its tuples are kept in stores; None: for ever."""
     found: dict[RelationId, int | None] = {}
     for query in queries:
         for i, member in enumerate(query.members):

@@ -60,7 +60,7 @@ def footprint_document(prints: Footprint) -> dict[str, Any]:
 
 
 def to_document(found: Decisions) -> dict[str, Any]:
-    """A JSON document; equal decisions give equal documents."""
+    """A plan's decisions as JSON; equal decisions give equal documents."""
     return {
         "version": VERSION,
         "footprint": footprint_document(found.footprint),
@@ -71,7 +71,7 @@ def to_document(found: Decisions) -> dict[str, Any]:
 
 
 def from_document(document: Mapping[str, Any]) -> Decisions:
-    """Parse a document that :func:`to_document` wrote.
+    """Parse the decisions that :func:`to_document` wrote.
 
     Raises:
         DecisionsError: the document is malformed or has another version.

@@ -286,7 +286,7 @@ def _warm(problem: PlanProblem) -> Routing | None:
 
 
 def _apart(whole: PlanProblem, options: Options) -> tuple[Outcome, ...]:
-    """Solve the problem of each query alone."""
+    """Solve the planning problem of each query alone."""
     outcomes = []
     for number, problem in enumerate(whole.apart()):
         share = options.deadline.share(1 / (len(whole.queries) - number))

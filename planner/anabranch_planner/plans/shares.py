@@ -168,12 +168,12 @@ def part(found: Game) -> dict[QueryId, float]:
 
 
 def marginal(found: Game) -> dict[QueryId, float]:
-    """Query -> cost of the elements that no other query needs."""
+    """Query -> cost of the elements of the plan that no other query needs."""
     return _collect(found, lambda e: e.cost if len(e.users) == 1 else 0.0)
 
 
 def shapley(found: Game) -> dict[QueryId, float]:
-    """The Shapley value: every element's cost split equally among the queries that need it."""
+    """The Shapley value: the cost of each element of the plan, split among queries that need it."""
     return _collect(found, lambda e: e.cost / len(e.users))
 
 

@@ -232,7 +232,7 @@ def _going_on(options: Options, last: _LastPlan, weight: float) -> Options:
 
 
 def _follows(options: Options) -> bool:
-    """Whether plans with ``options`` can be made incrementally."""
+    """Whether a plan with ``options`` can start from the plan before."""
     return (
         options.optimizer is Optimizer.CLASH
         and options.formulation is Formulation.TIGHT

@@ -158,7 +158,8 @@ def _cover(problem: PlanProblem, store: Sub, edges: list[EdgeId]) -> Kept:
         groups[all_known[e]] = groups.get(all_known[e], 0.0) + spread[e]
     prices = {i: problem.copy_price(store, a) for i, a in enumerate(candidates)}
     useful = [i for i in prices if known >> i & 1]
-    # Of copies by attributes that no tuple has, a running one is cheapest: others are charged.
+    # A copy by an attribute that no probing tuple knows only takes broadcasts. Of these copies a
+    # running one is cheapest, as others are charged for switching.
     others = min((i for i in prices if i not in useful), key=lambda i: (prices[i], i), default=0)
     if not useful or prices[others] < min(prices[i] for i in useful):
         useful = sorted({*useful, others})

@@ -78,7 +78,7 @@ def fillings(
 
 
 def either(ways: Iterable[FillingNeed]) -> FillingNeed:
-    """The requirement that at least one of ``ways`` is satisfied."""
+    """The requirement on store copies that at least one of ``ways`` is satisfied."""
     known, steps = 0, NO_STEPS
     for need in ways:
         known |= need.known

@@ -200,6 +200,6 @@ class StartOrders:
 
 
 def _prices(model: CostModel, store: MirId) -> tuple[float, float]:
-    """Cost of a tuple that probes ``store``, and of a match in it."""
+    """Cost of a start's tuple that probes ``store``, and of a match in it."""
     call = model.price(0.0, 0.0, store)
     return model.price(1.0, 0.0, store) - call, model.price(0.0, 1.0, store) - call

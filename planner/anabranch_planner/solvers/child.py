@@ -77,14 +77,14 @@ def guarded(solver: Solver, run: Callable[[Request], Solution], request: Request
 
 
 def send(stream: IO[bytes], message: object) -> None:
-    """Write ``message`` to ``stream``."""
+    """Write ``message`` to the pipe of a solver's process."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     stream.write(len(data).to_bytes(PREFIX, "big") + data)
     stream.flush()
 
 
 def receive(stream: IO[bytes]) -> object:
-    """Read one message.
+    """Read one message from the pipe of a solver's process.
 
     Raises:
         EOFError: the stream ended within a message or before it.

@@ -157,7 +157,7 @@ def checked(solver: Solver, request: Request, solution: Solution) -> Solution:
 
 
 def _excess(program: Program, point: NDArray[np.float64]) -> float:
-    """The largest violation of a row, in units of the row's tolerance.
+    """The largest violation of a row of the program, in units of the row's tolerance.
 
     If all variables are off by ``TOLERANCE``, a row moves by that times its coefficients.
     """
@@ -289,6 +289,6 @@ class _Child:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process and its child processes: it leads its own session."""
+    """Kill the solver's process and its children: it leads its own session."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

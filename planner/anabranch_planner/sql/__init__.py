@@ -1,1 +1,1 @@
-"""Parsing of SQL (Spark's dialect or others) into queries without resolved names."""
+"""Parsing of SQL, also of other dialects and their functions, into queries of unresolved names."""

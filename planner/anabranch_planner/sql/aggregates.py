@@ -99,9 +99,7 @@ def _is_call(node: Node) -> bool:
 
 
 def holds_aggregate(node: Node) -> bool:
-    """Whether ``node`` contains an aggregate without OVER, supported or not, outside its
-    subqueries.
-    """
+    """Whether ``node`` has an aggregate without OVER, supported or not, outside subqueries."""
     parts = list(node.walk(prune=lambda part: isinstance(part, exp.Query)))
     over = {id(call_over(part)) for part in parts if isinstance(part, exp.Window)}
     return any(_is_call(part) and id(part) not in over for part in parts)
@@ -212,11 +210,11 @@ def no_number(name: str, type_: DataType) -> QueryError:
     )
 
 
-#: Key of the metadata of a window function whose partition and order are read, and left out.
+#: Key of a window function's metadata: its partition and order have been read, and left out.
 READ = "windowed"
 #: Functions with OVER that rank rows.
 PLACES = frozenset({"dense_rank", "rank", "row_number"})
-#: Name with OVER -> function of the rows around a row.
+#: Name of a function with OVER -> its window function.
 WINDOWED = {
     **{function.value: function for function in WindowFunction},
     "mean": WindowFunction.AVG,
@@ -228,7 +226,7 @@ TOTALS = frozenset({"avg", "count", "max", "mean", "min", "sum"})
 
 
 def windows_in(node: Node) -> Iterator[Node]:
-    """The functions with OVER in ``node``, outside of subqueries, without :data:`READ`."""
+    """The functions with OVER in ``node``, outside of subqueries, and not marked :data:`READ`."""
     for part in node.walk(prune=lambda part: isinstance(part, exp.Query)):
         if function_over(part) and READ not in part.meta:
             yield part

@@ -167,7 +167,7 @@ def is_reserved(name: str) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Whether :func:`call` supports function ``name``."""
+    """Whether the parser can make a call (:func:`call`) of function ``name``."""
     return name in _FUNCTIONS
 
 
@@ -177,7 +177,7 @@ def is_repeatable(name: str) -> bool:
 
 
 def check_arity(name: str, given: int, least: int, most: int | None) -> None:
-    """Reject a call with too few or too many arguments.
+    """Reject a parsed call with too few or too many arguments.
 
     Raises:
         QueryError: ``bad-arguments``.

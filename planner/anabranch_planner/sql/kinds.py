@@ -52,7 +52,7 @@ class Types:
     Args:
         tree: the statement.
         streams: the registered streams by name.
-        double_literals: whether ``1.5`` is a double; None: unknown.
+        double_literals: whether the literal ``1.5`` is a double; None: unknown.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Types:
         return name in known and name not in self._aliases
 
     def of(self, node: Node) -> Kinds:
-        """The types that ``node`` may have, apart from NULL's; empty: unknown."""
+        """The possible types of ``node`` other than the type of NULL; empty: unknown."""
         if isinstance(node, exp.Column):
             return self._of_name(node.name.lower())
         if isinstance(node, exp.Literal):
@@ -199,7 +199,7 @@ class Types:
 
 
 def _branches(node: Node) -> list[Node]:
-    """The operands of a CASE, COALESCE or IF that may be its value."""
+    """The syntax nodes of a CASE, COALESCE or IF that may be its value."""
     if isinstance(node, exp.Coalesce):
         return [node.this, *node.expressions]
     if isinstance(node, exp.Case):

@@ -92,7 +92,7 @@ class Meanings:
         unicode_case: whether ``lower`` and ``upper`` change letters beyond ASCII.
         trims_spaces: whether ``trim`` removes spaces, and nothing else.
         double_literals: whether ``1.5`` is a double instead of a decimal.
-        rows_of_nulls: whether NULLs in rows are equal, as in Spark.
+        rows_of_nulls: whether NULLs inside compared rows are equal, as in Spark.
         date_plus_days: whether a date plus an interval of days is a date, as in Spark.
         times_apart: whether the difference of two timestamps is an interval, as in Spark.
         outer_nulls: whether a row without a partner has NULL in the partner's columns.

@@ -1,4 +1,4 @@
-"""Queries in FROM by name, and subqueries that are to be queries of their own.
+"""Queries in FROM by name, and subqueries that become queries of their own.
 
 A registered query without a post-join part stands as a subquery in place of its name. Conversely a
 subquery with a post-join part is a *part* of the statement: a query of its own, whose name stands
@@ -52,8 +52,9 @@ def with_inlined(query: Unresolved, queries: Mapping[str, Unresolved]) -> Unreso
 
 
 def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved, ...]:
-    """Return the parts of ``query``, each before its readers, and last the query itself, with the
-    names of parts in their places. A query of WITH is one part, however often it is read.
+    """Return the parts of ``query`` (subqueries planned as queries of their own), each before its
+    readers, and last the query itself, which reads the parts by name. A query of WITH is one part,
+    however often it is read.
 
     Args:
         name: number of a part, from 1 -> its name.
@@ -68,7 +69,7 @@ def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved,
     unions: dict[int, tuple[Unresolved, Unresolved]] = {}
 
     def tabled(entry: FromEntry) -> FromEntry:
-        """``entry`` of a FROM with an outer join; its UNION ALL becomes a part, not branches."""
+        """``entry`` of a FROM with an outer join; its UNION ALL becomes a query of its own."""
         inner = entry.of
         if isinstance(inner, str) or inner.nested is not None or not inner.has_union:
             return entry
@@ -108,13 +109,13 @@ def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved,
 
 
 def _constants(query: Unresolved, *, texts: bool) -> frozenset[int]:
-    """The places of constants in the SELECT list of a subquery that stay with its reader: NULL, a
-    column without a type, which no table can have. Empty if they can't be left out: no other column
-    is there, another one has no name, or a clause may mean them.
+    """Positions in a subquery's SELECT list of constants that its reader can add instead: NULL has
+    no type, so no table can have such a column. Empty if they can't be left out: no other column is
+    there, another one has no name, or a clause may refer to them.
 
     Args:
-        texts: whether texts are such constants, too: the subquery is an operand of a set operation,
-            whose reader may want only the operands with a certain one.
+        texts: whether to include text constants: they mark the operands of a set operation, and its
+            reader may select operands by them.
     """
     clauses, items = query.post_join, query.items
     found = frozenset(n for n, item in enumerate(items) if _is_constant(item.node, texts=texts))
@@ -134,9 +135,7 @@ def _constants(query: Unresolved, *, texts: bool) -> frozenset[int]:
 
 
 def _with_names(query: Unresolved) -> Unresolved:
-    """An operand of a set operation, with invented names for columns without one. Names have no
-    effect in operands after the first.
-    """
+    """An operand of a set operation with generated names for unnamed columns."""
     items = tuple(
         item if item.node is None or _name(item) else replace(item, name=f"operand_column{n}")
         for n, item in enumerate(query.items, 1)
@@ -159,7 +158,7 @@ def _name(item: SelectItem) -> str:
 def _with_constants(
     query: Unresolved, part: str, constants: frozenset[int], node: Node | None
 ) -> Unresolved:
-    """The part of a subquery, with the constants that it leaves out."""
+    """A query that reads a subquery's part, and adds the constants that the part leaves out."""
     items = tuple(
         item if n in constants else SelectItem(exp.column(_name(item), quoted=True), _name(item))
         for n, item in enumerate(query.items)
@@ -168,8 +167,8 @@ def _with_constants(
 
 
 def within(change: Callable[[Unresolved], Unresolved]) -> Callable[[FromEntry], FromEntry]:
-    """The change of an entry's subquery by ``change``. A query of WITH that is read several times
-    is changed once, and stays one object.
+    """Return a function that applies ``change`` to the subquery of an entry. A query of WITH that
+    is read several times is changed once, and stays one object.
     """
     # The subquery is kept, so that no other one can have its id.
     known: dict[int, tuple[Unresolved, Unresolved]] = {}

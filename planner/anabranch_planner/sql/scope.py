@@ -91,7 +91,8 @@ class Scope:
         tables: tables by the name that qualifies their columns.
         visible: the columns of ``*``, and the candidates for unqualified names.
         registered: all registered streams, for remedies.
-        computed: column of a side whose rows may be missing -> its expression (:meth:`nullable`).
+        computed: column of an outer join's side without a partner -> its expression
+            (:meth:`nullable`).
     """
 
     streams: Mapping[str, Stream] = field(default_factory=dict)
@@ -121,7 +122,7 @@ class Scope:
 
     @classmethod
     def of_expansion(cls, generator: RowGenerator, columns: Sequence[ShownColumn]) -> Scope:
-        """The scope of the columns of a function in FROM or in the SELECT list.
+        """The scope of the columns that a table function in FROM or in the SELECT list adds.
 
         Raises:
             QueryError: another number of names is given than of columns.
@@ -172,10 +173,10 @@ class Scope:
         )
 
     def nullable(self) -> Scope:
-        """The scope of a side of an outer join whose rows may be missing.
+        """The scope of the side of an outer join that may have no row.
 
-        A column of a subquery that may have a value for a missing row, as ``coalesce(x, 0)`` has,
-        is a column of its own here, to be computed with the rows that are there.
+        ``coalesce(x, 0)`` in a subquery has a value even if ``x`` is NULL, but must be NULL for a
+        missing row. So such columns are computed from the present rows, as columns of their own.
         """
         computed: dict[Column, Expr] = {}
 
@@ -303,7 +304,7 @@ class Scope:
 
 
 def is_null_without(expr: Expr) -> bool:
-    """Whether ``expr`` is NULL if all of its columns are."""
+    """Whether ``expr`` is NULL if all columns in it are NULL."""
     while isinstance(expr, Call) and expr.op in _COMPUTING:
         expr = next((one for one in expr.args if not isinstance(one, Literal)), expr.args[0])
     return isinstance(expr, Column)

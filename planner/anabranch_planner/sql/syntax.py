@@ -526,7 +526,7 @@ def _group(clause: Node | None) -> tuple[tuple[Node, ...] | None, tuple[Node, ..
         raise unsupported("GROUP BY with TOTALS", "write WITH ROLLUP")
     listed, every = tuple(clause.expressions), bool(clause.args.get("all"))
     for name, kind in (("rollup", exp.Rollup), ("cube", exp.Cube)):
-        # WITH ROLLUP after the list; in some dialects the operands are its own.
+        # WITH ROLLUP after the list of keys; in other dialects ROLLUP has its own list of keys.
         for part in clause.args.get(name) or ():
             if not isinstance(part, kind):
                 raise unsupported(f"{describe(part)} in GROUP BY", f"write {kind.__name__.upper()}")
@@ -562,7 +562,7 @@ def _limited(query: Unresolved) -> Unresolved:
 def _joined(
     first: Node, joins: Iterable[exp.Join], ctes: Mapping[str, Unresolved]
 ) -> tuple[list[FromEntry], list[Condition]]:
-    """The joined sources in order; a table in a comma-separated list may have its own joins."""
+    """The joined sources in order, and the conditions; a table in a comma list may have joins."""
     ordered: list[exp.Join] = list(first.args.get("joins") or ())
     for join in joins:
         ordered.append(join)

@@ -26,7 +26,7 @@ _UNARY = frozenset({"this"})
 _BINARY = frozenset({"this", "expression"})
 _EXACT = INTEGRAL | {TypeKind.DECIMAL}
 _DOUBLE = frozenset({TypeKind.DOUBLE})
-#: Nodes whose meaning differs by dialect in ways that no table of meanings has yet.
+#: Nodes whose meaning differs between dialects, and that no table of meanings covers yet.
 _UNTRANSLATED = frozenset({
     exp.RegexpLike, exp.IntDiv, exp.TryCast, exp.Bracket, exp.BitwiseAnd, exp.BitwiseOr,
     exp.BitwiseXor, exp.BitwiseNot,
@@ -82,8 +82,8 @@ _TIMES = frozenset({DType.TIMESTAMP, DType.TIMESTAMPTZ, DType.TIMESTAMPNTZ})
 _JOINS = frozenset({"", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"})
 #: Dialects with ASOF joins.
 _ASOF = frozenset({"clickhouse", "duckdb", "snowflake"})
-#: Dialects whose UNNEST in FROM makes a row of each element; of these, dialects in which the fields
-#: of an element become columns.
+#: Dialects whose UNNEST in FROM returns a row per element; of these, dialects that make the fields
+#: of an element columns.
 _UNNEST = frozenset({"bigquery", "duckdb", "presto", "trino"})
 _SPREADING = frozenset({"presto", "trino"})
 #: Functions of this project that other dialects do not know; calls are kept.
@@ -550,7 +550,7 @@ class _Translator:
             raise self._refused("an ASOF LEFT JOIN, which has no NULLs,", _SPARKS)
         node.set("kind", None)
         node.set("method", "ASOF")
-        # Snowflake's keeps left rows without a match.
+        # Snowflake's ASOF JOIN keeps left rows without a match.
         node.set("side", "LEFT" if self.dialect == "snowflake" else side)
         return node
 
@@ -560,7 +560,7 @@ def _cast(node: Node, to: DType) -> Node:
 
 
 def _compared(node: Node) -> Node | None:
-    """The comparison that has ``node`` as a term; None: there is none."""
+    """The comparison that has a translated ``node`` as a term; None: there is none."""
     found = node.parent
     while isinstance(found, exp.Paren | exp.Add | exp.Sub):
         found = found.parent

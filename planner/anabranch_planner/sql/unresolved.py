@@ -169,8 +169,8 @@ class OuterSide:
 
 @dataclass(frozen=True, slots=True)
 class RowGenerator:
-    """A function in FROM or in the SELECT list that makes a row of each element of an array, or of
-    each entry of a map.
+    """A table function in FROM or in the SELECT list, which returns a row per element of an array
+    or per entry of a map.
 
     Attributes:
         call: its call. ``outer``: whether a row without elements stays, with NULLs.
@@ -197,7 +197,7 @@ class RowGenerator:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of its columns; without names in the statement, all that they may have."""
+        """Names of its columns; if the statement gives none, all names that Spark may give them."""
         return self.columns or ("pos", "col", "key", "value")
 
     def follows(self, node: Node | None) -> bool:

@@ -1,9 +1,9 @@
-"""Subqueries of HAVING, or of the SELECT list of groups.
+"""Subqueries in HAVING, or in the SELECT list, of a grouped statement.
 
-They stand above the groups, which become a part of their own: ``SELECT k, sum(x) FROM a GROUP BY k
-HAVING sum(x) > (SELECT ...)`` is ``SELECT g.k, g.s FROM (SELECT k, sum(x) AS s FROM a GROUP BY k) g
-WHERE g.s > (SELECT ...)``. Totals of the statement's own joined rows stay with the groups
-(``binding.totals``).
+They are evaluated over the groups, which become a query of their own: ``SELECT k, sum(x) FROM a
+GROUP BY k HAVING sum(x) > (SELECT ...)`` is ``SELECT g.k, g.s FROM (SELECT k, sum(x) AS s FROM a
+GROUP BY k) g WHERE g.s > (SELECT ...)``. Totals of the statement's own joined rows stay with the
+groups (``binding.totals``).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MOST_ORDERS = 120
 
 
 def above_groups(query: Unresolved) -> list[Node]:
-    """The nodes with subqueries that are evaluated above the groups of ``query``."""
+    """The nodes whose subqueries are evaluated over the groups of ``query``."""
     clauses = query.post_join
     if clauses is None or not is_grouped(query):
         return []
@@ -134,10 +134,12 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node | frozenset[Node]:
 
 
 def with_groups_below(joins: Joins, rewrite: Callable[[Joins], Unresolved]) -> Unresolved:
-    """The query of ``joins`` with its groups as a part, and its subqueries above them.
+    """The rewritten query of ``joins``: its groups as a query of their own in FROM, and its
+    subqueries over them.
 
     Args:
-        rewrite: rewriting of the query above, whose subqueries see the columns of groups.
+        rewrite: rewrites the query over the groups, whose subqueries may read the columns of
+            groups.
     """
     query, clauses = joins.query, joins.query.post_join or PostJoin()
     for key in clauses.order:
@@ -145,12 +147,12 @@ def with_groups_below(joins: Joins, rewrite: Callable[[Joins], Unresolved]) -> U
             with at(holder):
                 raise unsupported("a subquery in ORDER BY", "select it, and order by its alias")
     if clauses.qualify is not None or clauses.distinct_on:
-        raise unsupported("QUALIFY beside a subquery above groups", "leave one of them out")
+        raise unsupported("QUALIFY with a subquery over groups", "leave one of them out")
     keys = groups_of(query, joins.tables)
     below = GroupedEntry(query, joins.tables, keys, joins.alias("groups"), lambda _: None)
 
     def meant(node: Node) -> Node:
-        """``node`` with aliases of the SELECT list replaced, outside of aggregates."""
+        """``node`` with aliases of the SELECT list as their expressions, except in aggregates."""
 
         def found(part: Node) -> Node:
             if call_of(part) is not None:

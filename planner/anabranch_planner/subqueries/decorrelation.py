@@ -1,8 +1,9 @@
 """Subqueries of SELECT list, WHERE and HAVING as joins, before names are resolved.
 
-Scalar subqueries are joins with parts (:mod:`.joins`). ``[NOT] EXISTS`` and ``[NOT] IN`` among the
-conjuncts of WHERE are semi and anti joins, elsewhere LEFT JOINs (:mod:`.existence`). Subqueries
-above groups make the groups a part (:mod:`.above_groups`).
+Scalar subqueries are joins with queries of their own (:mod:`.joins`). ``[NOT] EXISTS`` and ``[NOT]
+IN`` among the conjuncts of WHERE are semi and anti joins, elsewhere LEFT JOINs (:mod:`.existence`).
+If subqueries are evaluated over groups, the groups become a query of their own
+(:mod:`.above_groups`).
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ def _over_values(joins: Joins, node: Node, *, condition: bool = False) -> Node:
     """``node`` with its subqueries replaced by their values.
 
     Args:
-        condition: whether rows are only wanted for which ``node`` is true.
+        condition: whether ``node`` is a condition that keeps only rows for which it is true.
     """
     values: dict[int, Node] = {}
     for holder in list(subqueries_in(node)):
@@ -195,6 +196,6 @@ def _over_values(joins: Joins, node: Node, *, condition: bool = False) -> Node:
 
 
 def _is_monotone(holder: Node, condition: Node) -> bool:
-    """Whether ``condition`` is made of ``holder`` by AND and OR only."""
+    """Whether only AND and OR connect ``holder`` with the whole of ``condition``."""
     around = parents(holder, condition)
     return all(isinstance(part, exp.And | exp.Or | exp.Paren) for part in around)

@@ -1,10 +1,11 @@
 """``[NOT] EXISTS`` and ``[NOT] IN`` as semi and anti joins, or as values of LEFT JOINs.
 
-``x IN (SELECT y ...)`` is a semi join with ``x = y`` as a further condition: where the comparison
-is unknown, WHERE keeps no row either. ``x NOT IN (...)`` keeps no row once a ``y`` is NULL, and one
-with NULL in ``x`` only if there is no ``y``. Unless conditions exclude NULL, a correlated one is an
-anti join with ``x = y OR y IS NULL OR x IS NULL``; an uncorrelated one is an anti join beside a
-part with one row, which says whether there is any ``y``, and whether any is NULL.
+``x IN (SELECT y ...)`` is a semi join with ``x = y`` as a further condition: WHERE drops rows whose
+comparison is unknown, as the semi join does. ``x NOT IN (...)`` keeps no row if any ``y`` is NULL,
+and keeps rows with NULL in ``x`` only if there is no ``y``. Unless conditions exclude NULL, a
+correlated one is an anti join with ``x = y OR y IS NULL OR x IS NULL``; an uncorrelated one is an
+anti join, plus a join with a query of one row whose columns say whether there is any ``y``, and
+whether any is NULL.
 """
 
 from __future__ import annotations
@@ -91,10 +92,11 @@ def as_join(
 
 
 def as_value(joins: Joins, holder: Node, *, monotone: bool) -> Node:
-    """EXISTS or IN as a truth value, of a LEFT JOIN with the groups of matching rows.
+    """EXISTS or IN as a boolean value: a column of a LEFT JOIN with the grouped rows of the
+    subquery.
 
     Args:
-        monotone: whether unknown may be taken for false.
+        monotone: whether the value may be false instead of unknown.
 
     Raises:
         QueryError: ``unsupported-sql``: IN of rows that may be unknown, or another condition than
@@ -147,7 +149,8 @@ def _grouped(
     pairs: Sequence[tuple[Node, Node]],
     values: Sequence[Node] = (),
 ) -> GroupedEntry:
-    """The rows of a subquery grouped by (own expression, outer expression), as a LEFT JOIN.
+    """A LEFT JOIN with the subquery's rows, grouped by the own sides of ``pairs`` (own expression,
+    outer expression).
 
     Args:
         values: aggregates to be read.
@@ -174,7 +177,7 @@ def _conjunct(value: Node, *, negated: bool) -> Node:
 
 
 def _compared(joins: Joins, holder: Node, inner: Inner) -> tuple[list[Node], list[Node]]:
-    """The expressions before IN, over the outer query, and the SELECT list; empty for EXISTS."""
+    """The compared expressions: left of IN (of the outer query), and in the subquery's SELECT."""
     if not isinstance(holder, exp.In):
         return [], []
     tested = holder.this.expressions if isinstance(holder.this, exp.Tuple) else [holder.this]
@@ -216,7 +219,7 @@ def _unless_null(
 
 
 def _unless_unequal(one: Node, other: Node) -> Node:
-    """The condition that two values are not known to be unequal."""
+    """The condition of NOT IN that two values are not known to be unequal."""
     equal = exp.EQ(this=one.copy(), expression=other.copy())
     either = exp.Or(this=equal, expression=_is_null(one))
     return exp.Paren(this=exp.Or(this=either, expression=_is_null(other)))
@@ -237,7 +240,8 @@ def _is_single(inner: Inner) -> bool:
 def _of_single(
     joins: Joins, inner: Inner, tested: list[Node], shown: list[Node], whole: Node
 ) -> Node:
-    """``x IN (SELECT max(y) ...)`` as ``x = (SELECT max(y) ...)``; EXISTS as the HAVING clause."""
+    """For a subquery with a single row: ``x IN (SELECT max(y) ...)`` as ``x = (SELECT max(y)
+    ...)``, and EXISTS as the subquery's HAVING condition."""
     clauses = inner.query.post_join or PostJoin()
     having = clauses.having
     if is_limited(clauses) or (tested and having is not None) or len(tested) > 1:
@@ -267,8 +271,9 @@ def _count(node: Node) -> Node:
 
 
 def _flags(joins: Joins, right: RightSide, truths: list[Node]) -> list[Node]:
-    """The columns of a part with one row: ``truths`` about all rows of a subquery. The row changes
-    with them only, not with every row of the subquery.
+    """Columns with the value of each of ``truths`` (conditions about all rows of a subquery), from
+    a query with one row. That row changes only if a truth changes, not with every row of the
+    subquery.
     """
     names = [f"subquery_value{n}" for n, _ in enumerate(truths, 1)]
     items = [SelectItem(exp.Literal.number(1), "subquery_key1")]

@@ -1,4 +1,4 @@
-"""Joins with expanded rows, as parts of the statement.
+"""Joins with expanded rows, as subqueries in FROM.
 
 Rows are expanded after all joins of a statement, so their columns are no join keys there. Where an
 equality with another table reads them, the tables that the expansion reads become a subquery in
@@ -42,7 +42,7 @@ from anabranch_planner.subqueries.names import FromTables, columns_in
 
 
 def with_expansion_parts(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
-    """``query`` with its expansions after all joins, or in subqueries.
+    """``query`` with all expansions after its joins, or else in subqueries.
 
     Raises:
         QueryError: ``unsupported-sql``: NATURAL, or a subquery without alias beside an expansion.
@@ -72,7 +72,7 @@ class _Expansions:
         if key not in self._known:
             made = self.everywhere(inner)
             if _is_plain(made) and (inner.generators or _expands(made)):
-                # Without an expansion of its own any more, it is a join, which has no versions.
+                # Without an expansion it is a plain join, which has no versions to read.
                 made = replace(made, nested=None)
                 if _expands(made) and not alone:
                     made = as_table(made, entry.node, "an expansion")
@@ -81,7 +81,7 @@ class _Expansions:
         return entry if made is inner else replace(entry, of=made)
 
     def _cut(self, query: Unresolved) -> Unresolved:
-        """``query`` with a subquery in place of tables and expansions; itself if none is needed."""
+        """``query`` with some tables and expansions in a subquery; itself if that is not needed."""
         if not query.generators:
             return query
         tables = FromTables.of(query, self.streams)
@@ -95,8 +95,8 @@ class _Expansions:
         return self._with_part(query, tables, every, self._before(query, tables))
 
     def _before(self, query: Unresolved, tables: FromTables) -> list[RowGenerator]:
-        """The expansions that have to come before the outer joins of ``query``, and further ones
-        that may; none if all may come after them.
+        """The expansions that have to precede the outer joins of ``query``, with further ones that
+        may; empty if all may follow these joins.
 
         Raises:
             QueryError: ``unsupported-sql``: one has to, and reads right sides.
@@ -127,8 +127,8 @@ class _Expansions:
         places: Collection[int],
         generators: Collection[RowGenerator],
     ) -> Unresolved:
-        """``query`` with the sources at ``places`` and ``generators`` as a subquery; without the
-        latter, with the sources and all outer joins.
+        """``query`` with the sources at ``places`` and ``generators`` moved into a subquery;
+        without ``generators``, the sources and all outer joins.
         """
         node = query.generators[0].call
         rows = Unresolved(

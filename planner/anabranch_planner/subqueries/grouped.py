@@ -2,7 +2,7 @@
 
 Expressions over its groups become expressions over these columns. So one entry serves a scalar
 subquery (grouped by the columns that correlate it), a subquery with GROUP BY, and the groups of a
-statement below the subqueries of its HAVING.
+statement with subqueries in its HAVING.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class GroupedEntry:
 
     Attributes:
         query: FROM and conditions; its other clauses are ignored.
-        tables: its tables. ``keys``: qualified expressions over them; none: one group.
-        refer: column -> the expression in its place, or None if it is no outer column.
+        tables: its tables. ``keys``: qualified expressions over them; empty: one group of all rows.
+        refer: maps an outer column to the expression that replaces it; None for other columns.
         having: condition of groups over the query's own tables.
         values: the aggregates that are read so far, by the names of their columns.
     """
@@ -61,7 +61,7 @@ class GroupedEntry:
     values: dict[str, Node] = field(default_factory=dict)
 
     def key(self, number: int) -> exp.Column:
-        """The column of a key, from 0; without keys a constant."""
+        """The column of key ``number``, from 0; a constant column if there are no keys."""
         return column_of(self.alias, f"subquery_key{number + 1}")
 
     def over(self, node: Node, *, zeros: bool = False) -> Node:
@@ -133,7 +133,7 @@ class GroupedEntry:
 
 
 def is_strict(value: Node) -> bool:
-    """Whether an expression over groups is NULL over no rows."""
+    """Whether the expression ``value`` over groups is NULL for an empty group."""
     for part in value.walk(prune=lambda part: call_of(part) is not None):
         call = call_of(part)
         if call is not None and call.name in _COUNTS:
@@ -144,7 +144,7 @@ def is_strict(value: Node) -> bool:
 
 
 def is_strict_in(condition: Node, number: int) -> bool:
-    """Whether ``condition`` is not true where its subquery ``number`` is NULL."""
+    """Whether ``condition`` can't be true if the value of its subquery ``number`` is NULL."""
     holder = next(n for n in condition.walk() if n.meta.get(SUBQUERY) == number)
     inside = all(isinstance(part, STRICT) for part in parents(holder, condition)[:-1])
     return inside and isinstance(condition, (*STRICT, exp.Between))

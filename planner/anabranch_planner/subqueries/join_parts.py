@@ -1,4 +1,4 @@
-"""Outer joins that one maintained table can't keep, as subqueries in FROM.
+"""Outer joins that one maintained table can't keep, moved into subqueries in FROM.
 
 A table keeps a chain of look-ups from left rows, or one FULL JOIN. So ``a LEFT JOIN b ON … FULL
 JOIN c ON …`` becomes ``(SELECT … FROM a LEFT JOIN b ON …) j FULL JOIN c ON …``. The joins before a
@@ -51,7 +51,7 @@ Clauses = TypeVar("Clauses", PostJoin, RowRanking)
 
 
 def with_join_parts(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
-    """``query`` with outer joins that tables can keep.
+    """``query`` with outer joins in subqueries, so that a maintained table can keep each chain.
 
     Raises:
         QueryError: ``unsupported-sql``: NATURAL, or ``*`` over columns of USING, in such a chain.
@@ -82,8 +82,8 @@ class _Parts:
 
 
 def _inlined(query: Unresolved) -> Unresolved:
-    """A subquery with outer joins, but no more so if only inner ones are left: it has no versions
-    that its reader could read, and stands in it.
+    """A subquery that was made for outer joins, inlined again if only inner joins are left, as
+    these have no versions for a reader.
     """
     named = map(function_over, windows_of(query.items))
     if query.post_join is not None or any(name in WINDOWED for name in named):
@@ -94,8 +94,8 @@ def _inlined(query: Unresolved) -> Unresolved:
 
 
 def _inner_by_where(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
-    """``query`` with inner joins in place of those LEFT JOINs without whose right rows WHERE can't
-    hold, if a join without ON follows, which WHERE may have to connect with such a right side.
+    """``query`` with some LEFT JOINs as inner joins: where WHERE can't hold without the right row,
+    and a later join without ON needs WHERE to connect it with that right side.
     """
     loose = [n for n, s in enumerate(query.outer) if s.kind is JoinKind.INNER and s.on is None]
     plain = all(s.asof is None and not (s.source.using or s.source.natural) for s in query.outer)
@@ -188,7 +188,7 @@ def _first(tables: FromTables, name: str) -> exp.Column:
 
 
 def _arguments(node: Node) -> list[Node]:
-    """The arguments of a coalesce; else ``node`` alone."""
+    """The arguments of a coalesce in a join's condition; else ``node`` alone."""
     return [node.this, *node.expressions] if isinstance(node, exp.Coalesce) else [node]
 
 
@@ -197,7 +197,7 @@ def _arguments(node: Node) -> list[Node]:
 
 @dataclass(slots=True)
 class Inside:
-    """Joins that become a subquery in FROM, and the columns of them that the rest reads.
+    """Joins that become a subquery in FROM, and their columns that the rest of the query reads.
 
     Attributes:
         tables: the tables of the joins. ``alias``: the subquery's.
@@ -229,7 +229,7 @@ class Inside:
         return self._key(column, tables) is not None
 
     def over(self, node: Node, tables: FromTables) -> Node:
-        """A copy of ``node`` with columns of the subquery in place of columns of the joins."""
+        """A copy of ``node`` that reads the joins' columns from the subquery."""
 
         def found(part: Node) -> Node:
             if not isinstance(part, exp.Column) or isinstance(part.this, exp.Star):
@@ -242,7 +242,7 @@ class Inside:
         return replaced(node, found)
 
     def keep(self, names: Iterable[str]) -> None:
-        """Have the subquery show the columns of USING, ``names``, that the joins have."""
+        """Add ``names``, columns of USING that the joins have, to the subquery's SELECT list."""
         for name in names:
             self.over(exp.column(name), self.tables)
 
@@ -287,8 +287,8 @@ def _look_ups_first(query: Unresolved, streams: Mapping[str, Stream]) -> tuple[U
     """``query`` with its look-ups of tables before its outer joins with streams, and their number.
 
     Inner joins of tables become look-ups. Joins that read no columns of each other may change
-    places. 0: only tables, or only streams, are joined, or a look-up reads a stream that is joined
-    later.
+    places. The number is 0 if nothing moves: only tables or only streams are joined, or a look-up
+    reads a stream that is joined later.
     """
     if not query.outer:
         return query, 0
@@ -327,7 +327,7 @@ def _look_ups_first(query: Unresolved, streams: Mapping[str, Stream]) -> tuple[U
         key = next((column for part in on for column in _compared(part, entry, whole)), None)
         if key is None:
             return query, 0
-        # An inner join without outer ones would be no part: its rows have no versions.
+        # An inner join without outer ones would be inlined: its rows have no versions.
         first.append(OuterSide(JoinKind.LEFT, entry, all_of(on)))
         conditions.append(Condition(as_where([known(key)]), len(left)))
     for side in looked:
@@ -387,7 +387,7 @@ def _read(node: Node, tables: FromTables) -> set[str]:
 
 
 def _cut(query: Unresolved, streams: Mapping[str, Stream]) -> int | None:
-    """The number of outer joins that are to be a part; None if the chain is one table."""
+    """The number of outer joins to move into a subquery; None if one table can keep the chain."""
     if len(query.outer) < 2 or all(_is_look_up(side, streams) for side in query.outer):
         return None
     for number, side in enumerate(query.outer):
@@ -399,8 +399,8 @@ def _cut(query: Unresolved, streams: Mapping[str, Stream]) -> int | None:
 
 
 def _depends_on_one(query: Unresolved, number: int, streams: Mapping[str, Stream]) -> bool:
-    """Whether the condition of outer join ``number`` reads left rows only, or also right sides of
-    earlier joins, if one right side depends on the others and is compared by an equality.
+    """Whether the condition of outer join ``number`` depends on one right side at most. It may read
+    several right sides if one of them depends on the others, and an equality compares that one.
     """
     side = query.outer[number]
     if side.on is None or side.asof is not None or side.source.natural:
@@ -451,7 +451,7 @@ def _shown(query: Unresolved) -> Unresolved:
 
 
 def _with_part(query: Unresolved, number: int, streams: Mapping[str, Stream]) -> Unresolved:
-    """``query`` with its first ``number`` outer joins as a part, which the others join."""
+    """``query`` with its first ``number`` outer joins as a query that the other joins read."""
     below, rest = replace(query, outer=query.outer[:number]), query.outer[number:]
     whole, node = FromTables.of(query, streams), rest[0].source.node
     with at(node):
@@ -511,7 +511,7 @@ def _unnamed(query: Unresolved) -> FromEntry | None:
 
 
 def _joins_of(entry: FromEntry) -> Unresolved | None:
-    """The joins in parentheses without alias that ``entry`` is; None for any other entry."""
+    """The joins in parentheses that ``entry`` consists of; None if it has an alias or no joins."""
     if isinstance(entry.of, str) or entry.alias is not None:
         return None
     return entry.of if is_bracket(entry.of) else None
@@ -584,7 +584,7 @@ def with_expressions(query: Unresolved, change: Callable[[Node], Node]) -> Unres
 
 
 def _mapped(clauses: Clauses, change: Callable[[Node], Node]) -> Clauses:
-    """Post-join clauses with changed nodes."""
+    """Post-join clauses of a statement with parts, with changed nodes."""
     found: dict[str, Any] = {}
     for one in fields(clauses):
         value = getattr(clauses, one.name)

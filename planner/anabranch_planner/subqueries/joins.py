@@ -1,4 +1,4 @@
-"""Joins that a query gets in place of the subqueries of its expressions."""
+"""The joins that replace the subqueries of a query's expressions."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ from anabranch_planner.subqueries.names import (
     replaced,
 )
 
-#: Column -> the expression in its place, or None if it is no outer column.
+#: Function from a column to the expression that replaces it; None if it is no outer column.
 Referring: TypeAlias = Callable[[exp.Column], Node | None]
-#: Subquery, and the tables of the queries around it from the inside out -> without subqueries.
+#: Function that returns a query without subqueries in expressions, given the tables of the queries
+#: around it from the inside out.
 Rewriting: TypeAlias = Callable[[Unresolved, tuple[FromTables, ...]], Unresolved]
 
 
@@ -50,9 +51,9 @@ class Inner:
     Attributes:
         query: the subquery without the conditions that correlate it.
         tables: its tables.
-        correlated: conjuncts that read columns of the outer query, which are replaced and marked;
-            own columns are qualified.
-        refer: the outer columns.
+        correlated: conjuncts that read columns of the outer query, with these columns replaced and
+            marked, and own columns qualified.
+        refer: maps outer columns to the expressions that replace them.
         written: its node in the statement.
     """
 
@@ -109,11 +110,12 @@ class Joins:
         streams: the registered streams.
         rewrite: rewriting of subqueries.
         tables: the tables that its subqueries see. ``above``: tables of the queries around it.
-        refer: the expression in the query of a column that a subquery reads.
+        refer: maps a column that a subquery reads to its expression in the query.
         anchor: any column of the query.
         sources, sides: entries of FROM. ``conditions``: conditions of added inner joins.
-        groups: the groups below, if the query is the part of a statement above its groups.
-        values: (scalar subquery, correlation, strictness), and the expression in its place.
+        groups: the grouped query that this query reads, if a grouped statement was split in two.
+        values: (scalar subquery, correlation, strictness), and the expression that replaces the
+            subquery.
     """
 
     query: Unresolved
@@ -215,7 +217,7 @@ class Joins:
         return name
 
     def join(self, entry: FromEntry, on: list[Node], *, inner: bool) -> None:
-        """Join with ``entry``, by a constant if there is no condition.
+        """Add a join with ``entry``; without a condition, both sides are joined by a constant.
 
         Args:
             inner: whether it is an inner join, else a LEFT JOIN.
@@ -238,8 +240,8 @@ class Joins:
             self.sides.append(OuterSide(kind, entry, condition))
 
     def constant(self, key: Node, value: Node) -> Node:
-        """The equality of a column of another entry and a constant: a join compares columns of both
-        sides.
+        """The equality of another entry's column ``key`` and ``value``, written so that each side
+        has a column, as a join requires.
         """
         if self.anchor is None:
             raise unsupported("a subquery beside a FROM without alias", "give it an alias")
@@ -250,7 +252,7 @@ class Joins:
 
 def _factored(node: Node, tables: FromTables, refer: Referring) -> list[Node]:
     """The conjuncts of an OR that correlates a subquery: the common conjuncts of all alternatives,
-    and the OR of the rest. Any other node is the only one.
+    and the OR of the rest. Any other node is its own single conjunct.
     """
     inside = node
     while isinstance(inside, exp.Paren):
@@ -322,7 +324,7 @@ _WINDOWS = frozenset({"window", "session_window", "tumble", "hop", "session", "c
 
 
 def of_item(node: Node, query: Unresolved) -> Node:
-    """The expression of SELECT that ``node`` means by its position or alias; else itself."""
+    """The SELECT expression that ``node`` names by position or alias; else ``node`` itself."""
     items = query.items
     if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdecimal():
         if 1 <= int(str(node.this)) <= len(items):
@@ -341,13 +343,13 @@ def as_where(conjuncts: Iterable[Node]) -> Node:
 
 
 def all_of(conjuncts: Iterable[Node]) -> Node:
-    """The conjunction of copies of ``conjuncts``."""
+    """The conjunction of copies of a subquery's ``conjuncts``."""
     inside = (exp.Paren(this=n.copy()) if isinstance(n, exp.Or) else n.copy() for n in conjuncts)
     return conjunction(inside)
 
 
 def known(node: Node) -> Node:
-    """``node IS NOT NULL``."""
+    """``node IS NOT NULL`` for a subquery's join."""
     return exp.Not(this=exp.Is(this=node.copy(), expression=exp.Null()))
 
 

@@ -1,4 +1,4 @@
-"""Names in FROM before name resolution, to tell a subquery's columns from the outer query's."""
+"""Tables in FROM before name resolution, to find the columns of outer queries in subqueries."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class FromTables:
         return any(column.name.lower() in names for names in self.columns.values())
 
     def qualified(self, node: Node) -> Node:
-        """A copy of ``node`` with one spelling of these tables' columns: alias, name in lower case.
-        Ambiguous names stay without alias.
+        """A copy of ``node`` with these tables' columns spelled uniformly: alias, name in lower
+        case. Ambiguous names stay without alias.
         """
 
         def spelled(part: Node) -> Node:
@@ -123,9 +123,7 @@ def column_of(alias: str, name: str, written: Node | None = None) -> exp.Column:
 
 
 def replaced(node: Node, change: Callable[[Node], Node]) -> Node:
-    """A copy of ``node`` with its parts changed top-down, except inside subqueries. Changed parts
-    are not visited.
-    """
+    """A copy of ``node``, changed top-down outside subqueries; changed parts are not visited."""
     holder = exp.Paren(this=node.copy())
     pending: list[Node] = [holder.this]
     while pending:
@@ -140,7 +138,7 @@ def replaced(node: Node, change: Callable[[Node], Node]) -> Node:
 
 
 def columns_in(node: Node) -> Iterator[exp.Column]:
-    """The columns in ``node``, outside its subqueries."""
+    """The columns named in ``node``, outside its subqueries."""
     for part in node.walk(prune=lambda part: isinstance(part, exp.Query)):
         if isinstance(part, exp.Column):
             yield part

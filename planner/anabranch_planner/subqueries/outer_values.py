@@ -83,7 +83,7 @@ def _outer_columns(node: Node) -> list[exp.Column]:
 
 
 def _is_strict(condition: Node) -> bool:
-    """Whether ``condition`` can't hold where a column is NULL."""
+    """Whether a correlating ``condition`` can't hold where a column is NULL."""
     parts = list(condition.walk())
     between = isinstance(condition, exp.Between)
     return all(isinstance(part, (*STRICT, *PARTS)) for part in parts[between:])

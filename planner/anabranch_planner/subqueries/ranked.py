@@ -1,8 +1,9 @@
-"""Subqueries with rankings as queries of their own, where they can't be a clause of the statement.
+"""Subqueries with rankings that can't be inlined, planned as queries of their own.
 
 ``SELECT … FROM (SELECT …, rank() OVER (…) AS r …) WHERE r <= 3`` is one statement with a ranking.
-Beside other tables, without a limit or under further clauses the subquery becomes a part
-(``sql.named``), whose rows have their places. A limit of the places goes with it.
+If the statement reads other tables too, has no limit on the rank, or has further clauses, the
+subquery becomes a query of its own (``sql.named``), whose rows contain their rank. A limit on the
+rank moves into it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _EVERYTHING = (SelectItem(None),)
 
 
 def ranked_apart(query: Unresolved) -> Unresolved:
-    """``query``, in which subqueries with rankings are marked as queries of their own."""
+    """``query`` with the subqueries with rankings marked that become queries of their own."""
     apart = _Apart()
 
     def below(one: Unresolved) -> Unresolved:
@@ -33,12 +34,12 @@ def ranked_apart(query: Unresolved) -> Unresolved:
 
 @dataclass(slots=True)
 class _Apart:
-    """Marks of one statement. A query of WITH that is read several times stays one object."""
+    """State for marking one statement. A query of WITH read several times stays one object."""
 
     _marked: dict[int, tuple[Unresolved, Unresolved]] = field(default_factory=dict)
 
     def separated(self, query: Unresolved) -> Unresolved:
-        """``query`` with rankings in FROM marked, unless it is one statement with its ranking."""
+        """``query`` with subqueries with rankings marked, unless it is one statement with them."""
         if _is_one_statement(query):
             return query
         limited = _with_limit(query)
@@ -66,7 +67,7 @@ def _marked(query: Unresolved, entry: FromEntry) -> Unresolved:
 
 
 def _only_renames(query: Unresolved) -> bool:
-    """Whether ``query`` stands for its only source, as WITH with names of columns adds it."""
+    """Whether ``query`` only renames its single source's columns, as WITH with names does."""
     plain = query.items == _EVERYTHING and not query.conditions and query.post_join is None
     return plain and len(query.sources) == 1 and not query.outer
 
@@ -78,7 +79,7 @@ def _is_ranked(query: Unresolved) -> bool:
 
 
 def _is_one_statement(query: Unresolved) -> bool:
-    """Whether ``query`` limits the places of the ranking in its only source."""
+    """Whether ``query`` limits the rank in its only source."""
     if query.post_join is not None or query.branches or windows_of(query.items):
         return False
     try:
@@ -88,9 +89,7 @@ def _is_one_statement(query: Unresolved) -> bool:
 
 
 def _with_limit(query: Unresolved) -> Unresolved | None:
-    """``query`` with a ranking in its only source, and the limit of its places there as well; None
-    if it has no such limit.
-    """
+    """``query`` with the limit on the rank copied into its only source; None without a limit."""
     rows = replace(query, items=_EVERYTHING, post_join=None)
     if query.outer or query.subqueries or query.post_join is None or not _is_one_statement(rows):
         return None

@@ -31,10 +31,10 @@ class RightSide:
     """The rows of a subquery as an entry of FROM.
 
     Attributes:
-        over: expression of the subquery -> over columns of the entry.
-        on: the conditions that correlate it. ``entry``: the entry, once all expressions over it
-            are known.
-        rows: its rows as a query. ``raw``: expression of the subquery -> over these rows.
+        over: rewrites an expression of the subquery over columns of the entry.
+        on: the correlating conditions. ``entry``: makes the entry, once all expressions over it are
+            known.
+        rows: its rows as a query. ``raw``: rewrites an expression of the subquery over these rows.
         unique: whether rows differ in the compared columns.
     """
 
@@ -56,7 +56,7 @@ def right_of(joins: Joins, inner: Inner, shown: list[Node]) -> RightSide:
     clauses = inner.query.post_join or PostJoin()
     if inner.is_grouped and not is_limited(clauses):
         return _groups(joins, inner, shown)
-    # The first rows exist if there are any.
+    # EXISTS ignores LIMIT: there is a first row if there is any row.
     clauses = clauses if shown else replace(clauses, limit=None)
     if is_limited(clauses) or inner.is_grouped:
         return _limited(joins, inner, shown)
@@ -137,7 +137,7 @@ def _groups(joins: Joins, inner: Inner, shown: list[Node]) -> RightSide:
 
 
 def _limited(joins: Joins, inner: Inner, shown: list[Node]) -> RightSide:
-    """An uncorrelated subquery with LIMIT or the like, as a subquery in FROM."""
+    """An uncorrelated subquery with LIMIT or another choice of rows, as a subquery in FROM."""
     alias = joins.alias()
     if inner.correlated or not shown:
         raise unsupported(
@@ -168,7 +168,7 @@ def _over(inner: Inner, node: Node, change: Callable[[exp.Column], Node]) -> Nod
 
 
 def _plain(inner: Inner) -> Unresolved:
-    """The rows of a subquery whose number does not matter. Its semi joins become inner joins."""
+    """The rows of a subquery whose number does not matter, so that semi joins become inner ones."""
     query = replace(inner.query, post_join=None, nested=None)
     if not query.outer:
         return query
@@ -194,6 +194,6 @@ def own_conjuncts(inner: Inner) -> list[Node]:
 
 
 def is_limited(clauses: PostJoin) -> bool:
-    """Whether clauses choose some of the rows."""
+    """Whether clauses (LIMIT, a ranking ...) choose some of the rows."""
     some = clauses.limit, clauses.offset, clauses.qualify, *clauses.distinct_on
     return any(node is not None for node in some)

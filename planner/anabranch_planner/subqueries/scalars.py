@@ -1,11 +1,11 @@
-"""Scalar subqueries as joins, and conditions for them to give one row.
+"""Scalar subqueries as joins, and checks that they return at most one row.
 
-An aggregate's FROM is grouped by the columns that correlate it (a part, ``sql.named``), joined by
-these columns, and its value is an expression over the part's columns. The join is an inner one
-where the condition can't hold for NULL, and else a LEFT JOIN. Without correlation the part has one
-row, joined by a constant. Without an aggregate, keys of streams and groups must show that there is
-at most one row, or LIMIT 1 must choose it; or a constant or DISTINCT chooses rows, and the value
-fails if there are several.
+An aggregate's FROM is grouped by the columns that correlate it (as a query of its own,
+``sql.named``) and joined by these columns; the value is an expression over that query's columns. It
+is an inner join if the condition around it can't hold for NULL, else a LEFT JOIN. Without
+correlation the grouped query has one row, joined by a constant. Without an aggregate, keys of
+streams and groups must show that there is at most one row, or LIMIT 1 must choose it; or a constant
+or DISTINCT chooses rows, and the value fails if there are several.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from anabranch_planner.subqueries.right_sides import is_limited, own_conjuncts, 
 
 
 def scalar(joins: Joins, inner: Inner, *, strict: bool) -> Node:
-    """The value of a scalar subquery, which becomes a join; equal ones become one.
+    """The value of a scalar subquery, which becomes a join; equal subqueries share one join.
 
     Args:
-        strict: whether rows are not wanted for which it is NULL.
+        strict: whether rows for which the value is NULL are dropped anyway.
 
     Raises:
         QueryError: it may give several rows or columns.
     """
     given = inner.query, inner.correlated, strict
-    # A join that drops rows without a value serves other uses too.
+    # A join that drops rows without a value also serves uses that would keep them.
     either = given, (*given[:2], True)
     value = next((value for known, value in joins.values if known in either), None)
     if value is None:
@@ -114,7 +114,7 @@ def _only(node: Node, *, distinct: bool) -> Node:
 
 
 def of_groups(joins: Joins, inner: Inner, item: Node, *, strict: bool) -> Node:
-    """``item``, an expression over the only group of a subquery."""
+    """Value of ``item``, an expression over the only group of an aggregating subquery."""
     constants = dict(_constants(inner))
     determined = {own for _, own, _ in inner.equalities} | set(constants)
     inner = by_equalities(joins, inner)
@@ -204,7 +204,7 @@ def _sorted_by(entry: exp.Ordered, shown: SelectItem, inner: Inner) -> exp.Order
 
 
 def _constants(inner: Inner) -> Iterator[tuple[Node, Node]]:
-    """The expressions that conditions of the subquery compare by ``=`` with a constant, and it."""
+    """Equalities with a constant among the conditions of the subquery: (expression, constant)."""
     for node in own_conjuncts(inner):
         if isinstance(node, exp.EQ):
             left, right = (bare(inner.tables.qualified(n)) for n in (node.this, node.expression))
@@ -241,8 +241,8 @@ def _has_one_row(joins: Joins, inner: Inner) -> bool:
 
 
 def _key(joins: Joins, entry: FromEntry) -> set[Node] | None:
-    """Columns whose values differ between the rows of an entry of FROM, none if it has one row at
-    most; None: unknown.
+    """Columns that form a key of an entry of FROM; empty if the entry has one row at most; None if
+    no key is known.
     """
     alias = entry.alias
     if isinstance(entry.of, Unresolved) and _is_single(entry.of):
@@ -264,7 +264,7 @@ def _is_single(query: Unresolved) -> bool:
 
 
 def _groups_shown(query: Unresolved, joins: Joins) -> Iterator[str]:
-    """The columns of a subquery that show all keys of its groups; empty for any other subquery."""
+    """The columns of a grouped subquery that include all its keys; else empty."""
     tables, shown = FromTables.of(query, joins.streams), dict[Node, str]()
     try:
         groups = groups_of(query, tables)

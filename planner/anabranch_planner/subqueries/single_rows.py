@@ -1,8 +1,8 @@
 """Several aggregates of whole joins in one FROM, as one of their union.
 
-``(SELECT count(*) AS n FROM a) x, (SELECT sum(v) AS s FROM b) y, …`` has one row. As a join it
-costs an effort exponential in their number: between two batches each has an old and a new row, and
-the join has the changes of all combinations. So they become
+``(SELECT count(*) AS n FROM a) x, (SELECT sum(v) AS s FROM b) y, …`` has one row. The cost of this
+join grows exponentially with the number of subqueries: a batch replaces the row of each, and the
+join's changes combine old and new rows in all ways. So they become
 
     (SELECT count(c1) AS n, sum(c2) AS s, … FROM
        (SELECT 1 AS c1, NULL AS c2 FROM a UNION ALL SELECT NULL, v FROM b UNION ALL …))
@@ -32,7 +32,7 @@ from anabranch_planner.subqueries.join_parts import with_expressions
 from anabranch_planner.subqueries.joins import as_where
 from anabranch_planner.subqueries.names import column_of, replaced
 
-#: Number of such subqueries from which they become one: two have few combinations.
+#: Minimum number of such subqueries to combine: two have few combinations of old and new rows.
 _LEAST = 3
 #: Maximum number of joins below: a statement has no more branches (``normal.branches``).
 _MOST = 32
@@ -42,7 +42,7 @@ _IGNORING = frozenset({"avg", "count", "max", "mean", "min", "std", "stddev", "s
 
 
 def with_single_rows(query: Unresolved) -> Unresolved:
-    """``query``, in which aggregates of whole joins that stand in one FROM are one subquery."""
+    """``query`` with its one-row aggregate subqueries in one FROM combined into one subquery."""
 
     def everywhere(one: Unresolved) -> Unresolved:
         return _together(with_entries(one, inside))
@@ -80,7 +80,7 @@ def _is_single(entry: FromEntry) -> bool:
 
 
 def _is_plain(node: Node) -> bool:
-    """Whether an expression reads columns in supported aggregates only."""
+    """Whether all columns that an expression reads are inside supported aggregates."""
     pending = [node]
     while pending:
         part = pending.pop()
@@ -109,7 +109,7 @@ class _Whole:
     """The subquery in place of several.
 
     Attributes:
-        branches: joins below, each with the aggregated expressions by column.
+        branches: the joins of its UNION ALL, each with the aggregated expressions by column.
         items: its SELECT list. ``names``: (alias, column) of a subquery -> its column.
     """
 
@@ -145,7 +145,7 @@ class _Whole:
         return self.branches[-1][1]
 
     def _over(self, node: Node, columns: dict[str, Node]) -> Node:
-        """``node`` with aggregates over columns of the union."""
+        """``node`` with its aggregates computed over columns of the union."""
 
         def found(part: Node) -> Node:
             call = call_of(part)
@@ -166,7 +166,7 @@ class _Whole:
         return exp.Anonymous(this=call.name, expressions=[column])
 
     def instead(self, query: Unresolved, places: list[int]) -> Unresolved:
-        """``query`` with the subquery in place of the sources at ``places``."""
+        """``query`` with the combined subquery in place of the sources at ``places``."""
         first, node = places[0], query.sources[places[0]].node
         taken = {(entry.alias or "").lower() for entry in query.entries}
         alias = next(a for n in range(len(taken) + 1) if (a := f"whole{n or ''}") not in taken)

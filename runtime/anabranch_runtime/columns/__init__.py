@@ -1,1 +1,1 @@
-"""Helpers for Arrow arrays, and the conversion between Spark's and Arrow's types."""
+"""Helpers for Arrow arrays and nested values; Arrow's type of each of Spark's types."""

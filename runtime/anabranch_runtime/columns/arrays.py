@@ -46,7 +46,7 @@ def with_nulls(values: npt.NDArray[Any], target: pa.DataType, valid: Bools | Non
 
 
 def both(left: Bools | None, right: Bools | None) -> Bools | None:
-    """Return the mask of rows that are valid in both masks (None: all rows)."""
+    """Return the mask of rows that are valid in two masks of columns (None: all rows)."""
     return right if left is None else left if right is None else left & right
 
 
@@ -222,7 +222,7 @@ def decimals(values: Sequence[int | None], kind: DataType) -> pa.Array:
 
 
 def overflow(kind: DataType) -> ExpressionError:
-    """Return the error for a value that does not fit ``kind``."""
+    """Return the error for a column's value that does not fit ``kind``."""
     return ExpressionError(
         "overflow",
         f"a value is out of the range of {kind}",

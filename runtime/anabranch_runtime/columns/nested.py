@@ -1,7 +1,7 @@
-"""Arrays, structs and maps as flat columns: limits per row, and the values of all rows.
+"""Arrays, structs and maps as flat columns: offsets per row, and the values of all rows.
 
 A list column of Arrow may have values behind NULLs and before its first row; the functions here
-return limits that begin at 0, and NULL rows without values.
+return offsets (``limits``) that begin at 0, and NULL rows without values.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from anabranch_runtime.errors import ExpressionError
 
 
 def elements(column: pa.Array) -> tuple[Ints, pa.Array]:
-    """Return limits per row (one more than rows), and the elements of all rows of a list or map
-    column; of a map's, as structs of key and value.
+    """Return offsets (one more than rows), and the elements of all rows of a list or map column; a
+    map's entries are structs of key and value.
     """
     if pa.types.is_map(column.type):
         key = pa.field("key", column.type.key_type, nullable=False)
@@ -34,19 +34,19 @@ def elements(column: pa.Array) -> tuple[Ints, pa.Array]:
 
 
 def limits_of(sizes: npt.NDArray[Any]) -> Ints:
-    """Return the limits per row of lists with these sizes."""
+    """Return the offsets of an Arrow list column, from the sizes of its lists."""
     limits = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=limits[1:])
     return limits
 
 
 def owners(limits: Ints) -> Ints:
-    """Return the row of each element."""
+    """Return the row of each element of an Arrow list column."""
     return np.repeat(np.arange(len(limits) - 1), np.diff(limits))
 
 
 def lists(limits: Ints, values: pa.Array, valid: Bools | None, kind: pa.DataType) -> pa.Array:
-    """Return the list column of these limits and values; NULL if not valid.
+    """Return the list column of offsets ``limits`` and ``values``; NULL if not valid.
 
     Raises:
         ExpressionError: there are too many values for Arrow.
@@ -67,7 +67,7 @@ def structs(children: list[pa.Array], valid: Bools | None, kind: Any) -> pa.Arra
 
 
 def maps(limits: Ints, keys: pa.Array, values: pa.Array, valid: Bools | None) -> pa.Array:
-    """Return the map column of these limits, keys and values; NULL if not valid."""
+    """Return the map column of offsets ``limits``, keys and values; NULL if not valid."""
     offsets = pa.array(limits.astype(np.int32))
     if valid is None:
         return pa.MapArray.from_arrays(offsets, keys, values)
@@ -77,10 +77,12 @@ def maps(limits: Ints, keys: pa.Array, values: pa.Array, valid: Bools | None) ->
 def rebuilt(
     column: pa.Array, kind: DataType, part: Callable[[pa.Array, int], pa.Array]
 ) -> pa.Array:
-    """Return nested values of the form of ``kind`` whose parts are of its types.
+    """Return ``column`` with its parts converted to the types of ``kind``, which has the same
+    nesting.
 
     Args:
-        part: makes the new part from a field, the elements, or the keys and values, by number.
+        part: converts a part with its number: a struct's field, the elements, a map's keys or
+            values.
     """
     valid, target = present(column), arrow_type(kind)
     if kind.kind is TypeKind.STRUCT:
@@ -96,7 +98,7 @@ def rebuilt(
 def converted(
     column: pa.Array, kind: DataType, leaf: Callable[[pa.Array, DataType], pa.Array]
 ) -> pa.Array:
-    """Return ``column``, of the form of ``kind``, with its leaves converted by ``leaf``."""
+    """Return ``column`` with its leaves converted by ``leaf``; ``kind`` has the same nesting."""
     if kind.kind not in NESTED:
         return leaf(column, kind)
     return rebuilt(column, kind, lambda part, n: converted(part, kind.fields[n][1], leaf))
@@ -108,7 +110,7 @@ def json_objects(
     """Return one JSON object per row of the JSON texts of its members, in their order.
 
     Args:
-        nulls: whether objects have members that are NULL.
+        nulls: whether members that are NULL are written.
     """
     before = [f",{json.dumps(name, ensure_ascii=False)}:" for name in names]
     if nulls:
@@ -125,11 +127,12 @@ def json_objects(
 def json_of(
     column: pa.Array, leaf: Callable[[pa.Array], pa.Array], *, nulls: bool = True
 ) -> pa.Array:
-    """Return the JSON text of each value, with ``leaf`` for the texts of simple values; NULL for
-    NULL, and ``null`` inside. Maps are objects, with the texts of their keys as names.
+    """Return the JSON text of each value, with ``leaf`` for the texts of simple values. A NULL
+    value gives NULL, a NULL inside a value ``null``. Maps become objects, with the texts of their
+    keys as names.
 
     Args:
-        nulls: whether objects have fields that are NULL.
+        nulls: whether fields that are NULL are written.
     """
     kind = column.type
     if pa.types.is_struct(kind):
@@ -152,7 +155,7 @@ def json_of(
 def _texts(
     values: pa.Array, kind: pa.DataType, leaf: Callable[[pa.Array], pa.Array], nulls: bool
 ) -> pa.Array:
-    """Return the texts of elements, of a map's elements as members of an object."""
+    """Return the JSON texts of elements; a map's entries as members of an object."""
     if not pa.types.is_map(kind):
         return pc.fill_null(json_of(values, leaf, nulls=nulls), "null")
     keys, items = (json_of(pc.struct_field(values, [at]), leaf, nulls=nulls) for at in (0, 1))
@@ -174,7 +177,7 @@ def read_json(texts: pa.Array, form: pa.DataType) -> pa.Array:
     """Return the nested values of JSON texts; NULL for NULL.
 
     Args:
-        form: the Arrow type of the values as JSON has them.
+        form: the Arrow type as which the JSON is parsed.
 
     Raises:
         pa.ArrowException: a text is no JSON, or does not fit.

@@ -1,1 +1,1 @@
-"""The batch protocol and the process around it."""
+"""The driver: batch after batch, attempts, commits, merges, epochs, standby."""

@@ -33,7 +33,7 @@ def attempt(
     stopping: Callable[[], bool],
     discard: Callable[[set[str]], None],
 ) -> tuple[BatchContext, list[TaskReport]]:
-    """Run ``job`` under a new attempt's name until it succeeds.
+    """Run ``job``, a batch, under a new attempt's name until it succeeds.
 
     Args:
         context: the batch. ``read``: its input; None: the job produces it.

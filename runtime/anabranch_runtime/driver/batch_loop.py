@@ -31,7 +31,8 @@ class BatchPace:
 
     def pause(self, rows: int, seconds: float) -> float:
         """Return the seconds to wait after a batch of ``rows`` that took ``seconds``: three times
-        the fixed cost after an empty batch, 0 if it took twice that cost or had many rows.
+        the fixed cost (the time of an empty batch) if it was empty; 0 if it took at least twice the
+        fixed cost, or had many rows.
         """
         if rows > FEW:
             return 0.0

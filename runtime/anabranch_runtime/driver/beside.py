@@ -90,9 +90,7 @@ class Beside:
 
 
 def _serve(calls: Connection, settings: DriverSettings, namespace: str) -> None:
-    """Main loop of the process: write one delivery after the other, until the driver closes the
-    connection.
-    """
+    """Main loop: write one delivery after the other, until the driver closes the connection."""
     # If spark-submit has started the driver, these point to its JVM.
     for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         os.environ.pop(name, None)

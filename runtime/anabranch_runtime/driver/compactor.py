@@ -2,8 +2,8 @@
 
 A probe reads every segment of a store, so segments are merged in a tiered LSM tree: the oldest
 ``fanout`` segments of a level become one of the next. A merge may take longer than several batches.
-So it runs in its own thread, over segments that never change, and its output replaces the parts in
-the manifest of the next committed batch. Before that commit, or after a crash, the output is a file
+So it runs in its own thread, over segments that never change, and its output replaces them in the
+manifest of the next committed batch. Before that commit, or after a crash, the output is a file
 that no manifest names.
 
 On one host the thread merges itself, in compiled code and at low priority, so that tasks go first.

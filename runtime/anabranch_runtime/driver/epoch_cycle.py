@@ -37,11 +37,11 @@ class Cycle:
             of a monotonic clock).
         reported: the last epoch whose end was reported; -1: none.
         digest: digest of the registered objects at the last noticed change.
-        fresh: whether there are changes that no plan is awaited for. ``changed``: time of the last
-            noticed change.
-        awaited: epoch whose plan has the changes before; None: it is published. ``ended``: last
-            time at which a plan with changes was requested. ``planning``: seconds from then to the
-            plan's publication.
+        fresh: whether there are changes for which no plan has been requested. ``changed``: time of
+            the last noticed change.
+        awaited: epoch of the requested plan with the earlier changes; None: it is published.
+            ``ended``: last time at which a plan with changes was requested. ``planning``: seconds
+            from then to the plan's publication.
     """
 
     epoch: int
@@ -59,7 +59,7 @@ class Cycle:
         return now - self.since >= settings.epoch_seconds
 
     def is_settled(self, settings: DriverSettings, now: float) -> bool:
-        """Whether the last change is old enough to be planned, and so is the plan before."""
+        """Whether the last change, and the last plan, are old enough for another plan."""
         pause = min(REST * self.planning, settings.epoch_seconds)
         return now - self.changed >= SETTLED and now - self.ended >= pause
 

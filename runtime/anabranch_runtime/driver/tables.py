@@ -108,9 +108,7 @@ class MaintainedTables:
         return rounds.with_round(self.progressed(state), ruleset, reports, now)
 
     def due(self, now: int) -> bool:
-        """Whether a batch of the time ``now`` would change a table even without joined rows, as
-        far as is known.
-        """
+        """Whether a batch at ``now`` is known to change a table even without joined rows."""
         self._look()
         known = self._status.due
         return known is not None and known <= now and self._status.next >= self._next_batch
@@ -430,12 +428,12 @@ def _serve(calls: Connection, keeper: Keeper, waiting: list[tuple[Any, ...]]) ->
 
 
 def physical_memory() -> int:
-    """Return the bytes of the machine's memory."""
+    """Return the bytes of the machine's memory, for the process of tables."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def picklable(error: Exception) -> Exception:
-    """``error``, or a RuntimeError with its text if it can't be pickled."""
+    """``error`` of the process of tables, or its text if it can't be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 - pickling runs the error's own code

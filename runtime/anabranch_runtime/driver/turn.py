@@ -45,9 +45,7 @@ class Standby:
         self._checked: float | None = None
 
     def wait(self, seconds: float) -> bool:
-        """Wait for ``seconds``, the first time until everything is ready; return False if a stop
-        was requested.
-        """
+        """Wait for ``seconds``, at first until all is ready; return False if a stop is due."""
         if self._checked is None:
             _LOG.info("standby waits for the end of another process")
             self._beating.enter_context(self._heart.beating())

@@ -63,7 +63,7 @@ class _Need:
 
 
 def _together(needs: Iterable[_Need]) -> _Need:
-    """Return the union of needs."""
+    """Return the union of the queries' needs of stored rows."""
     behind: dict[str, int] = {}
     for need in needs:
         if need.always:

@@ -16,7 +16,7 @@ _OPTIONS = [("grpc.keepalive_time_ms", _KEEPALIVE), ("grpc.keepalive_timeout_ms"
 
 
 class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Rejects calls without the token."""
+    """Server middleware that rejects calls without the token."""
 
     def __init__(self, token: str) -> None:
         super().__init__()

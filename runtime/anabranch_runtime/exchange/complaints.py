@@ -24,7 +24,7 @@ _CONSEQUENCES = ("host-unreachable", "driver-unreachable")
 
 
 def own_version() -> str:
-    """Return the installed version of this package."""
+    """Return this package's installed version, for comparison with the driver's."""
     try:
         return version("anabranch")
     except PackageNotFoundError:

@@ -49,12 +49,12 @@ def host_id(cache: Path) -> str:
 
 
 def site() -> str:
-    """Return the site of this process."""
+    """Return the site of this process, from its environment."""
     return os.environ.get(SITE) or socket.gethostname()
 
 
 def unusable(cache: Path, cause: OSError) -> StateError:
-    """Return the error for a directory that can't be used as a cache."""
+    """Return the error for a directory that can't be used as a host's cache."""
     return StateError(
         "no-cache-directory",
         f"{cache} can't be used as an executor's cache: {cause}",
@@ -71,7 +71,10 @@ AGE = 600.0
 def sweep(
     cache: Path, needed: Collection[str], spent: Collection[str], batch: int, first: int
 ) -> None:
-    """Delete the unneeded files of a cache.
+    """Delete the unneeded files of a cache; ``needed`` files stay. Deleted are manifests before
+    ``first``, the first of the batch's chain of incremental manifests; at once, ``spent`` files and
+    packs of batches before ``batch``; and after :data:`AGE` seconds without use, packs of merges,
+    staged results and input.
 
     Deleted are manifests before ``first``, the first of the batch's chain of incremental manifests;
     of the other files that are not ``needed``, the ``spent`` ones and packs of batches before

@@ -156,7 +156,7 @@ def half_up(numbers: Ints, divisors: Ints) -> Ints:
 
 
 def checked(op: str, args: list[pa.Array], kind: DataType) -> pa.Array:
-    """Compute an operation of integers or decimals by Arrow.
+    """Compute an expression's operation of integers or decimals by Arrow.
 
     Raises:
         ExpressionError: overflow of the type ``kind``.

@@ -135,9 +135,10 @@ def _to_number(column: pa.Array, source: DataType, target: DataType) -> pa.Array
 def _float_to_decimal(column: pa.Array, target: DataType) -> pa.Array:
     """Convert floats by their shortest texts, rounding half up; NULL for NaN and infinities.
 
-    Scaled by the power of ten, a double has a relative error of 2**-52 at most: its text rounds to
-    the same integer unless it is as near to the middle between two. Those, and great numbers, are
-    converted one by one, as are single floats, whose texts are shorter than their doubles'.
+    A double scaled by the power of ten has a relative error of at most 2**-52, so it rounds to the
+    same integer as its text, unless it lies within that error of the middle between two integers.
+    Such values, great numbers, and single floats (whose texts are shorter than their doubles') are
+    converted one by one.
     """
     valid = present(column)
     values = fixed(column, column.type.to_pandas_dtype()).astype(np.float64)
@@ -255,8 +256,8 @@ def _quantized(value: Decimal, target: DataType) -> Decimal:
 
 
 def _from_interval(column: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Convert intervals to such of other units, or to the number of their last unit; without the
-    rest of smaller units.
+    """Convert intervals to intervals of other units, or to the number of their last unit; smaller
+    units are cut off.
     """
     last = source if target.kind in INTEGRAL else target
     size = UNIT_SIZES[source.kind][last.scale]

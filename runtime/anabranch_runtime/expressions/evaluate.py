@@ -96,7 +96,7 @@ class _Frame:
     """The rows over which an expression is evaluated; each column is fetched once.
 
     Attributes:
-        parameters: values of the parameters of functions around the expression, by number.
+        parameters: values of the parameters of enclosing lambdas, by number.
     """
 
     __slots__ = ("_columns", "_fetch", "length", "parameters")
@@ -404,7 +404,7 @@ def _of_user(expr: Call, frame: _Frame) -> pa.Array:
 
 
 def _parameter(expr: Call, frame: _Frame) -> pa.Array:
-    """A parameter of a function around the expression."""
+    """The values of a parameter of an enclosing lambda."""
     (number,) = expr.args
     assert isinstance(number, Literal)
     assert isinstance(number.value, int)

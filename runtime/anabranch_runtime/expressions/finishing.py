@@ -76,7 +76,7 @@ def count_fields(view: View) -> list[pa.Field]:
 
 
 def finished_schema(view: View) -> pa.Schema:
-    """Return the schema of :func:`finished`."""
+    """Return the schema of a view's rows :func:`finished`."""
     others = (*sort_fields(view), *count_fields(view), pa.field(KEPT, pa.bool_()))
     return pa.schema([*shown_schema(view), *others])
 

@@ -1,7 +1,7 @@
-"""Functions of functions over the elements of arrays and the entries of maps.
+"""Higher-order functions over the elements of arrays and the entries of maps.
 
-The elements of all rows are one flat column, over which a body is evaluated once, with the columns
-of the rows repeated by the row of each element.
+The elements of all rows are one flat column, over which a lambda's body is evaluated once, with the
+columns of the rows repeated by the row of each element.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_AGGREGATED = 10_000
 
 
 class Rows(Protocol):
-    """Rows over which expressions are evaluated, with the parameters around them."""
+    """Rows over which expressions are evaluated, with the parameters of enclosing lambdas."""
 
     length: int
 
@@ -40,7 +40,7 @@ class _Elements:
     """The elements of an array or the entries of a map, of all rows.
 
     Attributes:
-        limits, parents: limits per row, and the row of each element.
+        limits, parents: offsets per row, and the row of each element.
         values: the elements; of a map, structs of key and value.
     """
 
@@ -65,13 +65,13 @@ class _Elements:
         return self.frame.at(self.parents, numbered).value(body)
 
     def kept(self, held: Bools) -> tuple[Ints, pa.Array]:
-        """Limits per row of the elements that ``held`` keeps, and their places among all."""
+        """Offsets per row of the elements where ``held`` is true, and their positions among all."""
         places = np.flatnonzero(held)
         sizes = np.bincount(self.parents[places], minlength=self.frame.length)
         return limits_of(sizes), pa.array(places)
 
     def some(self, held: Bools) -> Bools:
-        """Whether ``held`` has an element of each row."""
+        """Per row: whether ``held`` is true for one of its elements."""
         return np.bincount(self.parents[held], minlength=self.frame.length) > 0
 
 
@@ -95,7 +95,7 @@ def _filter(expr: Call, frame: Rows) -> pa.Array:
 
 
 def _exists(expr: Call, frame: Rows) -> pa.Array:
-    """True for one element, else NULL if the condition is NULL for one; of NULL it is NULL."""
+    """``exists``: true if true for an element, else NULL if NULL for one; NULL for a NULL array."""
     own = _Elements(expr, frame)
     held = own.of(expr.args[2], own.values)
     found, unknown = own.some(truths(held)), own.some(_absent(held))
@@ -103,7 +103,7 @@ def _exists(expr: Call, frame: Rows) -> pa.Array:
 
 
 def _forall(expr: Call, frame: Rows) -> pa.Array:
-    """False for one element, else NULL if the condition is NULL for one; of NULL it is NULL."""
+    """``forall``: false if false for an element, else NULL if NULL for one; NULL for no array."""
     own = _Elements(expr, frame)
     held = own.of(expr.args[2], own.values)
     fails, unknown = own.some(truths(pc.invert(held))), own.some(_absent(held))
@@ -138,14 +138,14 @@ def _transform_keys(expr: Call, frame: Rows) -> pa.Array:
 
 
 def _map_zip_with(expr: Call, frame: Rows) -> pa.Array:
-    """Return the function of the values of each key of two maps; NULL where a map lacks it."""
+    """``map_zip_with``: the lambda of both values of each key; a map without the key gives NULL."""
     limits, keys, values, valid = zipped(*(frame.value(arg) for arg in expr.args[1:3]))
     numbered = dict(enumerate((keys, *values), _first(expr)))
     return maps(limits, keys, frame.at(owners(limits), numbered).value(expr.args[3]), valid)
 
 
 def _zip_with(expr: Call, frame: Rows) -> pa.Array:
-    """Of elements of the same place; the shorter array is continued by NULLs."""
+    """``zip_with``: the lambda of elements with equal positions; NULLs pad the shorter array."""
     columns = [frame.value(arg) for arg in expr.args[1:3]]
     valid = both(*(present(column) for column in columns))
     parts = [elements(column) for column in columns]
@@ -162,7 +162,7 @@ def _zip_with(expr: Call, frame: Rows) -> pa.Array:
 
 
 def _aggregate(expr: Call, frame: Rows) -> pa.Array:
-    """Element by element, over all rows at once.
+    """``aggregate``: merges element by element, for all rows at once.
 
     Raises:
         ExpressionError: an array has more than :data:`MOST_AGGREGATED` elements.

@@ -39,7 +39,7 @@ _GRACE = 2.0
 
 
 def receive(connection: socket.socket) -> tuple[int, bytearray]:
-    """Receive a message.
+    """Receive a message of the worker, in the process of a user's functions.
 
     Raises:
         EOFError: the other side has closed the connection.
@@ -61,7 +61,7 @@ def _exactly(connection: socket.socket, length: int) -> bytearray:
 
 
 def encoded(batch: pa.RecordBatch) -> pa.Buffer:
-    """The bytes of an Arrow stream of one batch."""
+    """Values of a user's function: the bytes of an Arrow stream of one batch."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -189,7 +189,7 @@ def _answer(connection: socket.socket, made: Callable[[], Any]) -> bool:
 
 
 def _described(error: BaseException) -> str:
-    """Message of an error, with its line in the module."""
+    """Message of an error in a user's function, with its line in the module."""
     text = str(error).strip().split("\n")[0][:500]
     text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     own = [one for one in traceback.extract_tb(error.__traceback__) if one.filename != __file__]

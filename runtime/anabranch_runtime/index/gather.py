@@ -76,7 +76,7 @@ class ColumnPlaces:
 
 
 def places(found: Sequence[ColumnPlace]) -> ColumnPlaces:
-    """Combine the addresses of one column in several tables."""
+    """Combine the addresses of one column in several tables, to gather from."""
     return ColumnPlaces(
         tuple(p.column for p in found),
         np.array([p.first for p in found], np.int64),

@@ -65,7 +65,7 @@ def passing(hashes_at: int, probes: int, table: int, words: int, out_at: int) ->
 
 @njit(cache=True, nogil=True)
 def wider(values: I32, used: int, room: int) -> I32:
-    """A copy of ``values`` with a capacity of ``room``."""
+    """A copy of a kernel's output array with a capacity of ``room``."""
     wider = np.empty(room, np.int32)
     wider[:used] = values[:used]
     return wider

@@ -64,7 +64,7 @@ class PredicateSets:
         """The number of each row of bits (shape (rows, words)); new sets are added.
 
         Args:
-            most: bytes of all sets, from which new sets get the number :data:`ALL`.
+            most: total size of the sets in bytes; beyond it new sets get the number :data:`ALL`.
         """
         first, inverse = _distinct(bits)
         found, new = np.zeros(len(first), np.int32), list[int]()
@@ -83,9 +83,7 @@ class PredicateSets:
         return found[inverse]
 
     def bits(self, numbers: Ints | I32, words: int) -> U64:
-        """The bits of the sets' first 64 ``words`` numbers: shape (sets, words); set :data:`ALL`
-        has all.
-        """
+        """Bits of sets' first 64 ``words`` numbers: shape (sets, words); all for :data:`ALL`."""
         wanted = np.asarray(numbers, np.int64)
         found: U64 = _unpacked(self._places, self._data, wanted, words)
         return found

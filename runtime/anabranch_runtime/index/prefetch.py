@@ -104,7 +104,7 @@ def _range(first: int, size: int, touched: int) -> None:
 
 @njit(cache=True, nogil=True)  # type: ignore[misc,unused-ignore]
 def _passing(hashes: U64, screen: int, words: int) -> int:
-    """Number of ``hashes`` that pass a filter."""
+    """Number of probes' ``hashes`` that pass a segment's filter."""
     found = 0
     for k in range(len(hashes)):
         bits = bits_of(hashes[k])

@@ -56,9 +56,9 @@ PARTNER, PARTNER_TAU, MICROS, LATER, MEMBER = range(5)
 AT, VALID, OFFSET, WIDTH, DATA = range(5)
 #: Number of the column with the sigmas of starting tuples.
 SIGMA_COLUMN = 0
-#: Totals of an edge: tuples; matches that arrived early enough; pairs with rows, and such matches,
-#: of segments with no row of this batch or outside the tile; tuples with a match; calls; lookups in
-#: segments.
+#: Totals of an edge: tuples; matches that arrived early enough; then, of segments with no row of
+#: this batch or outside the tile only, pairs of tuple and row, and matches; tuples with a match;
+#: calls; lookups in segments.
 PROBES, MATCHES, PAIRS, HITS, FOUND, CALLS, LOOKED = range(7)
 #: Totals of a store: tuples; tuples with a match; matches; lookups avoided by segments' batches, by
 #: their event times, by filters and empty indexes; lookups made.
@@ -310,7 +310,7 @@ def match_round(
 
 @njit(cache=True, nogil=True)
 def lane_of(table: int, row: int, width: int, data: int) -> int:
-    """The lane (``keys``) of an integer of ``width`` bits, or of a string (``width`` 0)."""
+    """The 64-bit word of an integer (``width`` bits) or string (``width`` 0) that is hashed."""
     if width == 64:
         return load64(table, row)
     if width == 32:

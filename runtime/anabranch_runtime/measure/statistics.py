@@ -212,7 +212,7 @@ def frequent_values(state: State) -> dict[str, dict[str, FrequentValues]]:
 
 
 def _values(column: pa.Array) -> list[object]:
-    """Convert a column's values to the JSON form of literals in expressions."""
+    """Convert a sampled column's values to the JSON form of literals in expressions."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())

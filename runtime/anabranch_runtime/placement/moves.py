@@ -76,7 +76,7 @@ def placed(state: State) -> State:
 
 
 def _demand(hosts: Hosts, stored: Sequence[float]) -> Demand:
-    """Return benefit and cost of moves; ``stored``: bytes of each partition."""
+    """Return benefit and cost of partitions' moves; ``stored``: bytes of each."""
     count, nothing = str(len(stored)), np.zeros(len(stored))
     arriving = [hosts.demand.get(host, {}).get(count, nothing) for host in sorted(hosts.tasks)]
     # Counts are decayed by half per epoch, so they are about twice an epoch's count.

@@ -224,9 +224,7 @@ class LiveSegments:
         ]
 
     def groups(self, store: str, interval: Interval, *, split: bool) -> list[SegmentGroup]:
-        """The store's segments that have rows of ``interval``: a group per partition (``split``)
-        or one for all.
-        """
+        """The store's segments with rows of ``interval``; ``split``: a group per partition."""
         key = (store, interval, split)
         found = self._groups.get(key)
         if found is None:

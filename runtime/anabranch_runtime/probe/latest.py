@@ -38,7 +38,7 @@ class Latest:
     _targets: dict[Label, tuple[LatestRule, Target] | None] = field(default_factory=dict)
 
     def kept(self, query: QuerySpec) -> list[Label]:
-        """The labels of ``query`` of whose tuples only the latest per key complete results."""
+        """The labels of ``query`` for which only the latest tuple per key completes results."""
         routes = self.prober.layout.routes
         return [
             label

@@ -4,8 +4,8 @@ A probe rule lists the later probes that its tuples need to match (``ProbeRule.a
 ``contract.plans.ahead``). The filter searches the later probe's tiles for the tuple's key only.
 A tuple whose key is found is kept, though arrival order, time bounds, filters or a comparison of
 values may still reject it; so no tuple of a result is dropped. The filter keeps all tuples if a
-store has gaps, since the MIR's parts are probed for these, and if a key can't be evaluated, since
-the later probe fails then.
+store has gaps, since the members of the MIR are probed for these, and if a key can't be evaluated,
+since the later probe fails then.
 
 With several hosts the filter is off, because most of a store is on other hosts.
 """

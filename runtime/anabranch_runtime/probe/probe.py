@@ -165,7 +165,7 @@ class Prober:
         return joined if joined is not None and joined.length else None
 
     def _fill(self, partial: Partial, rule: ProbeRule, access: Access, most: int) -> Partial | None:
-        """Probe the MIR's parts one after the other; returns the results in gaps, each with the
+        """Probe the MIR's members one after the other; returns the results in gaps, each with the
         index of its tuple in ``partial``, or None.
         """
         current = partial.numbered()
@@ -525,7 +525,7 @@ def check(
 
 
 def _stored(layout: Layout, store: StoreLayout, rows: RowSet, part: KeyPart) -> pa.Array:
-    """A key attribute of stored rows."""
+    """A key attribute of the stored rows that a probe searches."""
     derived = layout.derived(part.build.label, part.build.attribute)
     if derived is None:
         return rows.column(store.column(part.build.label, part.build.attribute))

@@ -177,7 +177,7 @@ class Targets:
 
 
 def _longer(values: Ints, length: int) -> Ints:
-    """``values`` with zeros appended up to ``length``."""
+    """``values`` of a round, with zeros appended up to ``length``."""
     more = np.zeros((length - len(values), *values.shape[1:]), np.int64)
     return np.concatenate([values, more])
 
@@ -336,7 +336,7 @@ class Rounds:
             self._go_on(edges, *self._checked(edges, made, ends))
 
     def _sent(self, front: Front) -> Front:
-        """The front with the tuples that its edges send: some query wants them."""
+        """The front without the tuples that no query wants, which its edges do not send."""
         choices = self._program.choices
         if choices is None or not (self.tags.complete or len(front.which) == 1):
             return front

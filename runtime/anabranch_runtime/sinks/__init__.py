@@ -1,1 +1,1 @@
-"""Sinks: destinations of query results."""
+"""Sinks of results: delivery by batch or in groups, parked results, live tails, ledgers."""

@@ -274,7 +274,7 @@ class Gathered:
 
 
 def _record(kind: bytes, batch: int, task: int, length: int) -> bytes:
-    """Return the head of a record."""
+    """Return the head of a record in the log of gathered results."""
     return _filled(_HEAD.pack(kind, batch, task, length))
 
 

@@ -43,9 +43,7 @@ def column_name(output: Output) -> str:
 
 
 def rows_schema(query: QuerySpec) -> pa.Schema:
-    """Return the schema of a query's joined rows; outer joins and unions keep the projection's
-    names.
-    """
+    """Return the schema of a query's joined rows; outer joins and unions keep projected names."""
     if query.has_outer_join or query.united:
         return output_schema(query)
     fields = {column_name(o): typed_field(column_name(o), o.expr.type) for o in query.projection}

@@ -156,6 +156,6 @@ def _is_group(folder: Path) -> bool:
 
 
 def _span(folder: Path) -> tuple[int, int]:
-    """Return the first and the last batch of a delivery's folder."""
+    """Return the first and the last batch of a delivery's folder in the outbox."""
     first, _, last = folder.name.partition(_BETWEEN)
     return int(first), int(last or first)

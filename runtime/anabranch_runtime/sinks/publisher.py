@@ -247,9 +247,7 @@ class Publisher:
             )
 
     def _drain_earlier(self, query: str) -> bool:
-        """Deliver the results of a query's earlier runs, which may share its sink; True if none
-        are left.
-        """
+        """Deliver results of a query's earlier runs, which may share its sink; True if all are."""
         runs = {*self._outbox.queries(), *self._gathered.queries()}
         for run in sorted(runs, key=number_of):
             if query_of(run) == query_of(query) and number_of(run) < number_of(query):
@@ -344,7 +342,7 @@ def pause_after(times: int, error: Exception | None = None) -> float:
 
 
 def first_line(error: Exception) -> str:
-    """Return the message of an error without stack traces."""
+    """Return the message of a sink's error without stack traces."""
     lines = [line.strip(" :\t") for line in str(error).splitlines() if line.strip()]
     # In an error passed on by Spark's Java gateway, the second line has the message.
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):

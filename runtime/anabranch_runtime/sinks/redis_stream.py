@@ -160,7 +160,7 @@ def _entries(delivery: Delivery, payload: SinkPayload) -> Iterator[bytes]:
 
 
 def _chunks(entries: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Group entries into calls of the script."""
+    """Group entries into calls of the script that appends them."""
     chunk: list[bytes] = []
     size = 0
     for entry in entries:

@@ -1,1 +1,1 @@
-"""Sources of streams: files, Redis Streams, Spark's own sources, recordings, results of queries."""
+"""Input of streams: planned offsets, loads, back-pressure, pieces dealt to tasks, decoding."""

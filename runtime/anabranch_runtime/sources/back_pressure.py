@@ -150,7 +150,7 @@ class Line(NamedTuple):
 
 
 def fit(batches: tuple[tuple[int, float], ...], known: float | None = None) -> Line:
-    """Fit a line to the (rows, seconds) of ``batches``, oldest first.
+    """Fit a line to the (rows, seconds) of the last ``batches``, oldest first.
 
     ``known`` is the previous estimate of the fixed seconds (None: half of the mean time). The more
     alike the batches' sizes are, the more it counts.

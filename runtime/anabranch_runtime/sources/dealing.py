@@ -95,11 +95,11 @@ def pieces_of(shares: Sequence[Sequence[Piece]], task: int, tasks: int) -> list[
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """Sites at which streams are to be read.
+    """Sites (groups of hosts) at which streams are to be read, and the streams' costs.
 
     Attributes:
         of: stream -> its site; streams without a site can be read anywhere.
-        price: stream -> seconds of probing per row, for all streams of the batch.
+        price: stream -> seconds that probing with one of its rows takes; all streams of the batch.
     """
 
     of: Mapping[str, str] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class InputShares:
 
 
 def together(weights: Sequence[PieceCost]) -> PieceCost:
-    """Return the sum of ``weights``."""
+    """Return the sum of tasks' ``weights``."""
     return PieceCost(sum(w.taken for w in weights), sum(w.probed for w in weights))
 
 

@@ -158,9 +158,7 @@ def _in_one_line(value: bytes) -> bytes | None:
 def from_arrow(
     stream: bytes, columns: Columns, optional: frozenset[str] = frozenset()
 ) -> Iterator[Decoded]:
-    """Decode an Arrow IPC stream to rows (:func:`typed`); an unreadable stream gives one invalid
-    row.
-    """
+    """Decode an Arrow IPC stream (:func:`typed`); an unreadable one gives one invalid row."""
     schema = schema_of(columns)
     try:
         with pa.ipc.open_stream(stream) as reader:

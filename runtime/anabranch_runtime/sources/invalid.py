@@ -87,7 +87,7 @@ def invalid_rows(rows: pa.RecordBatch, arrived: pa.Array) -> pa.RecordBatch:
 def split(
     rows: pa.RecordBatch, bad: NDArray[np.bool_] | None, arrived: Callable[[pa.Array], pa.Array]
 ) -> Decoded:
-    """Split ``rows`` into valid rows and ``bad`` rows.
+    """Split a block of read ``rows`` into valid rows and ``bad`` rows.
 
     ``arrived`` returns the raw input for an array of row numbers.
     """

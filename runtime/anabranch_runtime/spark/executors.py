@@ -121,7 +121,7 @@ def at(session: SparkSession, places: Sequence[str]) -> RDD[int]:
 
 
 def _read(numbers: Iterable[int]) -> Iterable[int]:
-    """Read all input, and return no values."""
+    """Read all input in an executor, and return no values."""
     for _ in numbers:
         pass
     return ()

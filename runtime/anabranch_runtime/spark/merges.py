@@ -85,7 +85,7 @@ def lately() -> bool:
 
 
 def ask(location: str, token: str, work: Compaction) -> MergedSegment:
-    """Let the process at ``location`` do the merge ``work``.
+    """Let the worker process at ``location`` do the merge of segments ``work``.
 
     Raises:
         StateError: a segment is damaged or missing.

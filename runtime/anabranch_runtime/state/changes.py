@@ -41,8 +41,8 @@ def difference(before: Any, after: Any, inside: Collection[type]) -> StateChange
     """Return the change from ``before`` to ``after``: dataclasses of one type, or mappings.
 
     Args:
-        inside: dataclasses whose fields are compared; a changed value of another one is small, and
-            faster written as a whole. Mappings are always compared.
+        inside: dataclasses that are compared field by field; a changed value of any other dataclass
+            is written as a whole, as it is small. Mappings are always compared.
     """
     old, new = _entries(before), _entries(after)
     values, changes, common = dict[str, Any](), dict[str, StateChange](), 0

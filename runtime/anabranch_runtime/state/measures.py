@@ -137,9 +137,7 @@ def merge_packed(parts: Iterable[str]) -> str:
 # Large enough for the sketches of thousands of queries, whose bounds every batch needs.
 @lru_cache(maxsize=1 << 16)
 def key_bound(sketch: str) -> KeyBound:
-    """Compute the threshold by which tasks report only hashes that a sketch of distinct values,
-    packed, lacks.
-    """
+    """Threshold by which tasks report only hashes that a packed sketch of distinct values lacks."""
     hashes = unpack(sketch)
     if len(hashes) < SIZE:
         return KeyBound(None, sketch)

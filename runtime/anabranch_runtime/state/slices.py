@@ -136,7 +136,7 @@ class SliceReport:
 def cut(
     sources: tuple[SegmentRows, ...], rows: int
 ) -> tuple[tuple[SegmentRows, ...], tuple[SegmentRows, ...]]:
-    """Split ``sources`` after its first ``rows`` rows."""
+    """Split the ``sources`` of a backfill's slice after their first ``rows`` rows."""
     taken: list[SegmentRows] = []
     for at, source in enumerate(sources):
         if source.rows > rows:

@@ -1,1 +1,1 @@
-"""Storage on disk or in an object store: JSON documents, segments of stores, their caches."""
+"""Storage on disk or in an object store: documents, segments of stores, caches, lock, lease."""

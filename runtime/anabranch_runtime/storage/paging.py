@@ -104,7 +104,7 @@ def _left(folder: Path, private: str, limit: str) -> int | None:
 
 
 def _table(path: Path) -> dict[str, int]:
-    """Parse a file with lines of a name and a number."""
+    """Parse a file of the kernel with lines of a name and a number."""
     try:
         rows = (line.split() for line in path.read_text().splitlines())
         return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}

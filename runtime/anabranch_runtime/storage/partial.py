@@ -140,7 +140,7 @@ class RowSet:
 
 
 def concat_rows(sets: Sequence[RowSet]) -> RowSet:
-    """Concatenate row sets."""
+    """Concatenate sets of references to stored rows."""
     if len(sets) == 1:
         return sets[0]
     first = sets[0].tables

@@ -27,7 +27,7 @@ class Accumulator(Protocol):
 
     @property
     def once(self) -> int | None:
-        """Index of the collection (DISTINCT) whose values count once each; None if all count."""
+        """Index of the collection of DISTINCT values, which count once each; None: all count."""
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
         """Add weighted input ``rows`` to the words from ``at`` on; ``index``: state row of each."""

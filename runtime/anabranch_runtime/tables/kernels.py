@@ -55,7 +55,7 @@ def intern(
     """Write the number of each text to ``out``, adding unknown texts to the pool.
 
     Args:
-        given, bounds: bytes and limits of the texts. ``valid``: mask of texts; empty: all.
+        given, bounds: bytes and offsets of the texts. ``valid``: mask of texts; empty: all.
         first: text with which to begin.
         table, hashes, data, ends: the pool; text ``i`` ends before byte ``ends[i + 1]``.
         count: number of texts in the pool.
@@ -112,7 +112,7 @@ def rehash(table: I32, hashes: U64, count: int) -> None:
 
 @njit(cache=True, nogil=True)
 def text_offsets(numbers: Ints, valid: NDArray[np.bool_], ends: Ints, out: Ints) -> None:
-    """Write the limits of the texts ``numbers`` to ``out``, one entry more than texts."""
+    """Write the offsets of the texts ``numbers`` to ``out``, one entry more than texts."""
     total = np.int64(0)
     out[0] = 0
     for i in range(len(numbers)):
@@ -333,9 +333,8 @@ def count_linked(owners: Ints, heads: Ints, following: Ints) -> int:
 
 @njit(cache=True, nogil=True)
 def list_linked(owners: Ints, heads: Ints, following: Ints, places: Ints, found: Ints) -> None:
-    """Write the members of all lists of ``owners`` to ``found``, the owners' positions to
-    ``places``.
-    """
+    """Write the members of the lists of ``owners`` to ``found``, the owners' places to
+    ``places``."""
     count = 0
     for i in range(len(owners)):
         member = heads[owners[i]] if owners[i] >= 0 else NONE

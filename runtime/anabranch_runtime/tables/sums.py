@@ -37,7 +37,7 @@ _LOW32 = np.uint64(0xFFFFFFFF)
 
 @njit(cache=True, nogil=True)
 def _product(a: Any, b: Any) -> Any:
-    """The 128-bit product of two unsigned words: low, high."""
+    """The 128-bit product of two unsigned words of a sum: low, high."""
     s = np.uint64(32)
     a0, a1 = a & _LOW32, a >> s
     b0, b1 = b & _LOW32, b >> s

@@ -507,7 +507,7 @@ def listed(
     """Join the texts (word ``at``) of each slot's part of the nodes of :func:`walk`.
 
     Returns:
-        Limits of the joined texts, and their bytes.
+        Offsets of the joined texts, and their bytes.
     """
     offsets = np.zeros(len(limits) + 1, np.int64)
     start = 0

@@ -123,7 +123,7 @@ def read_only(values: np.typing.NDArray[Any]) -> np.typing.NDArray[Any]:
 
 
 def text_column(offsets: Ints, data: U8, valid: Bools | None, target: pa.DataType) -> pa.Array:
-    """Return a column of texts with these limits and bytes."""
+    """Return a column of texts with these offsets and bytes."""
     buffers = [_bits(valid), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(target, len(offsets) - 1, buffers)
 
@@ -299,7 +299,7 @@ def integers_of(column: pa.Array) -> Ints:
 
 
 def floats_of(column: pa.Array) -> np.typing.NDArray[np.float64]:
-    """Return a column of floats as doubles; values at NULLs are undefined."""
+    """Return an input column of floats as doubles; values at NULLs are undefined."""
     width = np.float32 if pa.types.is_float32(column.type) else np.float64
     return fixed(column, width).astype(np.float64, copy=False)
 

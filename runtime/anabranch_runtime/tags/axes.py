@@ -113,7 +113,7 @@ class Axis:
 
     def held(self, codes: Ints, predicates: int) -> U64:
         """Bits of the predicates whose conditions on the column hold, per code: shape (codes,
-        words). Predicates without a condition hold.
+        words). Predicates without a condition on the column count as holding.
         """
         words = words_for(predicates)
         if len(self._known) != self.size or self._bits.shape[1] != words:
@@ -143,7 +143,7 @@ class Axis:
         return held
 
     def _prepare(self) -> None:
-        """Sort the constants, and the conditions into points and ranges of codes."""
+        """Sort the constants; compute the codes, single ones or ranges, of each condition."""
         if self._constants is not None:
             return
         every = [one for some in self._conditions.values() for one in some]
@@ -204,6 +204,6 @@ def words_for(predicates: int) -> int:
 
 
 def packed(bits: Bools) -> U64:
-    """``bits`` (shape (rows, multiple of 64)) as words, the first one in the lowest bit."""
+    """``bits`` (shape (rows, multiple of 64)) packed into 64-bit words, the first bit lowest."""
     found: U64 = np.packbits(bits, axis=1, bitorder="little").view(np.uint64)
     return found

@@ -133,10 +133,10 @@ class PredicateIndex:
                 made.values[:], made.version = UNKNOWN, len(self._numbers)
 
     def extend(self, sets: I32, known: int, fetch: Fetch) -> int:
-        """Bring ``sets`` up to date, which include the first ``known`` predicates.
+        """Bring ``sets``, which were computed for the first ``known`` predicates, up to date.
 
         Returns:
-            Number of predicates that they include now.
+            Number of predicates for which they are computed now.
         """
         with self._lock:
             count = len(self._numbers)

@@ -2,8 +2,8 @@
 
 A *tag* is a predicate that a query has on one of its labels and does not share with the label's
 relation: queries whose filters differ read one store. A probe is sent the tuples that some query
-below it wants, and an output takes the tuples that its query wants. Below a probe, queries with
-equal predicates on the labels joined so far are one *choice*.
+downstream of it wants, and an output takes the tuples that its query wants. Downstream of a probe,
+queries with equal predicates on the labels joined so far are one *choice*.
 
 Only conditions that can't raise an error are tags; others remain residuals.
 """
@@ -51,13 +51,14 @@ class Choices:
 
     @property
     def flat(self) -> tuple[I32, I32]:
-        """Predicates and orders as the kernels take them."""
+        """Predicates and orders as flat arrays, as the kernels take them."""
         return self.predicates.reshape(-1), self.orders.reshape(-1)
 
 
 @dataclass(frozen=True, slots=True)
 class RoundChoices:
-    """Choices of the tuples of rounds, as tables of ``index.choosing.send``.
+    """The choices that tuples must satisfy to be sent in a round, as tables for
+    ``index.choosing.send``.
 
     Attributes:
         rules, labels, predicates, orders: the kernel's tables; addresses in ``labels`` are filled
@@ -164,7 +165,7 @@ _Predicates = Mapping[Label, int]
 
 
 class _Generation:
-    """Predicate indexes that sets of rows belong to, one per stream."""
+    """Predicate indexes, one per stream, for the sets of rows; replaced together when full."""
 
     def __init__(self, number: int) -> None:
         self.name = f"{TAGS}{number}"
@@ -309,7 +310,8 @@ class _TagCompiler:
         return None if all_wanted else needed
 
     def _tag_outputs(self, edge: str, applied: Sequence[Expr]) -> list[_Predicates]:
-        """Predicates by label, per query that is output on ``edge``."""
+        """Set the tagged outputs of ``edge``; returns the predicates by label of each of its
+        queries."""
         untagged, needed = list[OutputRule](), list[_Predicates]()
         rules: dict[tuple[tuple[Label, int], ...], list[TaggedRule]] = defaultdict(list)
         for output in self.layout.outputs.get(edge, ()):

@@ -97,7 +97,7 @@ class Tags:
         return send(edges, which, rows, choices.rules, labels, predicates, orders, places)
 
     def passing(self, partial: Partial, rule: ProbeRule) -> Partial:
-        """The tuples of ``partial`` that some query below ``rule`` wants."""
+        """The tuples of ``partial`` that some query downstream of ``rule`` wants."""
         choices = self.program.inputs.get(rule.out)
         if choices is None or not (self.complete or len(partial.place) == 1):
             return partial

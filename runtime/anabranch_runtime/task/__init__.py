@@ -1,1 +1,1 @@
-"""One task of one batch: reads arrivals, stores them, probes the stores, and writes results."""
+"""One task of a batch: reads and measures arrivals, stores them, probes stores, writes results."""

@@ -81,11 +81,11 @@ class Walk:
     """Sends stored rows down the probe trees of one label.
 
     Attributes:
-        owed: the catch-up. ``name``: the walk's name. ``start``: the label.
+        owed: the withheld results to compute. ``name``: the walk's name. ``start``: the label.
         sources: the stored rows of the label's relation.
-        missed: goal (query, label) of the catch-up -> its ranking and least withheld rank.
-            ``goals``: the part for this label.
-        edges: edge -> per ranking, least withheld rank over all goals behind the edge.
+        missed: goal (query, label) of the catch-up -> how tuples are ranked, and the least rank of
+            the withheld ones. ``goals``: the entries of this label.
+        edges: edge -> per ranking, least withheld rank over all goals downstream of the edge.
         work: the walk's probes, for the router.
         alone: whether this label computes all results of the query, whatever the arrival order of
             their members (past results).

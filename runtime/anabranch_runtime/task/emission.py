@@ -228,9 +228,7 @@ class Emission:
         return made
 
     def _written(self, query: QuerySpec, partial: Partial, due: str) -> int:
-        """Write the results to the query's file; returns their number, not counting changes that
-        cancel.
-        """
+        """Write results to the query's file; returns their number, without changes that cancel."""
         made = 0
         if self._emits_changes(query):
             schema = output_schema(query)

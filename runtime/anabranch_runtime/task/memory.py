@@ -98,7 +98,7 @@ def check_limit(limit: int | None, tasks: int) -> None:
 
 
 def byte_size(text: str) -> int:
-    """Parse a size such as ``512MiB`` as a number of bytes.
+    """Parse a size of memory such as ``512MiB`` as a number of bytes.
 
     >>> byte_size("2 GiB"), byte_size("1.5GB"), byte_size("300000000")
     (2147483648, 1500000000, 300000000)

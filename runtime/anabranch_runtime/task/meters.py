@@ -200,7 +200,7 @@ def new_hashes(keys: KeyVector, bound: KeyBound) -> U64:
 def value_counts(
     keys: KeyVector, known: KnownValues, column: Callable[[], pa.Array]
 ) -> ValueCounts:
-    """Count known values, and other frequent ones, among ``keys``.
+    """Count known values, and other frequent ones, among the ``keys`` of a task's tuples.
 
     ``column`` returns the values of the keys; it is called only if a new value is frequent.
     """
@@ -269,7 +269,7 @@ def _unfamiliar(hashes: U64, seen: U64) -> Bools:
 
 
 def _few(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """The sampled rows as one record batch, at most ``SIZE``."""
+    """A task's sampled rows as one record batch, at most ``SIZE``."""
     one = len(batches) == 1 and batches[0].num_rows <= SIZE
     return batches[0] if one else least(batches)
 

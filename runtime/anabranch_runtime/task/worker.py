@@ -504,7 +504,7 @@ class _Task:
         if not self.tags.complete:
             self._pass_on(joined, rule, children)
             return
-        # The round has put out those with tags.
+        # The round has already emitted the results for outputs with tags.
         outputs = ((joined, output) for output in self.tags.untagged(rule.out))
         self._send(joined, rule, children, outputs)
 

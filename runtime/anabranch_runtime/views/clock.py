@@ -88,6 +88,6 @@ def timed_by(query: QuerySpec, ruleset: Ruleset) -> tuple[int, StreamName] | Non
 
 
 def _streams(query: QuerySpec, ruleset: Ruleset) -> list[StreamName]:
-    """Return the stream of each member."""
+    """Return the stream of each member of a view's join."""
     stream_of = {r.id: r.stream for r in ruleset.relations}
     return [stream_of[relation] for _, _, relation in query.members]

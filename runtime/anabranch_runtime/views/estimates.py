@@ -75,7 +75,7 @@ def after(before: pa.Table | None, query: QuerySpec, view: View, rows: pa.Table)
 
 
 def are_sampled(rows: pa.Table) -> bool:
-    """Whether joined rows carry inclusion probabilities."""
+    """Whether a view's joined rows carry inclusion probabilities."""
     return RANK.format(0) in rows.column_names
 
 

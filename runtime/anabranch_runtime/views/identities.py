@@ -16,7 +16,7 @@ def identities(view: View, rows: pa.Table) -> pa.Array:
 
 
 def texts(rows: pa.Table) -> pa.Array:
-    """Return each row as a JSON object."""
+    """Return each row of a view as a JSON object."""
     return json_rows(rows.combine_chunks().to_batches()[0] if rows.num_rows else _nothing(rows))
 
 

@@ -110,10 +110,10 @@ class TablesStatus:
 
 @dataclass(slots=True)
 class _Aside:
-    """A failed table, to be retried, or one whose sink is still at a version.
+    """A failed table, to be retried, or one whose sink is still writing a version.
 
     Attributes:
-        failures: 0 while the sink is at the version for the first time.
+        failures: 0 while the sink writes the version for the first time.
         next: first round that it does not include.
         version, rows: rows that its sink has not accepted; None: the table itself has failed.
     """
@@ -231,7 +231,7 @@ class Keeper:
 
     @property
     def settled(self) -> bool:
-        """Whether that is so, and no sink is still at a version."""
+        """Whether :attr:`up_to_date` holds, and no sink is writing a version."""
         return self.up_to_date and all(one.failures for one in self._aside.values())
 
     @property

@@ -178,7 +178,7 @@ def _overlap(one: LeftOut, other: LeftOut) -> bool:
 
 
 def _meets(view: View, gap: LeftOut, rows: pa.Table, names: Mapping[str, str]) -> NDArray[np.bool_]:
-    """Return the mask of rows whose windows overlap ``gap``."""
+    """Return the mask of a view's rows whose windows overlap ``gap``."""
     met = np.ones(rows.num_rows, np.bool_)
     if view.window is None or not rows.num_rows:
         return met

@@ -26,8 +26,8 @@ from anabranch_runtime.tables.words import integers_of
 
 #: Moments of rows without a first or a last one.
 _ALWAYS, _NEVER = -(1 << 62), 1 << 62
-#: Column with the moment at which a row leaves, of rows that have not come yet; column with the
-#: moment of a queue's row in a dump.
+#: Columns with moments: when a row leaves, kept with rows that are not shown yet; and, in the
+#: written form of a queue, the moment by which it orders the row.
 _UNTIL, _MOMENT = "anabranch_until", "anabranch_at"
 
 
@@ -131,8 +131,8 @@ class RollingRows:
         return self._coming.bytes + self._leaving.bytes
 
     def apply(self, rows: pa.Table | None, now: int) -> pa.Table:
-        """Add joined ``rows``, with their weights if they have any; return the changes, in a batch
-        of the time ``now``, of the rows that the view may have: their weights.
+        """Add joined ``rows``, with their weights if they have any. Return the changes of the rows
+        that the view has at the time ``now``: rows with weights.
         """
         found = [_negated(batch) for batch in self._leaving.take(now)]
         for batch in self._coming.take(now):

@@ -1,1 +1,1 @@
-"""Access control: tokens, roles, the audit log."""
+"""Access control: tokens, also the administrator's first one, roles, the audit log."""

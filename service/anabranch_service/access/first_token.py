@@ -50,7 +50,7 @@ def read_file(path: Path, now: datetime) -> TokenRecord | None:
 
 
 async def ensure(tokens: Tokens, path: Path, now: datetime) -> None:
-    """Ensure that a usable administrator's token exists.
+    """Ensure that a usable administrator's token exists when the service starts.
 
     The token in the file is registered if Redis lacks it. If there is no administrator's token at
     all, one is created and written to the file.

@@ -1,1 +1,1 @@
-"""Planning of registered queries: the epoch loop, cost constants, replanning, dry runs."""
+"""The leader's work: plans of epochs, cost constants, rations, removal of queries long ended."""

@@ -117,7 +117,7 @@ def weigh(
 
 
 def _basis(planned: PlannedEpoch) -> str:
-    """Digest of the plan's input: plannable queries, streams and settings."""
+    """Digest of a held plan's input: plannable queries, streams and settings."""
     queries = sorted(query.id for query in planned.queries)
     streams = planned.task.streams
     known = codec.dumps([streams[name] for name in sorted(streams)])

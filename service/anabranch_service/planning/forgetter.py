@@ -91,8 +91,8 @@ class Forgetter:
 
 
 def whole(records: Iterable[QueryRecord], due: set[str]) -> list[str]:
-    """The ``due`` runs that can be removed, oldest first: the newest run of a query only with or
-    after all its other runs. ``records`` are in order of registration.
+    """The ``due`` runs that the leader can remove, oldest first: the newest run of a query only
+    with or after all its other runs. ``records`` are in order of registration.
     """
     records = list(records)
     newest = {one.id for one in newest_runs(records)}

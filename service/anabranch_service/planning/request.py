@@ -95,9 +95,8 @@ async def read_registered(
 
 
 async def running_epoch(store: Store, before: int | None) -> EpochRecord | None:
-    """The newest published epoch, as last revised, or the newest one ``before`` a given epoch; or
-    None.
-    """
+    """The newest published epoch, or the newest ``before`` a given one, as last revised; or
+    None."""
     record = await store.newest_epoch(before)
     revisions = [] if record is None else await store.revisions(record.epoch)
     if record is None or record.decisions is None or not revisions:

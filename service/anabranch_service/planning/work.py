@@ -28,7 +28,7 @@ LOOK_SECONDS = 10.0
 
 
 def go_on(deadline: Deadline) -> None:
-    """Continue unless the deadline has passed.
+    """Continue the work of planning unless its deadline has passed.
 
     Raises:
         Busy: ``registration-too-slow``.

@@ -99,7 +99,7 @@ def stream_components(
 
 
 def _snapshot(intake: StreamIntake | None) -> str:
-    """Message on a snapshot that is being read; empty: none is."""
+    """Health's message on a snapshot that is being read; empty: none is."""
     if intake is None or intake.snapshot is None:
         return ""
     return f"{intake.snapshot.read:,} of {intake.snapshot.rows:,} rows of its snapshot are read"

@@ -158,7 +158,7 @@ def path_to(rule_of: Mapping[Edge, ProbeRule], edge: Edge) -> list[ProbeRule]:
 
 
 def _needed(links: Collection[tuple[str, str]]) -> dict[str, frozenset[str]]:
-    """Node -> all its direct and indirect predecessors."""
+    """Node of the shown graph -> all its direct and indirect predecessors."""
     before: dict[str, set[str]] = defaultdict(set)
     for source, target in links:
         before[target].add(source)
@@ -179,9 +179,7 @@ def _needed(links: Collection[tuple[str, str]]) -> dict[str, frozenset[str]]:
 def _grouped(
     links: Mapping[tuple[str, str], _Link], names: Sequence[str]
 ) -> tuple[dict[tuple[str, str], _Link], dict[str, list[str]]]:
-    """Merge queries with equal predecessors into one node; returns the links, and merged node ->
-    its queries.
-    """
+    """Merge queries with equal predecessors to one node; returns links, merged node -> queries."""
     sources: dict[str, set[str]] = defaultdict(set)
     for source, target in links:
         sources[target].add(source)
@@ -204,7 +202,7 @@ def _grouped(
 def _users(
     links: Collection[tuple[str, str]], groups: Mapping[str, list[str]]
 ) -> dict[str, list[str]]:
-    """Node -> the queries that depend on it."""
+    """Node of the shown graph -> the queries that depend on it."""
     found: dict[str, set[str]] = defaultdict(set)
     for target, sources in _needed(links).items():
         kind, _, name = target.partition(":")

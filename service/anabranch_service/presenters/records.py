@@ -215,7 +215,7 @@ def _missed(
 def run_out(
     record: QueryRecord, activation: Activation | None, progress: Progress | None, now: datetime
 ) -> RunOut:
-    """A run of a query."""
+    """A run of a query, as answered."""
     found = _activation(activation)
     return RunOut.of(
         record,
@@ -319,7 +319,7 @@ def _activation(activation: Activation | None) -> dict[str, Any]:
 
 
 def _ended(activation: Activation, meaning: NormalisedInfo) -> ActivationOut:
-    """An earlier activation of the query with normal form ``meaning``."""
+    """An earlier activation in an answer on a query with normal form ``meaning``."""
     aliases = [a.alias for a in meaning.aliases]
     return ActivationOut(
         **_activation(activation),

@@ -1,1 +1,1 @@
-"""The registry: records of streams and queries, their storage in Redis, limits of registrations."""
+"""The registry: records of streams, queries, runs and functions; checks of registrations."""

@@ -325,7 +325,7 @@ def stream_of(run: str, meaning: NormalisedInfo) -> StreamRecord:
 
 
 def _check(record: QueryRecord, queries: Queries, own: str, field: str) -> None:
-    """Refuse to read a query.
+    """Refuse a registration that reads this query.
 
     Raises:
         QueryError: ``query-not-readable``.

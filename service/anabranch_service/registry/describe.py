@@ -145,7 +145,7 @@ def _unbounded(query: JoinQuery, exempt: Collection[Label]) -> Iterator[str]:
 
 
 def _timeless(query: JoinQuery, streams: Mapping[str, Stream]) -> frozenset[Label]:
-    """The labels of one join that no time bound can concern."""
+    """The labels of a registered join that no time bound can concern."""
     of = {label: streams[query.relation_of(label).stream] for label in query.labels}
     return frozenset({label for label in of if of[label].has_no_times}.union(query.looked_up))
 
@@ -224,7 +224,7 @@ def _texts_below(query: JoinQuery) -> dict[str, str]:
 
 
 def _below(query: JoinQuery) -> tuple[Output, ...]:
-    """Input columns of a view, as expressions over the streams' columns."""
+    """Input columns of a described view, over the streams' columns."""
     exprs = _columns(query)
     if query.outer is None:
         return tuple(Output(name, expr) for name, expr in exprs.items())

@@ -60,7 +60,7 @@ def function_record(body: FunctionIn, policy: AccessPolicy, now: datetime) -> Fu
 
 
 def _module(name: str, policy: AccessPolicy) -> tuple[bytes, list[str]]:
-    """The code of a module, and the names that it defines by itself."""
+    """The code of a user's module, and the names that it defines by itself."""
     files = module_files(policy.functions, name)
     path = next((Path(file) for file in files if Path(file).is_file()), None)
     if path is None:

@@ -70,7 +70,7 @@ def readers(
     activations: Mapping[str, Activation],
     now: datetime,
 ) -> list[QueryRecord]:
-    """Return the wanted queries that read ``stream``."""
+    """Return the wanted queries in the registry that read ``stream``."""
     found = (query for query in queries if reads(query, stream))
     return [query for query in found if is_wanted(query, activations.get(query.id), now)]
 

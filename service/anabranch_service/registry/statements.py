@@ -193,9 +193,7 @@ def read_statement(
 
 @dataclass(frozen=True, slots=True)
 class _KeptStatement:
-    """A cached normal form: its inputs (record, statement as JSON, streams) and its weight in
-    bytes.
-    """
+    """A cached normal form: its inputs (record, statement, streams) and its size in bytes."""
 
     record: QueryRecord
     given: str

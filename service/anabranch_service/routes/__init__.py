@@ -1,1 +1,1 @@
-"""The REST API, one module per resource."""
+"""The REST API, one module per resource: requests are checked, and answered from the registry."""

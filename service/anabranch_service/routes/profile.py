@@ -45,7 +45,7 @@ async def get_profile(ctx: Ctx, response: Response) -> ProfileOut:
 
 
 def _own() -> dict[str, float]:
-    """CPU seconds of this process and of its children, ended ones included."""
+    """CPU seconds of the service and of its children, ended ones included."""
     spent, planner = os.times(), 0.0
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):

@@ -323,7 +323,7 @@ async def delete_stream(name: str, ctx: Ctx, if_match: IfMatch = None) -> None:
 
 
 async def _check_name(ctx: Context, record: StreamRecord) -> None:
-    """Refuse a stream with the name of a live query, or of a query that another query reads.
+    """Refuse a request for a stream with the name of a live query, or of a query that is read.
 
     Raises:
         Conflict: ``name-of-query``.
@@ -575,7 +575,7 @@ def _kept(body: StreamIn) -> dict[str, Any]:
 
 
 def _retain(text: str) -> int | None:
-    """Parse a stream's ``retain`` into microseconds; None means for ever."""
+    """Parse ``retain`` of a stream's request to microseconds; None means for ever."""
     given = text.strip().lower()
     if given in RETAIN:
         return RETAIN[given]

@@ -106,7 +106,7 @@ def sample_table(record: StreamRecord, most: int, settings: ServiceSettings) -> 
 def _opened(
     source: SourceRecord, settings: ServiceSettings
 ) -> Iterator[tuple[Any, PostgresOptions, DatabaseTable]]:
-    """Yield a cursor of a source's database, its options, and the table."""
+    """Yield a cursor of a tested source's database, its options, and the table."""
     policy, given = policy_of(settings), source.options
     check_source_access(source.format, source.path, given, policy, os.path.realpath)
     options = postgres_options(given)

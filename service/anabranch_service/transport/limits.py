@@ -122,7 +122,7 @@ class LimitRequests:
 
 
 def has_body(scope: Scope) -> bool:
-    """Whether a request's headers announce a body."""
+    """Whether the headers of an HTTP request announce a body."""
     headers = Headers(scope=scope)
     return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
 

@@ -108,7 +108,7 @@ async def _invalid_request(request: Request, cause: Exception) -> Response:
 
 
 def _field(location: Sequence[str | int]) -> str:
-    """Path of a field: ``body.columns.0.type`` becomes ``columns.0.type``."""
+    """Path of a request's field: ``body.columns.0.type`` becomes ``columns.0.type``."""
     parts = [str(p) for p in location]
     if len(parts) > 1 and parts[0] in ("body", "query", "path", "header"):
         parts = parts[1:]

@@ -263,5 +263,5 @@ def check_columns(
 
 
 def quoted(name: str) -> str:
-    """Return a name in SQL."""
+    """Return a name in PostgreSQL's SQL."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,1 +1,1 @@
-"""Functions with operations of their own: signatures, by kinds of values."""
+"""Typed calls of functions, by kinds of values: signatures, casts of arguments, rewriting."""

@@ -1,4 +1,4 @@
-"""Remedies for functions that no query may call, with the arguments of the statement."""
+"""Errors for functions that no query may call; their remedies repeat the statement's arguments."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _TRUE = Literal(True, BOOLEAN)
 
 
 def _of(name: str, arg: Expr, *kinds: TypeKind) -> DataType:
-    """The type of ``arg``, which must be of one of ``kinds``; of an array of NULL for NULL.
+    """The type of ``arg``, which must be of one of ``kinds``; for NULL, the type of arrays of NULL.
 
     Raises:
         QueryError: ``type-mismatch``.
@@ -128,7 +128,7 @@ def item_of(value: Expr, place: Expr) -> Expr:
 
 
 def _array_call(op: str, array: Expr, *args: Expr) -> Expr:
-    """A call that gives an element of ``array``; of NULL it is NULL."""
+    """A call that returns an element of ``array``; NULL if ``array`` is the literal NULL."""
     if is_null(array) or any(map(is_null, args)):
         return Literal(None, array.type.element if array.type.kind is TypeKind.ARRAY else NULL)
     return Call(op, (array, *args), array.type.element)

@@ -97,7 +97,7 @@ def _split(pattern: Expr, text: str) -> list[str | _Specifier]:
 
 
 def _value(piece: _Specifier, arg: Expr) -> Expr:
-    """The text of ``arg``; NULL as the word ``null``."""
+    """The text of an argument of ``format_string``; NULL as the word ``null``."""
     kind = arg.type.kind
     missing = "null" if piece.digits is None else "null"[: piece.digits]
     missing = missing.ljust(piece.width) if "-" in piece.flags else missing.rjust(piece.width)

@@ -1,4 +1,4 @@
-"""Functions of intervals: their parts, and intervals of numbers."""
+"""Functions of intervals: parts of an interval, and intervals made from numbers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def months_in(interval: Expr) -> Expr:
 
 
 def part_of_interval(name: str, interval: Expr) -> Expr:
-    """``EXTRACT(name FROM interval)``: of the days, hours etc. that the interval's text shows.
+    """``EXTRACT(name FROM interval)``: the days, hours etc. as the interval's text shows them.
 
     Raises:
         QueryError: ``unsupported-sql``: the interval has no such unit.

@@ -1,7 +1,8 @@
-"""Functions of functions: ``transform(xs, x -> x + 1)``, over the elements of arrays and maps.
+"""Higher-order functions: ``transform(xs, x -> x + 1)``, over the elements of arrays and maps.
 
-A parameter of a function is a call of the operation ``parameter`` without columns, so a body reads
-only columns of the row that has the array. Parameters are numbered from the outermost function on.
+A lambda's parameter is a call of the operation ``parameter`` without columns, so a lambda's body
+reads only columns of the row that has the array. Parameters are numbered from the outermost lambda
+on.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def call(node: Node, scope: Scope, typed: Typed) -> Expr:
 
 
 def parameter(node: Node, _: Scope) -> Expr:
-    """The parameter that a name in the body of a function means.
+    """The lambda parameter to which a name in the lambda's body refers.
 
     Raises:
         QueryError: ``unsupported-sql``: it is none.
@@ -65,7 +66,7 @@ class _Made:
     """A call that is being typed.
 
     Attributes:
-        first: number of the first parameter of its functions.
+        first: number of the first parameter of its lambdas.
     """
 
     def __init__(self, name: str, node: Node, scope: Scope, typed: Typed) -> None:
@@ -90,7 +91,7 @@ class _Made:
         return value
 
     def body(self, node: Node, *types: DataType, least: int = 1) -> Expr:
-        """The body of a function of parameters of these types, at least ``least`` of them."""
+        """Typed body of a lambda with parameters of these types; it declares ``least`` or more."""
         shape = f"{('x', '(x, y)', '(k, x, y)')[least - 1]} -> ..."
         if not isinstance(node, exp.Lambda):
             with at(node):
@@ -116,7 +117,7 @@ class _Made:
         return self.typed(node.this, self.scope)
 
     def condition(self, node: Node, *types: DataType, least: int = 1) -> Expr:
-        """The body of a function whose value is a condition."""
+        """Typed body of a lambda that returns a boolean."""
         found = self.body(node, *types, least=least)
         if found.type != BOOLEAN and not is_null(found):
             with at(node):
@@ -128,12 +129,12 @@ class _Made:
         return coerce(found, BOOLEAN)
 
     def made(self, kind: DataType, values: Sequence[Expr], *bodies: Expr) -> Call:
-        """The call: number of the first parameter, values, bodies."""
+        """The call, with the arguments: number of the first parameter, values, bodies."""
         return Call(self.name, (Literal(self.first, INT), *values, *bodies), kind)
 
 
 def _mark(body: Node, meanings: dict[str, Call]) -> None:
-    """Give the names in ``body`` their meanings, except where an inner function hides them."""
+    """Link names in ``body`` to parameters, except names that an inner lambda declares again."""
     if isinstance(body, exp.Identifier):
         if body.name.lower() in meanings:
             body.meta[_MEANING] = meanings[body.name.lower()]

@@ -35,7 +35,7 @@ _OF_ONE = (
 
 
 def _integral(op: str) -> Callable[[Sequence[Expr]], Expr]:
-    """``floor`` or ``ceil``: of a decimal a decimal without places, else a bigint."""
+    """``floor`` or ``ceil``: a decimal without fraction digits for a decimal, else a bigint."""
 
     def made(args: Sequence[Expr]) -> Expr:
         value, kind = args[0], args[0].type
@@ -81,7 +81,7 @@ def _pmod(args: Sequence[Expr]) -> Expr:
 
 
 def quotient(left: Expr, right: Expr) -> Expr:
-    """``left DIV right``: whole times that ``right`` is in ``left``, as a bigint.
+    """``left DIV right``: the integer quotient, as a bigint.
 
     Raises:
         QueryError: ``type-mismatch``.

@@ -79,7 +79,7 @@ def escaped(pattern: str, escape: str) -> str:
 
 
 def lowered(pattern: str) -> str:
-    """The pattern of an ILIKE, rewritten for LIKE over ``lower``.
+    """The pattern of an ILIKE call, rewritten for a call of LIKE over ``lower``.
 
     Raises:
         QueryError: ``unsupported-sql``: letters beyond ASCII, whose lower case varies by system.
@@ -258,7 +258,7 @@ _ISO_DAY = frozenset({"dayofweek_iso", "isodow", "dow_iso"})
 
 
 def part_of(name: str, moment: Expr) -> Expr:
-    """``EXTRACT(name FROM moment)``.
+    """``EXTRACT(name FROM moment)`` as a typed call.
 
     Raises:
         QueryError: ``unsupported-sql``.

@@ -54,7 +54,7 @@ class Argument(Enum):
 
 
 def converted(name: str, arg: Expr, kind: Argument) -> Expr:
-    """``arg`` in the type of ``kind``.
+    """The typed argument ``arg``, cast to the type of ``kind``.
 
     Raises:
         QueryError: ``type-mismatch``; ``unsupported-sql``: not a literal.
@@ -136,5 +136,5 @@ def text_of(arg: Expr) -> str:
 
 
 def bad_literal(name: str, literal: object, reason: str, remedy: str) -> QueryError:
-    """The error for a literal argument that a function does not take."""
+    """The error for a literal argument that a function's signature does not allow."""
     return QueryError("bad-literal", f"{name}() with {literal}: {reason}", remedy=remedy)

@@ -78,7 +78,7 @@ def _extracted(args: list[Expr]) -> list[Expr]:
 def _replaced(args: list[Expr]) -> list[Expr]:
     found = _read("regexp_replace", args[1])
     if found.takes_nothing and text_of(args[2]) and text_of(args[1]) not in ("^", "$"):
-        # Engines differ in empty matches beside others; replaced by nothing they don't matter.
+        # Engines differ on empty matches next to other matches; an empty replacement hides this.
         raise _of_nothing("regexp_replace", args[1])
     try:
         rewritten_replacement(text_of(args[2]), found.groups)
@@ -179,7 +179,7 @@ def _format_number(args: Sequence[Expr]) -> Expr:
 
 def _hash(op: str, kind: DataType) -> Callable[[Sequence[Expr]], Expr]:
     def made(args: Sequence[Expr]) -> Expr:
-        # A NULL leaves the hash of the values before it, at first the seed.
+        # A NULL does not change the hash of the values before it, or the seed if it comes first.
         present = [arg for arg in args if arg.type.kind is not TypeKind.NULL]
         for arg in present:
             require_comparable(f"{op}() of", arg)

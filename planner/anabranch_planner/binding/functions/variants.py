@@ -78,7 +78,7 @@ def _get(name: str, *, lenient: bool) -> Callable[[Sequence[Expr]], Expr]:
 
 
 def of_variant(name: str, value: Expr) -> Expr:
-    """``value``, which must be a variant.
+    """A typed argument ``value``, which must be a variant.
 
     Raises:
         QueryError: ``type-mismatch``.

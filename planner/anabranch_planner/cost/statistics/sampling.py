@@ -46,7 +46,7 @@ class ColumnSummary:
 
 
 def describe(sample: StreamSample) -> dict[str, ColumnSummary]:
-    """Summary of each column of ``sample``.
+    """Summary of each column of a stream's ``sample``.
 
     >>> from anabranch_contract.protocol.measurements import StreamSample
     >>> sample = StreamSample(9, 4, {"a": ("int", [7, 7, None, 2])})
@@ -70,7 +70,7 @@ def describe(sample: StreamSample) -> dict[str, ColumnSummary]:
 
 
 def _quantiles(values: Sequence[Any]) -> list[Any]:
-    """Five-number summary: least value, quartiles and greatest value."""
+    """Five-number summary of a sampled column: least value, quartiles, greatest."""
     ordered = sorted(v for v in values if not (isinstance(v, float) and math.isnan(v)))
     if not ordered:
         return []
@@ -78,7 +78,7 @@ def _quantiles(values: Sequence[Any]) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` converted to a type that JSON has."""
+    """A sampled ``value`` converted to a type that JSON has."""
     if isinstance(value, Decimal) or (isinstance(value, float) and not math.isfinite(value)):
         return str(value)
     return value
@@ -183,7 +183,7 @@ def _in(args: list[Value]) -> Value:
 
 
 def _compare(left: Any, right: Any) -> int:
-    """-1, 0 or 1; NaN equals NaN and is greater than every other value."""
+    """-1, 0 or 1 for sampled values; NaN equals NaN and is greater than all others."""
     one, other = ((isinstance(v, float) and math.isnan(v), v) for v in (left, right))
     if one[0] or other[0]:
         return int(one[0]) - int(other[0])

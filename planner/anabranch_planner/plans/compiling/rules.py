@@ -1,6 +1,6 @@
 """The rules of probe trees, and the backfill rules of intermediate results.
 
-Checks on a shared edge. An edge is used by all goals below it in the tree, so no check may drop a
+Checks on a shared edge. An edge is used by all goals downstream of it, so no check may drop a
 tuple that one of them needs. It checks the *loosest* of their time bounds and the *intersection* of
 their residuals; each query checks the remaining conditions at its output. Hence every result of
 every query passes every edge on its path, and nothing else leaves its output.

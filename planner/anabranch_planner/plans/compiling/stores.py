@@ -261,7 +261,7 @@ def stores_of_streams(
 
 
 def short_hash(value: object) -> str:
-    """Six hexadecimal digits that distinguish values with the same name."""
+    """Six hexadecimal digits that distinguish stores with the same name."""
     return hashlib.sha256(repr(value).encode()).hexdigest()[:6]
 
 

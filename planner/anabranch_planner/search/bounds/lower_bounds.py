@@ -23,7 +23,7 @@ def floor(problem: PlanProblem) -> float:
 
 
 def cheapest_copy(problem: PlanProblem, store: Sub) -> float:
-    """The price of the cheapest copy of ``store``."""
+    """The price of the cheapest copy of ``store``, for a lower bound."""
     return min(problem.copy_price(store, a) for a in problem.partitions[store] or (None,))
 
 

@@ -1,1 +1,1 @@
-"""Joins and set operations of a parsed statement."""
+"""Clauses of a parsed statement, rewritten as simpler SQL: joins, set operations, VALUES, ranks."""

@@ -37,9 +37,9 @@ class Created:
 
     Attributes:
         name: its name, without a catalog and a database.
-        select: the statement with spaces in place of all before the SELECT, so that places
-            of errors are places in the statement.
-        inserts: whether it inserts: the query may have another name than the table.
+        select: the statement with spaces in place of everything before the SELECT, so that
+            positions in errors refer to the statement.
+        inserts: whether it is INSERT INTO, where the query may have another name than the table.
     """
 
     name: str
@@ -108,7 +108,7 @@ def _inserted(tokens: Sequence[Token], last: int) -> int | None:
 
 
 def _body(tokens: Sequence[Token], last: int) -> int | None:
-    """Place of the query after AS; None if there is none."""
+    """Place of the query after AS in a CREATE statement; None if there is none."""
     for index in range(last + 1, len(tokens) - 1):
         if tokens[index].token_type is TokenType.SELECT:
             return None

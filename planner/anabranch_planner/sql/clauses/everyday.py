@@ -1,5 +1,5 @@
-"""Everyday spellings that mean the same as others: hints, qualified names, LIKE ANY and ALL,
-fields of structs, FETCH FIRST.
+"""Everyday spellings rewritten as equivalent ones: hints, qualified names, LIKE ANY and ALL, fields
+of structs, FETCH FIRST.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _NAMED = (exp.Table, exp.Subquery, exp.CTE, exp.Lateral, exp.TableAlias)
 #: Functions whose arguments may stand between words.
 _SPOKEN = frozenset({"SUBSTRING", "SUBSTR", "OVERLAY"})
 _SEPARATORS = frozenset({"FROM", "FOR", "PLACING"})
-#: Key of the metadata of a cast that is written as a call, and named as its operand.
+#: Key of a cast's metadata: it is written as a call, and its column is named as its operand.
 CAST_CALL = "cast call"
-#: Types whose names are functions that cast.
+#: Types whose names are also functions that cast to the type.
 _CASTS = frozenset({
     "bigint", "binary", "boolean", "date", "double", "float", "int", "smallint", "string",
     "timestamp", "tinyint",
@@ -37,9 +37,9 @@ OF_UNIT = frozenset({
 
 
 def simplify(statement: Node) -> None:
-    """Replace everyday spellings in ``statement`` by others of the same meaning.
+    """Replace everyday spellings in ``statement`` by equivalent ones.
 
-    A hint says how to join, not what: the planner decides it. Streams have no catalogs or
+    Hints are dropped, as the planner chooses how to join. Streams have no catalogs or
     databases: a qualified name means the stream of its last part.
 
     Raises:
@@ -77,7 +77,7 @@ def simplify(statement: Node) -> None:
 
 
 def _quote_unit(call: exp.Anonymous) -> None:
-    """Make the unit in ``timestampdiff(MINUTE, x, y)`` a text: it is no column."""
+    """Make the unit in ``timestampdiff(MINUTE, x, y)`` a text, as it is no column."""
     unit = call.expressions[0] if len(call.expressions) == 3 else None
     if isinstance(unit, exp.Column) and not unit.table:
         unit.replace(exp.Literal.string(unit.name))
@@ -105,8 +105,8 @@ def _names(table: Node) -> Iterator[str]:
 
 
 def _reach(column: exp.Column, names: Set[str]) -> None:
-    """Write ``alias.column.field`` and ``column.field`` with dots: with ``names`` of all tables,
-    the first part is an alias or a column.
+    """Write fields of structs, ``alias.column.field`` and ``column.field``, with the operator for
+    fields. ``names``: names of all tables, since the first part may be an alias or a column.
     """
     parts = column.parts
     own = 2 if parts[0].name.lower() in names else 1
@@ -125,7 +125,7 @@ def with_commas(tokens: list[Token]) -> list[Token]:
     """``tokens`` with commas in ``substring(s FROM 2 FOR 3)`` and in ``overlay(s PLACING 'x' FROM
     2)``, which are calls with the same arguments in this order.
     """
-    #: Per open parenthesis, the function's name if it is that of such a call.
+    #: Per open parenthesis: the function's name, if the function takes words between its arguments.
     calls: list[Token | None] = []
     for index, token in enumerate(tokens):
         if token.token_type is TokenType.L_PAREN:
@@ -142,7 +142,7 @@ def with_commas(tokens: list[Token]) -> list[Token]:
 
 
 def _between(tokens: Sequence[Token], index: int) -> bool:
-    """Whether a word stands between two arguments, and is not one of them."""
+    """Whether the word at ``index`` separates two arguments, and is not an argument itself."""
     edges = (TokenType.COMMA, TokenType.L_PAREN, TokenType.R_PAREN, TokenType.DOT)
     before, after = tokens[index - 1].token_type, tokens[index + 1].token_type
     # IS DISTINCT FROM; (s).placing; substring(placing, 2).
@@ -150,8 +150,8 @@ def _between(tokens: Sequence[Token], index: int) -> bool:
 
 
 def keep_commas(tree: Node, tokens: Iterable[Token]) -> None:
-    """Tell commas in FROM, whose tables a condition is to connect, from CROSS JOINs, as which the
-    parser reads them: without that word in the statement's tokens, there is none.
+    """Mark commas in FROM as commas, since the parser reads them as CROSS JOINs; conditions must
+    connect tables after a comma. A statement without the word CROSS has no CROSS JOIN.
     """
     if any(token.text.upper() == "CROSS" for token in tokens):
         return

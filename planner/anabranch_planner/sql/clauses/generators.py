@@ -1,5 +1,5 @@
-"""Functions that make rows of arrays and maps: ``LATERAL VIEW``, ``LATERAL`` and ``UNNEST`` in
-FROM, ``explode(x)`` in the SELECT list.
+"""Table functions that expand arrays and maps into rows: ``LATERAL VIEW``, ``LATERAL`` and
+``UNNEST`` in FROM, ``explode(x)`` in the SELECT list.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from anabranch_planner.sql.unresolved import (
     unsupported,
 )
 
-#: Prefix of the aliases of functions without one.
+#: Prefix of the generated aliases of table functions without an alias.
 _ALIAS = "generated "
 
 
 def is_generator(node: Node | None) -> bool:
-    """Whether ``node`` is a call of a function that makes several rows of one."""
+    """Whether ``node`` calls a function that expands one row into several."""
     return isinstance(node, exp.Anonymous) and str(node.this).lower() in GENERATORS
 
 
 def generators_of(
     select: exp.Select, joins: Iterable[exp.Join]
 ) -> tuple[list[exp.Join], list[RowGenerator]]:
-    """The joins of FROM with tables, and the functions of FROM in their order.
+    """The joins of FROM with tables, and the table functions in FROM, both in order.
 
     Raises:
         QueryError: ``unsupported-sql``: another function, or a condition of its join.
@@ -51,10 +51,10 @@ def generators_of(
 
 
 def in_items(select: exp.Select, number: int) -> tuple[list[Node | SelectItem], list[RowGenerator]]:
-    """The SELECT list with items in place of functions, and these.
+    """The SELECT list with columns in place of table functions, and these functions.
 
     Args:
-        number: number of the functions of FROM.
+        number: number of table functions in FROM.
 
     Raises:
         QueryError: ``unsupported-sql``: a function beside groups, or a second one.

@@ -1,4 +1,4 @@
-"""Clauses that make a subquery in FROM a query of its own."""
+"""Clauses that require a subquery in FROM to be planned as a query of its own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ POST_JOIN = {
 def own_clause(
     select: exp.Select, joins: Iterable[exp.Join], generators: Sequence[RowGenerator]
 ) -> Clause | None:
-    """The first clause of a subquery that makes it a query of its own; None if it has none.
+    """The first clause that requires a subquery to be a query of its own; None if it has none.
 
     Args:
         joins, generators: the entries of its FROM.
@@ -44,7 +44,7 @@ def own_clause(
 
 
 def clause_of(generators: Sequence[RowGenerator]) -> Clause | None:
-    """The first of the functions that make rows; None if there is none."""
+    """The first table function; None if there is none."""
     return (f"{generators[0].call.this}()", generators[0].call) if generators else None
 
 

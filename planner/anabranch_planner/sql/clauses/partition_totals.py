@@ -1,9 +1,10 @@
 """Aggregates over partitions, ``sum(x) OVER (PARTITION BY k)``, as joins with groups; rankings of
 groups as rankings of a query of WITH.
 
-A SELECT with such items becomes a query of WITH without them, a further one per list of partition
-keys with its aggregates by group, and their join. NULL is a partition: the join compares with
-``<=>``, and by a hash of the keys, so that it has an equality.
+A SELECT with such items becomes a join of queries of WITH: one with the rows, without such items,
+and one per list of partition keys, with the aggregates grouped by these. NULL is a partition, so
+the join compares keys with ``<=>``, and also a hash of the keys by ``=``, as a join needs an
+equality.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _IN_FROM = (exp.From, exp.Join, exp.CTE, exp.SetOperation, exp.Subquery)
 
 
 def write_out(statement: Node) -> None:
-    """Replace SELECTs with aggregates over partitions in ``statement`` by such joins.
+    """Replace the SELECTs with aggregates over partitions in ``statement`` by joins.
 
     Raises:
         QueryError: ``unnamed-output``: an item beside such an aggregate has no name.
@@ -57,7 +58,7 @@ def _rankings(node: Node) -> list[Node]:
 
 
 def is_ordered(window: Node) -> bool:
-    """Whether ``window`` is a function of the places of rows in their partition."""
+    """Whether the value of ``window`` depends on the order of rows in their partition."""
     return function_over(window) in PLACES | WINDOWED.keys() and not is_total(window)
 
 
@@ -70,7 +71,7 @@ def can_be_table(select: exp.Select) -> bool:
 
 
 def stands_as_table(select: exp.Select) -> bool:
-    """Whether ``select`` stands in FROM, in WITH or alone."""
+    """Whether the SELECT ``select`` stands in FROM, in WITH or alone."""
     inner: Node = select
     while inner.parent is not None:
         if isinstance(inner.parent, exp.Select):
@@ -92,7 +93,7 @@ class _Rewriting:
 
     Attributes:
         columns: expression of a row -> its name in the query of rows.
-        grouped: whether it has groups, whose rankings follow.
+        grouped: whether it has groups, which are ranked afterwards.
         groups: partition keys -> aggregate -> its name in the query of groups.
     """
 
@@ -141,7 +142,7 @@ class _Rewriting:
             entry.set("this", self._outside(key))
 
     def _outside(self, node: Node) -> Node:
-        """``node`` over the columns of the queries of rows and of groups."""
+        """``node`` in terms of the columns of the queries of rows and of groups."""
         if isinstance(node, exp.Window) and is_total(node):
             return self._total(node)
         # Nodes that are no expressions: their parts are.
@@ -159,7 +160,7 @@ class _Rewriting:
         return made
 
     def _is_late(self, node: Node) -> bool:
-        """Whether ``node`` has an aggregate or a ranking that follows the query of rows."""
+        """Whether ``node`` has an aggregate or ranking that is computed from the rows' query."""
         return bool(_totals([node])) or (self.grouped and bool(_rankings(node)))
 
     def _column(self, node: Node) -> exp.Column:
@@ -221,7 +222,7 @@ def _name(item: Node) -> str:
 
 
 def unaliased(item: Node) -> Node:
-    """The expression of an item of a SELECT list."""
+    """The syntax node of an item of a SELECT list, without its alias."""
     node: Node = item.this if isinstance(item, exp.Alias) else item
     return node
 
@@ -247,7 +248,7 @@ def become(
 
 
 def of(table: str, name: str) -> exp.Column:
-    """A column of a query of WITH."""
+    """A column of a query of WITH, as a syntax node."""
     return exp.column(exp.to_identifier(name, quoted=True), table=table)
 
 

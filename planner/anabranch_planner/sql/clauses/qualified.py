@@ -1,4 +1,6 @@
-"""QUALIFY as WHERE over a query of WITH, which has the functions of the condition as columns.
+"""Rewriting of QUALIFY as WHERE over a query of WITH, in which the condition's window functions are
+columns. A condition that limits one ranking of rows is not rewritten: a maintained table of its own
+keeps its rows.
 
 A condition that limits one ranking of rows stays: its rows are kept by a table of their own.
 """
@@ -31,8 +33,8 @@ _MIRRORED: dict[type[Node], type[Node]] = {
 
 
 def filter_windows(statement: Node) -> None:
-    """Replace the clauses QUALIFY in ``statement`` over groups, beside DISTINCT, ORDER BY or LIMIT,
-    or with another condition than a limit of one ranking.
+    """Replace the clauses QUALIFY in ``statement`` that stand over groups, beside DISTINCT, ORDER
+    BY or LIMIT, or do more than limit one ranking.
     """
     for select in reversed(list(statement.find_all(exp.Select))):
         clause = select.args.get("qualify")
@@ -46,7 +48,7 @@ def filter_windows(statement: Node) -> None:
 
 
 def _limits_rows(select: exp.Select, condition: Node) -> bool:
-    """Whether ``condition`` limits one ranking of rows, and no other clause reads them."""
+    """Whether ``condition`` limits one ranking of rows, and no other clause reads these rows."""
     if any(select.args.get(name) for name in LAST):
         return False
     if select.args.get("group") is not None or any(map(holds_aggregate, select.expressions)):
@@ -62,7 +64,7 @@ def _limits_rows(select: exp.Select, condition: Node) -> bool:
 
 
 def limit_of(condition: Node, ranked: Callable[[Node], Node | None]) -> tuple[Node, int] | None:
-    """The ranking in ``condition``, and the greatest permitted place, None if unlimited."""
+    """The ranking in ``condition``, and the greatest permitted rank; None: no such condition."""
     node = bare(condition)
     if isinstance(node, exp.Between):
         window, low, high = ranked(bare(node.this)), whole_number(node.args["low"]), None
@@ -129,7 +131,7 @@ class _Filtering:
         become(select, outer, [(_QUALIFIED, rows)])
 
     def _outside(self, node: Node, shown: dict[Node, str], names: set[str]) -> Node:
-        """``node`` as a column of the query of WITH, if it is computed there."""
+        """``node`` as a column of the query of WITH, if that query computes it."""
         inside = function_over(node) or (
             holds_aggregate(node) and not any(map(holds_aggregate, node.iter_expressions()))
         )

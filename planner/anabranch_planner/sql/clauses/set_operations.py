@@ -1,9 +1,11 @@
-"""Set operations: UNION ALL as a source with several branches, others as GROUP BY over one.
+"""Set operations: UNION ALL as a source with several branches, all others as GROUP BY over UNION
+ALL.
 
 ``A UNION ALL B`` is an :class:`Unresolved` with two branches. Every other set operation compares
 whole rows, so it is a GROUP BY of all columns over the rows of all operands, however they are
-nested: ``A UNION (B INTERSECT C)`` has the groups with a row of A, or with rows of B and of C.
-INTERSECT ALL and EXCEPT ALL emit a group several times, by its number of rows per operand.
+nested: the result of ``A UNION (B INTERSECT C)`` is the groups with a row of A, or with a row of B
+and a row of C. For INTERSECT ALL and EXCEPT ALL a group's numbers of rows per operand determine how
+often it is emitted.
 """
 
 from __future__ import annotations
@@ -62,8 +64,8 @@ def set_operation(
 
 
 def as_table(rows: Unresolved, node: Node | None, called: str = "UNION ALL") -> Unresolved:
-    """A grouped query with the ``rows`` of a union or an expansion: it groups them by all columns,
-    and emits each group as often as the group has rows.
+    """A query that maintains the ``rows`` of a union or an expansion: it groups them by all
+    columns, and emits each group as many times as the group has rows.
     """
     count = exp.Anonymous(this="count", expressions=[exp.Star()])
     every = PostJoin(group=(), group_all=True, copies=count)
@@ -188,7 +190,7 @@ class _SetGroups:
             less = exp.LT(this=left.copy(), expression=right.copy())
             self.copies = _case(less, left.copy(), right.copy())
         if max(self._operands) == 1:
-            # Only one operand: every group is in the result.
+            # There is only one operand, so every group is in the result.
             self.having, branches = None, tuple(self._branches)
         else:
             branches = tuple(map(self._marked, self._branches, self._operands))
@@ -240,7 +242,8 @@ class _SetGroups:
         *,
         every: bool,
     ) -> Node:
-        """Combine the terms ``of`` the operands of UNION, also of nested ones, by ``sum_of``.
+        """Compute a term (by ``of``) per operand of UNION, nested operands included, and combine
+        the terms by ``sum_of``.
 
         ``every``: whether duplicate rows count, so that only UNION ALL is flattened.
         """
@@ -252,7 +255,7 @@ class _SetGroups:
             elif isinstance(known, exp.SetOperation):
                 terms.append(of(known))
             elif number:
-                # Plain operands share one mark: their rows are counted together.
+                # Plain operands share one mark, and their rows are counted together.
                 self._add(found, number)
             else:
                 terms.append(self._count(found, number := self._next()))
@@ -275,7 +278,7 @@ class _SetGroups:
         return exp.Anonymous(this="count", expressions=[column])
 
     def _marked(self, branch: FromEntry, operand: int) -> FromEntry:
-        """``branch`` with a hidden column per operand: 1 for its own operand, else NULL."""
+        """``branch`` with a hidden column per operand: 1 for the row's own operand, else NULL."""
         marks = (
             SelectItem(exp.Literal.number(1) if n == operand else exp.Null(), f"{HIDDEN}{n}")
             for n in range(1, 1 + max(self._operands))

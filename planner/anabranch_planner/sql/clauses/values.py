@@ -1,9 +1,9 @@
-"""Joins with ``VALUES``: looked up with CASE, in place of a table.
+"""Joins with ``VALUES``, rewritten as CASE expressions.
 
-``FROM o JOIN (VALUES (1, 'x'), (2, 'y')) AS v(k, name) ON v.k = o.k`` reads for ``v.name``
-``CASE WHEN 1 = o.k THEN 'x' WHEN 2 = o.k THEN 'y' END``, and has the condition ``o.k IN (1, 2)``
-(a LEFT JOIN has none). So a row has one partner at most: keys must differ, in every type that they
-may be compared in.
+``FROM o JOIN (VALUES (1, 'x'), (2, 'y')) AS v(k, name) ON v.k = o.k`` is read with ``CASE WHEN 1 =
+o.k THEN 'x' WHEN 2 = o.k THEN 'y' END`` in place of ``v.name``, and with the condition ``o.k IN (1,
+2)`` (without it for a LEFT JOIN). This requires that a row has one partner at most: keys must
+differ in every type by which they may be compared.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _READINGS = tuple(
         TypeKind.STRING, TypeKind.DOUBLE, TypeKind.DATE, TypeKind.TIMESTAMP, TypeKind.BOOLEAN,
     )
 )  # fmt: skip
-#: Joins after which a condition on rows before them is no condition on the result.
+#: Joins whose results keep rows that violate a condition on earlier tables.
 _KEEPING = ("RIGHT", "FULL")
 
 
@@ -50,7 +50,7 @@ class _Values:
     """The rows of one ``VALUES`` in FROM, by the names of its columns in lower case.
 
     Attributes:
-        merged: columns of USING, whose names alone mean the other side's.
+        merged: columns of USING; their unqualified names refer to the other side.
     """
 
     node: exp.Values
@@ -105,7 +105,7 @@ def _replaced(select: exp.Select) -> bool:
 
 
 def _check_names(select: exp.Select, values: _Values) -> None:
-    """Refuse statements in which a name could mean another column than that of ``values``."""
+    """Refuse statements in which a name of a column of ``values`` is ambiguous."""
     if any(str(join.args.get("method") or "").upper() == "NATURAL" for join in _joins(select)):
         raise unsupported("VALUES beside a NATURAL JOIN", "write ON with the columns")
     for table in select.find_all(exp.Table, exp.Subquery, exp.Values):
@@ -263,7 +263,7 @@ def _differ(rows: Iterable[dict[str, Node]], keys: list[str]) -> bool:
 
 
 def _readings(node: Node) -> list[Any]:
-    """The value of a literal as a text, a double, a date, a time, a boolean; None: it has none."""
+    """The literal as a text, double, date, time and boolean; None where it is none."""
     inner = node
     negative = False
     while isinstance(inner, exp.Neg | exp.Cast | exp.Paren):
@@ -295,7 +295,7 @@ def _add_condition(
     rows: list[dict[str, Node]],
     values: _Values,
 ) -> None:
-    """Keep only rows that have a partner."""
+    """Add a condition by which only rows with a partner in VALUES are kept."""
     if not rows:
         condition: Node = exp.false()
     elif len(conditions) == 1:
@@ -324,7 +324,7 @@ def _look_up(name: str, matches: list[Node], rows: list[dict[str, Node]]) -> Nod
 
 
 def _substitute(select: exp.Select, values: _Values, made: Callable[[str], Node]) -> None:
-    """Replace the columns of ``values`` in ``select``."""
+    """Replace the columns of a VALUES entry in ``select``."""
     aliases = {item.alias.lower() for item in select.expressions if isinstance(item, exp.Alias)}
     for column in list(select.find_all(exp.Column)):
         if not _names(column, values) or column.find_ancestor(exp.Select) is not select:

@@ -1,8 +1,10 @@
-"""Rankings beside each other, or beside DISTINCT, ORDER BY and LIMIT, as queries of WITH.
+"""Rewriting of several rankings, or of a ranking with DISTINCT, ORDER BY and LIMIT, as queries of
+WITH.
 
-A maintained table keeps one ranking of its rows, and nothing else. So a SELECT with several becomes
-a query of WITH for each, which adds a ranking to the columns of the one before, and a last SELECT,
-which reads them. DISTINCT, ORDER BY, LIMIT and OFFSET stay with the last one.
+A maintained table keeps one ranking of its rows, and nothing else. So a SELECT with several
+rankings becomes a sequence of queries of WITH and a last SELECT that reads them. Each adds one
+ranking to the columns of the query before it. DISTINCT, ORDER BY, LIMIT and OFFSET stay with the
+last one.
 """
 
 from __future__ import annotations
@@ -100,8 +102,8 @@ def _can_be_layered(window: Node) -> bool:
 
 
 def _layers(windows: list[Node]) -> list[list[Node]]:
-    """The windows in groups that one table can keep: of one partition and order, and with one
-    ranking function.
+    """The window functions in groups that one maintained table can keep: of equal partition and
+    order, and with one ranking function.
     """
     found: list[list[Node]] = []
     for window in windows:
@@ -168,7 +170,7 @@ class _Layering:
         become(select, outer, [(f"{_RANKED}{n}", query) for n, query in enumerate(queries, 1)])
 
     def _first(self, rows: exp.Select) -> exp.Select:
-        """The query with all expressions of rows and the first windows."""
+        """The first query: all expressions over rows, and the first window functions."""
         for name in (*LAST, "with_"):
             rows.set(name, None)
         windows = {window for layer in self.layers for window in layer}
@@ -178,7 +180,7 @@ class _Layering:
         return rows
 
     def _next(self, number: int, layer: list[Node]) -> exp.Select:
-        """The query with the columns of the one before, and windows over them."""
+        """The query with the columns of the query before it, and window functions over them."""
         table = f"{_RANKED}{number - 1}"
         later = {window for one in self.layers[number - 1 :] for window in one}
         names = [name for node, name in self.columns.items() if node not in later]

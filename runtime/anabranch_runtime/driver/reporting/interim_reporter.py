@@ -114,8 +114,8 @@ class InterimReporter:
             self._begin()
 
     def require(self, state: State) -> None:
-        """Report the period up to ``state``, unless that was reported. The driver then waits for a
-        revision in response.
+        """Report the interim period up to ``state``, if it was not reported. The driver then waits
+        for the service's revision of the ruleset.
         """
         if self._reported != state.next_batch:
             self._report(asks=True)
@@ -141,9 +141,7 @@ class InterimReporter:
         self._begin()
 
     def _cut(self, lasted: int) -> list[Interim]:
-        """End the period before the newest ``lasted`` batches, if it began earlier, and
-        return its measurements.
-        """
+        """End a period that began before the newest ``lasted`` batches; return its measurements."""
         end = self._commits[-1].state.next_batch - lasted
         commits = list(self._commits)
         place = next((n for n, c in enumerate(commits) if c.state.next_batch == end), None)

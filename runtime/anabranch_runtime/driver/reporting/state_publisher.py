@@ -88,9 +88,7 @@ class StatePublisher:
         return gone
 
     def _changed(self, state: State, users: Readers, room: int | None) -> dict[str, str]:
-        """Documents of stores that have changed since their last one, until they exceed ``room``
-        bytes.
-        """
+        """Documents of stores changed since their last one, until they exceed ``room`` bytes."""
         assert self._parts is not None
         known, found, used = self._parts, {}, 0
         waiting = [name for name in state.stores if name not in known]

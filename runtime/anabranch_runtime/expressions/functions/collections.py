@@ -31,12 +31,12 @@ MOST_TOGETHER = 20_000_000
 
 
 def _ints(column: pa.Array) -> Ints:
-    """Integers of a column; 0 for NULL."""
+    """Integers of a function's argument; 0 for NULL."""
     return np.asarray(pc.fill_null(column.cast(pa.int64()), 0).to_numpy(), np.int64)
 
 
 def _taken(values: pa.Array, at: Ints, good: Bools) -> pa.Array:
-    """Values at positions; NULL where not good."""
+    """Elements of arrays at positions; NULL where not good."""
     return values.take(pa.array(np.where(good, at, 0), mask=~good))
 
 
@@ -180,7 +180,7 @@ def _map_of_entries(_call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def unique_keys(limits: Ints, keys: pa.Array, values: pa.Array, valid: Bools | None) -> pa.Array:
-    """Return the map column of these limits, keys and values.
+    """Return the map column of offsets ``limits``, keys and values.
 
     Raises:
         ExpressionError: a key is NULL or twice in a map.
@@ -193,7 +193,7 @@ def unique_keys(limits: Ints, keys: pa.Array, values: pa.Array, valid: Bools | N
 
 
 def zipped(left: pa.Array, right: pa.Array) -> tuple[Ints, pa.Array, list[pa.Array], Bools | None]:
-    """Return the union of the keys of two map columns: limits per row, keys, the values of both,
+    """Return the union of the keys of two map columns: offsets per row, keys, the values of both,
     and whether both maps are not NULL. The keys of the left map come first.
     """
     valid = all_present(left, right)
@@ -232,7 +232,7 @@ def _concat(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _ranges(starts: Ints, sizes: Ints) -> Ints:
-    """Concatenate ``range(start, start + size)``."""
+    """Concatenate ``range(start, start + size)``, the places of elements."""
     before = np.cumsum(sizes) - sizes
     return np.arange(int(sizes.sum())) - np.repeat(before - starts, sizes)
 
@@ -253,7 +253,7 @@ def _sequence(call: Call, args: list[pa.Array]) -> pa.Array:
             "the step of a sequence leads away from its end",
             remedy="write a positive step for a rising sequence, a negative one for a falling one",
         )
-    # Unsigned, a distance that overflows is right again.
+    # Read as unsigned, a distance that has overflowed is correct.
     distance = np.where(step > 0, stop - start, start - stop).view(np.uint64)
     counts = distance // np.abs(np.where(step == 0, 1, step)).view(np.uint64)
     sizes = _bound(np.where(valid, np.minimum(counts, 2**40).astype(np.int64) + 1, 0))
@@ -272,7 +272,7 @@ def _repeat(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _bound(sizes: npt.NDArray[Any]) -> Ints:
-    """Return sizes of arrays that are not too large, each and together.
+    """Return ``sizes`` after checking that no array is too large, nor all arrays together.
 
     Raises:
         ExpressionError: they are.
@@ -291,14 +291,14 @@ def _bound(sizes: npt.NDArray[Any]) -> Ints:
 
 
 def _codes(values: pa.Array) -> tuple[Ints, Bools]:
-    """Return a number per distinct value, and where values are not NULL."""
+    """Return a number per distinct element, and where elements are not NULL."""
     encoded = canonical(values).dictionary_encode()
     codes = pc.fill_null(encoded.indices.cast(pa.int64()), len(encoded.dictionary)).to_numpy()
     return np.asarray(codes, np.int64), _all(present(values), len(values))
 
 
 def _equal(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Equality in which NaN equals NaN; NULL where a side is NULL."""
+    """Equality of elements in which NaN equals NaN; NULL where a side is NULL."""
     codes, known = _codes(pa.concat_arrays([left, right]))
     half = len(left)
     return pa.array(codes[:half] == codes[half:], mask=~(known[:half] & known[half:]))
@@ -322,14 +322,14 @@ def _firsts(limits: Ints, values: pa.Array) -> Ints:
 def _kept(
     kind: DataType, limits: Ints, values: pa.Array, at: Ints, valid: Bools | None
 ) -> pa.Array:
-    """Return lists, of type ``kind``, of the elements at rising positions."""
+    """Return lists of type ``kind`` with only the elements at positions ``at``, which ascend."""
     counts = np.bincount(owners(limits)[at], minlength=len(limits) - 1)
     return lists(limits_of(counts), values.take(pa.array(at)), valid, arrow_type(kind))
 
 
 def _matches(args: list[pa.Array]) -> tuple[Ints, pa.Array, Ints, Bools, Bools]:
-    """Return limits, elements and owners of arrays, and where an element equals the row's value,
-    and is NULL.
+    """Return offsets, elements and rows of arrays, and two masks of elements: equal to the row's
+    value, and NULL.
     """
     limits, values = elements(args[0])
     row = owners(limits)
@@ -401,8 +401,8 @@ def _union(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _members(args: list[pa.Array]) -> tuple[Ints, pa.Array, Ints, Bools]:
-    """Return limits and elements of the left arrays, the positions of distinct ones in order, and
-    where they are in the right array of the row.
+    """Return offsets and elements of the left arrays, the positions of their distinct elements in
+    order, and a mask of distinct elements that the row's right array contains.
     """
     (limits, values), (others, more) = map(elements, args)
     codes, _ = _codes(pa.concat_arrays([values, more]))
@@ -478,14 +478,14 @@ def _slice(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _flatten(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``flatten``: NULL where an inner array is."""
+    """``flatten``: NULL where an inner array is NULL."""
     limits, inner, valid = _without_nulls(args[0])
     bounds, values = elements(inner)
     return lists(bounds[limits], values, valid, arrow_type(call.type))
 
 
 def _without_nulls(column: pa.Array) -> tuple[Ints, pa.Array, Bools]:
-    """Return limits and elements of the arrays without NULLs, and which arrays these are."""
+    """Return offsets and elements of the arrays without NULLs, and a mask of these arrays."""
     limits, inner = elements(column)
     rows = len(column)
     missing = np.bincount(owners(limits)[~_all(present(inner), len(inner))], minlength=rows) > 0

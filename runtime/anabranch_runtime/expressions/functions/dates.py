@@ -58,7 +58,7 @@ def _integers(column: pa.Array) -> Ints:
 
 
 def _civil(days: Ints) -> tuple[Ints, Ints]:
-    """Months since January 1970, and days of the month from 1."""
+    """Months since January 1970 of dates, and days of the month from 1."""
     moment = days.astype("M8[D]")
     months = moment.astype("M8[M]")
     return months.astype(np.int64), (moment - months.astype("M8[D]")).astype(np.int64) + 1

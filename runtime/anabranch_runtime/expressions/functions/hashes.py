@@ -19,7 +19,7 @@ _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
 
 
 def murmur3(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``hash(values...)``; a NULL leaves the hash of the values before it."""
+    """``hash(values...)``: MurmurHash3; a NULL leaves the hash unchanged."""
     found: _Words = np.full(len(args[0]), _SEED, dtype=np.uint32)
     with np.errstate(over="ignore"):
         for arg in args:
@@ -30,7 +30,7 @@ def murmur3(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def xxhash64(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``xxhash64(values...)``: XXH64 with seed 42; a NULL leaves the hash of the values before."""
+    """``xxhash64(values...)``: XXH64 with seed 42; a NULL leaves the hash unchanged."""
     found = np.full(len(args[0]), _SEED, dtype=np.uint64)
     for arg in args:
         words, valid = words_of(arg), present(arg)

@@ -77,7 +77,7 @@ _DECODER = json.JSONDecoder(
 
 
 def _written(value: Any) -> str:
-    """Return the JSON text of a value, with Java's numbers."""
+    """Return the JSON text of a value in ``to_json``, with Java's numbers."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:
@@ -126,7 +126,7 @@ def _unwrapped(value: Any, kind: DataType) -> Any:
 
 
 def _value(value: Any, kind: DataType) -> Any:
-    """A JSON value as a value of ``kind``; None if it is none."""
+    """A value of ``from_json`` as a value of ``kind``; None if it is none."""
     if value is None:
         return None
     here = kind.kind
@@ -159,7 +159,7 @@ def _value(value: Any, kind: DataType) -> Any:
 
 
 def _read(value: Any, kind: DataType) -> Any:
-    """A decimal, date, time or binary value of a text or number; None if it is none."""
+    """A decimal, date, time or binary value in ``from_json``; None if it is none."""
     try:
         if kind.kind is TypeKind.DECIMAL:
             return (

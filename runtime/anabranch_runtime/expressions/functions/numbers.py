@@ -206,7 +206,7 @@ def _shifted(*, left: bool) -> Callable[[Call, list[pa.Array]], pa.Array]:
 
 
 def bround(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``bround(x, digits)``: halves to the even digit."""
+    """``bround(x, digits)``: rounds halves to the even digit."""
     digits = call.args[1]
     assert isinstance(digits, Literal)
     step = Decimal(1).scaleb(-int(str(digits.value)))

@@ -67,7 +67,7 @@ def kernel(
 
 
 def replace(text: str, search: str, replacement: str) -> str:
-    """``replace(text, search, replacement)``; nothing where ``search`` is empty."""
+    """``replace(text, search, replacement)``; replaces nothing if ``search`` is empty."""
     return text.replace(search, replacement) if search else text
 
 
@@ -214,7 +214,7 @@ def sha2(data: bytes, bits: int) -> str | None:
 
 
 def _trimmed(trim: Callable[..., pa.Array]) -> Kernel:
-    """A kernel that trims characters, each of the second argument; without one, spaces."""
+    """A kernel that trims the characters in the second argument; without that argument, spaces."""
     strip = {pc.utf8_trim: str.strip, pc.utf8_ltrim: str.lstrip, pc.utf8_rtrim: str.rstrip}[trim]
 
     def fast(text: pa.Array, characters: str = " ") -> pa.Array:
@@ -416,7 +416,7 @@ def levenshtein(left: str, right: str) -> int:
 
 
 def url_decode(text: str) -> str:
-    """The text of a URL-encoded one.
+    """Decode a URL-encoded text.
 
     Raises:
         ExpressionError: a % without two hexadecimal digits.
@@ -429,7 +429,7 @@ def url_decode(text: str) -> str:
 
 
 def url_encode(text: str) -> str:
-    """A text as a part of a URL."""
+    """Encode a text for use in a URL."""
     return quote_plus(text, safe="*").replace("~", "%7E")
 
 

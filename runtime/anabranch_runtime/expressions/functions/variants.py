@@ -132,7 +132,7 @@ _CANONICAL = json.JSONDecoder(parse_int=_integer, parse_float=_canonical_fractio
 
 
 def _text(value: Any) -> str:
-    """Return the canonical text of a value."""
+    """Return the canonical text of a variant's value."""
     if isinstance(value, str):
         quoted = json.dumps(value, ensure_ascii=False)
         return _UNICODE.sub(lambda m: "\\u" + m[0][2:].upper(), quoted)

@@ -20,8 +20,8 @@ from anabranch_runtime.columns.arrays import MICROS_PER_DAY, Ints, fixed, presen
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import ExpressionError
 
-#: Microseconds of a piece of time within which no zone changes, from 1973 and from 2012 on: some
-#: changed a minute after midnight.
+#: Microseconds of spans within which no zone changes its offset: a minute from 1973 on, as some
+#: zones changed a minute after midnight; a quarter of an hour from 2012 on.
 _MINUTE, _QUARTER = 60_000_000, 15 * 60_000_000
 _MINUTES_SINCE, _QUARTERS_SINCE = 3 * 365 * MICROS_PER_DAY, 15_340 * MICROS_PER_DAY
 _FIRST, _LAST = -70 * 365 * MICROS_PER_DAY, 230 * 365 * MICROS_PER_DAY
@@ -30,7 +30,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @lru_cache(maxsize=64)
 def _zone(name: str) -> tzinfo | int:
-    """The zone, or the fixed offset in microseconds."""
+    """The time zone of a function, or its fixed offset in microseconds."""
     offset = fixed_offset(name)
     return ZoneInfo(name) if offset is None else offset
 

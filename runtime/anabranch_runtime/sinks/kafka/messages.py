@@ -79,9 +79,7 @@ def messages_of(table: pa.Table, options: KafkaSinkOptions) -> Iterator[Messages
 
 
 def _net(rows: pa.Table, key: Sequence[str], changes: pa.ChunkedArray | None) -> pa.Table:
-    """Return each distinct row's ``key`` and ``row`` as JSON, and ``count``: inserts minus deletes,
-    never 0.
-    """
+    """Return per distinct row ``key`` and ``row`` as JSON, and ``count``: inserts minus deletes."""
     weights = pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)
     if changes is not None:
         weights = pc.if_else(pc.equal(changes, _DELETE), -1, 1)
@@ -147,14 +145,14 @@ def _envelope(
 
 
 def _split(net: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return the rows that are inserted and deleted, with positive counts."""
+    """Return the rows of a delivery that are inserted and deleted, with counts."""
     deleted = net.filter(pc.field("count") < 0)
     counts = pc.negate(deleted["count"])
     return net.filter(pc.field("count") > 0), deleted.set_column(2, "count", counts)
 
 
 def _repeated(rows: pa.Table) -> pa.Table:
-    """Return each row as often as it counts."""
+    """Return each row of a delivery as often as it counts."""
     counts = rows["count"].to_numpy()
     if (counts == 1).all():
         return rows
@@ -162,7 +160,7 @@ def _repeated(rows: pa.Table) -> pa.Table:
 
 
 def _single(rows: pa.Table) -> pa.ChunkedArray:
-    """Return the keys that one row has."""
+    """Return the keys that occur in exactly one row."""
     counts = rows.group_by("key", use_threads=False).aggregate([("row", "count")])
     return counts.filter(pc.field("row_count") == 1)["key"]
 
@@ -192,7 +190,7 @@ def _keys(rows: pa.RecordBatch, key: Sequence[str]) -> pa.Array | None:
 
 
 def _objects(rows: pa.Table, key: Sequence[str]) -> pa.Array:
-    """Return the keys as JSON objects."""
+    """Return the keys of messages as JSON objects."""
     if not key:
         return pa.repeat(pa.scalar("{}", pa.large_string()), rows.num_rows)
     return json_table(rows.select(key))

@@ -178,10 +178,10 @@ class KafkaWriter:
         return f"{self.namespace}/{identity}/{self.role}/"
 
     def _transactional(self, target: _Target) -> str:
-        """Id of the producer: its lives, with the same connection, have the same one.
+        """Transactional id of the producer: the same in all lives of the process, per connection.
 
-        The runs of a query with another connection have other messages; deliveries that a former
-        run has begun are repeated through the connection of that run, before any later one's.
+        Runs of a query with different connections send different messages. Deliveries begun by a
+        former run are repeated through its connection, before the later runs' ones.
         """
         settings, progress, identity = target
         shown = [pair for pair in settings if pair[0] not in (*COMMON, *_SECRET)]

@@ -2,9 +2,10 @@
 
 Catalogs, with their addresses and secrets, are configured by the operator, for PyIceberg. A
 property of the table, set by the commit that adds the rows, names the last batch of each writer; it
-outlives expired snapshots. A commit requires the snapshot that it has read the property with.
-PyIceberg would repeat a commit that was overtaken on the newest snapshot, which may have the same
-batch of another process: such repetitions are off, and the property is read again instead.
+outlives expired snapshots. A commit fails unless the snapshot with which it has read the property
+is still the newest. By itself PyIceberg would then repeat the commit on the newest snapshot, in
+which another process may have committed the same batch. So its repetitions are off, and the
+property is read again.
 """
 
 from __future__ import annotations

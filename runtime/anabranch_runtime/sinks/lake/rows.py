@@ -62,9 +62,7 @@ def rows_of(delivery: Delivery) -> pa.Table:
 
 
 def changed(rows: pa.Table) -> pa.Table:
-    """Return the changes of a view, at most one per key, and whether the row of the key is
-    ``GONE``.
-    """
+    """Return the changes of a view, one per key at most, and whether the key's row is ``GONE``."""
     gone = pc.equal(rows[CHANGE], str(Change.DELETE))
     return rows.drop_columns([CHANGE]).append_column(GONE, gone)
 

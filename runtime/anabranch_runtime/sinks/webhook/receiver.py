@@ -149,7 +149,7 @@ class Receiver:
 
 
 def refusal(status: int, shown: str, retry: str | None, now: float) -> SinkPaused:
-    """Return the error for an answer's status.
+    """Return the error for the status of a receiver's answer.
 
     Args:
         retry: the answer's ``Retry-After``: seconds, or a date. ``now``: seconds since 1970.

@@ -36,7 +36,7 @@ def read_columns(
 
     Args:
         program: from the messages' schema to the wanted columns.
-        data: bytes of the messages. ``begins``, ``ends``: limits of each message.
+        data: bytes of the messages. ``begins``, ``ends``: start and end of each message.
 
     Returns:
         The columns of messages that can be read; which messages can't; which of the others have a

@@ -27,7 +27,7 @@ _EMPTY = 1024
 
 @njit(cache=True, nogil=True, inline="always")
 def _long(data: Any, at: Any, end: Any) -> tuple[Any, Any]:
-    """Return the number at ``at`` and the place after it; a negative place: there is none."""
+    """Return the number at ``at``, and the place after it; a negative place if there is none."""
     value, shift = np.uint64(0), np.uint64(0)
     while at < end and shift < 64:
         byte = np.uint64(data[at])
@@ -50,7 +50,7 @@ def read_messages(
 
     Args:
         data: bytes of the messages and of the symbols of enums.
-        begins, ends: limits of each message in ``data``.
+        begins, ends: start and end of each message in ``data``.
         program, kids: the types (the first is the messages' own), and the numbers of their parts.
         base: first place of each slot in ``values`` (numbers, places of bytes, or lengths of
             arrays), ``sizes`` (numbers of bytes) and ``present``.
@@ -202,7 +202,7 @@ def read_messages(
 
 @njit(cache=True, nogil=True)
 def gather(data: Any, places: Any, sizes: Any, limits: Any, found: Any) -> None:
-    """Copy the bytes at ``places`` to ``found``, and set the limits of each value in it."""
+    """Copy the bytes at ``places`` to ``found``, and write the offsets of the values in it."""
     end = 0
     for i in range(len(places)):
         for k in range(sizes[i]):

@@ -82,7 +82,7 @@ class AvroProgram:
         types, kids: see ``kernel``. Places of symbols in ``kids`` are relative to ``symbols``.
         symbols: the text of all symbols of enums.
         places: indexes of places in ``kids``.
-        slots: number of slots. ``repeats``: whether a message may have several values for one.
+        slots: number of slots. ``repeats``: whether a message may have several values for one slot.
     """
 
     types: NDArray[np.int64]
@@ -232,7 +232,8 @@ class _SchemaCompiler:
             branches = [self.writer.resolved(part) for part in found.parts]
             if any(_is_real(branch) and _fits(branch, target.kind) for branch in branches):
                 target.source = AvroType("double")
-            # A NULL concerns all slots of a struct, which must be known before.
+            # The NULL branch comes last, as a NULL concerns all slots of a struct, which must be
+            # known by then.
             order = sorted(range(len(branches)), key=lambda i: branches[i].kind == "null")
             kids = {i: self.type(found.parts[i], target, reader) for i in order}
             self._set(row, kernel.UNION, [kids[i] for i in range(len(branches))])

@@ -163,7 +163,7 @@ def _is_commit(text: str | None) -> bool:
 
 
 def _is_json(text: str | None) -> bool:
-    """Whether ``text`` is a JSON object."""
+    """Whether ``text``, a file of Spark's checkpoint, is a JSON object."""
     try:
         return isinstance(json.loads(text or ""), dict)
     except ValueError:

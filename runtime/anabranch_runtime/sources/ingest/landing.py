@@ -98,7 +98,7 @@ class Landed:
 
 
 def home_of(state: Path, source: str) -> Path:
-    """Return the folder of one source."""
+    """Return the folder of one source's landed batches."""
     return state / INGEST / source
 
 

@@ -70,7 +70,7 @@ class IngestSource:
         """Wait until all input that has arrived has landed."""
 
     def retire(self) -> None:
-        """Release what the source holds for the stream, which has been deleted."""
+        """Release what the source holds on its server, such as a slot: the stream is deleted."""
 
     def _read(self) -> None:
         """Read the source until the thread is to end.

@@ -104,7 +104,8 @@ def source_name(record: StreamRecord) -> str:
     source = record.source
     options = source.options
     if source.format == POSTGRES:
-        # The server may move, and the policy change; ids of data and table tell others.
+        # Without the server's address and the policy, which may change. The ids of the server's
+        # data and of the table (``postgres.position``) reveal another table.
         options = {"table": options.get("table", "")}
     made_of = repr((source.format, source.path, sorted(options.items())))
     made_of += record.registration

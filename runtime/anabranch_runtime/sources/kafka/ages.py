@@ -70,9 +70,7 @@ class Ages:
         return max(now - min(times, default=now), 0.0)
 
     def _peek(self, options: Options, first: Mapping[str, int], timed: set[str]) -> None:
-        """Fetch the messages at offsets ``first``, over several calls. Times count at ``timed``
-        places.
-        """
+        """Fetch messages at offsets ``first`` in several calls; times count at ``timed`` places."""
         now = time.monotonic()
         if self._client is None:
             if not first or now - self._began < PEEK_EVERY:

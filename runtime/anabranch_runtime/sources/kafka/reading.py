@@ -202,9 +202,7 @@ def topic_replaced(place: str) -> SourceError:
 def _messages(
     ranges: Sequence[_Range], errors: dict[int, SourceError]
 ) -> Iterator[tuple[_Range, list[Message]]]:
-    """Yield the committed messages of ranges in parts; a piece that fails gets an entry in
-    ``errors``.
-    """
+    """Yield committed messages of ranges in parts; a failed piece gets an entry in ``errors``."""
     options = ranges[0].piece.where["options"]
     waiting = {(r.piece.where["topic"], r.piece.where["partition"]): r for r in ranges}
 
@@ -374,9 +372,7 @@ def _rows(
 def _beside(
     messages: Sequence[Message], numbers: NDArray[np.int64], pieces: Sequence[Piece]
 ) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
-    """Return the wanted parts of messages as columns, and which messages have a key that does not
-    fit.
-    """
+    """Return wanted parts of messages as columns, and which messages have an unfit key."""
     piece = pieces[0]
     kinds = {name: parse_type(kind) for name, kind in piece.columns}
     found = {

@@ -111,9 +111,7 @@ class TableFeed:
         return Waiting(rows, max(time.time() - version.committed, 0.0), snapshot)
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the end of the snapshot for the load that includes its rows; else that of all
-        versions found.
-        """
+        """Return the end of the snapshot for the load with its rows, else of all versions found."""
         log, (number, _) = self._loaded(), offset or (0, 0)
         if not log.versions:
             return None

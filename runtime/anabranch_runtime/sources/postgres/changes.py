@@ -50,7 +50,7 @@ class RowLayout:
 
 
 def relation(message: bytes) -> RowLayout:
-    """Parse a message of a relation."""
+    """Parse a replication message that describes a table."""
     oid, at = int.from_bytes(message[1:5], "big"), 5
     texts = []
     for _ in range(2):
@@ -191,7 +191,7 @@ def _same(buffer: Any, a: int, b: int, size: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def _parse(buffer: Any, starts: Any, key: Any, needed: Any) -> Any:
-    """Find the rows of changes.
+    """Find the rows of replicated changes.
 
     Args:
         buffer: the messages (insert, update or delete), one after the other.
@@ -235,7 +235,8 @@ def _parse(buffer: Any, starts: Any, key: Any, needed: Any) -> Any:
                 if has_old and old_length[i] != _UNCHANGED:
                     at[rows + 1, i], length[rows + 1, i] = old_at[i], old_length[i]
                     if old_length[i] == _NULL and needed[i]:
-                        # Only identities have NULL for a value that is stored apart.
+                        # An old row that is only an identity has NULL in place of values that are
+                        # stored apart (TOAST).
                         fault, where = _NO_VALUE, i
                 elif needed[i]:
                     fault, where = _NO_VALUE, i
@@ -259,7 +260,7 @@ def _parse(buffer: Any, starts: Any, key: Any, needed: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _gathered(buffer: Any, at: Any, length: Any) -> Any:
-    """Copy values together; return their offsets and their bytes."""
+    """Copy values of changes together; return their offsets and their bytes."""
     offsets = np.zeros(len(at) + 1, np.int32)
     for i in range(len(at)):
         offsets[i + 1] = offsets[i] + max(length[i], 0)

@@ -248,7 +248,7 @@ class TableSource(IngestSource):
 
     @property
     def confirmed(self) -> int:
-        """Position up to which everything has landed, or is noted to be of other tables."""
+        """Position up to which all changes have landed, or are known to be of other tables."""
         assert self._last is not None
         at = Position.of(self._last).lsn
         with suppress(OSError, ValueError):
@@ -551,7 +551,7 @@ class _Following:
         self._layout = layout
 
     def _land(self, xid: int = 0, done: int = 0) -> None:
-        """Land the changes of whole transactions; with ``xid``, and the first of this one."""
+        """Land complete transactions; with ``xid``, also the first ``done`` changes of that one."""
         whole, source = self._whole, self._source
         if not whole.count:
             return

@@ -153,7 +153,7 @@ def _is_whole(target: str, size: int, changed: int) -> bool:
 
 
 def _sum(path: Path) -> list[int]:
-    """Return length and CRC-32 of a file."""
+    """Return length and CRC-32 of a converted recording."""
     length = crc = 0
     with path.open("rb") as file:
         while block := file.read(1 << 20):

@@ -34,7 +34,8 @@ _WEIGHT = 0
 
 
 class _Timed(NamedTuple):
-    """Rows of one side: the slot of the key (-1: no key), words (the time first), weight."""
+    """Rows of one side: the number (slot) of each row's key, -1 if the key has a NULL; the values
+    as 64-bit words, the time first; the weights."""
 
     slots: Ints
     words: Ints
@@ -177,7 +178,7 @@ class AsOfJoin:
         )
 
     def _before(self, slots: Ints, ranks: Ints) -> Ints:
-        """Return the node of the right row before each of ``ranks``; -1: none."""
+        """Return the tree node of the right row before each of ``ranks``; -1: none."""
         return np.where(ranks > 0, self._right.rows.at(slots, np.maximum(ranks - 1, 0)), NONE)
 
     def _nearest(self, slots: Ints, words: Ints) -> Ints:

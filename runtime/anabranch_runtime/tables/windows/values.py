@@ -63,7 +63,7 @@ def window_values(
 
 
 def _share(one: Windowed, rows: SortedRows) -> pa.Array:
-    """Return numbers of parts, or shares of rows."""
+    """Return the values of ``ntile``, ``percent_rank`` or ``cume_dist``."""
     counts = rows.ends - rows.starts
     if one.function is _F.CUME_DIST:
         return pa.array((rows.end_peers - rows.starts) / np.maximum(counts, 1))
@@ -77,9 +77,9 @@ def _share(one: Windowed, rows: SortedRows) -> pa.Array:
 
 
 def _picked(one: Windowed, rows: SortedRows, valid: Bools) -> Ints:
-    """Return the row whose value each row has, or -1."""
+    """Return, per row, the row whose value it gets (``lag``, ``first_value`` ...); -1: none."""
     count, here = len(valid), np.arange(len(valid))
-    # Rows that count, and how many of them are before each row.
+    # The rows that are considered, and the number of them before each row.
     known = np.flatnonzero(valid) if one.ignore_nulls else here
     before = np.zeros(count + 1, np.int64)
     before[1:] = np.cumsum(valid) if one.ignore_nulls else here + 1

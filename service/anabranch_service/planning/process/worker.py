@@ -208,7 +208,7 @@ def _as_measured(last: _LastEpoch, task: PlanTask) -> PlanTask:
 
 
 def _terms(task: PlanTask) -> tuple[object, ...]:
-    """All input of a plan except its queries and statistics."""
+    """All input of a plan that the planning process gets, but queries and statistics."""
     terms = (task.rejected, task.sinks, task.freshness, task.past, task.widths)
     return (*_settings(task), *terms)
 

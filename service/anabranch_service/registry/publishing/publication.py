@@ -61,7 +61,7 @@ return 1
 _HOLD = fenced(HOLD)
 
 #: Skip all boundaries before the newest. KEYS leader, cursor, boundaries; ARGV owner, token, the
-#: newest boundary. Returns the number of skipped ones; the last of them is kept.
+#: newest boundary. Returns the number of skipped ones; the last of them stays in the list.
 _PASS_OVER = fenced("""
 local length, at = redis.call('LLEN', KEYS[3]), tonumber(redis.call('GET', KEYS[2]) or '0')
 if redis.call('LINDEX', KEYS[3], -1) ~= ARGV[3] or length - at < 2 then return 0 end

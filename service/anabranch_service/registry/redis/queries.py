@@ -1,4 +1,4 @@
-"""Queries and their runs."""
+"""Records of queries, and of their runs, in Redis."""
 
 from __future__ import annotations
 
@@ -144,9 +144,8 @@ class QueryStore(RedisRecords):
         self._newest: tuple[int, Sequence[ListedQuery]] = -1, ()
 
     async def queries(self) -> list[QueryRecord]:
-        """All runs of all queries in order of registration; unreadable records are logged and left
-        out.
-        """
+        """All runs of all queries in order of registration; logs and leaves out unreadable
+        records."""
         return list((await self._queries.all()).values())
 
     async def count_queries(self) -> int:

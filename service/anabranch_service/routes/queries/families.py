@@ -122,7 +122,7 @@ def _out(family: QueryFamily) -> FamilyOut:
 
 
 def _named(field: str, keys: list[str]) -> str:
-    """The field of a batch as a field of the family.
+    """The field of a request for a batch as the field of a request for a family.
 
     >>> [_named(f"queries.1.{field}", ["kef", "osl"]) for field in ("sql", "window.f")]
     ['parameters.osl.sql', 'window.f']

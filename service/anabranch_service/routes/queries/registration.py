@@ -192,7 +192,7 @@ async def _part(
     now: datetime,
     columns: dict[str, tuple[str, ...]],
 ) -> Beginning:
-    """The query that is the ``number``-th part of the statement of ``run``."""
+    """The query to register as the ``number``-th part of the statement of ``run``."""
     query, reading = part.query, part.reading
     record = QueryRecord(
         past=past_of(body, query, reading.streams, part=True),
@@ -311,7 +311,7 @@ def _not_added(record: QueryRecord, added: Added) -> Conflict:
 
 
 def taken(query: str) -> Conflict:
-    """The error for the id of a query that has not ended."""
+    """The error of a registration under the id of a query that has not ended."""
     return Conflict(
         "duplicate-query",
         f"a query {query!r} is registered already",
@@ -321,7 +321,7 @@ def taken(query: str) -> Conflict:
 
 
 async def is_understood(ctx: Context, run: Beginning) -> bool:
-    """Update the normal form of a registered run if one of its streams has changed since the check.
+    """End a registration: update the run's normal form if a stream has changed since the check.
     Returns False if it was updated. A query that can't be planned any more stays unchanged: the
     next planned epoch rejects it with a reason.
     """

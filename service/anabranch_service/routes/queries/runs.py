@@ -237,7 +237,7 @@ def _changed(
 
 
 async def _as_begun(ctx: Context, begun: Beginning, response: Response) -> QueryOut:
-    """The answer for a run that was just registered."""
+    """The answer to a request that has just registered a run."""
     await is_understood(ctx, begun)
     name = begun.record.id
     return await shown(ctx, known(await ctx.store.run(name), "query", name), response)

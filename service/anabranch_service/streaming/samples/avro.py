@@ -199,9 +199,7 @@ def _logical(type: AvroType) -> DataType | None:
 
 @dataclass(slots=True)
 class _MessageReader:
-    """A reader of one message. Methods raise ValueError, IndexError or ``struct.error`` if it is
-    malformed.
-    """
+    """Reads one message; methods raise ValueError, IndexError or ``struct.error`` if malformed."""
 
     schema: AvroSchema
     data: bytes
@@ -280,7 +278,7 @@ class _MessageReader:
 
 
 def _value(type: AvroType, given: Any) -> Any:
-    """A value of a leaf as a value of its column."""
+    """A sampled Avro value as a value of its column."""
     kind = _logical(type)
     if kind is None:
         return given

@@ -345,7 +345,7 @@ def _text(
 
 
 def _lines(files: fs.FileSystem, name: str) -> Iterator[bytes]:
-    """The complete lines within the first :data:`BYTES` bytes of a file."""
+    """The complete lines in the first :data:`BYTES` bytes of a sampled file."""
     content, whole = _start_of(files, name)
     lines = content.removeprefix(BOM).split(b"\n")
     if not whole and len(lines) > 1:

@@ -177,7 +177,7 @@ def _from_json(value: Any, kind: DataType) -> Any:
 
 
 def _part(value: Any, kind: DataType) -> Any:
-    """A value inside an array, struct or map.
+    """A sampled value inside an array, struct or map.
 
     Raises:
         ValueError: it does not fit.
@@ -221,7 +221,7 @@ def _midnight(day: date) -> datetime:
 
 
 def _json(value: Any) -> Any:
-    """``value`` as a JSON value; texts are shortened."""
+    """A sampled ``value`` as a JSON value; texts are shortened."""
     if isinstance(value, bytes):
         return base64.b64encode(value[:SHOWN]).decode()
     if isinstance(value, dict):

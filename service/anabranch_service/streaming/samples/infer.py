@@ -60,7 +60,7 @@ class Inferred:
 
 
 def infer(sample: Sample) -> Inferred:
-    """Infer the columns of a sample.
+    """Infer the columns of a source from sample rows.
 
     A column of typed files or messages must be in all of them; the order is the first one's.
     """

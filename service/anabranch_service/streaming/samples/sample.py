@@ -69,7 +69,7 @@ class Sample:
 
 
 def decoded(value: bytes) -> str:
-    """Decode UTF-8; invalid bytes are replaced."""
+    """Decode a sample's bytes as UTF-8; invalid bytes are replaced."""
     return value.decode(errors="replace")
 
 
