@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from anabranch_contract.protocol.intake import SourceState, StreamIntake
-from anabranch_contract.protocol.progress import InputProgress, Progress, Resources
+from anabranch_contract.protocol.intake import InputProgress, SourceState, StreamIntake
+from anabranch_contract.protocol.progress import Progress, Resources
 from tests.service.conftest import PAIR
 from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
 from tests.service.pages.test_dashboard import opened
