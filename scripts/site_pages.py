@@ -28,6 +28,11 @@ PAGES: Final = {
     "RELEASING.md": "releasing.md",
     "SECURITY.md": "security.md",
     "deploy/README.md": "containers.md",
+    "examples/README.md": "examples/index.md",
+    **{
+        f"examples/{name}/README.md": f"examples/{name}.md"
+        for name in ("clickstream", "features", "fraud", "iot", "security")
+    },
     "tests/README.md": "tests.md",
     "tests/support/README.md": "tests-support.md",
 }

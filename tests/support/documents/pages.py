@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 #: Folders whose Markdown is read by people; hidden folders below them are skipped.
-FOLDERS: Final = ("docs", "deploy", "tests", "benchmarks", ".github")
+FOLDERS: Final = ("docs", "deploy", "examples", "tests", "benchmarks", ".github")
 
 _FENCE: Final = re.compile(r"^\s*(```|~~~)")
 _CODE: Final = re.compile(r"(`+)(?:(?!\1).)+\1")

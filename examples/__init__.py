@@ -1,0 +1,1 @@
+"""Five pipelines with generated data: ``python -m examples NAME``; each folder has a README."""
