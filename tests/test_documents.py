@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import markdown
@@ -55,6 +56,29 @@ def test_prose_is_wrapped() -> None:
         for line in reflow.too_long(page.read_text(encoding="utf-8"))
     ]
     assert wide == [], "python scripts/reflow.py FILE wraps them"
+
+
+def test_figures_of_the_page_on_reasons_stand_on_the_linked_pages() -> None:
+    text = (ROOT / "docs" / "why.md").read_text(encoding="utf-8").partition("## Figures")[2]
+    rows = re.findall(
+        r"^\| ([^|]+) \| ([^|]+) \| \[[^]]+\]\(([\w.-]+\.md)#?[^)]*\) \|$", text, re.M
+    )
+    assert len(rows) >= 8
+    missing = [
+        f"{figure} of {page}"
+        for _, figures, page in rows
+        for figure in re.findall(r"\d[\d,.]*\d|\d", figures)
+        if not _stands(figure, (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    ]
+    assert missing == []
+
+
+def _stands(figure: str, text: str) -> bool:
+    """Whether a figure is in a text, with or without commas between thousands."""
+    plain = text.replace(",", "")
+    return (
+        re.search(rf"(?<![\d.]){re.escape(figure.replace(',', ''))}(?![\d.]*\d)", plain) is not None
+    )
 
 
 WIDE = f"""\
