@@ -45,8 +45,26 @@ def test_every_code_of_the_recovery_table_is_an_error() -> None:
     assert {name for name in named if not any(_fits(name, code) for code in codes)} == set()
 
 
+def test_every_code_of_the_page_on_symptoms_is_an_error() -> None:
+    text = (DOCS / "troubleshooting.md").read_text("utf-8")
+    cells = re.findall(r"^\| ((?:`[a-z-]+`(?:, )?)+) \|", text, re.MULTILINE)
+    named = {code for cell in cells for code in re.findall(r"`([a-z-]+)`", cell)}
+    codes = {case.code for case in errors.cases()}
+    assert len(named) > 25
+    assert {name for name in named if not any(_fits(name, code) for code in codes)} == set()
+
+
 def _fits(name: str, code: str) -> bool:
     return re.fullmatch(re.escape(code).replace("…", "[a-z-]+"), name) is not None
+
+
+def test_the_index_for_language_models_has_all_pages() -> None:
+    text = pages()["llms.txt"]
+    listed = re.findall(r"^- \[[^]]+\]\(([^)]+)\)(: .+)?$", text, re.MULTILINE)
+    assert {f"{path.stem}/" for path in DOCS.glob("*.md")} - {place for place, _ in listed} == {
+        "index/"
+    }
+    assert [place for place, about in listed if not about] == ["adr/"]
 
 
 @pytest.mark.parametrize(

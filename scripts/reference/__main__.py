@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from scripts.reference import cli, errors, rest, settings, statements
+from scripts.reference import cli, errors, rest, settings, site_index, statements
+from scripts.site_pages import PAGES
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 
@@ -20,6 +21,7 @@ def pages() -> dict[str, str]:
         "errors.md": errors.page(),
         "rest.md": rest.page(guide),
         "settings.md": settings.page(),
+        "llms.txt": site_index.page(PAGES),
         "sql.md": statements.page((DOCS / "sql.md").read_text(encoding="utf-8")),
     }
 
