@@ -14,7 +14,7 @@ SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-fast test-benchmarks test-full check check-deploy docs docs-serve reference coverage release-check format golden demo kafka postgres bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking bench-nexmark bench-rivals clean
+.PHONY: help setup prerequisites class-archive test test-fast test-benchmarks test-full check check-deploy docs docs-serve reference coverage release-check format golden dbt demo kafka postgres bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking bench-nexmark bench-rivals clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -108,6 +108,14 @@ kafka: setup ## run a Kafka broker on port 9092 (Maven fetches 40 MB into .kafka
 
 postgres: setup ## run a PostgreSQL server on port 5432 (of Debian's package; ARGS="--port 5433")
 	@$(BIN)/python -m scripts.postgres $(ARGS)
+
+# dbt in an environment of its own: its pins are not ours.
+.venv-dbt/.installed: client/dbt_anabranch/requirements.txt constraints.txt
+	@$(PYTHON) -m venv .venv-dbt
+	@.venv-dbt/bin/python -m pip install -qq --no-input -r client/dbt_anabranch/requirements.txt </dev/null
+	@touch $@
+
+dbt: .venv-dbt/.installed ## install dbt for the test of the adapter (tests/e2e/test_dbt.py)
 
 demo: setup ## five TPC-H queries, planned jointly, run on Spark and checked (ARGS=--keep)
 	@$(BIN)/anabranch demo $(ARGS)
@@ -203,5 +211,5 @@ bench-rivals: setup ## measure Nexmark's queries in Flink beside ours, write doc
 	@$(BIN)/python -m benchmarks.nexmark report
 
 clean: ## remove everything that make created
-	rm -rf $(VENV) .venv-deploy .rivals build dist .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-deploy .venv-dbt .rivals build dist .hypothesis .import_linter_cache
 	find . \( -name __pycache__ -o -name '.*_cache' \) -type d -prune -exec rm -rf {} +

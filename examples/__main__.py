@@ -111,12 +111,13 @@ def answers(example: Example, client: Client, duck: duckdb.DuckDBPyConnection) -
         answer = current(
             Path(str(query.results_at)), [one.name for one in query.normalised.output], identity
         )
-        wait(f"{len(wanted)} rows of {name}", partial(_equal, duck, answer, wanted))
+        wait(f"{len(wanted)} rows of {name}", partial(equal, duck, answer, wanted))
         yield f"{name}: {len(wanted)} rows"
         yield from (f"  {', '.join(row)}" for row in wanted[:SHOWN])
 
 
-def _equal(duck: duckdb.DuckDBPyConnection, answer: str, wanted: list[tuple[str, ...]]) -> bool:
+def equal(duck: duckdb.DuckDBPyConnection, answer: str, wanted: list[tuple[str, ...]]) -> bool:
+    """Whether the present rows of an answer are ``wanted``."""
     try:
         return rows(duck, answer) == wanted
     except duckdb.IOException:

@@ -1,0 +1,3 @@
+"""Version of the adapter."""
+
+version = "0.1.0"
