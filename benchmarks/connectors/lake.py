@@ -26,6 +26,7 @@ from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.queries.views import CHANGE, VERSION, Change
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.lake import delta, iceberg
+from anabranch_runtime.sources.lake.library import catalog_of
 from benchmarks.command import Benchmark, made, run_benchmark, spread
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
@@ -68,7 +69,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         "iceberg": _commits(iceberg.commit, home, listed, options.batches),
         "delta, current": _merges(home, options),
     }
-    place = iceberg._catalog("lake").load_table("db.table").metadata_location
+    place = catalog_of("lake").load_table("db.table").metadata_location
     given = [f"delta={table.path}", f"iceberg={place}"]
     try:
         ENVIRONMENT.require()

@@ -1,4 +1,4 @@
-"""Delta tables end to end: a snapshot beside a live stream, then every commit, through kills.
+"""Tables of a lake end to end: a snapshot beside a live stream, then every commit, through kills.
 
 Writers append, update, delete and merge meanwhile, and rearrange the files. The results must be
 what DuckDB computes over the tables as they are in the end.
@@ -19,9 +19,11 @@ import pytest
 import redis
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
+from pyiceberg.table import Table
 
 from anabranch_contract.protocol.keys import Keys
 from tests.e2e.test_sources import line
+from tests.support.surroundings.lakes import Lake
 from tests.support.worlds.processes import LivePipeline, kill, live_pipeline, meanwhile
 
 JOIN = (
@@ -168,3 +170,71 @@ def test_tables_beside_a_live_stream_through_kills_are_exact(
         db.register("orders", DeltaTable(str(tmp_path / "orders")).to_pyarrow_table())
         expected = Counter(map(tuple, db.execute(JOIN).fetchall()))
         live.wait("the commit after VACUUM", lambda: current(live, "joined") == expected)
+
+
+def rewrite(table: Table, chance: random.Random) -> None:
+    """Commit a random change of an Iceberg table of orders."""
+    low = chance.randrange(ORDERS)
+    match chance.randrange(3):
+        case 0:
+            table.delete(f"id >= {low} AND id < {low + 40}")
+        case 1:
+            table.overwrite(orders(range(low, low + 30), 7), f"id >= {low} AND id < {low + 30}")
+        case _:
+            table.append(orders(range(low, low + 20), 5))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_iceberg_tables_beside_a_live_stream_through_kills_are_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANABRANCH_TARGET_LATENCY", "0.3")
+    catalog = Lake("iceberg", tmp_path / "lake").configured(monkeypatch).catalog
+    catalog.create_namespace("db")
+    table = catalog.create_table("db.orders", orders(range(0)).schema)
+    for low in range(0, ORDERS, 20_000):
+        table.append(orders(range(low, low + 20_000)))
+    clicks: list[tuple[int, int]] = []
+    with live_pipeline(tmp_path) as live:
+        live.client.create_stream("clicks", [("k", "bigint"), ("v", "bigint")], retain="all",
+                                  source={"format": "redis-stream"})  # fmt: skip
+        live.client.create_stream("orders", [("id", "bigint"), ("amount", "bigint")],
+                                  source={"format": "iceberg",
+                                          "options": {"table": "lake.db.orders"}},
+                                  kind="changes")  # fmt: skip
+        sql = "SELECT o.id, o.amount, 0 AS part, c.v FROM orders o JOIN clicks c ON o.id = c.k"
+        live.client.create_query(sql, name="joined")
+        server = redis.Redis.from_url(live.pipeline.redis_url)
+
+        def write_on(over: threading.Event) -> None:
+            chance = random.Random(6)
+            while not over.is_set():
+                rewrite(table, chance)
+                found = [(chance.randrange(ORDERS), chance.randrange(100)) for _ in range(50)]
+                for k, v in found:
+                    server.xadd(Keys("test").stream("clicks"), {"data": line(k, v)})
+                clicks.extend(found)
+                time.sleep(chance.random())
+
+        def read(*, over: bool) -> bool:
+            """Whether a part of the snapshot has been read, or all of it."""
+            found = live.client.stream("orders")
+            if over:
+                return bool(found.input_tuples) and found.snapshot is None
+            return found.snapshot is not None and found.snapshot.read > 0
+
+        with meanwhile(write_on):
+            for whole in (False, True, True, True):
+                live.wait("the snapshot", lambda w=whole: read(over=w))  # type: ignore[misc]
+                kill(live.pipeline, "runtime")
+                live.start_runtime()
+                time.sleep(1.5 * whole)
+        db = duckdb.connect()
+        db.register("orders", table.refresh().scan().to_arrow())
+        db.register("clicks", pa.table({"k": [k for k, _ in clicks], "v": [v for _, v in clicks]}))
+        expected = Counter(map(tuple, db.execute(sql).fetchall()))
+        assert expected
+        live.wait("the last snapshots", lambda: current(live, "joined") == expected)
+        assert not any(stream.source_error for stream in live.client.streams())
+        assert not any(s.unread.pieces for s in live.client.streams() if s.unread)

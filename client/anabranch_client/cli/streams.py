@@ -55,7 +55,8 @@ Format = Annotated[
     str | None,
     typer.Option(
         "--format",
-        help="redis-stream, kafka, postgres, delta, files, or a streaming format of Spark.",
+        help="redis-stream, kafka, postgres, delta, iceberg, files, or a streaming format of "
+        "Spark.",
     ),
 ]
 SourceOptions = Annotated[

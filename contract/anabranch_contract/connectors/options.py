@@ -78,7 +78,7 @@ SOURCE_OPTIONS: Mapping[str, tuple[str, ...]] = {
         *("ignoreSurroundingSpaces", "ignoreNamespace", "excludeAttribute", "mode", "nullValue"),
         *("wildcardColName", "arrayElementName"),
     ),
-    "delta": lake_options.NAMES,
+    **lake_options.NAMES,
     "kafka": (
         *(*kafka_sources.NAMES, *_KAFKA_CLIENT, *_KAFKA_CONSUMER, "subscribe", "subscribePattern"),
         *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),

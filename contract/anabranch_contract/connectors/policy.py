@@ -20,7 +20,7 @@ from anabranch_contract.errors import PlannerError
 #: Formats of sources and of sinks that need no ``--allow-format``.
 SOURCES = frozenset({
     "recorded", "redis-stream", "files", "kafka", "postgres", "rate", "rate-micro-batch",
-    "parquet", "json", "csv", "text", "orc", "xml", "avro", "delta",
+    "parquet", "json", "csv", "text", "orc", "xml", "avro", "delta", "iceberg",
 })  # fmt: skip
 SINKS = frozenset({
     "count", "parquet", "redis-stream", "json", "csv", "orc", "text", "xml", "avro", "delta",

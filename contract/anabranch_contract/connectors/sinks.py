@@ -7,7 +7,6 @@ system's own, for every format that Spark writes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +18,7 @@ from anabranch_contract.connectors.kafka_sinks import (
     is_own_sink,
     kafka_sink_options,
 )
+from anabranch_contract.connectors.lake.options import TABLE, TABLE_NAME
 from anabranch_contract.connectors.options import FILE_SINK_OPTIONS, TABLE_SINK_OPTIONS
 from anabranch_contract.connectors.webhook.options import WEBHOOK, WEBHOOK_NAMES, webhook_options
 from anabranch_contract.errors import PlannerError, StreamError
@@ -39,8 +39,8 @@ CONTENT = "anabranch.table"
 #: Column of current tables of queries other than views: number of equal rows; below 0 while deletes
 #: have come before their inserts.
 COUNT = "anabranch_count"
-#: Options: the name of an Iceberg table, and the codec and size in bytes of a table's files.
-TABLE, COMPRESSION, FILE_SIZE = "table", "compression", "targetFileSize"
+#: Options: the codec and size in bytes of a table's files.
+COMPRESSION, FILE_SIZE = "compression", "targetFileSize"
 #: Greatest commit interval in microseconds: an hour.
 LONGEST_INTERVAL = 3_600_000_000
 
@@ -88,7 +88,6 @@ LAKE_FORMATS = ("delta", "iceberg")
 LAKE_CODECS = ("uncompressed", "snappy", "gzip", "zstd")
 #: Format -> refused options: the runtime sets them for idempotent writes, or they lose results.
 _RESERVED = {"jdbc": ("truncate", "query")}
-_TABLE_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){2,}")
 #: Characters that names of columns in Delta tables can't have.
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 #: Types that the formats of tables lack.
@@ -398,7 +397,7 @@ def _check_lake(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
             remedy=f"give one of {', '.join(LAKE_CODECS)}",
         )
     table = sink.option(TABLE)
-    if table is not None and _TABLE_NAME.fullmatch(table) is None:
+    if table is not None and TABLE_NAME.fullmatch(table) is None:
         raise SinkDefinitionError(
             "bad-sink",
             f"{table[:100]!r} is not the name of a table of a catalog",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from anabranch_contract.connectors.file_sources import own_files
 from anabranch_contract.connectors.kafka_sources import check_parts, is_own_topic, kafka_options
-from anabranch_contract.connectors.lake.options import DELTA, table_options
+from anabranch_contract.connectors.lake.options import LAKE, table_options
 from anabranch_contract.connectors.postgres.options import POSTGRES, postgres_options
 from anabranch_contract.connectors.sources import (
     RECORDED,
@@ -44,8 +44,8 @@ def check_source(
         redis_stream_options(options)
     elif is_own_topic(format, options):
         check_parts(kafka_options(options), columns)
-    elif format == DELTA:
-        table_options(path, options)
+    elif format in LAKE:
+        table_options(format, path, options)
     elif format == POSTGRES:
         postgres_options(options)
     elif format != RECORDED and own_files(format, path, options) is None:

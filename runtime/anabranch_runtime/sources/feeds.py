@@ -28,7 +28,7 @@ from typing import Any
 
 from anabranch_contract.connectors.file_sources import is_own
 from anabranch_contract.connectors.kafka_sources import is_own_topic
-from anabranch_contract.connectors.lake.options import DELTA
+from anabranch_contract.connectors.lake.options import LAKE
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sources import QUERY, REDIS_STREAM
 from anabranch_contract.protocol.intake import StreamIntake
@@ -316,7 +316,7 @@ def make_feed(
         from anabranch_runtime.sources.kafka.feed import kafka_feed
 
         return kafka_feed(record, keys.namespace)
-    if source.format == DELTA:
+    if source.format in LAKE:
         return table_feed(record, state, access)
     if source.format == QUERY:
         return version_feed(record, results)

@@ -9,7 +9,7 @@ from anabranch_contract.connectors.check import check_sink_access, check_source_
 from anabranch_contract.connectors.file_sources import is_own
 from anabranch_contract.connectors.kafka_sources import is_own_topic
 from anabranch_contract.connectors.lake.options import (
-    DELTA,
+    LAKE,
     check_table_changes,
     table_options,
 )
@@ -72,8 +72,9 @@ def understood(record: StreamRecord, columns: Columns) -> StreamRecord:
     source = record.source
     if source.format == POSTGRES:
         check_changes(record.changes)
-    elif source.format == DELTA:
-        check_table_changes(record.changes, table_options(source.path, source.options))
+    elif source.format in LAKE:
+        options = table_options(source.format, source.path, source.options)
+        check_table_changes(record.changes, options)
     found = check_source(source.format, source.path, source.options, columns)
     return record.model_copy(update={"reading": None if found is None else to_json(found)})
 
@@ -104,7 +105,7 @@ def check_policy(record: StreamRecord, option: str) -> None:
     """Refuse a change of an ``option`` that sources of this format do not have."""
     source = record.source
     format = REDIS_STREAM if option == "on_loss" else FILES
-    queue = source.format in (POSTGRES, DELTA) or is_own_topic(source.format, source.options)
+    queue = source.format in (POSTGRES, *LAKE) or is_own_topic(source.format, source.options)
     own = is_own(source.format, source.path, source.options) if format == FILES else queue
     if source.format != format and not own:
         raise InvalidInput(

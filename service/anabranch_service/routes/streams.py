@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from anabranch_contract.connectors.file_sources import check_nested, is_json
-from anabranch_contract.connectors.lake.options import DELTA
+from anabranch_contract.connectors.lake.options import LAKE
 from anabranch_contract.connectors.postgres.options import POSTGRES
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.protocol.activations import Activation
@@ -418,7 +418,7 @@ def _changes(body: StreamIn) -> ChangeFormat | None:
         )
     given = given or ChangesIn()
     operation = given.operation
-    followed = body.source.format in (POSTGRES, DELTA)
+    followed = body.source.format in (POSTGRES, *LAKE)
     if operation is None and (not keyed or given.envelope or followed):
         operation = OPERATION
     if operation is None and (given.inserts or given.deletes):

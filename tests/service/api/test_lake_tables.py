@@ -22,7 +22,8 @@ from tests.support.worlds.service import Service
 
 def body(**changes: Any) -> dict[str, Any]:
     options = changes.pop("options", {})
-    source = {"format": "delta", "path": changes.pop("path", "/lake/orders"), "options": options}
+    path = changes.pop("path", "/lake/orders")
+    source = {"format": "delta", "path": path, "options": options}
     return {"name": "o", "columns": {"id": "int"}, "source": source, **changes}
 
 
@@ -34,6 +35,20 @@ def test_a_stream_of_changes_has_the_operations_of_its_table(service: Service) -
     service.post("/v1/streams", body(name="keyed", kind="upsert", key=["id"]))
     tested = service.post("/v1/streams:test", body(), 200)
     assert tested["outcome"] == "not tested"
+
+
+def test_an_iceberg_table_is_named_by_its_catalog(service: Service) -> None:
+    source = {"format": "iceberg", "options": {"table": "lake.db.orders"}}
+    made = service.post("/v1/streams", body(source=source, kind="upsert", key=["id"]))
+    assert {c["name"]: c["type"] for c in made["columns"]} == {"id": "int", "op": "string"}
+    for changed, field in (
+        ({"path": "/lake/orders"}, "source.path"),
+        ({"options": {}}, "source.options.table"),
+        ({"options": {"table": "orders"}}, "source.options.table"),
+        ({"options": {"table": "lake.db.t", "url": "x"}}, "source.options.url"),
+    ):
+        refused = service.post("/v1/streams", body(name="x", source=source | changed), 422)
+        assert [e["field"] for e in refused["errors"]] == [field]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from pyiceberg.utils.config import Config
 
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_runtime.sinks.delivery import Delivery
-from anabranch_runtime.sinks.lake import iceberg
+from anabranch_runtime.sources.lake.library import catalog_of
 from tests.support.surroundings.deliveries import sink
 from tests.support.surroundings.tpc import library
 
@@ -55,7 +55,7 @@ class Lake:
         """This table, with its catalog in the environment of this process and its children."""
         for name, text in self.catalog_settings().items():
             patch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", text)
-        iceberg._catalog.cache_clear()
+        catalog_of.cache_clear()
         return self
 
     def catalog_settings(self) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,9 +16,17 @@ from anabranch_contract.connectors.sources import (
 from anabranch_contract.errors import StreamError
 from anabranch_contract.queries.changes import ChangeFormat
 
-#: Format: a Delta table.
-DELTA = "delta"
-NAMES = ("start", "on_loss", "on_delete")
+#: Formats: a Delta table in a folder, an Iceberg table of a catalog.
+DELTA, ICEBERG = LAKE = ("delta", "iceberg")
+#: Option: the name of an Iceberg table, ``catalog.database.table``, and its form.
+TABLE = "table"
+TABLE_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){2,}")
+#: Most digits of a version, and of the id of a snapshot.
+_DIGITS = {DELTA: 18, ICEBERG: 19}
+NAMES = {
+    DELTA: ("start", "on_loss", "on_delete"),
+    ICEBERG: (TABLE, "start", "on_loss", "on_delete"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +34,8 @@ class TableOptions:
     """Options of a table of a lake.
 
     Attributes:
-        start: the present rows first, only later commits, or the first version to read.
+        start: the present rows first, only later commits, or the first version (of Iceberg: the id
+            of the first snapshot) to read.
         on_loss: policy for files that were removed before they were read.
         on_delete: policy for a commit that only removes rows, in a stream whose rows only insert.
     """
@@ -33,28 +43,46 @@ class TableOptions:
     start: StreamStart | int = StreamStart.EARLIEST
     on_loss: OnLoss = OnLoss.STOP
     on_delete: OnLoss = OnLoss.STOP
+    table: str = ""
 
 
-def table_options(path: str | None, options: Mapping[str, str]) -> TableOptions:
-    """Parse the options of a ``delta`` source.
+def table_options(format: str, path: str | None, options: Mapping[str, str]) -> TableOptions:
+    """Parse the options of a source of a format of ``LAKE``.
+
+    Args:
+        path: of a Delta table. ``TABLE`` in ``options``: the name of an Iceberg table.
 
     Raises:
-        StreamError: the path is missing, or an option or its value is unknown.
+        StreamError: path or name is missing, or an option or its value is unknown.
 
-    >>> table_options("/lake/orders", {"start": "17"}).start
+    >>> table_options("delta", "/lake/orders", {"start": "17"}).start
     17
     """
-    if not path:
+    if format == DELTA and not path:
         raise StreamError(
             "incomplete-source",
             "a delta source needs the path of a table",
             field="source.path",
             remedy="give it, as the runtime sees it",
         )
-    check_known(options, NAMES, DELTA)
+    if format == ICEBERG and path:
+        raise StreamError(
+            "unused-path",
+            "an iceberg source has the name of a table of a catalog, not a path",
+            field="source.path",
+            remedy=f"leave it out, and give the option {TABLE}",
+        )
+    check_known(options, NAMES[format], format)
+    table = options.get(TABLE, "")
+    if format == ICEBERG and TABLE_NAME.fullmatch(table) is None:
+        raise bad_option(
+            TABLE,
+            f"{table[:100]!r} is not the name of a table of a catalog",
+            "give catalog.database.table, in letters, digits, _ and -",
+        )
     text = options.get("start", StreamStart.EARLIEST.value)
     start: StreamStart | int
-    if text.isascii() and text.isdecimal() and len(text) <= 18:
+    if text.isascii() and text.isdecimal() and len(text) <= _DIGITS[format]:
         start = int(text)
     elif text in tuple(StreamStart):
         start = StreamStart(text)
@@ -68,6 +96,7 @@ def table_options(path: str | None, options: Mapping[str, str]) -> TableOptions:
         start,
         choice(OnLoss, options, "on_loss", OnLoss.STOP),
         choice(OnLoss, options, "on_delete", OnLoss.STOP),
+        table,
     )
 
 
@@ -89,14 +118,14 @@ def check_table_changes(changes: ChangeFormat | None, options: TableOptions) -> 
     if changes.operation is None:
         raise StreamError(
             "operations-without-column",
-            "rows of a delta source have operations, and no column that they are in",
+            "rows of a table of a lake have operations, and no column that they are in",
             field="changes.operation",
             remedy="name a column that the table does not have",
         )
     if changes.inserts or changes.deletes or changes.null_deletes:
         raise StreamError(
             "table-operations",
-            "the operations of a delta source are its own",
+            "the operations of a table of a lake are its own",
             field="changes",
             remedy="leave out inserts, deletes and null_deletes",
         )

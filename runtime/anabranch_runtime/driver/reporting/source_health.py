@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 from anabranch_contract.connectors.addresses import parse_path
 from anabranch_contract.connectors.file_sources import is_own, own_files
 from anabranch_contract.connectors.kafka_sources import is_own_topic
-from anabranch_contract.connectors.lake.options import DELTA, table_options
+from anabranch_contract.connectors.lake.options import LAKE
 from anabranch_contract.connectors.sources import (
     QUERY,
     RECORDED,
@@ -31,7 +31,7 @@ from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.control import Control
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.ingest.queries import Ingest
-from anabranch_runtime.sources.lake.delta import LOG
+from anabranch_runtime.sources.lake.feed import lake_table
 from anabranch_runtime.sources.planned import InputControl
 from anabranch_runtime.sources.recordings.recording import check_recording
 
@@ -107,7 +107,7 @@ class SourceHealth:
 def is_sparks(record: StreamRecord) -> bool:
     """Whether a stream's source is one of Spark's."""
     source = record.source
-    ours = source.format in (RECORDED, REDIS_STREAM, QUERY, DELTA)
+    ours = source.format in (RECORDED, REDIS_STREAM, QUERY, *LAKE)
     ours = ours or is_own_topic(source.format, source.options)
     return not (ours or is_own(source.format, source.path, source.options))
 
@@ -128,10 +128,8 @@ def _tried(record: StreamRecord, url: str) -> str | None:
             from anabranch_runtime.sources.kafka.feed import kafka_feed
 
             kafka_feed(record, "").look(None)
-        elif source.format == DELTA:
-            table_options(source.path, source.options)
-            with os.scandir(f"{parse_path(source.path or '', 'source.path').path}/{LOG}"):
-                pass
+        elif source.format in LAKE:
+            lake_table(record).look()
         elif source.format != QUERY:
             own_files(source.format, source.path, source.options)
             with os.scandir(parse_path(source.path or "", "source.path").path):

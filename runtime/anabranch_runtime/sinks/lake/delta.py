@@ -31,10 +31,10 @@ from anabranch_runtime.sinks.lake.rows import (
     ATTEMPTS,
     GONE,
     check_partitions,
-    library,
     new_columns,
     rows_of,
 )
+from anabranch_runtime.sources.lake.library import library
 from anabranch_runtime.storage.documents import sync_filesystem
 
 
@@ -49,7 +49,7 @@ def commit(delivery: Delivery, writer: str) -> None:
         SinkError: the table has other columns or partitions.
         Exception: errors of the library, for example if the storage does not answer.
     """
-    lake = library("deltalake")
+    lake = library("deltalake", "sink")
     sink = delivery.sink
     assert sink.path is not None
     rows = rows_of(delivery)

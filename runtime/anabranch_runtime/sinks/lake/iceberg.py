@@ -12,30 +12,28 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from anabranch_contract.connectors.lake.options import TABLE
 from anabranch_contract.connectors.sinks import (
     COMPRESSION,
     FILE_SIZE,
-    TABLE,
     SinkSpec,
     partition_columns,
 )
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_runtime.columns.arrow_types import arrow_type, spark_type
-from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.lake.rows import (
     ATTEMPTS,
     check_partitions,
-    library,
     new_columns,
     rows_of,
 )
+from anabranch_runtime.sources.lake.library import catalog_of, library
 from anabranch_runtime.storage.documents import sync_filesystem
 
 #: Property of tables: at least so many newest snapshots stay when older ones expire, which happens
@@ -61,9 +59,9 @@ def commit(delivery: Delivery, writer: str) -> None:
         SinkError: the catalog is not configured, or the table has other columns or partitions.
         Exception: errors of the library, for example if the catalog does not answer.
     """
-    errors = library("pyiceberg.exceptions")
+    errors = library("pyiceberg.exceptions", "sink")
     name, _, identifier = str(delivery.sink.option(TABLE)).partition(".")
-    catalog, rows = _catalog(name), rows_of(delivery)
+    catalog, rows = catalog_of(name, "sink"), rows_of(delivery)
     kinds = [(f.name, arrow_type(_widened(spark_type(f.type)))) for f in rows.schema]
     rows = rows.cast(pa.schema(kinds))
     mark = f"anabranch.batch.{writer}"
@@ -84,24 +82,9 @@ def commit(delivery: Delivery, writer: str) -> None:
         sync_filesystem(Path(location))
 
 
-@lru_cache(maxsize=16)
-def _catalog(name: str) -> Any:
-    config = library("pyiceberg.utils.config").Config()
-    settings, known = config.get_catalog_config(name), config.get_known_catalogs()
-    if settings is None:
-        raise SinkError(
-            "no-catalog",
-            f"the runtime knows no catalog {name}, only {', '.join(known) or 'none'}",
-            field=f"sink.options.{TABLE}",
-            remedy="configure it by variables PYICEBERG_CATALOG__<NAME>__... of the runtime, or a "
-            "file .pyiceberg.yaml, and start the runtime again; nothing is lost",
-        )
-    return library("pyiceberg.catalog").load_catalog(name, **settings)
-
-
 def _opened(catalog: Any, identifier: str, sink: SinkSpec, schema: pa.Schema) -> Any:
     """Load the table; create it, without rows, if there is none."""
-    errors = library("pyiceberg.exceptions")
+    errors = library("pyiceberg.exceptions", "sink")
     try:
         table = catalog.load_table(identifier)
     except errors.NoSuchTableError:
@@ -161,6 +144,6 @@ def _expire(table: Any) -> None:
     if kept is None or len(times) < 2 * max(int(kept), 1):
         return
     oldest = sorted(times)[-int(kept)]
-    with suppress(library("pyiceberg.exceptions").CommitFailedException):
+    with suppress(library("pyiceberg.exceptions", "sink").CommitFailedException):
         expired = table.maintenance.expire_snapshots()
         expired.older_than(datetime.fromtimestamp(oldest / 1000, UTC)).commit()

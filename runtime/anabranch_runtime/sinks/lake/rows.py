@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,25 +25,6 @@ from anabranch_runtime.sinks.rows import json_rows
 GONE = "anabranch_gone"
 #: Attempts at a commit while others commit to the same table.
 ATTEMPTS = 10
-
-
-def library(name: str) -> Any:
-    """Import a module of the extra ``lake``.
-
-    Raises:
-        SinkError: ``no-writer``: it is not installed.
-    """
-    try:
-        return importlib.import_module(name)
-    except ImportError as cause:
-        package = name.partition(".")[0]
-        raise SinkError(
-            "no-writer",
-            f"the runtime lacks {package}, which writes these tables: {cause}",
-            field="sink.format",
-            remedy="install anabranch[lake] where the runtime runs, and start it again; nothing is "
-            "lost",
-        ) from cause
 
 
 def rows_of(delivery: Delivery) -> pa.Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -62,9 +63,11 @@ def read_file(piece: Piece) -> Iterator[Decoded]:
 
 
 def parquet_rows(
-    path: Path, names: list[str], first: int, last: int | None
+    path: Any, names: list[str], first: int, last: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows ``[first, last)`` of a file; only row groups that contain them are read."""
+    """Yield rows ``[first, last)`` of a file, by its path or opened; only row groups that contain
+    them are read.
+    """
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         if last is None:
             last = file.metadata.num_rows

@@ -11,7 +11,7 @@ rows, and cancel.
 
 from __future__ import annotations
 
-import importlib
+import os
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,15 +24,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_contract.connectors.lake.options import TableOptions
-from anabranch_contract.connectors.sources import OnLoss, StreamStart
+from anabranch_contract.connectors.sources import StreamStart
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.files.trouble import BROKEN
+from anabranch_runtime.sources.lake.library import library
 from anabranch_runtime.sources.lake.log import RowsOf, TableFile, TableVersion
+from anabranch_runtime.sources.lake.table import LakeTable
 from anabranch_runtime.sources.lake.trouble import lost, unreadable
 
 #: Folder of a table with its commits.
-LOG = "_delta_log"
+_LOG = "_delta_log"
 #: Features of readers that change nothing in the reading of data files, or only in checkpoints.
 _FEATURES = frozenset({"timestampntz", "vacuumprotocolcheck", "v2checkpoint"})
 #: Version of the protocol that asks readers for features by name.
@@ -99,21 +100,25 @@ _SCHEMA = msgspec.json.Decoder(_Schema)
 
 
 @dataclass(slots=True)
-class DeltaTable:
-    """The versions of a Delta table.
+class DeltaTable(LakeTable):
+    """The versions of a Delta table; its title is its folder."""
 
-    Attributes:
-        stream: its stream. ``columns``: the stream's columns that are the table's.
-        operation: the stream's column of operations; None: its rows only insert.
-    """
-
-    folder: Path
-    stream: str
-    columns: Sequence[str]
-    operation: str | None
-    options: TableOptions
     #: Modification time of the log's folder when it had no newer commit.
     _listed: int = field(default=-1)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the table."""
+        return Path(self.title)
+
+    def place(self, path: str) -> str:
+        """Return the full path of a file."""
+        return f"{self.title}/{path}"
+
+    def look(self) -> None:
+        """Check that the table's log is there; raises if it can't be read."""
+        with os.scandir(self.folder / _LOG):
+            pass
 
     def first(self) -> TableVersion:
         """Return the version from which reading begins, with its files.
@@ -121,25 +126,21 @@ class DeltaTable:
         Raises:
             SourceError: there is no such table, or it can't be read.
         """
-        lake, start = _library(), self.options.start
+        lake, start = library("deltalake"), self.options.start
         pinned = start - 1 if isinstance(start, int) and start else None
         try:
             table = lake.DeltaTable(str(self.folder))
             newest = table.version()
             number = newest if pinned is None else pinned
             if isinstance(start, int) and start > newest + 1:
-                raise self._bad(
-                    "no-version",
-                    f"{self.folder} has no version {start}; its newest is {newest}",
-                    "give the number of a version as start",
-                )
+                raise self.no_version(newest)
             protocol, metadata = table.protocol(), table.metadata()
             schema = table.schema().to_json()
             present = start is StreamStart.EARLIEST
             added = pa.table(table.get_add_actions()) if present else pa.table({})
             vectors = pa.table(table.deletion_vectors()).num_rows if present else 0
         except lake.exceptions.TableNotFoundError as cause:
-            raise self._bad(
+            raise self.bad(
                 "no-table",
                 f"{self.folder} is not a Delta table: {cause}",
                 "create it, or correct the path",
@@ -165,7 +166,7 @@ class DeltaTable:
         if not self._log(number).exists() and not self._has_newer(last):
             return
         if last.mark and self._mark(last.number) not in (None, last.mark):
-            raise self._replaced(last.number)
+            raise self.replaced(last.number)
         for version in range(number, number + _AT_ONCE):
             try:
                 content = self._log(version).read_bytes()
@@ -177,7 +178,7 @@ class DeltaTable:
 
     def _has_newer(self, last: TableVersion) -> bool:
         """Whether a commit has appeared after ``last``; raises if some are gone."""
-        log = self.folder / LOG
+        log = self.folder / _LOG
         try:
             changed = log.stat().st_mtime_ns
             if changed == self._listed:
@@ -195,7 +196,7 @@ class DeltaTable:
         if newest > last.number:
             if self._log(last.number + 1).exists():
                 return True
-            raise self._bad(
+            raise self.bad(
                 "versions-removed",
                 f"version {last.number + 1} of {self.folder} was removed from its log before it "
                 f"was read; its newest is {newest}",
@@ -203,7 +204,7 @@ class DeltaTable:
                 "delta.logRetentionDuration keeps more versions",
             )
         if newest < last.number:
-            raise self._replaced(last.number)
+            raise self.replaced(last.number)
         self._listed = changed if began - changed > _SETTLED else -1
         return False
 
@@ -235,7 +236,7 @@ class DeltaTable:
             files = [self._file(one, RowsOf.CHANGES) for one in changed]
         else:
             if removed and self.operation is None:
-                self._check_removal(number, rewrites=bool(added))
+                self.check_removal(number, rewrites=bool(added))
                 removed = []
             files = [self._file(one, RowsOf.DELETED) for one in removed]
             files += [self._file(one, RowsOf.INSERTED) for one in added]
@@ -290,23 +291,6 @@ class DeltaTable:
             raise self._unsupported("files outside of the table (a shallow clone)")
         return found
 
-    def _check_removal(self, number: int, *, rewrites: bool) -> None:
-        """Refuse a commit that removes rows from a stream whose rows only insert."""
-        if not rewrites and self.options.on_delete is OnLoss.SKIP:
-            return
-        remedy = (
-            "register the stream with kind changes, or upsert with a key, which follow updates and "
-            "deletes"
-        )
-        if not rewrites:
-            remedy += "; or set on_delete to skip, to leave deleted rows in the stream"
-        raise self._bad(
-            "rows-removed",
-            f"version {number} of {self.folder} {'updates' if rewrites else 'deletes'} rows, which "
-            "a stream of this kind can't follow",
-            remedy,
-        )
-
     def _check_protocol(self, version: int, features: Sequence[str]) -> None:
         other = [name for name in features if name.lower() not in _FEATURES]
         # Deletion vectors are refused where a file has one; column mapping by its mode.
@@ -323,22 +307,7 @@ class DeltaTable:
             raise self._unsupported("binary partitions")
         if (configuration.get("delta.columnMapping.mode") or "none") != "none":
             raise self._unsupported("column mapping")
-        where = f"streams.{self.stream}.columns"
-        missing = [name for name in self.columns if name not in names]
-        if missing:
-            raise SourceError(
-                "missing-column",
-                f"{self.folder} has no column {missing[0]!r}; it has {', '.join(names[:30])}",
-                field=where,
-                remedy="declare the columns that the table has",
-            )
-        if self.operation in names:
-            raise SourceError(
-                "operation-taken",
-                f"{self.folder} has a column {self.operation!r} of its own",
-                field=where,
-                remedy="name another column for the operation (--operation)",
-            )
+        self.check_columns(names)
 
     def _mark(self, number: int) -> int | None:
         """Return the checksum of a commit; None if the log no longer has it."""
@@ -350,39 +319,12 @@ class DeltaTable:
             raise unreadable(self._log(number), cause) from cause
 
     def _log(self, number: int) -> Path:
-        return self.folder / LOG / f"{number:020d}.json"
-
-    def _replaced(self, number: int) -> SourceError:
-        return self._bad(
-            "table-replaced",
-            f"{self.folder} has another version {number} than before: it was replaced or restored",
-            "register the stream again, which reads the table as it is now",
-        )
+        return self.folder / _LOG / f"{number:020d}.json"
 
     def _unsupported(self, what: str) -> SourceError:
-        return self._bad(
+        return self.bad(
             "unsupported-table",
             f"{self.folder} has {what}",
             "turn the feature off, and rewrite the table without it (REORG TABLE ... APPLY "
             "(PURGE) applies deletion vectors)",
         )
-
-    def _bad(self, code: str, message: str, remedy: str) -> SourceError:
-        return SourceError(code, message, field=f"streams.{self.stream}.source", remedy=remedy)
-
-
-def _library() -> Any:
-    """Import ``deltalake``, of the extra ``lake``.
-
-    Raises:
-        SourceError: ``no-reader``: it is not installed.
-    """
-    try:
-        return importlib.import_module("deltalake")
-    except ImportError as cause:
-        raise SourceError(
-            "no-reader",
-            f"the runtime lacks deltalake, which reads these tables: {cause}",
-            field="source.format",
-            remedy="install anabranch[lake] where the runtime runs, and start it again",
-        ) from cause

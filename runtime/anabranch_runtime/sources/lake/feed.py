@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from anabranch_contract.connectors.addresses import parse_path
-from anabranch_contract.connectors.lake.options import TableOptions, table_options
+from anabranch_contract.connectors.lake.options import DELTA, TableOptions, table_options
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sources import OnLoss
 from anabranch_contract.protocol.intake import SnapshotProgress
@@ -29,6 +29,7 @@ from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.feed import Piece, Waiting, feed_id
 from anabranch_runtime.sources.lake.delta import DeltaTable
+from anabranch_runtime.sources.lake.iceberg import IcebergTable
 from anabranch_runtime.sources.lake.log import TableLog, TableVersion
 from anabranch_runtime.sources.lake.trouble import check_size
 from anabranch_runtime.sources.loads import Load
@@ -38,12 +39,31 @@ from anabranch_runtime.sources.permitted import resolve
 TABLE_FILE = "table-file"
 #: Most rows of a commit that is read in one batch, where rows delete.
 TOGETHER = 50_000
-#: Least seconds between two looks for new versions, and least multiple of a look's duration.
-_REST, _REST_FACTOR = 0.05, 5.0
+#: Least time between two looks for new versions, as a multiple of a look's duration.
+_REST_FACTOR = 5.0
 
 
 class Versions(Protocol):
-    """The versions of a table, in the order of their commits."""
+    """The versions of a table, in the order of their commits (``LakeTable``)."""
+
+    @property
+    def title(self) -> str:
+        """Path or name of the table."""
+
+    @property
+    def folder(self) -> Path | None:
+        """Folder of all files; None: files may be elsewhere."""
+
+    @property
+    def catalog(self) -> str:
+        """The catalog whose settings open the files; empty: none."""
+
+    @property
+    def rest(self) -> float:
+        """Least seconds between two looks for new versions."""
+
+    def place(self, path: str) -> str:
+        """Return the full path of a file."""
 
     def first(self) -> TableVersion:
         """Return the version at which reading begins; its files are the snapshot."""
@@ -61,12 +81,11 @@ class TableFeed:
     """Feed of a stream that is read from a table of a lake.
 
     Attributes:
-        folder: of the table. ``versions``: its versions.
+        versions: of the table.
     """
 
     record: StreamRecord
     options: TableOptions
-    folder: Path
     versions: Versions
     id: str
     log_path: Path
@@ -86,9 +105,10 @@ class TableFeed:
         """Check the table, and the file at ``offset``; raises if they can't be read."""
         log, (number, _) = self._loaded(), offset or (0, 0)
         if number < len(log.files):
-            check_size(self.folder / log.files[number].path, log.files[number].size)
+            file = log.files[number]
+            check_size(self.versions.place(file.path), file.size, self.versions.catalog)
         elif not log.versions:
-            self._permitted("")
+            self._permitted()
             self.versions.first()
 
     def begin(self) -> Any:
@@ -174,19 +194,27 @@ class TableFeed:
         return min((p.before for p in pieces), default=end)
 
     def _piece(self, number: int, low: int, high: int) -> Piece:
-        file, record = self._loaded().files[number], self.record
-        path = str(self.folder / file.path)
-        # Tasks get the resolved path, to detect that it has become a link since.
-        real = resolve(path)
+        log, record, versions = self._loaded(), self.record, self.versions
+        file = log.files[number]
+        path, real = versions.place(file.path), ""
+        if versions.folder is not None:
+            # Tasks get the resolved path, to detect that it has become a link since.
+            real = resolve(path)
+            real = real if self.access.permits_path(real) else "forbidden"
         where = {
             "path": path,
-            "real": real if self.access.permits_path(real) else "",
+            "real": real,
+            "catalog": versions.catalog,
+            "name": file.path,
             "size": file.size,
             "rows": file.rows,
             "first": low,
             "last": high,
             "of": file.of.value,
             "values": file.values,
+            "hidden": file.hidden,
+            "only": file.only,
+            "fields": log.versions[bisect_right(log.ends, number)].fields,
             "operation": None if record.changes is None else record.changes.operation,
             "keyed": record.changes is not None and bool(record.changes.key),
         }
@@ -216,7 +244,7 @@ class TableFeed:
         new = list[TableVersion]()
         self._error = None
         try:
-            self._permitted("")
+            self._permitted()
             if not log.versions:
                 log.add([self.versions.first()])
             for version in self.versions.after(log.versions[-1]):
@@ -225,36 +253,48 @@ class TableFeed:
             self._error = cause
         log.add(new)
         ended = time.monotonic()
-        self._next = ended + max(_REST, _REST_FACTOR * (ended - began))
+        self._next = ended + max(self.versions.rest, _REST_FACTOR * (ended - began))
         return self._error
 
-    def _permitted(self, name: str) -> None:
+    def _permitted(self) -> None:
         """Check that the table's folder is within the paths that may be read.
 
         Raises:
             SourceError: a link leads out of them.
         """
-        if not self.access.permits_path(resolve(str(self.folder / name))):
+        folder = self.versions.folder
+        if folder is not None and not self.access.permits_path(resolve(str(folder))):
             raise SourceError(
                 "path-not-allowed",
-                f"{self.folder} is a link out of the directories that may be read",
+                f"{folder} is a link out of the directories that may be read",
                 field=f"streams.{self.record.name}.source.path",
                 remedy="remove the link, or allow its target by --allow-path",
             )
 
 
 def table_feed(record: StreamRecord, state: str, access: AccessPolicy) -> TableFeed:
-    """Create the feed of a stream over a Delta table.
+    """Create the feed of a stream over a Delta or Iceberg table.
 
     Raises:
         StreamError: an option or its value is unknown.
     """
     source = record.source
-    options = table_options(source.path, source.options)
-    folder = Path(parse_path(source.path or "", "source.path").path)
-    operation = None if record.changes is None else record.changes.operation
-    names = [name for name, _ in record.tuple_columns]
-    identity = feed_id(record, (source.format, str(folder), str(options.start)))
+    table, options = lake_table(record), table_options(source.format, source.path, source.options)
+    identity = feed_id(record, (source.format, table.title, str(options.start)))
     log = Path(state) / "files" / f"{identity}.jsonl"
-    table = DeltaTable(folder, record.name, names, operation, options)
-    return TableFeed(record, options, folder, table, identity, log, access)
+    return TableFeed(record, options, table, identity, log, access)
+
+
+def lake_table(record: StreamRecord) -> DeltaTable | IcebergTable:
+    """Return the table of a stream's source, without opening it.
+
+    Raises:
+        StreamError: as :func:`table_feed`.
+    """
+    source = record.source
+    options = table_options(source.format, source.path, source.options)
+    operation = None if record.changes is None else record.changes.operation
+    given = (record.name, [name for name, _ in record.tuple_columns], operation, options)
+    if source.format == DELTA:
+        return DeltaTable(str(Path(parse_path(source.path or "", "source.path").path)), *given)
+    return IcebergTable(options.table, *given)

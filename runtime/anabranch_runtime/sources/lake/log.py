@@ -30,9 +30,11 @@ class TableFile:
     """A data file of a table.
 
     Attributes:
-        path: relative to the table.
-        size: bytes.
+        path: relative to a table in a folder, else as the table names it.
+        size: bytes. ``rows``: in the file, deleted ones included.
         values: partition column -> its value as text, None for NULL.
+        hidden: files with the positions of rows that were deleted before, which are not read.
+        only: files with the positions of the only rows to read; empty: all rows are read.
     """
 
     path: str
@@ -40,6 +42,8 @@ class TableFile:
     rows: int
     of: RowsOf = RowsOf.INSERTED
     values: dict[str, str | None] = field(default_factory=dict)
+    hidden: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +54,16 @@ class TableVersion:
         number: as the table's format counts.
         committed: time of its commit, seconds since 1970.
         mark: tells the version from one of the same number of another table.
+        fields: column -> its id, if files may have it under another name.
+        sequence: number of its commit, if ``number`` is no such number; 0: not known.
     """
 
     number: int
     committed: float
     mark: int
     files: tuple[TableFile, ...] = ()
+    fields: dict[str, int] = field(default_factory=dict)
+    sequence: int = 0
 
     @property
     def rows(self) -> int:
@@ -84,9 +92,12 @@ class TableLog:
         """Load the log at ``path``."""
         log = TableLog(path)
         for line in read_lines(path):
-            number, committed, mark, files = json.loads(line)
-            found = [TableFile(p, size, n, RowsOf(of), given) for p, size, n, of, given in files]
-            log._know(TableVersion(number, committed, mark, tuple(found)))
+            number, committed, mark, files, *more = json.loads(line)
+            found = [
+                TableFile(path, size, rows, RowsOf(of), values, *map(tuple, deletes))
+                for path, size, rows, of, values, *deletes in files
+            ]
+            log._know(TableVersion(number, committed, mark, tuple(found), *more))
         return log
 
     def add(self, versions: Sequence[TableVersion]) -> None:
@@ -97,7 +108,11 @@ class TableLog:
                 json.dumps(
                     [
                         *(one.number, one.committed, one.mark),
-                        [[f.path, f.size, f.rows, f.of, f.values] for f in one.files],
+                        [
+                            [f.path, f.size, f.rows, f.of, f.values, f.hidden, f.only]
+                            for f in one.files
+                        ],
+                        *(one.fields, one.sequence),
                     ]
                 )
                 for one in versions

@@ -1,53 +1,90 @@
-"""Errors for tables and data files that can't be read, each with its remedy."""
+"""Data files of tables, here or in object stores, and the errors in reading them."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.files.trouble import refused
+from anabranch_runtime.sources.lake.library import files_of
 
 #: End of the remedy in errors of data files.
 SKIP = "to go on without it, set the source's option on_loss to skip"
 
 
-def unreadable(path: Path, cause: Exception) -> SourceError:
+def unreadable(place: Path | str, cause: Exception) -> SourceError:
     """Return the error for a part of a table that can't be read for now."""
     return SourceError(
         "unreadable-table",
-        f"{path} can't be read: {cause}",
-        field=str(path),
+        f"{place} can't be read: {cause}",
+        field=str(place),
         remedy="see that the runtime may read it, and that it is whole",
     )
 
 
-def lost(path: Path) -> SourceError:
+def lost(path: Path | str) -> SourceError:
     """Return the error for a data file that was removed before it was read."""
     return SourceError(
         "missing-file",
-        f"{path} was removed before it was read, perhaps by VACUUM",
+        f"{path} was removed before it was read, perhaps by VACUUM or with an expired snapshot",
         field=str(path),
-        remedy="register the stream again, which reads the table as it is now, and give VACUUM a "
-        f"longer retention; {SKIP}",
+        remedy="register the stream again, which reads the table as it is now, and keep files "
+        f"longer; {SKIP}",
     )
 
 
-def check_size(path: Path, size: int) -> None:
+def refused(path: str, cause: Exception) -> SourceError:
+    """Return the error for a data file that can't be read for now."""
+    return SourceError(
+        "unreadable-file",
+        f"{path} can't be read: {getattr(cause, 'strerror', None) or cause}",
+        field=path,
+        remedy=f"see that it may be read, and that its server answers; {SKIP}",
+    )
+
+
+def check_size(path: str, size: int, catalog: str) -> None:
     """Check that a data file is there and has the ``size`` that its table says.
 
     Raises:
         SourceError: ``missing-file``, ``file-changed``, ``unreadable-file``.
     """
     try:
-        found = path.stat().st_size
-    except OSError as cause:
-        if not isinstance(cause, FileNotFoundError | NotADirectoryError):
-            raise refused(path, cause, SKIP) from cause
+        here = local(path)
+        if here is None:
+            found = len(files_of(catalog, path).new_input(path))
+        else:
+            found = here.stat().st_size
+    except (FileNotFoundError, NotADirectoryError) as cause:
         raise lost(path) from cause
+    except OSError as cause:
+        raise refused(path, cause) from cause
     if found != size:
         raise SourceError(
             "file-changed",
             f"{path} has {found} bytes, and its table says {size}",
-            field=str(path),
+            field=path,
             remedy=f"restore the file; {SKIP}",
         )
+
+
+def opened(path: str, catalog: str) -> Any:
+    """Open a data file for ``pyarrow.parquet``; the settings of ``catalog`` open those elsewhere.
+
+    Raises:
+        OSError: it does not exist, or can't be read.
+    """
+    here = local(path)
+    return here if here is not None else files_of(catalog, path).new_input(path).open()
+
+
+def local(path: str) -> Path | None:
+    """Return a path of this machine; None for an address elsewhere.
+
+    >>> local("file:///a b/c%20d"), local("/x"), local("s3://x/y")
+    (PosixPath('/a b/c%20d'), PosixPath('/x'), None)
+    """
+    plain = path.removeprefix("file:")
+    if plain != path:
+        plain = "/" + plain.lstrip("/")
+    return Path(plain) if plain.startswith("/") else None

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from anabranch_contract.connectors.file_sources import is_own
 from anabranch_contract.connectors.kafka_sources import is_own_topic
-from anabranch_contract.connectors.lake.options import DELTA
+from anabranch_contract.connectors.lake.options import LAKE
 from anabranch_contract.connectors.sources import REDIS_STREAM
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.registered import StreamRecord
@@ -93,7 +93,7 @@ def check_reread(record: StreamRecord, mode: Mode) -> None:
             remedy="delete it with its queries, and register it again",
         )
     source = record.source
-    queue = source.format in (REDIS_STREAM, DELTA) or is_own_topic(source.format, source.options)
+    queue = source.format in (REDIS_STREAM, *LAKE) or is_own_topic(source.format, source.options)
     if mode is Mode.STEP:
         why, remedy = "a replay reads each source once", "start a pipeline: anabranch up"
     elif queue and source.options.get("start", "earliest") != "earliest":

@@ -15,10 +15,12 @@ from anabranch_contract.queries.changes import ChangeFormat
 
 
 def test_options_are_read() -> None:
-    assert table_options("/t", {}) == TableOptions()
+    assert table_options("delta", "/t", {}) == TableOptions()
     given = {"start": "latest", "on_loss": "skip", "on_delete": "skip"}
-    assert table_options("/t", given) == TableOptions(StreamStart.LATEST, OnLoss.SKIP, OnLoss.SKIP)
-    assert table_options("/t", {"start": "0"}).start == 0
+    assert table_options("delta", "/t", given) == TableOptions(
+        StreamStart.LATEST, OnLoss.SKIP, OnLoss.SKIP
+    )
+    assert table_options("delta", "/t", {"start": "0"}).start == 0
 
 
 @pytest.mark.parametrize(
@@ -34,7 +36,7 @@ def test_options_are_read() -> None:
 )
 def test_options_that_are_refused(path: str | None, options: dict[str, str], field: str) -> None:
     with pytest.raises(StreamError) as caught:
-        table_options(path, options)
+        table_options("delta", path, options)
     assert (caught.value.field, bool(caught.value.remedy)) == (field, True)
 
 

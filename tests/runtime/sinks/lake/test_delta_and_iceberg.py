@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.lake import iceberg
+from anabranch_runtime.sources.lake.library import catalog_of
 from tests.support.surroundings.catalogs import TOKEN, rest_catalog
 from tests.support.surroundings.deliveries import staged
 from tests.support.surroundings.lakes import FORMATS, Lake
@@ -242,7 +243,7 @@ def test_an_installation_without_the_libraries_says_what_to_install(
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(SinkError, match=r"install anabranch\[lake\]") as caught:
         lake.commit(staged(tmp_path, "q", lake.sink(), 0, rows(1)))
-    assert caught.value.code == "no-writer"
+    assert caught.value.code == "no-library"
 
 
 def test_the_past_of_a_delta_table_may_go(tmp_path: Path) -> None:
@@ -308,7 +309,7 @@ def test_object_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         }
         for name, text in catalog.items():
             monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", text)
-        iceberg._catalog.cache_clear()
+        catalog_of.cache_clear()
         for form in FORMATS:
             lake = Lake(form, tmp_path / "lake")
             monkeypatch.setattr(Lake, "path", f"s3://{BUCKET}/table")

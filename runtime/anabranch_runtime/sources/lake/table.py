@@ -1,0 +1,113 @@
+"""Table of a lake as a stream reads it: the columns it must have, and changes that it may make."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anabranch_contract.connectors.lake.options import TableOptions
+from anabranch_contract.connectors.sources import OnLoss
+from anabranch_runtime.errors import SourceError
+
+
+@dataclass(slots=True)
+class LakeTable:
+    """A table of a lake.
+
+    Attributes:
+        title: its path or name, for messages.
+        stream: its stream. ``columns``: the stream's columns that are the table's.
+        operation: the stream's column of operations; None: its rows only insert.
+    """
+
+    title: str
+    stream: str
+    columns: Sequence[str]
+    operation: str | None
+    options: TableOptions
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of all its files, which the access policy must allow; None: files that the
+        operator's catalog names.
+        """
+        return None
+
+    @property
+    def catalog(self) -> str:
+        """The catalog whose settings open its files; empty: none is needed."""
+        return ""
+
+    @property
+    def rest(self) -> float:
+        """Least seconds between two looks for new versions."""
+        return 0.05
+
+    def place(self, path: str) -> str:
+        """Return the full path of a file."""
+        return path
+
+    def check_columns(self, names: Collection[str]) -> None:
+        """Check that a table with the columns ``names`` has all columns of the stream.
+
+        Raises:
+            SourceError: a column is missing, or the column of operations is the table's own.
+        """
+        where = f"streams.{self.stream}.columns"
+        missing = [name for name in self.columns if name not in names]
+        if missing:
+            raise SourceError(
+                "missing-column",
+                f"{self.title} has no column {missing[0]!r}; it has {', '.join([*names][:30])}",
+                field=where,
+                remedy="declare the columns that the table has",
+            )
+        if self.operation in names:
+            raise SourceError(
+                "operation-taken",
+                f"{self.title} has a column {self.operation!r} of its own",
+                field=where,
+                remedy="name another column for the operation (--operation)",
+            )
+
+    def check_removal(self, number: int, *, rewrites: bool) -> None:
+        """Refuse a commit that removes rows from a stream whose rows only insert.
+
+        Raises:
+            SourceError: the stream's options do not pass over such commits.
+        """
+        if not rewrites and self.options.on_delete is OnLoss.SKIP:
+            return
+        remedy = (
+            "register the stream with kind changes, or upsert with a key, which follow updates and "
+            "deletes"
+        )
+        if not rewrites:
+            remedy += "; or set on_delete to skip, to leave deleted rows in the stream"
+        raise self.bad(
+            "rows-removed",
+            f"version {number} of {self.title} {'updates' if rewrites else 'deletes'} rows, which "
+            "a stream of this kind can't follow",
+            remedy,
+        )
+
+    def no_version(self, newest: int) -> SourceError:
+        """Return the error for a start that the table does not have."""
+        return self.bad(
+            "no-version",
+            f"{self.title} has no version {self.options.start}; its newest is {newest}",
+            "give the number of a version as start",
+        )
+
+    def replaced(self, number: int) -> SourceError:
+        """Return the error for a version that is not that of the table that was read."""
+        return self.bad(
+            "table-replaced",
+            f"{self.title} has another version {number} than before: it was replaced or restored",
+            "register the stream again, which reads the table as it is now",
+        )
+
+    def bad(self, code: str, message: str, remedy: str) -> SourceError:
+        """Return an error of the stream's source."""
+        return SourceError(code, message, field=f"streams.{self.stream}.source", remedy=remedy)
