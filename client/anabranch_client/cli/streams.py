@@ -100,6 +100,13 @@ def stream_add(
     rows_per_batch: RowsPerBatch = 10_000,
     format: Format = None,
     option: SourceOptions = None,
+    then: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="name=value, for Kafka topics that continue files or a table from their option "
+            "start (repeatable)."
+        ),
+    ] = None,
     test: Annotated[
         bool,
         typer.Option(
@@ -120,6 +127,8 @@ def stream_add(
     """
     origin = _origin(properties)
     source, columns = _source(origin, column, path, rows_per_batch, format, option, properties)
+    if then:
+        source = {**(source or {}), "then": {"format": "kafka", "options": _options(then)}}
     name = _name(name, origin)
     if not columns and not origin and format != "postgres":
         raise UsageError("no columns", field="--column", remedy="give --column or --path")

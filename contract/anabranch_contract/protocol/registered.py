@@ -30,12 +30,21 @@ class ColumnRecord(Closed):
 
 
 class SourceRecord(Closed):
-    """The source of a stream's tuples. Secrets are masked in answers."""
+    """The source of a stream's tuples. Secrets are masked in answers.
+
+    Attributes:
+        then: topics whose messages follow after the rows of this source.
+    """
 
     format: Annotated[str, Field(min_length=1, max_length=64)] = "recorded"
     path: Annotated[str, Field(max_length=4096)] | None = None
     options: dict[str, str] = Field(default_factory=dict)
     rows_per_batch: Annotated[int, Field(ge=1, le=2**31)] | None = None
+    then: SourceRecord | None = Field(
+        default=None,
+        description="Source that continues this one, of files or a table of a lake, from the point "
+        "that its option `start` states: format `kafka`.",
+    )
 
 
 class StreamProperties(Document):

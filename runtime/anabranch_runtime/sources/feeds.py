@@ -311,6 +311,12 @@ def make_feed(
     if record.source.format == REDIS_STREAM:
         return redis_feed(record, redis_url, keys.stream(record.name))
     source = record.source
+    if source.then is not None:
+        from anabranch_runtime.sources.kafka.continuation import continued_feed
+
+        plain = record.model_copy(update={"source": source.model_copy(update={"then": None})})
+        own = table_feed if source.format in LAKE else file_feed
+        return continued_feed(record, own(plain, state, access), state, keys.namespace)
     if is_own_topic(source.format, source.options):
         # Imported when needed: its client is a large library.
         from anabranch_runtime.sources.kafka.feed import kafka_feed

@@ -37,6 +37,8 @@ def permitted_source(record: StreamRecord, policy: AccessPolicy, namespace: str)
         return None
     if source.format == REDIS_STREAM:
         check_source_keys(redis_stream_options(options).keys, namespace)
+    if source.then is not None:
+        permitted_source(record.model_copy(update={"source": source.then}), policy, namespace)
     return check_source_access(source.format, source.path, options, policy, resolve)
 
 

@@ -145,8 +145,14 @@ def masked(place: _Place) -> _Place:
     """A source or a sink, with its secrets masked."""
     if not place.options and place.path is None:
         return place
-    path = None if place.path is None else masked_text(place.path)
-    return place.model_copy(update={"options": masked_options(place.options), "path": path})
+    changed = {
+        "options": masked_options(place.options),
+        "path": None if place.path is None else masked_text(place.path),
+    }
+    then = getattr(place, "then", None)
+    if then is not None:
+        changed["then"] = masked(then)
+    return place.model_copy(update=changed)
 
 
 def query_out(

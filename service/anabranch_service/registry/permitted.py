@@ -6,8 +6,13 @@ import os
 
 from anabranch_contract.codec import to_json
 from anabranch_contract.connectors.check import check_sink_access, check_source_access
-from anabranch_contract.connectors.file_sources import is_own
+from anabranch_contract.connectors.file_sources import check_nested, is_own
 from anabranch_contract.connectors.kafka_sources import is_own_topic
+from anabranch_contract.connectors.lake.continued import (
+    check_continuation,
+    check_continued,
+    within_then,
+)
 from anabranch_contract.connectors.lake.options import (
     LAKE,
     check_table_changes,
@@ -61,6 +66,9 @@ def check_place(source: SourceRecord, settings: ServiceSettings) -> None:
     check_source_access(source.format, source.path, source.options, policy, resolve)
     if source.format == REDIS_STREAM:
         check_source_keys(redis_stream_options(source.options).keys, settings.namespace)
+    if source.then is not None:
+        with within_then():
+            check_place(source.then, settings)
 
 
 def understood(record: StreamRecord, columns: Columns) -> StreamRecord:
@@ -75,6 +83,13 @@ def understood(record: StreamRecord, columns: Columns) -> StreamRecord:
     elif source.format in LAKE:
         options = table_options(source.format, source.path, source.options)
         check_table_changes(record.changes, options)
+    if source.then is not None:
+        then = source.then
+        check_continued(source.format, source.path, source.options)
+        check_continuation(then.format, then.options, more=then.then is not None)
+        with within_then():
+            check_source(then.format, then.path, then.options, columns)
+            check_nested(record.tuple_columns, then.format, then.path, then.options)
     found = check_source(source.format, source.path, source.options, columns)
     return record.model_copy(update={"reading": None if found is None else to_json(found)})
 

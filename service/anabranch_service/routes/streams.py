@@ -445,8 +445,9 @@ def _changes(body: StreamIn) -> ChangeFormat | None:
             field="changes.null_deletes",
             remedy="leave it out; it is for kind upsert, with columns beside the key",
         )
-    enveloped = given.envelope is not None
-    if enveloped and not is_json(source.format, source.path, source.options):
+    # Rows of a table of a lake have no form of their own.
+    parts = [p for p in (source, source.then) if p and not (source.then and p.format in LAKE)]
+    if given.envelope and not all(is_json(p.format, p.path, p.options) for p in parts):
         raise InvalidInput(
             "envelope-without-json",
             f"a source of format {source.format} is not read as JSON envelopes",

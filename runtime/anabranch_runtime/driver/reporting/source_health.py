@@ -134,6 +134,8 @@ def _tried(record: StreamRecord, url: str) -> str | None:
             own_files(source.format, source.path, source.options)
             with os.scandir(parse_path(source.path or "", "source.path").path):
                 pass
+        if source.then is not None:
+            return _tried(record.model_copy(update={"source": source.then}), url)
     except StructuredError as error:
         return str(error)
     except (OSError, RedisError) as cause:

@@ -111,6 +111,12 @@ class FileFeed:
         age = time.time() - log.files[number].mtime / 1e9
         return Waiting(max(round(rows), 1), max(age, 0.0))
 
+    def read(self, offset: Any) -> int:
+        """Return the number of rows before ``offset``, estimated from files' sizes."""
+        number, position = offset or (0, 0)
+        size = sum(file.size for file in self._loaded().files[:number])
+        return round(size * (self._density or 0.0) + self._rows(position))
+
     def load_end(self, offset: Any, load: Load) -> Any:
         """Return the offset after all files, once none has appeared for a while; else None."""
         log = self._loaded()

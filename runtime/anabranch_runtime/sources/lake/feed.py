@@ -130,6 +130,11 @@ class TableFeed:
             snapshot = SnapshotProgress(log.passed[log.ends[0]], log.passed[number] + position)
         return Waiting(rows, max(time.time() - version.committed, 0.0), snapshot)
 
+    def read(self, offset: Any) -> int:
+        """Return the number of rows before ``offset``."""
+        number, position = offset or (0, 0)
+        return self._loaded().passed[number] + int(position)
+
     def load_end(self, offset: Any, load: Load) -> Any:
         """Return the end of the snapshot for the load with its rows, else of all versions found."""
         log, (number, _) = self._loaded(), offset or (0, 0)

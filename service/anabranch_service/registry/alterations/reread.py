@@ -93,6 +93,8 @@ def check_reread(record: StreamRecord, mode: Mode) -> None:
             remedy="delete it with its queries, and register it again",
         )
     source = record.source
+    if source.then is not None and source.then.options.get("start") == "latest":
+        source = source.then
     queue = source.format in (REDIS_STREAM, *LAKE) or is_own_topic(source.format, source.options)
     if mode is Mode.STEP:
         why, remedy = "a replay reads each source once", "start a pipeline: anabranch up"
