@@ -84,6 +84,8 @@ def add_command(registration: Mapping[str, Any]) -> str:
         origin += ["--rows-per-batch", str(source["rows_per_batch"])]
     for name, value in source.get("options", {}).items():
         origin += ["--option", f"{name}={value}"]
+    for name, value in source.get("then", {}).get("options", {}).items():
+        origin += ["--then", f"{name}={value}"]
     more = {**registration, **registration.get("changes", {}), **registration.get("retention", {})}
     rest = list[str]()
     for name, value in more.items():

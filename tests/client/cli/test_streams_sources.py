@@ -84,6 +84,19 @@ def test_a_proposal_is_registered_after_confirmation(
     assert (stream.keep_late, stream.event_time) == (False, "at")
 
 
+def test_a_folder_is_proposed_with_the_topics_that_continue_it(
+    url: str, client: Client, folder: Path
+) -> None:
+    topics = {"brokers": "localhost:9092", "topics": "t", "start": "2026-01-31T08:00:00Z"}
+    then = [word for name, text in topics.items() for word in ("--then", f"{name}={text}")]
+    found = run(url, "stream", "add", "sales", "--from-folder", str(folder), *then, "--yes")
+    assert found.exit_code == 0, found.output
+    assert "--then topics=t" in found.output
+    source = client.stream("sales").source
+    assert source.then is not None
+    assert (source.format, source.then.format, source.then.options) == ("files", "kafka", topics)
+
+
 def test_mistakes_are_named(url: str, client: Client, tmp_path: Path) -> None:
     for arguments, code, said in (
         (("source", "try"), 2, "no source"),

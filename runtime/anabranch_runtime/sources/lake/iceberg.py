@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -72,7 +72,8 @@ class IcebergTable(LakeTable):
                 number = _EMPTY if parent is None else parent
             files = list[TableFile]()
             if start is StreamStart.EARLIEST and current is not None:
-                files = list(self._live(table, current).values())
+                manifests = current.manifests(table.io)
+                files = list(self._live(table, current, manifests).values())
             return TableVersion(number, time.time(), mark, tuple(files), fields, sequence)
 
     def after(self, last: TableVersion) -> Iterator[TableVersion]:
@@ -156,12 +157,17 @@ class IcebergTable(LakeTable):
                 for entry in manifest.fetch_manifest_entry(table.io)
                 if entry.snapshot_id == snapshot.snapshot_id
             ]
-        earlier, known = table.snapshot_by_id(parent), dict[str, TableFile]()
-        if earlier is not None:
-            known = self._live(table, earlier)
-        elif parent != _EMPTY:
+        earlier = table.snapshot_by_id(parent)
+        if earlier is None and parent != _EMPTY:
             raise self._expired()
-        live, gone = self._live(table, snapshot), list[TableFile]()
+        before = [] if earlier is None else earlier.manifests(table.io)
+        after = snapshot.manifests(table.io)
+        if not any(one.content.name == "DELETES" for one in (*before, *after)):
+            # The files of a manifest that both have are files of both.
+            both = {*before} & {*after}
+            before, after = ([m for m in found if m not in both] for found in (before, after))
+        known = self._live(table, earlier, before)
+        live, gone = self._live(table, snapshot, after), list[TableFile]()
         for path, file in known.items():
             new = () if path not in live else tuple({*live[path].hidden} - {*file.hidden})
             if path not in live or new:
@@ -172,11 +178,10 @@ class IcebergTable(LakeTable):
             gone = []
         return gone + come
 
-    def _live(self, table: Any, snapshot: Any) -> dict[str, TableFile]:
-        """Return the data files of a snapshot by path, in the order in which they were added, each
-        with the files of positions that are deleted in it.
+    def _live(self, table: Any, snapshot: Any, manifests: Sequence[Any]) -> dict[str, TableFile]:
+        """Return the data files in ``manifests`` of a snapshot by path, in the order in which they
+        were added, each with the files of positions that are deleted in it.
         """
-        manifests = snapshot.manifests(table.io)
         found, deletes = list[tuple[int, str, TableFile]](), False
         for manifest in manifests:
             for entry in manifest.fetch_manifest_entry(table.io):
