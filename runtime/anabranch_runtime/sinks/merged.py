@@ -14,8 +14,8 @@ At no moment does a folder's listing show a row twice, even after a kill:
 
 If steps 2 and 3 were interrupted, they are completed (:func:`settle`) when the runtime starts, and
 by the next merge. Between 2 and 3, for some milliseconds, the folder lacks the deleted files' rows;
-a reader that has listed it before finds files missing. A merged file's metadata says which of its
-rows are of which batch.
+a reader that has listed it before finds files missing. A merged file's metadata has the number
+of rows of each of its batches.
 """
 
 from __future__ import annotations
