@@ -48,10 +48,11 @@ from anabranch_service.routes import (
     system,
 )
 from anabranch_service.routes.queries import batches as query_batches
-from anabranch_service.routes.queries import explain, families, queries, results, runs
+from anabranch_service.routes.queries import explain, families, queries, results, runs, tables
 from anabranch_service.routes.queries import listing as query_list
 from anabranch_service.settings import ServiceSettings, own_address
 from anabranch_service.streaming.tail import ServedTails
+from anabranch_service.tables.reader import TableReader
 from anabranch_service.tasks import cancel
 from anabranch_service.transport import problems
 from anabranch_service.transport.document import RESPONSES, Documented
@@ -133,13 +134,14 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
         audit,
         work,
         HealthLog(),
+        TableReader(config.tables.sql_seconds, config.tables.sql_memory),
     )
     problems.install(app)
     app.state.routers = [
         module.router
         for module in (
             *(explain, source_tests, query_batches, families, streams, query_list, queries),
-            *(columns, runs, results, epochs, state),
+            *(columns, runs, results, tables, epochs, state),
             *(functions, plans, approval, series, profile, settings, access),
             *(health, system, pages),
         )

@@ -21,6 +21,7 @@ from anabranch_service.registry.publishing.lease import Lease
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import ServiceSettings
 from anabranch_service.streaming.tail import ServedTails
+from anabranch_service.tables.reader import TableReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Context:
     audit: Audit
     work: ThreadPools
     health: HealthLog
+    tables: TableReader
 
 
 def _context(request: Request) -> Context:

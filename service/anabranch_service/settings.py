@@ -156,6 +156,18 @@ class SizeOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class SqlOptions:
+    """Limits of SQL over tables of results."""
+
+    sql_seconds: Annotated[float, "time limit of a statement over tables of results"] = 20.0
+    sql_memory: Annotated[int, "bytes that such a statement and its tables may take"] = 512 << 20
+
+    def __post_init__(self) -> None:
+        _positive(self, "sql_seconds")
+        _at_least(self, 64 << 20, "sql_memory")
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceSettings:
     """Settings of the process. Options of the command line are annotated with their help texts;
     some are fields of a group, such as :class:`WebOptions`, which :meth:`changed` finds.
@@ -188,6 +200,7 @@ class ServiceSettings:
     )
     web: WebOptions = WebOptions()
     sizes: SizeOptions = SizeOptions()
+    tables: SqlOptions = SqlOptions()
     access: AccessPolicy = field(default_factory=AccessPolicy)
 
     def __post_init__(self) -> None:

@@ -65,7 +65,7 @@ def test_every_option_has_a_flag_and_is_changed_in_its_group() -> None:
     flags = {action.dest for action in parser()._actions}
     assert OPTIONS.keys() <= flags
     groups = {option.group for option in OPTIONS.values()}
-    assert groups == {"", "planning", "lineage", "retention", "web", "sizes"}
+    assert groups == {"", "planning", "lineage", "retention", "web", "sizes", "tables"}
     before = ServiceSettings()
     for name, option in OPTIONS.items():
         part = getattr(before, option.group) if option.group else before

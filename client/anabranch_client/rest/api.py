@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any, Self, TypeVar, Unpack
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import httpx
 
 from anabranch_client.rest import calls
 from anabranch_client.rest import token as access
 from anabranch_client.rest.calls import Asynchronous, Blocking, JsonObject, RestCall, method, pages
+from anabranch_client.rest.calls import given as _given
+from anabranch_client.rest.calls import path as _path
+from anabranch_client.rest.notebook import Listing
 from anabranch_client.rest.push import json_row
+from anabranch_client.rest.tables import QueryCalls, read_batches
 from anabranch_client.rest.tail import TailEvent, TailFollower
 from anabranch_contract.queries.families import Constant
 from anabranch_contract.rest.access import (
@@ -34,11 +37,10 @@ from anabranch_contract.rest.functions import FunctionList, FunctionOptions, Fun
 from anabranch_contract.rest.planning.epochs import (
     CurrentEpoch,
     EpochList,
-    EpochOut,
     EpochSummary,
     HeldPlanOut,
 )
-from anabranch_contract.rest.planning.plans import DryRunOut, ExplainOut
+from anabranch_contract.rest.planning.plans import DryRunOut
 from anabranch_contract.rest.planning.revisions import RevisionList
 from anabranch_contract.rest.planning.series import SeriesOut
 from anabranch_contract.rest.planning.settings import PlanningSettings, SettingsOut
@@ -51,19 +53,21 @@ from anabranch_contract.rest.queries import (
     QueryOptions,
     QueryOut,
     RunList,
-    ViewRowsOut,
 )
 from anabranch_contract.rest.source_tests import SourceTestOut
 from anabranch_contract.rest.state import StateOut, StoreDetailOut
 from anabranch_contract.rest.streams import RowsOut, StreamList, StreamOptions, StreamOut
 from anabranch_contract.rest.system import HealthOut, LeaderOut
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 T = TypeVar("T")
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 
-class Calls:
+class Calls(QueryCalls):
     """Methods of both clients, one per REST route; in :class:`AsyncClient` they are coroutines."""
 
     @method
@@ -104,7 +108,7 @@ class Calls:
     @method
     def streams(self) -> RestCall[list[StreamOut]]:
         """All streams, sorted by name."""
-        return RestCall("GET", "/v1/streams", lambda doc: StreamList.read(doc).items)
+        return RestCall("GET", "/v1/streams", lambda doc: Listing(StreamList.read(doc).items))
 
     @method
     def stream(self, name: str) -> RestCall[StreamOut]:
@@ -244,21 +248,6 @@ class Calls:
         return RestCall("GET", "/v1/queries", QueryList.read, params={**given, **several, **after})
 
     @method
-    def query(self, name: str) -> RestCall[QueryOut]:
-        """One query."""
-        return RestCall("GET", _path("queries", name), QueryOut.read)
-
-    @method
-    def rows(self, name: str, limit: int = 100, *, scaled: bool = False) -> RestCall[ViewRowsOut]:
-        """The current rows of a query's view, in its order; at most 1000.
-
-        ``scaled``: also estimate counts, sums and averages as without withheld rows, with errors
-        (``ViewRowsOut.scaled``), or give the reason why not (``unscaled``).
-        """
-        params = {"limit": str(limit), **({"scaled": "true"} if scaled else {})}
-        return RestCall("GET", _path("queries", name, "rows"), ViewRowsOut.read, params=params)
-
-    @method
     def put_query(
         self, name: str, body: JsonObject, *, dry_run: bool = False, version: str | None = None
     ) -> RestCall[QueryChange]:
@@ -305,28 +294,10 @@ class Calls:
         params = {"cascade": "true"} if cascade else {}
         return RestCall("DELETE", _path("queries", name), _nothing, params=params)
 
-    @method
-    def explain(
-        self,
-        sql: str,
-        *,
-        dialect: str | None = None,
-        window: str | Mapping[str, str] | None = None,
-        parameters: Mapping[str, Constant] | None = None,
-    ) -> RestCall[ExplainOut]:
-        """The join plan of a statement, and its cost as a registered query; stores nothing."""
-        body = _given(sql=sql, dialect=dialect, window=window, parameters=parameters)
-        return RestCall("POST", "/v1/queries:explain", ExplainOut.read, body)
-
     @pages
     def epochs(self, after: Mapping[str, str]) -> RestCall[calls.Page[EpochSummary]]:
         """All published epochs, newest first, page by page."""
         return RestCall("GET", "/v1/epochs", EpochList.read, params=after)
-
-    @method
-    def epoch(self, number: int) -> RestCall[EpochOut]:
-        """One published epoch with its plan."""
-        return RestCall("GET", f"/v1/epochs/{number}", EpochOut.read)
 
     @method
     def current_epoch(self) -> RestCall[CurrentEpoch]:
@@ -479,7 +450,7 @@ class Calls:
     @method
     def functions(self) -> RestCall[list[FunctionOut]]:
         """All functions, by name."""
-        return RestCall("GET", "/v1/functions", lambda doc: FunctionList.read(doc).items)
+        return RestCall("GET", "/v1/functions", lambda doc: Listing(FunctionList.read(doc).items))
 
     @method
     def function(self, name: str) -> RestCall[FunctionOut]:
@@ -500,7 +471,7 @@ class Calls:
     @method
     def tokens(self) -> RestCall[list[TokenOut]]:
         """All tokens, oldest first."""
-        return RestCall("GET", "/v1/tokens", lambda doc: TokenList.read(doc).items)
+        return RestCall("GET", "/v1/tokens", lambda doc: Listing(TokenList.read(doc).items))
 
     @method
     def revoke_token(self, ident: str) -> RestCall[TokenOut]:
@@ -511,7 +482,9 @@ class Calls:
     def audit(self, kind: str = "change", *, limit: int = 100) -> RestCall[list[AuditRecord]]:
         """Audit entries of a kind, newest first: ``change``, ``push`` or ``refusal``."""
         params = {"kind": kind, "limit": str(limit)}
-        return RestCall("GET", "/v1/audit", lambda doc: AuditPage.read(doc).items, params=params)
+        return RestCall(
+            "GET", "/v1/audit", lambda doc: Listing(AuditPage.read(doc).items), params=params
+        )
 
     @method
     def health(self) -> RestCall[HealthOut]:
@@ -667,6 +640,29 @@ def query_body(
     return _given(id=name, sql=sql, query=query, window=window)
 
 
+def table_batches(
+    client: Client, name: str, *, batch: int, after: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of :meth:`Calls.table`, or with ``after`` its results, as they arrive.
+
+    Raises:
+        ApiError: the service refused it, or can't be reached.
+        ValueError: its answer is not complete.
+    """
+    call = Calls.table(client, name, batch=batch, after=after)
+    try:
+        response = client._http.send(call.request(client._http), stream=True)
+        try:
+            if not response.is_success:
+                response.read()
+                call.answer(response)
+            yield from read_batches(response)
+        finally:
+            response.close()
+    except (httpx.HTTPError, httpx.InvalidURL) as cause:
+        raise calls.unreachable(client.base_url, cause) from cause
+
+
 def _stream_body(
     name: str,
     columns: Sequence[tuple[str, str]],
@@ -681,19 +677,6 @@ def _stream_body(
     # Without any the service takes the columns of a table in a database.
     body["columns"] = listed or {}
     return body
-
-
-def _given(**values: Any) -> JsonObject:
-    """Arguments of the client without None, as a JSON object."""
-    return {
-        name: dict(value) if isinstance(value, Mapping) else value
-        for name, value in values.items()
-        if value is not None
-    }
-
-
-def _path(collection: str, name: str, *parts: str) -> str:
-    return "/".join(("/v1", collection, quote(name, safe=""), *parts))
 
 
 def _nothing(_: Any) -> None:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import update_wrapper
+from functools import partial, update_wrapper
+from itertools import islice
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from urllib.parse import quote
 
 import httpx
 from pydantic import ValidationError
 
 from anabranch_client.errors import ApiError
+from anabranch_client.rest.notebook import ROWS, Listing
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,7 +28,11 @@ JsonObject = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RestCall(Generic[T]):
-    """A request, and the parser of its answer."""
+    """A request, and the parser of its answer.
+
+    Attributes:
+        read: makes a value of the answer's JSON document, or with ``binary`` of its bytes.
+    """
 
     method: str
     path: str
@@ -33,6 +40,7 @@ class RestCall(Generic[T]):
     body: JsonObject | None = None
     params: Mapping[str, str | Sequence[str]] | None = None
     headers: Mapping[str, str] | None = None
+    binary: bool = False
 
     def request(self, client: httpx.Client | httpx.AsyncClient) -> httpx.Request:
         """The HTTP request to send with ``client``."""
@@ -49,6 +57,8 @@ class RestCall(Generic[T]):
         if not response.is_success:
             raise ApiError(response.status_code, _problem(response))
         try:
+            if self.binary:
+                return self.read(response.content)
             return self.read(response.json() if response.content else None)
         except (ValueError, KeyError, TypeError) as cause:
             if isinstance(cause, ValidationError):
@@ -168,7 +178,7 @@ class pages(Generic[P, T]):
     def __get__(self, client: Any, owner: type) -> Any:
         if client is None:
             return self._describe
-        whole = _all_awaited if isinstance(client, Asynchronous) else _all
+        whole = _all_awaited if isinstance(client, Asynchronous) else Pages
 
         def read(*args: P.args, **options: P.kwargs) -> Any:
             def describe(after: Mapping[str, str]) -> RestCall[Page[T]]:
@@ -179,7 +189,23 @@ class pages(Generic[P, T]):
         return update_wrapper(read, self._describe)
 
 
-def _all(
+class Pages(Iterator[T]):
+    """Entries of a list, fetched page by page; a notebook shows the first of them."""
+
+    def __init__(
+        self, client: Blocking, describe: Callable[[Mapping[str, str]], RestCall[Page[T]]]
+    ) -> None:
+        self._begin: Callable[[], Iterator[T]] = partial(_fetched, client, describe)
+        self._entries = self._begin()
+
+    def __next__(self) -> T:
+        return next(self._entries)
+
+    def _repr_html_(self) -> str:
+        return Listing(islice(self._begin(), ROWS))._repr_html_()
+
+
+def _fetched(
     client: Blocking, describe: Callable[[Mapping[str, str]], RestCall[Page[T]]]
 ) -> Iterator[T]:
     after: dict[str, str] | None = {}
@@ -207,3 +233,17 @@ def _after(page: Page[Any]) -> dict[str, str] | None:
 def once(idempotency_key: str | None) -> dict[str, str] | None:
     """Return the headers of a request that may be repeated."""
     return None if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+
+
+def given(**values: Any) -> JsonObject:
+    """Arguments of the client without None, as a JSON object."""
+    return {
+        name: dict(value) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def path(collection: str, name: str, *parts: str) -> str:
+    """The path of one resource, or of a part of it."""
+    return "/".join(("/v1", collection, quote(name, safe=""), *parts))

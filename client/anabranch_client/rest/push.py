@@ -5,17 +5,20 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
 from anabranch_client.errors import UsageError
+from anabranch_contract.queries.text_values import interval_text
+from anabranch_contract.queries.types import TypeKind, whole_interval
 from anabranch_contract.rest.documents import BOM
 
 #: Rows per request.
 ROWS = 5_000
+_DAY_TO_SECOND = whole_interval(TypeKind.INTERVAL)
 
 
 def json_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,6 +37,12 @@ def _value(value: Any) -> Any:
         return str(value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
+    if isinstance(value, timedelta):
+        return interval_text(value // timedelta(microseconds=1), _DAY_TO_SECOND)
+    if isinstance(value, Mapping):
+        return json_row(value)
+    if isinstance(value, list):
+        return [_value(one) for one in value]
     return value
 
 

@@ -24,6 +24,9 @@ FILES = "files"
 QUERY = "query"
 #: Key of a version file's metadata: number of rows of all versions up to it.
 TOTAL = b"anabranch_rows"
+#: Key of a merged result file's metadata: its batches and their numbers of rows, in the order of
+#: the rows, as a JSON list of pairs.
+BATCHES = b"anabranch_batches"
 RUN, KEY = "run", "identity"
 #: Format: one Parquet file, replayed with a fixed number of rows per batch.
 RECORDED = "recorded"

@@ -14,12 +14,14 @@ At no moment does a folder's listing show a row twice, even after a kill:
 
 If steps 2 and 3 were interrupted, they are completed (:func:`settle`) when the runtime starts, and
 by the next merge. Between 2 and 3, for some milliseconds, the folder lacks the deleted files' rows;
-a reader that has listed it before finds files missing.
+a reader that has listed it before finds files missing. A merged file's metadata has the number
+of rows of each of its batches.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from anabranch_contract.connectors.sources import BATCHES
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.parquet import ResultWriter, batch_of, version_of
 from anabranch_runtime.storage.documents import sync_path
@@ -125,7 +128,7 @@ def _merge(results: Path, folder: Path, group: Sequence[Path]) -> None:
     home = results / HOME / folder.name
     home.mkdir(exist_ok=True)
     draft = home / "draft"
-    rows = 0
+    batches: list[tuple[int, int]] = []
     schema = pq.read_schema(group[0])
     writer = ResultWriter(draft, schema, PAGE)
     for file in group:
@@ -135,18 +138,26 @@ def _merge(results: Path, folder: Path, group: Sequence[Path]) -> None:
                 writer.close()
                 draft.unlink()
                 return
-            rows += found.metadata.num_rows
+            batches += _batches(file, found)
             for number in range(found.num_row_groups):
                 for batch in found.read_row_group(number, use_threads=False).to_batches():
                     writer.add(batch)
+    writer.note(BATCHES, json.dumps(batches).encode())
     writer.close()
-    if pq.read_metadata(draft).num_rows != rows:
+    if pq.read_metadata(draft).num_rows != sum(rows for _, rows in batches):
         raise SinkError("merge-failed", f"rows of {folder} are missing in {draft}")
     sync_path(draft)
     ready = home / f"{group[0].stem}{_BETWEEN}{group[-1].name}"
     draft.rename(ready)
     sync_path(home)
     _take_place(folder, ready)
+
+
+def _batches(file: Path, found: pq.ParquetFile) -> list[tuple[int, int]]:
+    """Return (batch, rows) of a file's batches; of a merged one as it says."""
+    known = (found.metadata.metadata or {}).get(BATCHES)
+    rows: int = found.metadata.num_rows
+    return json.loads(known) if known else [(batch_of(file) or 0, rows)]
 
 
 def _take_place(folder: Path, ready: Path) -> None:

@@ -134,6 +134,10 @@ class ResultWriter(FileWriter):
     def _opened(self, file: pa.OSFile) -> pq.ParquetWriter:
         return pq.ParquetWriter(file, noted(self.schema), use_dictionary=False)
 
+    def note(self, key: bytes, value: bytes) -> None:
+        """Add an entry to the file's metadata."""
+        self._writer.add_key_value_metadata({key: value})
+
 
 class ParquetSink:
     """Publishes result files of all queries by renaming staged files."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections import Counter
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from anabranch_contract.connectors.sources import BATCHES
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.inspection import merge
 from anabranch_runtime.sinks import merged
@@ -49,8 +51,29 @@ def read(folder: Path, query: str) -> list[int]:
     ]
 
 
+def by_batch(folder: Path, query: str) -> dict[int, list[int]]:
+    """Batch -> its rows, as names and metadata of the files say."""
+    found: dict[int, list[int]] = {}
+    for file in sorted((folder / query).glob("*.parquet")):
+        rows = pq.read_table(file).column("a").to_pylist()
+        known = (pq.read_metadata(file).metadata or {}).get(BATCHES)
+        for batch, count in json.loads(known) if known else [(int(file.name[:10]), len(rows))]:
+            found.setdefault(batch, []).extend(rows[:count])
+            del rows[:count]
+        assert not rows
+    return found
+
+
 def names(folder: Path, query: str) -> list[str]:
     return sorted(file.name for file in (folder / query).glob("*.parquet"))
+
+
+def test_merged_files_know_the_batches_of_their_rows(tmp_path: Path) -> None:
+    filled(tmp_path, batches=12)
+    before = {query: by_batch(tmp_path, query) for query in ("p", "q~2")}
+    for settled in (4, 8, 11):
+        merge_results(tmp_path, settled, large=2000)
+        assert {query: by_batch(tmp_path, query) for query in before} == before
 
 
 def test_rows_stay_in_their_order_and_the_newest_batches_as_they_are(tmp_path: Path) -> None:

@@ -88,6 +88,9 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
         "/v1/queries/{name}/plan",
         "/v1/queries/{name}/results",
         "/v1/queries/{name}/rows",
+        "/v1/queries/{name}/table",
+        "/v1/queries/{name}/table/rows",
+        "/v1/queries:sql",
         "/v1/queries/{name}/runs",
         "/v1/queries/{name}:pause",
         "/v1/queries/{name}:resume",
@@ -117,6 +120,7 @@ EXAMPLES = {
     "QueryIn": "POST /v1/queries",
     "QueryBatchIn": "POST /v1/queries:batch",
     "FamilyIn": "POST /v1/queries:family",
+    "SqlIn": "POST /v1/queries:sql",
     "QueryPatch": "PATCH /v1/queries/delays",
     "ExplainIn": "POST /v1/queries:explain",
     "DryRunIn": "POST /v1/plans:dry-run",
@@ -144,7 +148,10 @@ def test_examples_of_the_document_are_taken_as_they_are(
 
 
 #: The codes that 503 is documented with, for a service whose Redis answers.
-BUSY = {"not-ready", "too-many-tails", "too-many-bodies", "source-too-slow"}
+BUSY = {
+    *("not-ready", "too-many-tails", "too-many-tables", "too-many-bodies"),
+    *("source-too-slow", "files-replaced"),
+}
 ROLES = (None, *Role)
 CHECKS = [
     checks.status_code_conformance,

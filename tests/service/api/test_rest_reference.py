@@ -15,6 +15,7 @@ from anabranch_contract.rest.planning.plans import DryRunIn, ExplainIn
 from anabranch_contract.rest.planning.settings import SettingsIn
 from anabranch_contract.rest.queries import QueryBatchIn, QueryIn, QueryPatch
 from anabranch_contract.rest.streams import AddedColumnIn, RowsIn, StreamIn, StreamPatch
+from anabranch_contract.rest.tables import SqlIn
 from anabranch_service.app import create_app
 from anabranch_service.settings import ServiceSettings
 
@@ -34,6 +35,7 @@ BODIES: dict[str, type[Closed]] = {
     "POST /v1/queries:batch": QueryBatchIn,
     "PATCH /v1/queries/delays": QueryPatch,
     "POST /v1/queries:explain": ExplainIn,
+    "POST /v1/queries:sql": SqlIn,
     "POST /v1/plans:dry-run": DryRunIn,
     "PATCH /v1/settings": SettingsIn,
     "POST /v1/functions": FunctionIn,

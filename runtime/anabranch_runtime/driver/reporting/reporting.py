@@ -96,8 +96,9 @@ class Reporting:
         #: and its time.
         self._batches: list[BatchReport] = []
         self._reported = (state.ruleset, failed(state)), float("-inf")
-        #: Last reported problems of queries and output of views.
-        self._last: tuple[dict[str, str], ViewOutput] = {}, ViewOutput()
+        #: Last reported problems of queries, output of views, and views that lag behind.
+        self._last: tuple[dict[str, str], ViewOutput, frozenset[str]]
+        self._last = {}, ViewOutput(), frozenset()
         self._bytes = Derived[StoreState, int](lambda _, store: store.bytes)
 
     def begin(self, state: State) -> None:
@@ -121,7 +122,7 @@ class Reporting:
         self.cpu.report()
         self.tails.open(state.next_batch, self._totals(state), self._written())
         self.publisher.retry()
-        if self._batches or (self._problems(), self._shown(state)) != self._last:
+        if self._batches or (self._problems(), self._shown(state), self._behind()) != self._last:
             self.report("running", state)
         self.show_stores(state)
         # Views decide unmatched left rows only after the batch.
@@ -140,7 +141,7 @@ class Reporting:
         """Report the progress of the pipeline in ``phase``, and the batches since the last call."""
         self._reported = (state.ruleset, failed(state)), time.monotonic()
         batches, self._batches = self._batches, []
-        problems, shown = self._last = self._problems(), self._shown(state)
+        problems, shown, _ = self._last = self._problems(), self._shown(state), self._behind()
         rationing, owed = self.rationer.rationing, len(state.debt.numbers)
         self.control.report(
             Progress(
@@ -269,6 +270,10 @@ class Reporting:
     def _problems(self) -> dict[str, str]:
         """Query -> error that prevents the delivery of its results."""
         return {**self.publisher.problems(), **self.tables.problems()}
+
+    def _behind(self) -> frozenset[str]:
+        """Views that lack committed batches."""
+        return frozenset(name for name, batches in self.tables.lag().items() if batches)
 
     def _shown(self, state: State) -> ViewOutput:
         rows = dict.fromkeys(state.tables.held, 0)

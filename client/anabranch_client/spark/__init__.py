@@ -1,0 +1,8 @@
+"""Queries as Spark's DataFrames, and Spark's streams as streams of queries; needs PySpark."""
+
+from __future__ import annotations
+
+from anabranch_client.spark.source import AnabranchSource, query, register
+from anabranch_client.spark.streams import stream
+
+__all__ = ["AnabranchSource", "query", "register", "stream"]

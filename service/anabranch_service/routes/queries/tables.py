@@ -1,0 +1,163 @@
+"""``/v1/queries/{name}/table`` and ``/v1/queries:sql``: results as tables, as of one batch."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Annotated, Any
+from uuid import UUID
+
+import pyarrow as pa
+from fastapi import Query, Request
+from fastapi.responses import Response, StreamingResponse
+
+from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.queries.text_values import interval_text
+from anabranch_contract.queries.types import TypeKind, whole_interval
+from anabranch_contract.rest.normalised import OutputInfo
+from anabranch_contract.rest.tables import ARROW, QueryTableOut, SqlIn, SqlOut
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
+from anabranch_service.context import Context, Ctx
+from anabranch_service.errors import known
+from anabranch_service.registry.lifecycle import LIVE, Status, status_of
+from anabranch_service.registry.records import QueryRecord
+from anabranch_service.tables.current import TableSpec
+from anabranch_service.tables.described import check_batch, newest_batch, spec_of
+
+router = guarded_router("/v1", tag="queries")
+
+_DAY_TO_SECOND = whole_interval(TypeKind.INTERVAL)
+_ROWS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Rows as an Arrow IPC stream", "content": {ARROW: {}}}
+}
+
+
+@router.get("/queries/{name}/table")
+@needs(Need.READ)
+async def table(name: str, ctx: Ctx) -> QueryTableOut:
+    """The columns of a query's table, and its newest batch."""
+    record = known(await ctx.store.query(name), "query", name)
+    progress = await ctx.store.progress()
+    batch, status = await _newest(ctx, record, progress)
+    spec = spec_of(record)
+    return QueryTableOut(
+        run=record.id,
+        kind=spec.kind.value,
+        batch=batch,
+        ended=status not in LIVE or status is Status.PAUSED,
+        columns=_columns(spec.columns),
+        changes=_columns(spec.changed),
+    )
+
+
+@router.get("/queries/{name}/table/rows", response_class=StreamingResponse, responses=_ROWS)
+@needs(Need.READ)
+async def table_rows(
+    name: str,
+    ctx: Ctx,
+    batch: Annotated[
+        int | None, Query(ge=-1, description="Read as of this batch; default: the newest.")
+    ] = None,
+    changes: Annotated[
+        bool, Query(description="Results as the sink has them, instead of the table.")
+    ] = False,
+    after: Annotated[
+        int | None, Query(ge=-2, description="Only results of batches after this one.")
+    ] = None,
+    limit: Annotated[
+        int | None, Query(ge=0, description="Most rows; 0: only the columns. Default: all.")
+    ] = None,
+) -> StreamingResponse:
+    """The rows of a query's table, or with `changes` or `after` its results, as an Arrow IPC
+    stream, whose schema's metadata has the batch (`anabranch_batch`).
+    """
+    record = known(await ctx.store.query(name), "query", name)
+    progress = await ctx.store.progress()
+    newest, _ = await _newest(ctx, record, progress)
+    spec = replace(
+        spec_of(record),
+        upto=check_batch(batch, [newest]),
+        after=-2 if after is None else after,
+        raw=changes or after is not None,
+    )
+    parts = await ctx.tables.table(_home(progress), spec, limit)
+    return StreamingResponse(parts, media_type=ARROW, headers={"Cache-Control": "no-store"})
+
+
+@router.post("/queries:sql", response_model=SqlOut)
+@needs(Need.READ)
+async def sql(body: SqlIn, ctx: Ctx, request: Request) -> Response | SqlOut:
+    """Run a SELECT over tables of queries, all as of the same batch; stores nothing.
+
+    The answer is JSON, or with `Accept: application/vnd.apache.arrow.stream` an Arrow IPC stream.
+    """
+    progress = await ctx.store.progress()
+
+    async def resolve(names: Sequence[str]) -> tuple[int, Mapping[str, TableSpec]]:
+        records = {name: known(await ctx.store.query(name), "query", name) for name in names}
+        newest = [(await _newest(ctx, record, progress))[0] for record in records.values()]
+        if not newest:
+            newest = [-1 if progress is None else progress.committed - 1]
+        batch = check_batch(body.batch, newest)
+        return batch, {n: replace(spec_of(one), upto=batch) for n, one in records.items()}
+
+    batch, truncated, content = await ctx.tables.statement(
+        _home(progress), body.sql, body.limit, resolve
+    )
+    if ARROW in request.headers.get("accept", ""):
+        return Response(content, media_type=ARROW, headers={"Cache-Control": "no-store"})
+    columns, rows = await asyncio.to_thread(_json_rows, content)
+    return SqlOut(batch=batch, columns=columns, rows=rows, truncated=truncated)
+
+
+def _columns(some: Sequence[tuple[str, str]]) -> list[OutputInfo]:
+    return [OutputInfo(name=name, type=kind) for name, kind in some]
+
+
+async def _newest(
+    ctx: Context, record: QueryRecord, progress: Progress | None
+) -> tuple[int, Status]:
+    """The newest batch of a query's files, and its status."""
+    activation = await ctx.store.activation(record.id)
+    batch = await asyncio.to_thread(newest_batch, record, progress, activation)
+    return batch, status_of(record, activation, progress, ctx.clock())
+
+
+def _home(progress: Progress | None) -> str:
+    return "" if progress is None else progress.results_home
+
+
+def _json_rows(content: bytes) -> tuple[list[str], list[list[Any]]]:
+    """Columns and rows of an Arrow IPC stream, with values as sinks write them in JSON."""
+    found = pa.ipc.open_stream(content).read_all()
+    columns = [[_json(value) for value in column.to_pylist()] for column in found.columns]
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    return found.column_names, rows
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal | UUID):
+        return str(value)
+    if isinstance(value, pa.MonthDayNano):
+        return f"{value.months} months {value.days} days {value.nanoseconds / 1e9:g} seconds"
+    if isinstance(value, timedelta):
+        return interval_text(value // timedelta(microseconds=1), _DAY_TO_SECOND)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {str(name): _json(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(one) for one in value]
+    return value

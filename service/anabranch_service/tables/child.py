@@ -1,0 +1,237 @@
+"""The process that reads one table, or runs one statement over tables, and ends.
+
+Standard input and output carry lines of JSON, then the rows as an Arrow IPC stream:
+
+1. in: the limits, and ``sql`` or null.
+2. with SQL, out: ``{"tables": [names]}``; in: ``batch`` and ``specs``, by names of tables.
+3. out: ``{"ready": …}`` and the stream, or ``{"problem": …}``. A stream that lacks its end is not
+   complete.
+
+A statement can't reach files, the network, settings or Python's variables: its tables are read
+into memory before, by statements of ours, and then access is locked. The operating system limits
+the process's memory and processor time, and that it can't write files at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import duckdb
+import pyarrow as pa
+
+from anabranch_contract.queries.types import parse_type
+from anabranch_service.streaming.samples.arrow_types import arrow_type
+from anabranch_service.tables.current import TableKind, TableSpec, quoted, table_sql
+from anabranch_service.tables.files import ResultFiles, TableError, replaced
+from anabranch_service.tables.statement import tables_of
+
+#: Rows of a record batch; attempts to list files that are being replaced, and seconds between them.
+ROWS, ATTEMPTS, PAUSE = 1 << 16, 40, 0.05
+#: Bytes beyond DuckDB's memory limit: libraries, threads' stacks, and rows on their way.
+_BESIDE = 3 << 30
+Config = dict[str, str | bool | int | float | list[str]]
+#: Settings of a connection: nothing is loaded or found by itself, nothing goes to the disk.
+_CLOSED: Config = {
+    "python_enable_replacements": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "temp_directory": "",
+    "threads": "2",
+}
+
+
+def main() -> None:
+    """Serve the request on standard input."""
+    source, target = sys.stdin, sys.stdout.buffer
+    request = json.loads(source.readline())
+    try:
+        _limit(request)
+        if request["sql"] is None:
+            _one_table(request, TableSpec(**_spec(request["table"])), target)
+        else:
+            _statement(request, source, target)
+    except (TableError, duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:
+        _say(target, {"problem": _problem(error)})
+
+
+def _limit(request: Mapping[str, Any]) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    most = int(request["memory"]) + _BESIDE
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    if request["sql"] is not None:
+        seconds = 4 * int(request["seconds"]) + 4
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+
+
+def _spec(document: Mapping[str, Any]) -> dict[str, Any]:
+    pairs = {name: tuple((n, t) for n, t in document[name]) for name in ("columns", "changed")}
+    kind, identity = TableKind(document["kind"]), tuple(document["identity"])
+    return {**document, **pairs, "kind": kind, "identity": identity}
+
+
+def schema_of(columns: tuple[tuple[str, str], ...]) -> pa.Schema:
+    """The Arrow schema of columns with types of Spark's."""
+    return pa.schema(
+        [(n, pa.null() if t == "void" else arrow_type(parse_type(t))) for n, t in columns]
+    )
+
+
+def _one_table(request: Mapping[str, Any], spec: TableSpec, target: IO[bytes]) -> None:
+    """Write the rows of one table as they are read."""
+    with duckdb.connect(":memory:", config=_memory(request)) as connection:
+        listing = listed(Path(request["results"]), spec.run)
+        schema, limit = schema_of(spec.shown), request["limit"]
+        pieces = [] if limit == 0 else listing.pieces(spec.after, spec.upto)
+        rows: Iterator[pa.RecordBatch] = iter(())
+        if pieces:
+            sql = table_sql(spec, pieces) + ("" if limit is None else f" LIMIT {int(limit)}")
+            rows = _reader(connection, sql, ROWS)
+        first = next(rows, None)
+        _say(target, {"ready": True})
+        noted = schema.with_metadata(_notes(request, spec.run))
+        with pa.ipc.new_stream(target, noted) as writer:
+            while first is not None:
+                writer.write_batch(_cast(first, noted))
+                first = next(rows, None)
+            if not ResultFiles.of(Path(request["results"]), spec.run).marks >= listing.marks:
+                # Without the stream's end, a reader knows that rows may be missing.
+                target.flush()
+                os._exit(3)
+        target.flush()
+
+
+def _statement(request: Mapping[str, Any], source: IO[str], target: IO[bytes]) -> None:
+    sql, limit = str(request["sql"]), int(request["limit"])
+    _say(target, {"tables": tables_of(tree_of(sql))})
+    answer = json.loads(source.readline())
+    request = {**request, "batch": answer["batch"]}
+    specs = {name: TableSpec(**_spec(one)) for name, one in answer["specs"].items()}
+    with duckdb.connect(":memory:", config=_memory(request)) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for name, spec in specs.items():
+            _load(connection, Path(request["results"]), name, spec)
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        reader = _reader(connection, sql, min(ROWS, limit + 1))
+        found, rows = [], 0
+        for batch in reader:
+            found.append(batch)
+            rows += batch.num_rows
+            if rows > limit:
+                break
+        kept = pa.Table.from_batches(found, reader.schema).slice(0, limit)
+        _say(target, {"ready": True, "truncated": rows > limit})
+        noted = kept.replace_schema_metadata(_notes(request, None))
+        with pa.ipc.new_stream(target, noted.schema) as writer:
+            writer.write_table(noted, ROWS)
+        target.flush()
+
+
+def tree_of(sql: str) -> dict[str, Any]:
+    """DuckDB's syntax tree of a statement, or its error."""
+    with duckdb.connect(":memory:", config=_CLOSED | {"enable_external_access": "false"}) as one:
+        (text,) = one.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchone() or ("{}",)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def _load(connection: duckdb.DuckDBPyConnection, results: Path, name: str, spec: TableSpec) -> None:
+    """Read a table into memory, from files that did not change meanwhile."""
+    for _ in range(ATTEMPTS):
+        listing = listed(results, spec.run)
+        pieces = listing.pieces(spec.after, spec.upto)
+        if not pieces:
+            empty = schema_of(spec.shown).empty_table()
+            connection.register("anabranch_empty", empty)
+            connection.execute(f"CREATE TABLE {quoted(name)} AS FROM anabranch_empty")
+            connection.unregister("anabranch_empty")
+            return
+        try:
+            rows = table_sql(spec, pieces)
+            connection.execute(f"CREATE OR REPLACE TABLE {quoted(name)} AS {rows}")
+        except duckdb.IOException:
+            time.sleep(PAUSE)
+            continue
+        if ResultFiles.of(results, spec.run).marks >= listing.marks:
+            return
+    raise replaced(spec.run)
+
+
+def listed(results: Path, run: str) -> ResultFiles:
+    """The files of a run, at a moment at which none is being replaced.
+
+    Raises:
+        TableError: ``files-replaced``: there was no such moment.
+    """
+    for _ in range(ATTEMPTS):
+        found = ResultFiles.of(results, run)
+        if found.is_settled:
+            return found
+        time.sleep(PAUSE)
+    raise replaced(str(results / run))
+
+
+def _memory(request: Mapping[str, Any]) -> Config:
+    return _CLOSED | {"memory_limit": f"{int(request['memory']) >> 20}MiB"}
+
+
+def _notes(request: Mapping[str, Any], run: str | None) -> dict[str, str]:
+    """Metadata of the answer: the batch that it is as of, and the run of the query."""
+    notes = {"anabranch_batch": str(request["batch"])}
+    return notes if run is None else {**notes, "anabranch_run": run}
+
+
+def _reader(connection: duckdb.DuckDBPyConnection, sql: str, rows: int) -> pa.RecordBatchReader:
+    reader = connection.execute(sql).to_arrow_reader(rows)
+    assert reader is not None
+    return reader
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with the columns' own types: DuckDB has no durations, and names times' zones."""
+    arrays = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _say(target: IO[bytes], message: Mapping[str, Any]) -> None:
+    target.write(json.dumps(message).encode() + b"\n")
+    target.flush()
+
+
+def _problem(error: Exception) -> dict[str, str]:
+    if isinstance(error, TableError):
+        return {
+            "code": error.code,
+            "message": error.message,
+            "field": error.field,
+            "remedy": error.remedy,
+        }
+    text = str(error).partition("\n")[0][:500] or type(error).__name__
+    if isinstance(error, (duckdb.OutOfMemoryException, MemoryError)):
+        return {
+            "code": "too-large",
+            "message": "the tables, or what the statement makes of them, exceed the memory limit",
+            "field": "sql",
+            "remedy": "read fewer rows or tables, or let the operator raise --sql-memory",
+        }
+    if isinstance(error, (duckdb.IOException, OSError)):
+        return {
+            "code": "files-replaced",
+            "message": text,
+            "field": "",
+            "remedy": "try again; if it stays, check the results directory",
+        }
+    return {"code": "bad-sql", "message": text, "field": "sql", "remedy": "correct the statement"}
+
+
+if __name__ == "__main__":
+    main()

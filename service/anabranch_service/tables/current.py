@@ -1,0 +1,105 @@
+"""The rows of a query as DuckDB's SQL over its result files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from anabranch_contract.queries.views import CHANGE, VERSION
+from anabranch_service.tables.files import FileRows, in_batches
+
+
+class TableKind(StrEnum):
+    """Meaning of a query's result rows: ``RESULTS`` stay, ``CHANGES`` insert or delete equal rows,
+    changes of a ``VIEW`` replace the row with the same identity.
+    """
+
+    RESULTS = "results"
+    CHANGES = "changes"
+    VIEW = "view"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A query's table, or its changes, as of a batch.
+
+    Attributes:
+        run: the run of the query, whose folder has the files.
+        columns, changed: (name, type) of the columns of the table, and of its changes.
+        identity: columns that identify a row of a view; empty: it has one row.
+        after, upto: only the results of batches after ``after``, up to ``upto``, are read.
+        raw: whether results are wanted as they are in the files, instead of the present rows.
+    """
+
+    run: str
+    kind: TableKind
+    columns: tuple[tuple[str, str], ...]
+    changed: tuple[tuple[str, str], ...]
+    identity: tuple[str, ...] = field(default=())
+    after: int = -2
+    upto: int = -1
+    raw: bool = False
+
+    @property
+    def shown(self) -> tuple[tuple[str, str], ...]:
+        """(name, type) of the columns of the rows that are read."""
+        return self.changed if self.raw else self.columns
+
+
+def quoted(name: str) -> str:
+    """``name`` as an identifier.
+
+    >>> quoted('a"b')
+    '"a""b"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def table_sql(spec: TableSpec, pieces: Sequence[FileRows]) -> str:
+    """The statement that reads a table from rows of its files; there is at least one file."""
+    rows = _rows(spec.changed, pieces)
+    if spec.raw or spec.kind is TableKind.RESULTS:
+        return f"SELECT {_list(spec.shown)} FROM ({rows})"
+    if spec.kind is TableKind.VIEW:
+        partition = ", ".join(map(quoted, spec.identity))
+        by = f"PARTITION BY {partition} " if partition else ""
+        return (
+            f"SELECT {_list(spec.columns)} FROM (SELECT *, row_number() OVER "
+            f"({by}ORDER BY {VERSION} DESC) AS anabranch_nth FROM ({rows})) "
+            f"WHERE anabranch_nth = 1 AND {CHANGE} <> 'delete'"
+        )
+    columns = _list(spec.columns)
+    sign = f"sum(CASE {CHANGE} WHEN 'delete' THEN -1 ELSE 1 END)"
+    return (
+        f"SELECT {columns} FROM (SELECT {columns}, unnest(range(anabranch_net::BIGINT)) FROM "
+        f"(SELECT {columns}, {sign} AS anabranch_net FROM ({rows}) GROUP BY {columns}) "
+        "WHERE anabranch_net > 0)"
+    )
+
+
+def _rows(columns: Sequence[tuple[str, str]], pieces: Sequence[FileRows]) -> str:
+    """All rows of the files, in their order."""
+    some = _list(columns)
+    parts = []
+    for group in in_batches(pieces):
+        files = ", ".join(_text(piece.path) for piece in group)
+        first, end = group[0].first, group[0].end
+        if len(group) == 1 and not group[0].is_whole:
+            limits = [f"file_row_number >= {first}"]
+            limits += [] if end is None else [f"file_row_number < {end}"]
+            parts.append(
+                f"SELECT {some} FROM read_parquet([{files}], file_row_number = true) "
+                f"WHERE {' AND '.join(limits)}"
+            )
+        else:
+            parts.append(f"SELECT {some} FROM read_parquet([{files}])")
+    return " UNION ALL ".join(parts)
+
+
+def _list(columns: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(quoted(name) for name, _ in columns)

@@ -1,0 +1,195 @@
+"""The service's side of the processes that read tables (``child``)."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from anabranch_service.errors import Busy, Conflict, InvalidInput, ServiceError
+from anabranch_service.tables.current import TableSpec
+
+#: Most processes at a time, and most requests that wait for one.
+PROCESSES, WAITING = 2, 16
+#: Bytes of a part of an answer, and of a line of a process.
+_PART, _LINE = 1 << 18, 1 << 22
+#: Seconds until a table's first rows, and between two parts of it.
+PATIENCE = 60.0
+_BUSY = frozenset({"files-replaced"})
+_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "LANG", "HOME", "TMPDIR")
+
+#: Names of tables -> their common batch, and their specifications.
+Resolve = Callable[[Sequence[str]], Awaitable[tuple[int, Mapping[str, TableSpec]]]]
+
+
+@dataclass(slots=True)
+class TableReader:
+    """Starts the processes.
+
+    Attributes:
+        seconds, memory: limits of a statement; bytes.
+    """
+
+    seconds: float
+    memory: int
+    _room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PROCESSES))
+    _waiting: int = 0
+
+    async def table(
+        self, results: str, spec: TableSpec, limit: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """The rows of a table as parts of an Arrow IPC stream.
+
+        Raises:
+            ServiceError: they can't be read, or too many requests wait.
+        """
+        process = await self._start()
+        try:
+            request = self._request(results, spec.upto, limit)
+            await _say(process, {**request, "sql": None, "table": asdict(spec)})
+            await _heard(process, PATIENCE)
+        except BaseException:
+            await self._end(process)
+            raise
+        return self._parts(process)
+
+    async def statement(
+        self, results: str, sql: str, limit: int, resolve: Resolve
+    ) -> tuple[int, bool, bytes]:
+        """Run a statement over tables.
+
+        Returns:
+            The batch of the tables, whether rows beyond ``limit`` are left out,
+            and the rows as an Arrow IPC stream.
+
+        Raises:
+            ServiceError: the statement is refused, fails or takes too long, or too many wait.
+        """
+        process = await self._start()
+        try:
+            async with asyncio.timeout(self.seconds):
+                await _say(process, {**self._request(results, -1, limit), "sql": sql})
+                names = (await _heard(process, self.seconds))["tables"]
+                batch, specs = await resolve(names)
+                await _say(
+                    process, {"batch": batch, "specs": {n: asdict(s) for n, s in specs.items()}}
+                )
+                truncated = bool((await _heard(process, self.seconds))["truncated"])
+                assert process.stdout is not None
+                content = await process.stdout.read()
+                if await process.wait():
+                    raise _lost()
+                return batch, truncated, content
+        except TimeoutError:
+            raise InvalidInput(
+                "sql-too-slow",
+                f"the statement took more than {self.seconds:g} s",
+                field="sql",
+                remedy="read less, or let the operator raise --sql-seconds (ANABRANCH_SQL_SECONDS)",
+            ) from None
+        finally:
+            await self._end(process)
+
+    def _request(self, results: str, batch: int, limit: int | None) -> dict[str, Any]:
+        return {
+            "results": results,
+            "batch": batch,
+            "limit": limit,
+            "memory": self.memory,
+            "seconds": self.seconds,
+        }
+
+    async def _parts(self, process: asyncio.subprocess.Process) -> AsyncIterator[bytes]:
+        assert process.stdout is not None
+        try:
+            while part := await asyncio.wait_for(process.stdout.read(_PART), PATIENCE):
+                yield part
+            if await process.wait():
+                # The answer ends without the stream's end: the reader sees that it is not whole.
+                raise _lost()
+        finally:
+            await self._end(process)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        if importlib.util.find_spec("duckdb") is None:
+            raise Conflict(
+                "tables-not-installed",
+                "the service lacks DuckDB, by which it reads tables",
+                remedy='install it where the service runs: pip install "anabranch[tables]"',
+            )
+        if self._waiting >= WAITING:
+            raise Busy(
+                "too-many-tables",
+                f"{WAITING} requests for tables wait already",
+                remedy="try again shortly",
+            )
+        self._waiting += 1
+        try:
+            await self._room.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            return await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "anabranch_service.tables.child"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                limit=_LINE,
+                # No secrets of the service's environment.
+                env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+            )
+        except BaseException:
+            self._room.release()
+            raise
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        with suppress(ProcessLookupError):
+            process.kill()
+        try:
+            assert process.stdout is not None
+            while await process.stdout.read(_PART):
+                pass
+            await process.wait()
+        finally:
+            self._room.release()
+
+
+async def _say(process: asyncio.subprocess.Process, message: Mapping[str, Any]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(message).encode() + b"\n")
+    with suppress(ConnectionError):
+        await process.stdin.drain()
+
+
+async def _heard(process: asyncio.subprocess.Process, seconds: float) -> dict[str, Any]:
+    """The process's next message.
+
+    Raises:
+        ServiceError: its problem, or it has ended.
+    """
+    assert process.stdout is not None
+    try:
+        line = await asyncio.wait_for(process.stdout.readline(), seconds)
+        message: dict[str, Any] = json.loads(line)
+    except ValueError:
+        raise _lost() from None
+    found = message.get("problem")
+    if found is None:
+        return message
+    kind = Busy if found["code"] in _BUSY else InvalidInput
+    raise kind(found["code"], found["message"], field=found["field"], remedy=found["remedy"])
+
+
+def _lost() -> ServiceError:
+    """The error of a process that ended: killed by its limits, or by a fault of a library."""
+    return InvalidInput(
+        "reading-failed",
+        "the process that read the tables has ended",
+        remedy="try again; a statement that takes too much memory or time ends this way, too",
+    )

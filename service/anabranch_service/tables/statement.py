@@ -1,0 +1,86 @@
+"""Check of a user's SQL, by the syntax tree that DuckDB makes of it.
+
+A statement is one SELECT over names of queries. Table functions are refused but for a few: others
+read files, and some take memory addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from anabranch_service.tables.files import TableError
+
+#: Table functions that read nothing outside of the statement.
+_HARMLESS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree"})
+#: Kinds of items of a FROM clause, besides tables and functions.
+_ITEMS = frozenset({"JOIN", "SUBQUERY", "EXPRESSION_LIST", "EMPTY", "COLUMN_DATA"})
+
+
+def tables_of(tree: Mapping[str, Any]) -> list[str]:
+    """Names of the tables that a statement reads, each once; ``tree`` is its serialised form.
+
+    Raises:
+        TableError: it is not a single SELECT, or reads something else than tables.
+    """
+    if tree.get("error"):
+        message = str(tree.get("error_message", ""))
+        if "SELECT" in message:
+            raise _refused("only SELECT statements can be read")
+        raise TableError("bad-sql", _first(message), field="sql", remedy="correct the statement")
+    statements = tree["statements"]
+    if len(statements) != 1:
+        raise _refused(f"there are {len(statements)} statements")
+    nodes = list(_nodes(statements[0]))
+    named = {entry["key"] for node in nodes for entry in _entries(node)}
+    found: dict[str, None] = {}
+    for node in nodes:
+        if "alias" not in node or "sample" not in node:
+            continue
+        kind = node.get("type")
+        if kind == "BASE_TABLE":
+            if node.get("schema_name") or node.get("catalog_name"):
+                raise _refused(f"{node['table_name']!r} has a schema, and queries have none")
+            if node["table_name"] not in named:
+                found[node["table_name"]] = None
+        elif kind == "TABLE_FUNCTION":
+            name = str(node["function"].get("function_name", ""))
+            if name.lower() not in _HARMLESS:
+                raise _refused(f"the table function {name[:100]} is not available here")
+        elif kind not in _ITEMS:
+            raise _refused(f"{str(kind).lower().replace('_', ' ')} is not available here")
+    folded = {name.lower() for name in found}
+    if len(folded) < len(found):
+        raise _refused("two names of queries differ only in case")
+    return list(found)
+
+
+def _nodes(value: Any) -> Iterator[dict[str, Any]]:
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            yield one
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+
+
+def _entries(node: Mapping[str, Any]) -> list[Any]:
+    """The common table expressions of a SELECT."""
+    found = node.get("cte_map")
+    return found["map"] if isinstance(found, dict) else []
+
+
+def _refused(message: str) -> TableError:
+    return TableError(
+        "sql-refused",
+        message,
+        field="sql",
+        remedy="send one SELECT over names of queries, with range, generate_series, unnest or "
+        "json_each as the only table functions",
+    )
+
+
+def _first(message: str) -> str:
+    return message.partition("\n")[0][:500]
