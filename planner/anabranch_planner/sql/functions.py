@@ -210,6 +210,11 @@ def unknown(name: str, also: Iterable[str] = ()) -> QueryError:
             f"the window function {name}() here",
             "keep the first rows with QUALIFY row_number() OVER (...) <= n",
         )
+    if name in ("window", "session_window"):
+        return unsupported(
+            f"{name}() without GROUP BY of it",
+            f"write GROUP BY {name}(ts, '10 minutes'), or date_trunc('hour', ts) for single rows",
+        )
     if name in _NOT_REPEATABLE:
         return QueryError(
             "unsupported-sql",

@@ -36,7 +36,7 @@ from anabranch_planner.sql.clauses.own_queries import INNER, POST_JOIN, own_clau
 from anabranch_planner.sql.clauses.set_operations import as_values, clauses_after, set_operation
 from anabranch_planner.sql.clauses.window_layers import layer_windows
 from anabranch_planner.sql.flink import simplified, spelled_as_spark
-from anabranch_planner.sql.places import check_commas, misspelt
+from anabranch_planner.sql.places import check_commas, misspelt, named_key
 from anabranch_planner.sql.quoted_names import read_names
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
@@ -206,7 +206,7 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
     except SqlglotError as cause:
         message, position = what_is_wrong(cause)
         position = position or unclosed_at(sql)
-        meant = misspelt(tokens, position) if position is not None else None
+        meant = position and (misspelt(tokens, position) or named_key(sql, tokens, position))
         raise QueryError(
             "malformed-sql",
             message,
