@@ -38,8 +38,8 @@ def is_window(node: Node) -> bool:
 
 
 def keyed(tree: Node) -> Node:
-    """The window of which ``tree`` is an end, so that groups by it are groups by the window; other
-    keys, and ends of windows that differ in the other end, as they are.
+    """The window in place of its end ``tree``, as groups by it are groups by the window; other
+    keys, and ends of windows that differ in the other end, unchanged.
     """
     ended = tree.this if isinstance(tree, exp.Dot) and is_window(tree.this) else None
     return tree if ended is None or str(ended.this).lower() != WINDOW else ended

@@ -43,7 +43,7 @@ from anabranch_planner.normal.branches import branches_of
 from anabranch_planner.normal.conditions import canonical, is_true
 from anabranch_planner.normal.expansions import expansion_of
 from anabranch_planner.normal.key_classes import Side, key_sides
-from anabranch_planner.normal.rolling import Rolling, limits_of
+from anabranch_planner.normal.rolling import Rolling, limits_of, parts_of
 from anabranch_planner.normal.time_conditions import AliasBound, difference_bounds
 from anabranch_planner.sql.scope import Scope, ShownColumn, find_stream
 from anabranch_planner.sql.unresolved import (
@@ -52,6 +52,7 @@ from anabranch_planner.sql.unresolved import (
     Unresolved,
     at,
     conjunction,
+    describe,
     located,
     operands,
     unsupported,
@@ -281,15 +282,17 @@ def _classified(node: Node, scope: Scope, found: Bound) -> None:
         if is_of_rows(node):
             _add_of_rows(left, right, scope, found)
         else:
-            _add_comparison(op, left, right, scope, found)
+            _add_comparison(op, left, right, scope, found, describe(node))
     else:
-        _add_condition(boolean(node, scope), scope, found)
+        _add_condition(boolean(node, scope), scope, found, describe(node))
 
 
-def _add_comparison(op: str, left: Expr, right: Expr, scope: Scope, found: Bound) -> None:
+def _add_comparison(
+    op: str, left: Expr, right: Expr, scope: Scope, found: Bound, shown: str = ""
+) -> None:
     joined = {alias for side in (left, right) for alias in aliases(side)} <= scope.streams.keys()
     if not joined or reads_clock(left) or reads_clock(right):
-        _add_condition(compare(op, left, right), scope, found)
+        _add_condition(compare(op, left, right), scope, found, shown)
         return
     condition = compare(op, left, right) if op != "eq" else None
     bounds = difference_bounds(op, left, right, scope.streams)
@@ -316,9 +319,15 @@ def _add_of_rows(left: Expr, right: Expr, scope: Scope, found: Bound) -> None:
     _add_condition(condition, scope, found)
 
 
-def _add_condition(condition: Expr, scope: Scope, found: Bound) -> None:
+def _add_condition(condition: Expr, scope: Scope, found: Bound, shown: str = "") -> None:
+    """Add a condition; ``shown``: as written."""
     if reads_clock(condition):
-        found.limits.extend(limits_of(condition))
+        parts = tuple(parts_of(condition))
+        if len(parts) > 1 or not reads_clock(parts[0]):
+            for part in parts:
+                _add_condition(part, scope, found, shown)
+            return
+        found.limits.extend(limits_of(parts[0], shown or str(parts[0])))
         return
     over = aliases(condition)
     places = [place for place, one in enumerate(found.expansions) if one.name in over]

@@ -94,8 +94,7 @@ _CLAUSES = frozenset({
     "cumulate", "descriptor", "hop", "session", "session_window", "tumble", "window",
 })  # fmt: skip
 _NOT_REPEATABLE = frozenset({
-    "rand", "random", "randn", "uuid", "monotonically_increasing_id", "unix_timestamp",
-    "current_user",
+    "rand", "random", "randn", "uuid", "monotonically_increasing_id", "current_user",
 })  # fmt: skip
 
 
