@@ -22,7 +22,9 @@ Node: TypeAlias = exp.Expr
 
 #: Functions that make several rows of one.
 GENERATORS = frozenset(
-    f"{name}{outer}" for name in ("explode", "posexplode", "inline") for outer in ("", "_outer")
+    f"{name}{outer}"
+    for name in ("explode", "posexplode", "inline", "variant_explode")
+    for outer in ("", "_outer")
 )
 #: Prefix of columns that ``*`` omits.
 HIDDEN = "anabranch hidden "
