@@ -63,7 +63,7 @@ def limits_of(condition: Expr, shown: str) -> tuple[Rolling, ...]:
         found = _limits_of(condition)
         if found is not None:
             return found
-    raise unsupported(f"the condition {shown} on the time that passes", _remedy(condition))
+    raise unsupported(f"{shown} in a condition", _remedy(condition))
 
 
 def _limits_of(condition: Call) -> tuple[Rolling, ...] | None:
