@@ -340,3 +340,22 @@ def test_structured_documents_say_which_part(
         parse_structured("q", document, STREAMS)
     assert (caught.value.field, caught.value.code) == (field, code)
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("sql", "remedy", "column"),
+    [
+        ("SELECT k + 1 AS m FROM R WHERE m > 3", "write k + 1 in its place", 32),
+        ("SELECT k, count(*) AS n FROM R WHERE k = 1 AND n > 3 GROUP BY k", "into HAVING", 48),
+        ("SELECT k, rank() OVER (ORDER BY ts) AS n FROM R WHERE n > 3", "into QUALIFY", 55),
+        ("SELECT k, sum(k) OVER (ORDER BY ts) AS n FROM R WHERE n > 3", "into QUALIFY", 55),
+        ("SELECT * EXCEPT (k, nosuch) FROM R", "known: ", 21),
+        ("SELECT * REPLACE (1 AS nosuch) FROM R", "known: ", 24),
+        ("SELECT R.k, q.* FROM R", "known: R", 13),
+    ],
+)
+def test_unknown_names_have_place_and_remedy(sql: str, remedy: str, column: int) -> None:
+    error = refusal(sql)
+    assert error.code in ("unknown-column", "unknown-alias")
+    assert error.position == (1, column)
+    assert remedy in error.remedy
