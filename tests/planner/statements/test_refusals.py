@@ -359,3 +359,8 @@ def test_unknown_names_have_place_and_remedy(sql: str, remedy: str, column: int)
     assert error.code in ("unknown-column", "unknown-alias")
     assert error.position == (1, column)
     assert remedy in error.remedy
+
+
+def test_times_of_groups_have_a_place() -> None:
+    sql = "SELECT k, max(ts) AS t FROM R GROUP BY k HAVING max(ts) < now() - INTERVAL '1' HOUR"
+    assert refusal(sql).position == (1, 59)
