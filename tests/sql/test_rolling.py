@@ -19,9 +19,9 @@ from tests.support.combined.streams import BEGIN, MINUTE, Kind, RandomStream
 from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.redis import redis_url
 
-#: Conditions on the time ``{t}`` and length of time ``{w}``; ``{now}`` is ``now()``, in DuckDB the
-#: time of the batch.
-_CONDITIONS = (
+#: Conditions on the time ``{t}``, length of time ``{w}`` and number ``{k}``; ``{now}`` is
+#: ``now()``, in DuckDB the time of the batch. Two texts are Spark's words and DuckDB's.
+_CONDITIONS: tuple[str | tuple[str, str], ...] = (
     "{t} > {now} - INTERVAL '7' MINUTE",
     "{t} >= {now} - INTERVAL '12' MINUTE AND {t} <= {now}",
     "{t} BETWEEN {now} - INTERVAL '20' MINUTE AND {now} - INTERVAL '5' MINUTE",
@@ -39,6 +39,33 @@ _CONDITIONS = (
     "NOT ({now} - {w} > {t} + INTERVAL '2' MINUTE)",
     "{now} - {t} >= {w}",
     "NOT ({t} < {now} - INTERVAL '8' MINUTE)",
+    "date_trunc('week', {t}) = date_trunc('week', {now})",
+    "{t} < date_trunc('week', {now} - INTERVAL '9' MINUTE)",
+    "date_trunc('month', {t}) = date_trunc('month', {now} - INTERVAL '6' MINUTE)",
+    "{t} >= date_trunc('quarter', {now} - INTERVAL '6' MINUTE) - INTERVAL '1' MONTH "
+    "AND {t} < date_trunc('month', {now} - INTERVAL '20' MINUTE)",
+    "{t} > date_trunc('year', {now} - INTERVAL '12' MINUTE) + INTERVAL '3' MINUTE",
+    "({t} > {now} - INTERVAL '6' MINUTE OR {k} = 1 OR {k} IS NULL)",
+    "(({t} > {now} - INTERVAL '6' MINUTE AND {t} <= {now} AND {k} > 1) OR {k} = 1)",
+    "NOT ({t} < {now} - INTERVAL '8' MINUTE AND ({k} > 2 OR {k} IS NULL))",
+    "NOT ({k} > 2 OR {t} < {now} - INTERVAL '8' MINUTE OR {t} > {now})",
+    *(
+        (
+            f"timestampdiff(MINUTE, {{t}}, {{now}}) {test}",
+            f"date_sub('minute', {{t}}, {{now}}) {test}",
+        )
+        for test in ("< 7", "<= 0", ">= 3", "> -4", "= 0", "= -2", "BETWEEN -1 AND 5")
+    ),
+    ("timestampdiff(SECOND, {now}, {t}) > -250", "date_sub('second', {now}, {t}) > -250"),
+    (
+        "unix_timestamp() - unix_timestamp({t}) <= 300",
+        "floor(epoch({now})) - floor(epoch({t})) <= 300",
+    ),
+    (
+        "unix_seconds({now}) - 200 < unix_seconds({t})",
+        "floor(epoch({now})) - 200 < floor(epoch({t}))",
+    ),
+    ("unix_millis({now}) > unix_millis({t}) + 99000", "epoch_ms({now}) > epoch_ms({t}) + 99000"),
 )
 _EXPANDED = "SELECT e.k, x FROM e {} WHERE {{c}}"
 #: Statements; ``{c}`` and ``{d}`` are conditions on times of ``e`` and ``r``.
@@ -70,9 +97,11 @@ def _statement(rng: Random) -> tuple[str, str]:
         tables = "LATERAL VIEW explode(array(1, 2)) t AS x", ", (VALUES (1), (2)) t(x)"
         words = [_EXPANDED.format(table) for table in tables]
     found = []
-    for text, now in zip(words, ("now()", "{now}"), strict=True):
+    for place, (text, now) in enumerate(zip(words, ("now()", "{now}"), strict=True)):
         c_, d_ = (
-            condition.format(t=f"{name}.ts", w=f"{name}.wait", now=now)
+            (condition if isinstance(condition, str) else condition[place]).format(
+                t=f"{name}.ts", w=f"{name}.wait", k=f"{name}.k", now=now
+            )
             for name, condition in (("e", c), ("r", d))
         )
         found.append(text.format(c=c_, d=d_))

@@ -203,7 +203,9 @@ class TimeLimit(Row, frozen=True):
     ``until``, before its moment. A moment that is NULL never comes.
 
     The moment is the least multiple of ``unit`` at or after ``column`` + ``shift``, plus ``delay``;
-    all in microseconds, and days as their midnights.
+    all in microseconds, and days as their midnights. If ``months`` is not 0, multiples are the
+    first of every so many months of a year, and it is the least one that is, moved by ``later``
+    months, at or after ``column`` + ``shift``.
     """
 
     column: str
@@ -211,6 +213,8 @@ class TimeLimit(Row, frozen=True):
     until: bool
     unit: int = 1
     delay: int = 0
+    months: int = 0
+    later: int = 0
 
 
 def limit_text(limit: TimeLimit, column: str) -> str:
@@ -220,6 +224,8 @@ def limit_text(limit: TimeLimit, column: str) -> str:
     "current_timestamp() < o.ts + INTERVAL '1 minute'"
     >>> limit_text(TimeLimit("m", 0, until=False, unit=3_600_000_000), "o.ts")
     "current_timestamp() >= the next multiple of '1 hour' from o.ts"
+    >>> limit_text(TimeLimit("m", 0, until=True, months=3, later=-1), "o.ts")
+    'current_timestamp() < the next multiple of 3 months, moved by -1 months, from o.ts'
     """
 
     def moved(text: str, by: int) -> str:
@@ -228,6 +234,9 @@ def limit_text(limit: TimeLimit, column: str) -> str:
     text = moved(column, limit.shift) if limit.shift else column
     if limit.unit > 1:
         text = f"the next multiple of '{format_duration(limit.unit)}' from {text}"
+    if limit.months:
+        own = f", moved by {limit.later} months," if limit.later else ""
+        text = f"the next multiple of {limit.months} months{own} from {text}"
     text = moved(text, limit.delay) if limit.delay else text
     return f"current_timestamp() {'<' if limit.until else '>='} {text}"
 

@@ -170,6 +170,7 @@ def _plain(call: AggregateCall, scope: Scope) -> _Found:
         return _Found(_F.COUNT, None, BIGINT)
     value = typed(arguments[0], scope)
     if function is not _F.COUNT or distinct:
+        _require_no_struct(call.name, value)
         require_comparable(f"{call.name}() of", value)
     if call.name in _OF_BOOLEANS and value.type != BOOLEAN:
         raise QueryError(
@@ -384,6 +385,22 @@ def _require_distinct(name: str, function: AggregateFunction, value: Expr) -> No
             f"{name}(DISTINCT ...) of {value.type}",
             "use DISTINCT only in count, sum, avg and listagg, and not of floats",
         )
+
+
+def _require_no_struct(name: str, value: Expr) -> None:
+    """Reject the greatest or least struct, whose fields an aggregate of two arguments gives."""
+    if value.type.kind is not TypeKind.STRUCT or name not in ("max", "min"):
+        return
+    fields = [f"{value}.{field}" for field, _ in value.type.fields]
+    if isinstance(value, Call) and value.op == "struct":
+        fields = [str(arg) for arg in value.args[-len(fields) :]]
+    first, *others = fields
+    wanted = [f"{name}_by({other}, {first})" for other in others]
+    raise QueryError(
+        "type-mismatch",
+        f"{name}() of {value}, which is of type {value.type}, is not supported",
+        remedy=f"write {', '.join([f'{name}({first})', *wanted])}",
+    )
 
 
 def _storable(node: Node, scope: Scope) -> Expr:

@@ -85,16 +85,19 @@ def starred(item: SelectItem, scope: Scope) -> Iterator[ShownColumn]:
     Raises:
         QueryError: ``unknown-column``: EXCEPT or REPLACE names none of them.
     """
-    columns = scope.table(item.qualifier).columns if item.qualifier else scope.visible
+    with at(item.star):
+        columns = scope.table(item.qualifier).columns if item.qualifier else scope.visible
     there = {column.name.lower() for column in columns}
     replaced = {one.name.lower(): one for one in item.replaced if one.name is not None}
     for name in (*item.without, *replaced):
         if name.lower() not in there:
-            raise QueryError(
-                "unknown-column",
-                f"* has no column {name!r}",
-                remedy=nearest(name, (column.name for column in columns)),
-            )
+            named = [] if item.star is None else item.star.find_all(exp.Identifier)
+            with at(next((one for one in named if one.name.lower() == name.lower()), None)):
+                raise QueryError(
+                    "unknown-column",
+                    f"* has no column {name!r}",
+                    remedy=nearest(name, (column.name for column in columns)),
+                )
     for column in columns:
         name = column.name.lower()
         if name in item.without:

@@ -58,7 +58,10 @@ from anabranch_planner.binding.typecheck import typed
 from anabranch_planner.binding.windows import (
     WINDOW,
     WINDOWS,
+    independent,
     is_window,
+    keyed,
+    no_window,
     window_of,
     window_value,
 )
@@ -176,7 +179,7 @@ class _Splitter:
 
     def _grouped(self, trees: list[tuple[str, Node]]) -> tuple[tuple[ShownColumn, ...], View]:
         clauses = self._clauses
-        for tree in self._groups(trees):
+        for tree in independent(self._groups(trees)):
             with at(tree):
                 self._group_by(tree)
         if not self._sets:
@@ -342,7 +345,7 @@ class _Splitter:
         """The grouping keys with names resolved; for DISTINCT the SELECT list."""
         clauses, items = self._clauses, [tree for _, tree in trees]
         if clauses.group_all:
-            return [tree for tree in items if not holds_aggregate(tree)]
+            return [keyed(tree) for tree in items if not holds_aggregate(tree)]
         if clauses.group is None:
             alone = clauses.distinct and clauses.having is None
             return items if alone and not any(map(holds_aggregate, items)) else ()
@@ -350,8 +353,8 @@ class _Splitter:
         def resolved(node: Node) -> Node:
             if isinstance(node, exp.Literal) and not node.is_string:
                 with at(node):
-                    return items[_ordinal(node, len(items))]
-            return self._resolved(node, aliases_last=True)
+                    return keyed(items[_ordinal(node, len(items))])
+            return keyed(self._resolved(node, aliases_last=True))
 
         found = grouping_of(clauses.group, clauses.group_first, resolved)
         self._sets = self._sets_of(found)
@@ -501,6 +504,9 @@ class _Splitter:
             names: dict[str, Expr] = {}
 
             def found(part: Node) -> Node:
+                if is_window(part):
+                    self._require_window(part)
+                    return _replaced(window_value(str(part.this).lower()), found)
                 value = self._term(part)
                 if value is None:
                     if isinstance(part, exp.Column):
@@ -578,25 +584,31 @@ class _Splitter:
         sets = self._sets or (tuple(range(len(plain))),)
         return chosen_by_set(bits(sets, places, len(plain)), bit=one)
 
+    def _require_window(self, call: Node) -> None:
+        """Reject a window that is not the one in GROUP BY."""
+        if call == self._window_tree:
+            return
+        with at(call):
+            if self._window_tree is None:
+                raise no_window(str(call.this).lower())
+            raise unsupported(
+                "a window other than the one in GROUP BY",
+                "write the same window in both, or the name that AS gives it in the SELECT list",
+            )
+
     def _window_edge(self, part: Node) -> str | None:
         edge = name = None
         if isinstance(part, exp.Column) and part.table.lower() in WINDOWS:
             edge, name = part.name.lower(), part.table.lower()
         elif isinstance(part, exp.Dot) and is_window(part.this):
-            if self._window_tree is not None and part.this != self._window_tree:
-                raise unsupported("a window other than the one in GROUP BY", "group by it")
+            self._require_window(part.this)
             edge = part.expression.name.lower()
         if edge is None:
             return None
         with at(part):
             tree = self._window_tree
             if tree is None or name not in (None, str(tree.this).lower()):
-                name = name or WINDOW
-                raise QueryError(
-                    "not-grouped",
-                    f"GROUP BY has no {name}",
-                    remedy=f"add GROUP BY {name}(ts, '10 minutes')",
-                )
+                raise no_window(name or WINDOW)
             if edge not in ("start", "end"):
                 raise QueryError(
                     "unknown-column",
@@ -625,6 +637,8 @@ def name_of(node: Node) -> str | None:
     inside = bare(node)
     if isinstance(inside, exp.Column) and inside.table.lower() in WINDOWS:
         return inside.name
+    if is_window(inside):
+        return str(inside.this).lower()
     if isinstance(inside, exp.Anonymous) and holds_aggregate(inside):
         name, arguments = str(inside.this).lower(), inside.expressions
         if len(arguments) == 1 and isinstance(arguments[0], exp.Star):

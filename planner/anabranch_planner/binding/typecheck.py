@@ -89,9 +89,9 @@ _REFUSED: dict[type[Node], tuple[str, str]] = {
         "keep the first rows with QUALIFY row_number() OVER (...) <= n; use others where the "
         "results are read",
     ),
-    exp.Subquery: ("a subquery here", _ELSEWHERE),
+    **dict.fromkeys((exp.Subquery, exp.Select), ("a subquery here", _ELSEWHERE)),
     exp.Exists: ("EXISTS here", _ELSEWHERE),
-    exp.Select: ("a subquery here", _ELSEWHERE),
+    exp.Tuple: ("a row inside an expression", "write struct(x, y)"),
     exp.Parameter: ("a parameter @x", "write :x, and its value in parameters"),
     exp.Array: ("an array before [...]", "write get(array(x, y), 0), from 0"),
     exp.Star: ("* inside an expression", "name the columns"),

@@ -4,6 +4,8 @@ and ``cumulate(ts, step, size[, start])``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlglot import exp
 
 from anabranch_contract.durations import parse_duration
@@ -33,6 +35,35 @@ def window_value(name: str) -> exp.Expression:
 def is_window(node: Node) -> bool:
     """Whether ``node`` calls a window function of GROUP BY."""
     return isinstance(node, exp.Anonymous) and str(node.this).lower() in WINDOWS
+
+
+def keyed(tree: Node) -> Node:
+    """The window in place of its end ``tree``, as groups by it are groups by the window; other
+    keys, and ends of windows that differ in the other end, unchanged.
+    """
+    ended = tree.this if isinstance(tree, exp.Dot) and is_window(tree.this) else None
+    return tree if ended is None or str(ended.this).lower() != WINDOW else ended
+
+
+def independent(keys: Sequence[Node]) -> list[Node]:
+    """``keys`` of GROUP BY without expressions over the ends of a window that is another key."""
+    window = next(filter(is_window, keys), None)
+
+    def follows(tree: Node) -> bool:
+        outside = tree.walk(prune=is_window)
+        found = [part for part in outside if isinstance(part, exp.Column) or is_window(part)]
+        return bool(found) and all(part == window for part in found)
+
+    return [tree for tree in keys if tree == window or not follows(tree)]
+
+
+def no_window(name: str) -> QueryError:
+    """The error for a window that GROUP BY has not; ``name``: of its function."""
+    return QueryError(
+        "not-grouped",
+        f"GROUP BY has no {name}",
+        remedy=f"add GROUP BY {name}(ts, '10 minutes')",
+    )
 
 
 def window_of(call: Node, column: str, scope: Scope) -> tuple[TimeWindow, Expr]:

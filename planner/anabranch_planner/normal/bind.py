@@ -8,6 +8,7 @@ it is written (ON, WHERE, a query in FROM).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -43,17 +44,22 @@ from anabranch_planner.normal.branches import branches_of
 from anabranch_planner.normal.conditions import canonical, is_true
 from anabranch_planner.normal.expansions import expansion_of
 from anabranch_planner.normal.key_classes import Side, key_sides
-from anabranch_planner.normal.rolling import Rolling, limits_of
+from anabranch_planner.normal.rolling import Rolling, limits_of, parts_of
 from anabranch_planner.normal.time_conditions import AliasBound, difference_bounds
+from anabranch_planner.sql.aggregates import holds_aggregate
 from anabranch_planner.sql.scope import Scope, ShownColumn, find_stream
 from anabranch_planner.sql.unresolved import (
     FromEntry,
     Node,
+    SelectItem,
     Unresolved,
+    as_written,
     at,
     conjunction,
+    describe,
     located,
     operands,
+    position_of,
     unsupported,
 )
 from anabranch_planner.subqueries.decorrelation import decorrelated
@@ -169,7 +175,7 @@ def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, wit
             raise unsupported(f"{query.generators[0]} here", "write it into a subquery in FROM")
     tables = tuple(_tables_of(query, scopes, found))
     for condition in query.conditions:
-        with located(condition.field), at(condition.node):
+        with located(condition.field), at(condition.node), _explained(condition.node, query.items):
             scope, where = scopes[condition.scope], isinstance(condition.node.parent, exp.Where)
             for generator, table in zip(query.generators, tables, strict=True):
                 if where or not generator.follows(condition.node):
@@ -177,6 +183,28 @@ def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, wit
             for node in _conjuncts(condition.node, scope):
                 _classify(node, scope, found)
     return reduce(Scope.joined, tables, scopes[-1])
+
+
+@contextmanager
+def _explained(condition: Node, items: Sequence[SelectItem]) -> Iterator[None]:
+    """Add to an unknown column of a condition that it is an alias of the SELECT list."""
+    try:
+        yield
+    except QueryError as error:
+        named = {item.name.lower(): item.node for item in items if item.name and item.node}
+        columns = (c for c in condition.find_all(exp.Column) if not c.table)
+        place = error.position
+        name = next((c.name for c in columns if place and position_of(c) == place), "")
+        node = named.get(name.lower())
+        if error.code != "unknown-column" or node is None:
+            raise
+        windowed = " OVER (" in as_written(node)
+        clause = "HAVING" if holds_aggregate(node) else "QUALIFY" if windowed else ""
+        remedy = f"{name} is an alias of the SELECT list: write "
+        remedy += f"the condition into {clause}" if clause else f"{describe(node)} in its place"
+        raise QueryError(
+            error.code, error.message, field=error.field, remedy=remedy, position=place
+        ) from error
 
 
 def _tables_of(query: Unresolved, scopes: Sequence[Scope], found: Bound) -> Iterator[Scope]:
@@ -281,15 +309,17 @@ def _classified(node: Node, scope: Scope, found: Bound) -> None:
         if is_of_rows(node):
             _add_of_rows(left, right, scope, found)
         else:
-            _add_comparison(op, left, right, scope, found)
+            _add_comparison(op, left, right, scope, found, describe(node))
     else:
-        _add_condition(boolean(node, scope), scope, found)
+        _add_condition(boolean(node, scope), scope, found, describe(node))
 
 
-def _add_comparison(op: str, left: Expr, right: Expr, scope: Scope, found: Bound) -> None:
+def _add_comparison(
+    op: str, left: Expr, right: Expr, scope: Scope, found: Bound, shown: str = ""
+) -> None:
     joined = {alias for side in (left, right) for alias in aliases(side)} <= scope.streams.keys()
     if not joined or reads_clock(left) or reads_clock(right):
-        _add_condition(compare(op, left, right), scope, found)
+        _add_condition(compare(op, left, right), scope, found, shown)
         return
     condition = compare(op, left, right) if op != "eq" else None
     bounds = difference_bounds(op, left, right, scope.streams)
@@ -316,9 +346,15 @@ def _add_of_rows(left: Expr, right: Expr, scope: Scope, found: Bound) -> None:
     _add_condition(condition, scope, found)
 
 
-def _add_condition(condition: Expr, scope: Scope, found: Bound) -> None:
+def _add_condition(condition: Expr, scope: Scope, found: Bound, shown: str = "") -> None:
+    """Add a condition; ``shown``: as written."""
     if reads_clock(condition):
-        found.limits.extend(limits_of(condition))
+        parts = tuple(parts_of(condition))
+        if len(parts) > 1 or not reads_clock(parts[0]):
+            for part in parts:
+                _add_condition(part, scope, found, shown)
+            return
+        found.limits.extend(limits_of(parts[0], shown or str(parts[0])))
         return
     over = aliases(condition)
     places = [place for place, one in enumerate(found.expansions) if one.name in over]

@@ -35,7 +35,7 @@ def canonical(condition: Expr) -> Expr:
     if not isinstance(condition, Call):
         return condition
     if condition.op in ("and", "or"):
-        parts = {str(p): p for p in map(canonical, _operands(condition, condition.op))}
+        parts = {str(p): p for p in map(canonical, operands_of(condition, condition.op))}
         return balanced(condition.op, [parts[text] for text in sorted(parts)])
     if condition.op == "not":
         return _negation(canonical(condition.args[0]))
@@ -55,7 +55,8 @@ def is_true(condition: Expr) -> bool:
     return isinstance(condition, Literal) and condition.value is True
 
 
-def _operands(condition: Expr, op: str) -> list[Expr]:
+def operands_of(condition: Expr, op: str) -> list[Expr]:
+    """The operands of a chain of AND or OR, left to right."""
     found: list[Expr] = []
     pending = [condition]
     while pending:

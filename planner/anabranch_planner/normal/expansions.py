@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 
+from sqlglot import exp
+
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import INT
 from anabranch_contract.queries.expressions import NULL, Call, Expansion, Expr, Literal
 from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_planner.binding.functions.variants import of_variant
 from anabranch_planner.binding.typecheck import typed
 from anabranch_planner.sql.functions import check_arity
 from anabranch_planner.sql.scope import Scope, ShownColumn
-from anabranch_planner.sql.unresolved import RowGenerator, describe
+from anabranch_planner.sql.syntax import parse_expression
+from anabranch_planner.sql.unresolved import Node, RowGenerator, describe
 
 _ROWS = frozenset({TypeKind.ARRAY, TypeKind.MAP})
 _BIGINT = DataType(TypeKind.BIGINT)
+#: Names and values of the members of a variant.
+_MEMBERS = """coalesce(
+  map_entries(try_variant_get(?, '$', 'map<string,variant>')),
+  transform(try_variant_get(?, '$', 'array<variant>'),
+    e -> named_struct('key', CAST(NULL AS STRING), 'value', e)))"""
 
 
 def expansion_of(
@@ -31,12 +40,16 @@ def expansion_of(
     """
     call, function = generator.call, generator.function
     check_arity(function, len(call.expressions), 1, 1)
-    value = typed(call.expressions[0], scope)
-    kind, fields = value.type, function == "inline"
+    argument, variant = call.expressions[0], function == "variant_explode"
+    value = typed(argument, scope)
+    if variant:
+        of_variant(function, value)
+        value = typed(_members(argument), scope)
+    kind, fields = value.type, variant or function == "inline"
     good = kind.kind in _ROWS if not fields else _is_of_structs(kind)
     if not good or kind.element == NULL:
         raise _mismatch(generator, value)
-    position = function == "posexplode" or generator.first is not None
+    position = function == "posexplode" or variant or generator.first is not None
     found = Expansion(name, value, generator.outer, position, fields)
     twice = [n for n, count in Counter(c.name for c in found.columns).items() if count > 1]
     if twice:
@@ -52,6 +65,14 @@ def expansion_of(
         shown = [ShownColumn(column.name, column) for column in others]
         shown.append(ShownColumn("ordinality", Call("cast", (number,), _BIGINT)))
     return found, tuple(shown)
+
+
+def _members(value: Node) -> Node:
+    """The members of the object, or the elements of the array, that a variant is."""
+    tree = parse_expression(_MEMBERS)
+    for place in list(tree.find_all(exp.Placeholder)):
+        place.replace(value.copy())
+    return tree
 
 
 def _is_of_structs(kind: DataType) -> bool:

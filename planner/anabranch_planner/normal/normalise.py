@@ -59,6 +59,7 @@ from anabranch_planner.sql.scope import Scope, nearest
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
     Node,
+    PostJoin,
     Unresolved,
     at,
     located,
@@ -99,7 +100,10 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
 def _varying_nodes(bound: Bound, names: frozenset[str]) -> Iterator[Node]:
     """The first call of a function in ``names``: the expression around it, then the call."""
     shown = (item.node for item in bound.query.items if item.node is not None)
-    for part in (*bound.after, *shown, *(c.node for c in bound.query.conditions)):
+    clauses = bound.query.post_join or PostJoin()
+    grouped = (*(clauses.group or ()), clauses.having, *clauses.order)
+    conditions = (condition.node for condition in bound.query.conditions)
+    for part in (*bound.after, *shown, *conditions, *filter(None, grouped)):
         for call in part.find_all(exp.Func):
             own = str(call.this) if isinstance(call, exp.Anonymous) else call.sql_name()
             if own.lower() in names:

@@ -9,169 +9,219 @@ from the row alone. So it is no filter, but a limit of the times at which a row 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 from sqlglot import exp
 
 from anabranch_contract.queries.coercion import TIMESTAMP
-from anabranch_contract.queries.expressions import NOW, Call, Expr, Literal, reads_clock
-from anabranch_contract.queries.types import TIMESTAMPS, TypeKind
+from anabranch_contract.queries.expressions import (
+    BOOLEAN,
+    NOW,
+    Call,
+    Expr,
+    Literal,
+    reads_clock,
+    terms,
+)
+from anabranch_contract.queries.types import parse_type
 from anabranch_contract.queries.views import MOMENT, TimeLimit
 from anabranch_planner.binding.literals import coerce
 from anabranch_planner.binding.post_join import Split, sorts_only
+from anabranch_planner.binding.typecheck import balanced
+from anabranch_planner.normal.clocks import MONTHS, TIMES, UNITS, Clock, time_sum, unit_of
+from anabranch_planner.normal.conditions import operands_of
 from anabranch_planner.sql.scope import ShownColumn
 from anabranch_planner.sql.unresolved import PostJoin, Unresolved, unsupported
 
 #: An expression over joined rows, and the time limit that takes its moments from the expression.
 Rolling = tuple[Expr, TimeLimit]
-_TIMES = frozenset({*TIMESTAMPS, TypeKind.DATE})
-_DAY = 86_400_000_000
-#: Unit of a date or time -> its microseconds.
-_UNITS = {
-    "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000,
-    "hour": 3_600_000_000, "day": _DAY,
-}  # fmt: skip
 #: Greatest shift: no two times of the years 1 to 9999 are that far apart.
 _FAR = 1 << 60
+#: Greatest shift of the moments of rows that are always there: eight centuries.
+_CENTURIES = 800 * 365 * 86_400_000_000
+#: Times from 0001-01-01 to 9999-12-31, long before and after all times of batches.
+_FIRST, _LAST = (
+    Literal(-62_135_596_800_000_000, TIMESTAMP),
+    Literal(253_402_214_400_000_000, TIMESTAMP),
+)
+_INTERVAL = parse_type("interval day to second")
 _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Clock:
-    """``now()`` plus ``before``, rounded down to a multiple of ``unit`` (microseconds)."""
-
-    before: int = 0
-    unit: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class _TimeSum:
-    """A sum of clocks, other expressions, each with its sign, and a constant."""
-
-    clocks: tuple[tuple[int, _Clock], ...] = ()
-    others: tuple[tuple[int, Expr], ...] = ()
-    constant: int = 0
-
-    def minus(self, other: _TimeSum) -> _TimeSum:
-        return _TimeSum(
-            (*self.clocks, *((-sign, one) for sign, one in other.clocks)),
-            (*self.others, *((-sign, one) for sign, one in other.others)),
-            self.constant - other.constant,
-        )
-
-    def gathered(self) -> _TimeSum:
-        """The sum with its timestamp and its varying intervals as one term: ``ts + wait``."""
-        times = [term for term in self.others if term[1].type.kind in TIMESTAMPS]
-        spans = [term for term in self.others if term[1].type.kind is TypeKind.INTERVAL]
-        if len(times) != 1 or len(times) + len(spans) != len(self.others):
-            return self
-        ((own, found),) = times
-        for sign, span in spans:
-            found = Call("add" if sign == own else "sub", (found, span), found.type)
-        return replace(self, others=((own, found),))
-
-
-def limits_of(condition: Expr) -> tuple[Rolling, ...]:
+def limits_of(condition: Expr, shown: str) -> tuple[Rolling, ...]:
     """The limits that are equivalent to ``condition``, which reads the clock.
+
+    Args:
+        shown: the condition as written.
 
     Raises:
         QueryError: ``unsupported-sql``: it has another form.
     """
-    if isinstance(condition, Call) and condition.op == "not":
+    if isinstance(condition, Call):
+        found = _limits_of(condition)
+        if found is not None:
+            return found
+    raise unsupported(f"{shown} in a condition", _remedy(condition))
+
+
+def _limits_of(condition: Call) -> tuple[Rolling, ...] | None:
+    """The limits that are equivalent to ``condition``; None if there are none."""
+    if condition.op == "not":
         (below,) = condition.args
         if isinstance(below, Call) and below.op in _NEGATED:
-            return limits_of(msgspec.structs.replace(below, op=_NEGATED[below.op]))
-    if isinstance(condition, Call) and condition.op in _FLIPPED:
-        op, (left, right) = condition.op, map(_sum, condition.args)
-        both = left.minus(right).gathered()
-        if len(both.clocks) == len(both.others) == 1:
-            (sign, clock), (other_sign, other) = both.clocks[0], both.others[0]
-            kind = other.type.kind
-            if sign == -other_sign and kind in _TIMES and not reads_clock(other):
-                op = op if sign > 0 else _FLIPPED[op]
-                # The clock  op  other + constant
-                return tuple(_limits(op, clock, other, -sign * both.constant))
-    months = any(part in str(condition) for part in ("'month'", "'year'", "'quarter'"))
-    raise unsupported(
-        f"{condition} in a condition",
-        "a month has no fixed length: write INTERVAL '30' DAY"
-        if months
-        else "compare a time with now() in a condition of its own, below AND only: "
-        "ts > now() - INTERVAL '24' HOUR, or CAST(ts AS DATE) = current_date()",
+            return _limits_of(msgspec.structs.replace(below, op=_NEGATED[below.op]))
+    if condition.op == "or":
+        return _or_always(condition)
+    if condition.op not in _FLIPPED:
+        return None
+    differences = _differences(condition)
+    if differences:
+        found = tuple(map(_limits_of, differences))
+        return None if None in found else tuple(limit for one in found for limit in one or ())
+    op, unit = condition.op, unit_of(condition.args)
+    left, right = (time_sum(arg, unit) for arg in condition.args)
+    both = left.minus(right).gathered()
+    if len(both.clocks) == len(both.others) == 1:
+        (sign, clock), (other_sign, other) = both.clocks[0], both.others[0]
+        if sign == -other_sign and other.type.kind in TIMES and not reads_clock(other):
+            op = op if sign > 0 else _FLIPPED[op]
+            # The clock  op  other + constant
+            return tuple(_limits(op, clock, other, -sign * both.constant))
+    return None
+
+
+def parts_of(condition: Expr) -> Iterator[Expr]:
+    """Conditions that are together equivalent to ``condition``, as finely split as the clock
+    requires: an AND that reads it stands neither below OR nor below NOT.
+    """
+    op = condition.op if isinstance(condition, Call) and reads_clock(condition) else ""
+    parts = operands_of(condition, op)
+    if op == "and":
+        for part in parts:
+            yield from parts_of(part)
+        return
+    if op == "not" and isinstance(condition, Call):
+        (below,) = condition.args
+        inside = below.op if isinstance(below, Call) else ""
+        if inside in ("and", "or"):
+            negated = [Call("not", (part,), BOOLEAN) for part in operands_of(below, inside)]
+            yield from parts_of(balanced("or" if inside == "and" else "and", negated))
+            return
+    clocked = [part for part in parts if reads_clock(part)]
+    if op == "or" and len(clocked) == 1:
+        split = tuple(parts_of(clocked[0]))
+        if len(split) > 1 or split[0] is not clocked[0]:
+            others = [part for part in parts if part is not clocked[0]]
+            for part in split:
+                yield from parts_of(balanced("or", [part, *others]))
+            return
+    yield condition
+
+
+def _or_always(condition: Call) -> tuple[Rolling, ...] | None:
+    """The limits of an OR with one alternative that reads the clock: a row with another one that
+    holds has a moment that is far away.
+    """
+    parts = operands_of(condition, "or")
+    clocked = [part for part in parts if reads_clock(part)]
+    if len(clocked) != 1:
+        return None
+    always = balanced("or", [part for part in parts if part is not clocked[0]])
+    found = _limits_of(clocked[0]) if isinstance(clocked[0], Call) else None
+    if found is None or any(abs(limit.shift) + abs(limit.delay) > _CENTURIES for _, limit in found):
+        return None
+    return tuple(
+        (
+            Call(
+                "case",
+                (always, _LAST if limit.until else _FIRST, coerce(expr, TIMESTAMP)),
+                TIMESTAMP,
+            ),
+            limit,
+        )
+        for expr, limit in found
     )
 
 
-def _limits(op: str, clock: _Clock, expr: Expr, constant: int) -> Iterator[Rolling]:
+def _differences(condition: Call) -> tuple[Call, ...]:
+    """Comparisons of a difference of times that are equivalent to a comparison of a literal with
+    the whole units between two times: ``timestampdiff(HOUR, ts, now()) < 24``, rounded towards 0.
+    Empty if ``condition`` is none.
+    """
+    op, (call, bound) = condition.op, condition.args
+    if isinstance(call, Literal):
+        op, call, bound = _FLIPPED[op], bound, call
+    if not isinstance(call, Call) or call.op != "timestampdiff" or not isinstance(bound, Literal):
+        return ()
+    named, begin, end = call.args
+    unit = UNITS.get(str(named.value), 0) if isinstance(named, Literal) else 0
+    if not unit or not isinstance(bound.value, int):
+        return ()
+    count = int(str(bound.value))
+    difference = Call("sub", (end, begin), _INTERVAL)
+
+    def compared(op: str, units: int) -> Call:
+        return Call(op, (difference, Literal(units * unit, _INTERVAL)), BOOLEAN)
+
+    def below(count: int) -> Call:
+        """Fewer than ``count`` units."""
+        return compared("lt", count) if count > 0 else compared("le", count - 1)
+
+    def least(count: int) -> Call:
+        return compared("ge", count) if count > 0 else compared("gt", count - 1)
+
+    return {
+        "lt": (below(count),),
+        "le": (below(count + 1),),
+        "ge": (least(count),),
+        "gt": (least(count + 1),),
+        "eq": (least(count), below(count + 1)),
+    }[op]
+
+
+def _remedy(condition: Expr) -> str:
+    """The remedy for a condition with the clock that has no limits."""
+    calls = {term.op for term in terms(condition) if isinstance(term, Call)}
+    units = {str(term.value) for term in terms(condition) if isinstance(term, Literal)}
+    if "or" in calls:
+        return (
+            "write one comparison with now(), with a CASE of its lengths: ts > now() - CASE WHEN "
+            "x = 1 THEN INTERVAL '1' HOUR ELSE INTERVAL '24' HOUR END"
+        )
+    if calls & MONTHS.keys():
+        unit = min(calls & MONTHS.keys(), key=MONTHS.__getitem__)
+        return f"write date_trunc('{unit}', ts) = date_trunc('{unit}', now())"
+    if "add_months" in calls or (units & MONTHS.keys() and "date_trunc" not in calls):
+        return (
+            "a month has no fixed length: write INTERVAL '30' DAY, or begin with a month: "
+            "date_trunc('month', now()) - INTERVAL '1' MONTH"
+        )
+    return (
+        "compare a time with now() in a condition of its own: ts > now() - INTERVAL '24' HOUR, "
+        "or CAST(ts AS DATE) = current_date()"
+    )
+
+
+def _limits(op: str, clock: Clock, expr: Expr, constant: int) -> Iterator[Rolling]:
     """Limits equivalent to ``clock op expr + constant``; times are whole microseconds."""
-    delay = _near(-clock.before)
     # The clock is now(), rounded down to a multiple of its unit. So it is at most x until the least
     # multiple greater than x, and at least x from the least multiple that is not less than x.
-    if op in ("le", "lt", "eq"):
-        yield expr, TimeLimit("", _near(constant + (op != "lt")), True, clock.unit, delay)
-    if op in ("ge", "gt", "eq"):
-        yield expr, TimeLimit("", _near(constant + (op == "gt")), False, clock.unit, delay)
+    for until, ops, above in ((True, ("le", "lt", "eq"), "lt"), (False, ("ge", "gt", "eq"), "")):
+        if op in ops:
+            shift = constant + ((op != above) if until else (op == "gt"))
+            yield (
+                expr,
+                TimeLimit(
+                    "", _near(shift), until, clock.unit, _near(-clock.before), clock.months,
+                    clock.later,
+                ),
+            )  # fmt: skip
 
 
 def _near(micros: int) -> int:
     return max(-_FAR, min(micros, _FAR))
-
-
-def _sum(expr: Expr) -> _TimeSum:
-    """A bound ``expr`` as a sum; without a clock in it, as one term with a constant."""
-    other = _TimeSum(others=((1, expr),))
-    if isinstance(expr, Literal):
-        known = isinstance(expr.value, int)
-        if known and expr.type.kind is TypeKind.INTERVAL:
-            return _TimeSum(constant=int(str(expr.value)))
-        if known and expr.type.kind is TypeKind.INT:
-            # Compared with a difference of dates.
-            return _TimeSum(constant=int(str(expr.value)) * _DAY)
-        return other
-    if not isinstance(expr, Call):
-        return other
-    if expr.op == NOW:
-        return _TimeSum(clocks=((1, _Clock()),))
-    if expr.op in ("add", "sub", "datediff"):
-        left, right = map(_sum, expr.args)
-        zero = _TimeSum()
-        return left.minus(right if expr.op != "add" else zero.minus(right))
-    if expr.op in ("date_add", "timestampadd"):
-        *unit, number, base = expr.args if expr.op == "timestampadd" else reversed(expr.args)
-        micros = _UNITS.get(str(unit[0].value)) if unit and isinstance(unit[0], Literal) else _DAY
-        if micros and isinstance(number, Literal) and isinstance(number.value, int):
-            return _sum(base).minus(_TimeSum(constant=-int(str(number.value)) * micros))
-        return other
-    rounded = _rounded(expr)
-    return other if rounded is None else rounded
-
-
-def _rounded(expr: Call) -> _TimeSum | None:
-    """The sum for a rounded-down clock or a cast between types of times; None for the rest."""
-    if expr.op == "cast":
-        (inner,), kind = expr.args, expr.type.kind
-        if kind not in _TIMES or inner.type.kind not in _TIMES:
-            return None
-        if kind is not TypeKind.DATE or inner.type.kind is TypeKind.DATE:
-            # In UTC a date is its midnight, and both types of timestamps have the same values.
-            return _sum(inner)
-        unit = _DAY
-    elif expr.op == "date_trunc":
-        named, inner = expr.args
-        unit = _UNITS.get(str(named.value), 0) if isinstance(named, Literal) else 0
-    else:
-        return None
-    below = _sum(inner)
-    if not unit or below.others or len(below.clocks) != 1:
-        return None
-    sign, clock = below.clocks[0]
-    if sign < 0 or (clock.unit > 1 and below.constant % clock.unit):
-        return None
-    if clock.unit > 1:
-        # Rounded twice: to the longer unit, which the shorter divides.
-        unit = max(unit, clock.unit)
-    return _TimeSum(clocks=((1, _Clock(clock.before + below.constant, unit)),))
 
 
 def as_table(query: Unresolved) -> Unresolved:

@@ -94,8 +94,7 @@ _CLAUSES = frozenset({
     "cumulate", "descriptor", "hop", "session", "session_window", "tumble", "window",
 })  # fmt: skip
 _NOT_REPEATABLE = frozenset({
-    "rand", "random", "randn", "uuid", "monotonically_increasing_id", "unix_timestamp",
-    "current_user",
+    "rand", "random", "randn", "uuid", "monotonically_increasing_id", "current_user",
 })  # fmt: skip
 
 
@@ -209,6 +208,11 @@ def unknown(name: str, also: Iterable[str] = ()) -> QueryError:
         return unsupported(
             f"the window function {name}() here",
             "keep the first rows with QUALIFY row_number() OVER (...) <= n",
+        )
+    if name in ("window", "session_window"):
+        return unsupported(
+            f"{name}() without GROUP BY of it",
+            f"write GROUP BY {name}(ts, '10 minutes'), or date_trunc('hour', ts) for single rows",
         )
     if name in _NOT_REPEATABLE:
         return QueryError(

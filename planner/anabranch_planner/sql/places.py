@@ -60,6 +60,37 @@ def check_commas(tokens: Sequence[Token]) -> None:
             )
 
 
+#: Tokens that end GROUP BY.
+_AFTER_GROUPS = frozenset({
+    TokenType.HAVING, TokenType.ORDER_BY, TokenType.LIMIT, TokenType.QUALIFY, TokenType.FROM,
+})  # fmt: skip
+
+
+def named_key(sql: str, tokens: Sequence[Token], place: tuple[int, int]) -> str | None:
+    """Remedy for a syntax error at ``place``: the name after a key of GROUP BY, which has none.
+
+    None if there is none.
+    """
+    near = next((i for i, token in enumerate(tokens) if place_of(token) >= place), len(tokens))
+    depth, first = 0, None
+    for index in range(near - 1, 0, -1):
+        kind = tokens[index].token_type
+        depth += (kind is TokenType.R_PAREN) - (kind is TokenType.L_PAREN)
+        if depth < 0 or kind in _AFTER_GROUPS:
+            return None
+        if not depth and first is None and kind in (TokenType.COMMA, TokenType.GROUP_BY):
+            first = index + 1
+        if not depth and kind is TokenType.GROUP_BY:
+            break
+    else:
+        return None
+    named = near + (near < len(tokens) and tokens[near].token_type is TokenType.ALIAS)
+    if first is None or first >= near or named >= len(tokens):
+        return None
+    key, name = text_of(sql, tokens[first], tokens[near - 1]), tokens[named].text
+    return f"write {key} AS {name} in the SELECT list, and GROUP BY {name}"
+
+
 _WORDS = (
     "AND", "BETWEEN", "CROSS", "DISTINCT", "FROM", "GROUP", "HAVING", "INNER", "INTERVAL", "JOIN",
     "LEFT", "LIMIT", "NATURAL", "OFFSET", "ORDER", "SELECT", "USING", "WHERE",

@@ -32,11 +32,12 @@ from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
 from anabranch_planner.sql.clauses.everyday import keep_commas, no_stream, simplify, with_commas
 from anabranch_planner.sql.clauses.generators import generators_of, in_items
 from anabranch_planner.sql.clauses.join_kinds import as_of, is_right, kind_of
+from anabranch_planner.sql.clauses.listed_rows import write_out_rows
 from anabranch_planner.sql.clauses.own_queries import INNER, POST_JOIN, own_clause
 from anabranch_planner.sql.clauses.set_operations import as_values, clauses_after, set_operation
 from anabranch_planner.sql.clauses.window_layers import layer_windows
 from anabranch_planner.sql.flink import simplified, spelled_as_spark
-from anabranch_planner.sql.places import check_commas, misspelt
+from anabranch_planner.sql.places import check_commas, misspelt, named_key
 from anabranch_planner.sql.quoted_names import read_names
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
@@ -206,7 +207,7 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
     except SqlglotError as cause:
         message, position = what_is_wrong(cause)
         position = position or unclosed_at(sql)
-        meant = misspelt(tokens, position) if position is not None else None
+        meant = position and (misspelt(tokens, position) or named_key(sql, tokens, position))
         raise QueryError(
             "malformed-sql",
             message,
@@ -217,6 +218,7 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
         if isinstance(statement, exp.Query):
             with at(statement):
                 keep_commas(statement, tokens)
+                write_out_rows(statement)
                 simplify(statement)
                 spelled_as_spark(statement)
                 layer_windows(statement)
@@ -663,5 +665,5 @@ def _item(node: Node, field: str) -> SelectItem:
         qualifier = node.table if isinstance(node, exp.Column) else None
         without = frozenset(one.name.lower() for one in star.args.get("except_") or ())
         replaced = tuple(_item(one, field) for one in star.args.get("replace") or ())
-        return SelectItem(None, None, qualifier, field, without, replaced)
+        return SelectItem(None, None, qualifier, field, without, replaced, node)
     return SelectItem(node, name, None, field)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +23,9 @@ Node: TypeAlias = exp.Expr
 
 #: Functions that make several rows of one.
 GENERATORS = frozenset(
-    f"{name}{outer}" for name in ("explode", "posexplode", "inline") for outer in ("", "_outer")
+    f"{name}{outer}"
+    for name in ("explode", "posexplode", "inline", "variant_explode")
+    for outer in ("", "_outer")
 )
 #: Prefix of columns that ``*`` omits.
 HIDDEN = "anabranch hidden "
@@ -80,7 +83,8 @@ class SelectItem:
     """One entry of the SELECT list; ``name`` is None where the user gave none.
 
     A star has no ``node``; ``qualifier`` is then the alias before it, or None; ``without`` has the
-    names (lower case) of its EXCEPT, ``replaced`` the items of its REPLACE.
+    names (lower case) of its EXCEPT, ``replaced`` the items of its REPLACE; ``star`` is its node in
+    the statement.
     """
 
     node: Node | None
@@ -89,6 +93,7 @@ class SelectItem:
     field: str = ""
     without: frozenset[str] = frozenset()
     replaced: tuple[SelectItem, ...] = ()
+    star: Node | None = dataclasses.field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

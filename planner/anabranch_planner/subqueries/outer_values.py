@@ -2,11 +2,13 @@
 
 ``SELECT max(b.w) FROM b WHERE b.k = a.k AND b.w < a.v`` is joined with the outer query's distinct
 values (``a.k``, ``a.v``), and correlated by equalities with these values instead. Conditions must
-not hold for NULL, as values are compared by =.
+not hold for NULL, as values are compared by =. In ``b.w < coalesce(a.v, 0)`` the whole right side
+is a value.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
@@ -19,7 +21,10 @@ from anabranch_planner.sql.unresolved import (
     Node,
     PostJoin,
     SelectItem,
+    at,
+    describe,
     operands,
+    unsupported,
 )
 from anabranch_planner.subqueries.grouped import PARTS, STRICT
 from anabranch_planner.subqueries.joins import Inner, Joins, as_where
@@ -35,14 +40,16 @@ def by_equalities(joins: Joins, inner: Inner) -> Inner:
     equal = [node for node, _, _ in inner.equalities]
     if all(any(node is one for one in equal) for node in inner.correlated):
         return inner
-    outer = {column.copy() for node in inner.correlated for column in _outer_columns(node)}
-    values = sorted(outer, key=lambda column: column.sql())
+    outer = {value.copy() for node in inner.correlated for value in _outer_values(node)}
+    values = sorted(outer, key=lambda value: value.sql())
     below, listed = joins.groups, list[Node](values)
+    read = [column for value in values for column in columns_in(value)]
+    known = all(column.table for column in read)
     if below is not None:
-        keys = {below.key(n): key for n, key in enumerate(below.keys)}
-        listed = [keys.get(column, exp.Null()) for column in values]
-    known = all(column.table for column in values) and exp.Null() not in listed
-    if not known or not all(map(_is_strict, inner.correlated)):
+        keys: dict[Node, Node] = {below.key(n): key for n, key in enumerate(below.keys)}
+        known = known and all(column in keys for column in read)
+        listed = [replaced(value, lambda part: keys.get(part, part)) for value in values]
+    if not known:
         # Raises, naming the condition.
         inner.pairs()
     taken = {entry.alias for entry in inner.query.entries} | set(inner.tables.columns)
@@ -59,17 +66,28 @@ def by_equalities(joins: Joins, inner: Inner) -> Inner:
     )
 
     def inside(part: Node) -> Node:
-        if isinstance(part, exp.Column) and OUTER in part.meta:
-            return column_of(alias, names[part], part)
-        return part
+        if part not in names or not _is_outer(part):
+            return part
+        return column_of(alias, names[part], part if isinstance(part, exp.Column) else None)
 
     sources = (*inner.query.sources, FromEntry(distinct, alias, node=inner.written))
-    where = as_where([replaced(node, inside) for node in inner.correlated])
+    conditions_of_values = [replaced(node, inside) for node in inner.correlated]
+    for node, condition in zip(inner.correlated, conditions_of_values, strict=True):
+        if not _is_strict(condition):
+            with at(inner.written), at(node):
+                raise unsupported(
+                    f"{describe(node)}, which may hold where a column of the outer query is NULL "
+                    "and correlates a subquery,",
+                    "compare by = or <, with coalesce(a.x, 0) in place of a.x IS NULL, or join the "
+                    "stream in FROM and aggregate above it",
+                )
+    where = as_where(conditions_of_values)
     conditions = (*inner.query.conditions, Condition(where, len(sources)))
     query = replace(inner.query, sources=sources, conditions=conditions)
     pairs = [exp.EQ(this=column_of(alias, names[c]), expression=c.copy()) for c in values]
     for pair in pairs:
-        pair.expression.meta[OUTER] = True
+        for column in columns_in(pair.expression):
+            column.meta[OUTER] = True
     return replace(
         inner,
         query=query,
@@ -78,8 +96,23 @@ def by_equalities(joins: Joins, inner: Inner) -> Inner:
     )
 
 
-def _outer_columns(node: Node) -> list[exp.Column]:
-    return [column for column in columns_in(node) if OUTER in column.meta]
+def _is_outer(node: Node) -> bool:
+    """Whether ``node`` reads columns of the outer query only."""
+    found = list(columns_in(node))
+    return bool(found) and all(OUTER in column.meta for column in found)
+
+
+def _outer_values(node: Node) -> Iterator[Node]:
+    """The values of the outer query in a condition: columns, and expressions over them that may
+    have a value where a column is NULL.
+    """
+    plain = isinstance(node, (*STRICT, *PARTS, exp.Between))
+    plain = plain or any(SUBQUERY in part.meta for part in node.walk())
+    if _is_outer(node) and (isinstance(node, exp.Column) or not plain):
+        yield node
+        return
+    for part in node.iter_expressions():
+        yield from _outer_values(part)
 
 
 def _is_strict(condition: Node) -> bool:

@@ -172,7 +172,8 @@ class RollingRows:
             column = rows.column(limit.column)
             # Far beyond all times of batches, and sums stay in the range of integers.
             times = np.clip(integers_of(column), -(1 << 61), 1 << 61) + limit.shift
-            moments = -(-times // limit.unit) * limit.unit + limit.delay
+            moments = _months(times, limit) if limit.months else _multiples(times, limit.unit)
+            moments += limit.delay
             valid = present(column)
             if limit.until:
                 ends = np.minimum(ends, moments)
@@ -191,6 +192,20 @@ class RollingRows:
         """Restore the state of a dump in a new object."""
         self._coming.load(dumped[0])
         self._leaving.load(dumped[1])
+
+
+def _multiples(times: Ints, unit: int) -> Ints:
+    """The least multiples of ``unit`` at or after ``times``."""
+    return -(-times // unit) * unit
+
+
+def _months(times: Ints, limit: TimeLimit) -> Ints:
+    """The least first days of ``limit.months`` months that are, moved by ``limit.later`` months,
+    at or after ``times``.
+    """
+    before = (times - 1).view("datetime64[us]").astype("datetime64[M]").view(np.int64)
+    found = _multiples(before + 1 - limit.later, limit.months)
+    return found.view("datetime64[M]").astype("datetime64[us]").view(np.int64)
 
 
 def _negated(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -206,6 +206,8 @@ def with_queries(
     Raises:
         QueryError: a query can't be read, or a subquery can't be a query of its own.
     """
+    if queries.mode is Mode.STEP and statement.window is None:
+        _check_whole(statement, streams, queries, run)
     others = {query_of(one.id) for one in queries.records if one.part_of}.intersection(streams)
     if others:
         # Parts of other statements are not read, nor proposed in place of an unknown name.
@@ -243,6 +245,32 @@ def with_queries(
     reads = dict.fromkeys([*(query_of(one.id) for one in inlined.values()), *rest.reads])
     runs = (*rest.runs, *(one.id for one in inlined.values()))
     return replace(rest, reads=tuple(reads), runs=runs, parts=tuple(parts))
+
+
+def _check_whole(
+    statement: Statement, streams: Mapping[str, Stream], queries: Queries, run: str
+) -> None:
+    """Refuse a statement that only runs in parts.
+
+    Raises:
+        QueryError: ``unsupported-sql``; or the statement is not read in parts either.
+    """
+    live = with_queries(statement, streams, replace(queries, mode=Mode.LIVE), run)
+    if not live.parts:
+        return
+    whole = replace(live.statement, run="", part=0)
+    try:
+        whole.normalise(run, streams)
+    except QueryError as error:
+        live.statement.normalise(run, live.streams)
+        raise QueryError(
+            "unsupported-sql",
+            "a statement in parts (groups, windows or limits within it) in a replay is not "
+            "supported: their results come beside its batches",
+            field=error.field,
+            remedy="run the pipeline live, by anabranch up",
+            position=error.position,
+        ) from error
 
 
 def _with_views(

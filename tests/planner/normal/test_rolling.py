@@ -60,6 +60,13 @@ def test_spellings_of_one_condition(condition: str) -> None:
         ("date(now() - INTERVAL '6' HOUR) < day", [(0, True, _DAY, _DAY // 4)]),
         ("ts > date_trunc('hour', now())", [(0, True, _HOUR, 0)]),
         ("ts > date_trunc('day', date_trunc('hour', now()))", [(0, True, _DAY, 0)]),
+        ("ts >= date_trunc('week', now())", [(1 - 4 * _DAY, True, 7 * _DAY, 4 * _DAY)]),
+        ("day < trunc(date_trunc('day', now()), 'WEEK')",
+         [(1 - 4 * _DAY, False, 7 * _DAY, 4 * _DAY)]),
+        ("timestampdiff(HOUR, ts, now()) < 24", [(_DAY, True, 1, 0)]),
+        ("24 <= timestampdiff(HOUR, ts, now())", [(_DAY, False, 1, 0)]),
+        ("timestampdiff(DAY, ts, now()) = 0", [(1 - _DAY, False, 1, 0), (_DAY, True, 1, 0)]),
+        ("unix_millis(now()) <= unix_millis(ts) + 86400000", [(_DAY + 1, True, 1000, 0)]),
     ],
 )  # fmt: skip
 def test_moments(condition: str, limits: list[tuple[int, bool, int, int]]) -> None:
@@ -70,13 +77,19 @@ def test_moments(condition: str, limits: list[tuple[int, bool, int, int]]) -> No
 @pytest.mark.parametrize(
     "condition",
     [
-        "ts > now() OR k = 1",
+        "ts > now() OR ts < now() - INTERVAL '1' DAY",
+        "ts > now() - INTERVAL '400000' DAY OR k = 1",
+        "date_trunc('month', now() + INTERVAL '1' MONTH) < ts",
+        "date_trunc('month', date_trunc('week', now())) < ts",
+        "date_trunc('month', now()) + INTERVAL '1' DAY - INTERVAL '1' MONTH < ts",
+        "unix_seconds(now()) + datediff(now(), ts) < 5",
         "CASE WHEN ts > now() THEN true END",
         "year(ts) = year(now())",
         "ts > now() - INTERVAL '1' MONTH",
         "ts = greatest(now(), ts)",
         "ts <> now()",
-        "timestampdiff(HOUR, ts, now()) < 24",
+        "timestampdiff(MONTH, ts, now()) < 24",
+        "timestampdiff(HOUR, ts, now()) <> 24",
         "now() > now()",
         "now() IS NOT NULL",
     ],
@@ -86,7 +99,31 @@ def test_conditions_without_one_moment(condition: str) -> None:
     assert error.code == "unsupported-sql"
     assert error.position is not None
     assert error.position[0] == 2
-    assert "INTERVAL" in error.remedy
+    assert "now()" in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("condition", "limits"),
+    [
+        ("ts >= date_trunc('month', now())", [(1, True, 1, 0)]),
+        ("ts < date_trunc('QUARTER', now())", [(1, False, 3, 0)]),
+        ("trunc(day, 'YEAR') = trunc(now(), 'YEAR')", [(1, True, 12, 0), (0, False, 12, 0)]),
+        ("ts > date_trunc('month', now()) - INTERVAL '2' MONTH", [(0, True, 1, -2)]),
+        ("ts > date_trunc('year', date_trunc('month', now()))", [(0, True, 12, 0)]),
+        ("day >= add_months(trunc(current_date(), 'MM'), 12)", [(1, True, 1, 12)]),
+    ],
+)
+def test_moments_at_the_first_of_months(
+    condition: str, limits: list[tuple[int, bool, int, int]]
+) -> None:
+    view, _ = _view(condition)
+    assert [(one.shift, one.until, one.months, one.later) for one in view.limits] == limits
+
+
+def test_alternatives_without_the_clock_are_moments_far_away() -> None:
+    view, columns = _view("NOT (ts <= now() - INTERVAL '1' DAY AND k <> 1 OR ts > now())")
+    assert [limit.until for limit in view.limits] == [True, False]
+    assert ["CASE" in columns[limit.column] for limit in view.limits] == [True, False]
 
 
 @pytest.mark.parametrize("clauses", ["", "ORDER BY k", "GROUP BY R.k", "ORDER BY k LIMIT 3"])

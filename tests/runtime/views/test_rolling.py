@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from random import Random
 
 import pyarrow as pa
@@ -23,13 +24,28 @@ _Row = tuple[int, str | None, int | None, int | None]
 def _limits(rng: Random) -> list[TimeLimit]:
     def drawn(number: int, *, until: bool) -> TimeLimit:
         unit, shift, delay = rng.choice((1, 1, 7, 60)), rng.randrange(-90, 90), rng.choice((0, 5))
+        if months := rng.choice((0, 0, 1, 3, 12)):
+            # Around the first of January, with which a quarter and a year begin.
+            later = rng.choice((0, 0, -1, 1, 5)) if rng.random() < 0.5 else 0
+            return TimeLimit(f"{MOMENT}{number}", shift, until, 1, delay, months, later)
         return TimeLimit(f"{MOMENT}{number}", shift, until, unit, delay)
 
     return [drawn(rng.choice((1, 2)), until=rng.random() < 0.7) for _ in range(rng.randint(1, 3))]
 
 
+def _first_of(month: int) -> int:
+    """Microseconds of the first of a month, counted from January 1970."""
+    first = datetime(1970 + month // 12, month % 12 + 1, 1, tzinfo=UTC)
+    return round(first.timestamp()) * 1_000_000
+
+
 def _moment(limit: TimeLimit, time: int) -> int:
     moment = time + limit.shift
+    if limit.months:
+        found = -240
+        while _first_of(found + limit.later) < moment:
+            found += limit.months
+        return _first_of(found) + limit.delay
     while moment % limit.unit:
         moment += 1
     return moment + limit.delay
@@ -54,6 +70,18 @@ def _table(rows: list[_Row], weights: list[int] | None) -> pa.Table:
         arrays.append(pa.array(weights, pa.int64()))
         names.append(WEIGHT)
     return pa.table(arrays, names=names)
+
+
+def test_moments_at_the_first_of_months() -> None:
+    rng = Random(1)
+    for _ in range(300):
+        months, later = rng.choice((1, 3, 12)), rng.randrange(-14, 14)
+        limit = TimeLimit(f"{MOMENT}1", rng.randrange(-9, 9), True, 1, 7, months, later)
+        first = _first_of(rng.randrange(-100, 600))
+        time = first + rng.choice((0, rng.randrange(-10, 10), rng.randrange(40 * 86_400_000_000)))
+        rolling = RollingRows([limit], _COLUMNS)
+        rolling.apply(_table([(1, "a", time, None)], None), -(1 << 60))
+        assert rolling.next == _moment(limit, time)
 
 
 @pytest.mark.parametrize("seed", range(60))

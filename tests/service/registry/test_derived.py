@@ -255,6 +255,27 @@ def test_explanations_and_dry_runs_read_queries(live: Service) -> None:
     assert _streams(live) == ["customers", "orders"]
 
 
+@pytest.mark.parametrize(
+    ("sql", "place"),
+    [
+        ("SELECT q.spent FROM (" + SPENT + ") q", 80),
+        ("SELECT id, price FROM orders QUALIFY row_number() OVER (PARTITION BY customer ORDER BY "
+         "price) = 1 AND id > 3", 103),
+        ("SELECT id, (SELECT count(*) FROM customers c WHERE c.id = o.customer) AS n FROM orders o",
+         20),
+    ],
+)  # fmt: skip
+def test_a_replay_refuses_parts_by_this_reason(service: Service, sql: str, place: int) -> None:
+    for name, columns in STREAMS.items():
+        service.post("/v1/streams", {"name": name, "columns": columns})
+    (refused,) = _query(service, "parts", sql, 422)["errors"]
+    assert "in a replay is not supported" in refused["message"]
+    assert (refused["line"], refused["column"]) == (1, place)
+    wrong = sql.replace("SELECT ", "SELECT nosuch, ", 1)
+    (refused,) = _query(service, "parts", wrong, 422)["errors"]
+    assert refused["code"] == "unknown-column"
+
+
 def test_a_replay_reads_no_post_join_part(service: Service) -> None:
     service.post("/v1/streams", {"name": "orders", "columns": STREAMS["orders"]})
     _query(service, "spent", SPENT)

@@ -41,24 +41,33 @@ def _json_tuple(given: list[str]) -> QueryError:
 
 
 def _make_interval(given: list[str]) -> QueryError:
-    remedy = "write timestampadd(MONTH, n, ts) or timestampadd(SECOND, n, ts)"
-    return unsupported("make_interval(), as no column has the type of intervals,", remedy)
+    years, months, weeks, *others = [*given, *["0"] * 7][:7]
+    days = others[0] if weeks == "0" else f"7 * {weeks}"
+    if "0" not in (weeks, others[0]):
+        days += f" + {others[0]}"
+    while others[-1:] == ["0"]:
+        others.pop()
+    parts = [f"make_ym_interval({years}, {months})"] if (years, months) != ("0", "0") else []
+    if others or weeks != "0" or not parts:
+        parts.append(f"make_dt_interval({', '.join([days, *others[1:]])})")
+    what = "make_interval(), as months and days have no common type,"
+    return unsupported(what, f"write {' + '.join(parts)}")
 
 
 def _schema_of_variant(given: list[str]) -> QueryError:
-    remedy = f"write try_variant_get({given[0] if given else 'v'}, '$', 'type') IS NOT NULL"
+    value = given[0] if given else "v"
+    remedy = (
+        f"write try_variant_get({value}, '$', 'map<string,variant>') IS NOT NULL for an object, "
+        "with 'array<variant>' for an array, 'bigint' for a whole number"
+    )
     return unsupported("schema_of_variant()", remedy)
 
 
-def _to_variant_object(given: list[str]) -> QueryError:
-    remedy = f"write parse_json(to_json({given[0] if given else 'x'}))"
-    return unsupported("to_variant_object()", remedy)
+def _of_text(name: str, remedy: str) -> Callable[[list[str]], QueryError]:
+    def made(given: list[str]) -> QueryError:
+        return unsupported(f"{name}()", f"write {remedy.format(given[0] if given else 'x')}")
 
-
-def _variant_explode(given: list[str]) -> QueryError:
-    entries = f"variant_get({given[0] if given else 'v'}, '$', 'map<string,variant>')"
-    remedy = f"write LATERAL VIEW explode({entries}) t AS key, value; 'array<variant>' for arrays"
-    return unsupported("variant_explode()", remedy)
+    return made
 
 
 def _of_rows(name: str) -> Callable[[list[str]], QueryError]:
@@ -85,9 +94,15 @@ _REFUSED: dict[str, Callable[[list[str]], QueryError]] = {
     "truncate": _truncate,
     "json_tuple": _json_tuple,
     "make_interval": _make_interval,
+    "try_make_interval": _make_interval,
     "schema_of_variant": _schema_of_variant,
-    "to_variant_object": _to_variant_object,
-    **dict.fromkeys(("variant_explode", "variant_explode_outer"), _variant_explode),
+    "to_variant_object": _of_text("to_variant_object", "parse_json(to_json({}))"),
+    "json_array_length": _of_text(
+        "json_array_length", "array_size(from_json({}, 'array<string>'))"
+    ),
+    "json_object_keys": _of_text(
+        "json_object_keys", "map_keys(from_json({}, 'map<string, string>'))"
+    ),
     **{name: _of_rows(name) for name in GENERATORS},
     **{name: _not_repeatable(name, _SHARE) for name in ("rand", "random", "randn", "randstr")},
     **{name: _not_repeatable(name, _ID) for name in ("uuid", "monotonically_increasing_id")},

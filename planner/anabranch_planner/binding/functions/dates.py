@@ -158,7 +158,7 @@ def _from_unixtime(args: Sequence[Expr]) -> Expr:
 
 
 def _unix_timestamp(args: Sequence[Expr]) -> Expr:
-    moment = args[0]
+    moment = args[0] if args else Call(NOW, (), TIMESTAMP)
     if moment.type.kind is TypeKind.STRING:
         pattern = args[1] if len(args) > 1 else Literal(_DEFAULT, STRING)
         moment = _PARSE([moment, pattern])
@@ -313,5 +313,5 @@ DATES: dict[str, Rewriting] = {
         )
     ),
     "unix_date": Rewriting(1, 1, _since_1970),
-    "unix_timestamp": Rewriting(1, 2, _unix_timestamp),
+    "unix_timestamp": Rewriting(0, 2, _unix_timestamp),
 }

@@ -85,10 +85,11 @@ def of_variant(name: str, value: Expr) -> Expr:
     """
     if value.type.kind is not TypeKind.VARIANT and not is_null(value):
         text = value.type.kind is TypeKind.STRING
+        rest = ", ..." if name.endswith("variant_get") else ""
         raise QueryError(
             "type-mismatch",
             f"{name}() takes a variant, but {value} is of type {value.type}",
-            remedy=f"write {name}(parse_json({value if text else f'to_json({value})'}), ...)",
+            remedy=f"write {name}(parse_json({value if text else f'to_json({value})'}){rest})",
         )
     return value
 

@@ -86,7 +86,7 @@ def test_arguments_are_cast_as_spark_casts_them(text: str, made: str) -> None:
         ("i & x", "type-mismatch", "takes an integer", "CAST(r.x AS BIGINT)"),
         ("greatest(p, p)", "type-mismatch", "no order", "cast"),
         ("lpad(s)", "bad-arguments", "2 to 3", "check"),
-        ("unix_timestamp()", "unsupported-sql", "another value each time", "literal"),
+        ("uuid()", "unsupported-sql", "another value each time", "key"),
         ("nosuch(s)", "unknown-function", "nosuch()", "docs/sql.md"),
         ("initcp(s)", "unknown-function", "initcp()", "'initcap'"),
     ],

@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.binding.typecheck import typed
+from anabranch_planner.normal.expansions import expansion_of
 from anabranch_planner.sql.scope import Scope
 from anabranch_planner.sql.syntax import parse_expression
+from anabranch_planner.sql.unresolved import RowGenerator
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.expressions.evaluate import evaluate
+from anabranch_runtime.expressions.expansion import expanded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,6 +149,32 @@ def test_variants_are_those_of_spark_on_random_texts(spark: SparkSession, seed: 
         differing = [row for row in pairs if _comparable(row[1]) != _comparable(row[2])]
         wrong += [(text, len(differing), *row) for row in differing[:2]]
     assert wrong == []
+
+
+@pytest.mark.spark
+def test_members_are_those_of_spark_on_random_texts(spark: SparkSession) -> None:
+    rng = Random(3)
+    texts = [one for one in (_text(rng) for _ in range(ROWS)) if not _beyond(one)]
+    table = pa.table({"n": pa.array(range(len(texts))), "t": pa.array(texts, pa.string())})
+    spark.createDataFrame(table).selectExpr("n", "try_parse_json(t) AS v").createOrReplaceTempView(
+        "variants"
+    )
+    table = table.append_column("v", _evaluated("try_parse_json(t)", table, _scope(t="string")))
+    call = parse_expression("variant_explode(v)")
+    assert isinstance(call, exp.Anonymous)
+    for outer, name in ((False, "variant_explode"), (True, "variant_explode_outer")):
+        answer = spark.sql(
+            f"SELECT n, e.pos, e.key, to_json(e.value) FROM variants, LATERAL {name}(v) AS e"
+        )
+        made, columns = expansion_of(RowGenerator(call, outer, "e"), _scope(v="variant"), "#1")
+        read, rows = expanded(
+            [made], lambda one: table.column(one.name).combine_chunks(), table.num_rows
+        )
+        assert [one.name for one in columns] == ["pos", "key", "value"]
+        found = [read(column).to_pylist() for column in made.columns]
+        assert sorted(zip(rows.tolist(), *found, strict=True), key=str) == sorted(
+            map(tuple, answer.collect()), key=str
+        )
 
 
 def _refused(text: str) -> QueryError:

@@ -1,0 +1,109 @@
+"""Rows from lists of columns: UNPIVOT as a subquery, and ``stack()`` as ``inline()``.
+
+``FROM t UNPIVOT (x FOR y IN (a, b))`` is ``FROM (SELECT * EXCEPT (a, b) FROM t LATERAL VIEW
+inline(array(named_struct('y', 'a', 'x', a), ...)) WHERE x IS NOT NULL)``.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from anabranch_planner.sql.clauses.qualified import whole_number
+from anabranch_planner.sql.unresolved import Node, at, describe, unsupported
+
+_ALIAS = "anabranch_unpivoted"
+
+
+def write_out_rows(statement: Node) -> None:
+    """Replace UNPIVOT and ``stack()`` in ``statement``.
+
+    Raises:
+        QueryError: ``unsupported-sql``: PIVOT, or several columns at once.
+    """
+    for call in list(statement.find_all(exp.Anonymous)):
+        if str(call.this).lower() == "stack" and len(call.expressions) > 1:
+            with at(call):
+                call.replace(_stacked(call))
+    for table in list(statement.find_all(exp.Table, exp.Subquery)):
+        for pivot in table.args.get("pivots") or ():
+            with at(table), at(pivot):
+                if not pivot.args.get("unpivot"):
+                    raise _pivot(pivot)
+                table.replace(_unpivoted(table, pivot))
+
+
+def _pivot(pivot: exp.Pivot) -> Exception:
+    call, field = pivot.expressions[0], pivot.args["fields"][0]
+    column, value = describe(field.this), describe(field.expressions[0].unalias())
+    return unsupported(
+        "PIVOT",
+        "write GROUP BY of the other columns, and for each value a column such as "
+        f"{describe(call.unalias())} FILTER (WHERE {column} = {value}) AS name",
+    )
+
+
+def _stacked(call: exp.Anonymous) -> Node:
+    count, *values = call.expressions
+    number = whole_number(count)
+    if not number:
+        raise unsupported(f"stack({describe(count)}, ...)", "write the number of rows as a literal")
+    width = -(-len(values) // number)
+    values += [exp.Null() for _ in range(width * number - len(values))]
+    rows = list[Node]()
+    for start in range(0, len(values), width):
+        named = list[Node]()
+        for place, value in enumerate(values[start : start + width]):
+            named += [exp.Literal.string(f"col{place}"), value.copy()]
+        rows.append(_call("named_struct", *named))
+    made = _call("inline", _call("array", *rows))
+    made.meta.update(call.meta)
+    return made
+
+
+def _unpivoted(table: Node, pivot: exp.Pivot) -> exp.Subquery:
+    values, fields = pivot.expressions, pivot.args["fields"]
+    columns = fields[0].expressions if len(fields) == 1 else []
+    several = any(one.find(exp.Tuple) for one in (*values, *columns))
+    if len(values) != 1 or not columns or several:
+        raise unsupported("UNPIVOT of several columns at once", "write UNION ALL of their SELECTs")
+    value, name = values[0].name, fields[0].this.name
+    rows, names = list[Node](), list[Node]()
+    for one in columns:
+        column, shown = one, one.alias_or_name
+        if isinstance(one, exp.Alias | exp.PivotAlias):
+            column, shown = one.this, one.args["alias"].name
+        names.append(column.copy())
+        rows.append(
+            _call(
+                "named_struct",
+                exp.Literal.string(name),
+                exp.Literal.string(shown),
+                exp.Literal.string(value),
+                column.copy(),
+            )
+        )
+    alias = pivot.args.get("alias") or table.args.get("alias")
+    inner = table.copy()
+    inner.set("pivots", None)
+    joins = inner.args.get("joins")
+    inner.set("joins", None)
+    view = exp.Lateral(
+        this=_call("inline", _call("array", *rows)),
+        view=True,
+        alias=exp.TableAlias(this=exp.to_identifier(_ALIAS)),
+    )
+    select = exp.Select(expressions=[exp.Star(except_=names)]).from_(inner, copy=False)
+    select.set("laterals", [view])
+    if not pivot.args.get("include_nulls"):
+        known = exp.Not(this=exp.Is(this=exp.column(value, _ALIAS), expression=exp.Null()))
+        select.set("where", exp.Where(this=known))
+    if alias is None and isinstance(table, exp.Table):
+        alias = exp.TableAlias(this=table.this.copy())
+    made = exp.Subquery(this=select, alias=alias)
+    made.set("joins", joins)
+    made.meta.update(table.meta)
+    return made
+
+
+def _call(name: str, *arguments: Node) -> exp.Anonymous:
+    return exp.Anonymous(this=name, expressions=list(arguments))
