@@ -174,10 +174,18 @@ class TupleLayout:
             if field.kind.kind in _TEXTS:
                 self.texts[end - 1] = -1 if field.descending else 1
 
+    @property
+    def leading(self) -> int:
+        """Return the number of fields before the first text."""
+        texts = (n for n, field in enumerate(self.fields) if field.kind.kind in _TEXTS)
+        return next(texts, len(self.fields))
+
     def encode(self, columns: Sequence[pa.Array]) -> Ints:
-        """Return the tuples of ``columns`` (one per field, of its type) as rows of words."""
+        """Return the tuples of ``columns`` (one per field, of its type) as rows of words; of fewer
+        columns, the first words.
+        """
         rows = len(columns[0]) if columns else 0
-        out = np.zeros((rows, self.width), np.int64)
+        out = np.zeros((rows, self.end(len(columns))), np.int64)
         for field, column, at in zip(self.fields, columns, self._starts, strict=False):
             self._write(field, column, out, at)
         return out
