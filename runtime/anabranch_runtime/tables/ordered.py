@@ -223,6 +223,14 @@ class Ordered:
         )
         return out
 
+    def mark_texts(self, used: Bools) -> None:
+        """Set the entry of each text in ``used`` that some tuple has."""
+        nodes, free = self._counts[:2]
+        live = np.ones(nodes, np.bool_)
+        live[self._free[:free]] = False
+        for at in np.flatnonzero(self.layout.texts):
+            used[self.words[:nodes, at][live]] = True
+
     @property
     def bytes(self) -> int:
         """Return the size in memory."""

@@ -303,6 +303,16 @@ class RankedTable:
         return table if limit is None else table.slice(0, limit)
 
     @property
+    def used_texts(self) -> tuple[int, int]:
+        """Return the number of texts in use, and of their bytes."""
+        used = np.zeros(self.pool.count, np.bool_)
+        self._tree.mark_texts(used)
+        if self._partition is not None:
+            for at in np.flatnonzero(self._partition.texts):
+                used[self._slots.words[self._slots.alive, at]] = True
+        return self.pool.size_of(used)
+
+    @property
     def bytes(self) -> int:
         """Return the approximate size in memory."""
         return self.pool.bytes + self._slots.bytes + self._tree.bytes

@@ -85,9 +85,14 @@ class Texts:
         return text_column(offsets, out, valid, target)
 
     @property
-    def used(self) -> int:
-        """Return the number of bytes of all texts."""
-        return int(self.ends[self.count])
+    def size(self) -> tuple[int, int]:
+        """Return the number of texts, and of their bytes."""
+        return self.count, int(self.ends[self.count])
+
+    def size_of(self, used: Bools) -> tuple[int, int]:
+        """Return the number of ``used`` texts, and of their bytes."""
+        lengths = np.diff(self.ends[: self.count + 1])
+        return int(used.sum()), int(lengths[used].sum())
 
     @property
     def bytes(self) -> int:
@@ -95,7 +100,7 @@ class Texts:
         return sum(a.nbytes for a in (self.data, self.ends, self._hashes, self._table))
 
     def _grow(self, size: int) -> None:
-        used = self.used
+        used = self.size[1]
         if used + size > len(self.data):
             self.data = grown(self.data, max(2 * len(self.data), used + size))
         if self.count >= len(self._hashes):

@@ -130,6 +130,17 @@ def test_many_partitions(number: int, deletes: bool) -> None:
             assert table.rows(None) == every
 
 
+def test_ranked_texts_that_are_no_longer_used_are_dropped() -> None:
+    table = MaintainedTable(_Case(("p",), {"x": True}, 1).view, _SCHEMA)
+    for number in range(40):
+        texts = [f"{number:06} {n}" * 3 for n in range(1000)]
+        columns = (list(range(1000)), texts, [number] * 1000, texts)
+        table.apply(pa.table(list(columns), schema=_SCHEMA), None, number)
+    assert len(table) == 1000
+    assert table.rows(1)["s"].to_pylist() == ["000039 0" * 3]
+    assert table.bytes < 1_500_000
+
+
 def test_least_tuples() -> None:
     generator = np.random.default_rng(1)
     for _ in range(200):
