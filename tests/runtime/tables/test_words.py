@@ -10,7 +10,7 @@ import pyarrow as pa
 from anabranch_runtime.columns.arrays import present
 from anabranch_runtime.tables.words import Texts
 
-#: Lengths around those of words of 8 bytes.
+#: Lengths in bytes, around multiples of 8.
 _LENGTHS = (0, 1, 2, 7, 8, 9, 15, 16, 17, 24, 41)
 
 
