@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from anabranch_runtime.index import filters, frequent, prefetch, sorting
 from anabranch_runtime.index.filters import bits_of, word_of
-from anabranch_runtime.index.words import load8, load16, load32, load64, store8, store32
+from anabranch_runtime.index.words import copy_bytes, load8, load16, load32, load64, store8, store32
 
 Ints = NDArray[np.int64]
 I32 = NDArray[np.int32]
@@ -409,13 +409,12 @@ def gather_bytes(
     tables: Ints, values: Ints, which: Any, rows: I32, offsets: I32, out: NDArray[np.uint8]
 ) -> None:
     """Write the bytes of gathered values to ``out``, at the offsets of :func:`gather_lengths`."""
+    target = out.ctypes.data
     for i in range(len(rows)):
         t = np.int64(which[i]) if len(tables) > 1 else 0
         first = np.int64(load32(tables[t], np.int64(rows[i])))
-        source = values[t] + first
         at = np.int64(offsets[i])
-        for k in range(np.int64(offsets[i + 1]) - at):
-            out[at + k] = load8(source, k)
+        copy_bytes(values[t] + first, target + at, np.int64(offsets[i + 1]) - at)
 
 
 def warm() -> None:

@@ -1,4 +1,4 @@
-"""Reading and writing words at addresses, for kernels over mapped files.
+"""Reading and writing words and bytes at addresses, for kernels over mapped files.
 
 No access is checked: the caller keeps the memory's owner alive and guarantees the bounds.
 """
@@ -11,11 +11,15 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 
-def _loader(bits: int, kind: Any) -> Any:
-    """A function (address, index) -> the ``index``-th word of ``bits`` bits, as ``kind``."""
+def _loader(bits: int, kind: Any, align: int | None = None) -> Any:
+    """A function (address, index) -> the ``index``-th word of ``bits`` bits, as ``kind``.
+
+    ``align``: greatest known divisor of all addresses; None: the word's size in bytes.
+    """
 
     @intrinsic
     def load(typingctx: Any, address: Any, index: Any) -> Any:
@@ -23,7 +27,7 @@ def _loader(bits: int, kind: Any) -> Any:
             width = ir.Constant(ir.IntType(64), bits // 8)
             place = builder.add(args[0], builder.mul(args[1], width))
             pointer = builder.inttoptr(place, ir.IntType(bits).as_pointer())
-            return builder.load(pointer)
+            return builder.load(pointer, align=align)
 
         return kind(types.int64, types.int64), codegen
 
@@ -47,10 +51,27 @@ def _storer(bits: int, kind: Any) -> Any:
     return store
 
 
+@intrinsic
+def copy_bytes(typingctx: Any, source: Any, target: Any, count: Any) -> Any:
+    """A function (source, target, count) that copies ``count`` bytes between addresses, which do
+    not overlap.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        places = [builder.inttoptr(place, pointer) for place in args[:2]]
+        cgutils.raw_memcpy(builder, places[1], places[0], args[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
 load8 = _loader(8, types.uint8)
 load16 = _loader(16, types.uint16)
 load32 = _loader(32, types.uint32)
 load64 = _loader(64, types.uint64)
+#: The same of any address.
+load64_anywhere = _loader(64, types.uint64, 1)
 store8 = _storer(8, types.uint8)
 store32 = _storer(32, types.uint32)
 store64 = _storer(64, types.uint64)

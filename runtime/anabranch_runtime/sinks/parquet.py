@@ -207,7 +207,7 @@ def write_version(rows: pa.Table, file: Path, total: int) -> None:
     notice a missing one.
     """
     metadata = {**(noted(rows.schema).metadata or {}), TOTAL: str(total).encode()}
-    pq.write_table(rows.replace_schema_metadata(metadata), file)
+    pq.write_table(rows.replace_schema_metadata(metadata), file, use_dictionary=False)
 
 
 def version_of(file: Path) -> int | None:

@@ -13,6 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from anabranch_runtime.index.kernels import mixed
+from anabranch_runtime.index.words import copy_bytes, load8, load64_anywhere
 
 Ints = NDArray[np.int64]
 I32 = NDArray[np.int32]
@@ -24,19 +25,30 @@ NONE = -1
 
 
 @njit(cache=True, nogil=True)
-def _hash_bytes(data: U8, first: int, end: int) -> int:
-    h = np.uint64(end - first)
-    at = first
-    while at + 8 <= end:
-        word = np.uint64(0)
-        for k in range(8):
-            word |= np.uint64(data[at + k]) << np.uint64(8 * k)
-        h = mixed(h ^ word)
-        at += 8
+def _last_word(place: int, size: int) -> int:
+    """Return the last 8 of ``size`` bytes at an address, or all if they are fewer, as a word."""
+    if size >= 8:
+        return load64_anywhere(place + size - 8, 0)
     word = np.uint64(0)
-    for k in range(end - at):
-        word |= np.uint64(data[at + k]) << np.uint64(8 * k)
-    return mixed(h ^ word)
+    for k in range(size):
+        word |= np.uint64(load8(place, k)) << np.uint64(8 * k)
+    return word
+
+
+@njit(cache=True, nogil=True)
+def _hash_bytes(place: int, size: int) -> int:
+    h = np.uint64(size)
+    for at in range(0, size - 8, 8):
+        h = mixed(h ^ load64_anywhere(place + at, 0))
+    return mixed(h ^ _last_word(place, size))
+
+
+@njit(cache=True, nogil=True)
+def _equal_bytes(one: int, other: int, size: int) -> bool:
+    for at in range(0, size - 8, 8):
+        if load64_anywhere(one + at, 0) != load64_anywhere(other + at, 0):
+            return False
+    return _last_word(one, size) == _last_word(other, size)
 
 
 @njit(cache=True, nogil=True)
@@ -64,33 +76,27 @@ def intern(
         Number of processed texts, fewer than all if the pool is full; number of texts in it.
     """
     size = np.uint64(len(table) - 1)
+    source, pool = given.ctypes.data, data.ctypes.data
     for i in range(first, len(out)):
         if len(valid) > 0 and not valid[i]:
             out[i] = 0
             continue
-        low, high = np.int64(bounds[i]), np.int64(bounds[i + 1])
-        h = _hash_bytes(given, low, high)
+        low, length = np.int64(bounds[i]), np.int64(bounds[i + 1]) - np.int64(bounds[i])
+        h = _hash_bytes(source + low, length)
         place = np.int64(h & size)
         known = np.int64(table[place])
         while known >= 0:
-            if hashes[known] == h and ends[known + 1] - ends[known] == high - low:
-                same = True
-                base = ends[known]
-                for k in range(high - low):
-                    if data[base + k] != given[low + k]:
-                        same = False
-                        break
-                if same:
-                    break
+            alike = hashes[known] == h and ends[known + 1] - ends[known] == length
+            if alike and _equal_bytes(source + low, pool + ends[known], length):
+                break
             place = (place + 1) & np.int64(size)
             known = np.int64(table[place])
         if known < 0:
             base = ends[count]
-            if count >= len(hashes) or base + high - low > len(data):
+            if count >= len(hashes) or base + length > len(data):
                 return i, count
-            for k in range(high - low):
-                data[base + k] = given[low + k]
-            ends[count + 1] = base + high - low
+            copy_bytes(source + low, pool + base, length)
+            ends[count + 1] = base + length
             hashes[count] = h
             table[place] = count
             known = count
@@ -124,11 +130,10 @@ def text_offsets(numbers: Ints, valid: NDArray[np.bool_], ends: Ints, out: Ints)
 @njit(cache=True, nogil=True)
 def text_bytes(numbers: Ints, data: U8, ends: Ints, offsets: Ints, out: U8) -> None:
     """Write the bytes of the texts ``numbers`` to ``out``, at ``offsets``."""
+    source, target = data.ctypes.data, out.ctypes.data
     for i in range(len(numbers)):
-        base = ends[numbers[i]]
         at = offsets[i]
-        for k in range(offsets[i + 1] - at):
-            out[at + k] = data[base + k]
+        copy_bytes(source + ends[numbers[i]], target + at, offsets[i + 1] - at)
 
 
 @njit(cache=True, nogil=True)

@@ -34,6 +34,12 @@ class FirstNodes(NamedTuple):
     times: Ints
     ends: Ints
 
+    @property
+    def totals(self) -> Ints:
+        """Return the number of listed tuples per slot."""
+        sums = np.concatenate([[0], np.cumsum(self.times)])
+        return np.diff(sums[self.ends], prepend=0)
+
 
 class Ordered:
     """Multisets of tuples in ``layout``, by slot, in the order of their words.
@@ -187,18 +193,26 @@ class Ordered:
         """Remove the last tuples of each slot until ``most`` remain."""
         trees.cut(self.roots, slots, most, self._links, self.sizes, self._free, self._counts)
 
-    def beyond(self, slots: Ints, tuples: Ints, most: int, words: int) -> Bools:
-        """Return the mask of tuples that are greater, in their first ``words`` words, than the last
-        tuple of their slot, if the slot has ``most`` tuples.
+    def among_first(
+        self, slots: Ints, index: Ints, tuples: Ints, weights: Ints, most: int
+    ) -> Bools:
+        """Return the mask of tuples that may be among the first ``most`` of their slot, once
+        ``tuples`` are added.
+
+        Args:
+            slots: distinct slots. ``index``: position of each tuple's slot in ``slots``.
+            tuples: all words of the tuples, or the first words only.
+            weights: weights of the tuples; none is negative.
         """
-        out = np.empty(len(slots), np.bool_)
+        out = np.empty(len(index), np.bool_)
         pool = self.layout.pool
-        trees.beyond(
+        trees.among_first(
             self.roots,
             slots,
+            index,
             tuples,
+            weights,
             most,
-            words,
             self.words,
             self._links,
             self.sizes,
@@ -209,8 +223,33 @@ class Ordered:
         )
         return out
 
+    def mark_texts(self, used: Bools) -> None:
+        """Set the entry of each text in ``used`` that some tuple has."""
+        nodes, free = self._counts[:2]
+        live = np.ones(nodes, np.bool_)
+        live[self._free[:free]] = False
+        for at in np.flatnonzero(self.layout.texts):
+            used[self.words[:nodes, at][live]] = True
+
     @property
     def bytes(self) -> int:
         """Return the size in memory."""
         arrays = (self.roots, self.words, self.sizes, self._links, self._free)
         return sum(a.nbytes for a in arrays)
+
+
+def least_tuples(tuples: Ints, texts: Ints, most: int) -> Ints:
+    """Return the positions of the ``most`` least ``tuples``, and perhaps of further ones.
+
+    Args:
+        texts: as of ``TupleLayout``; words after the first text are not compared.
+    """
+    least, rest = list[Ints](), np.arange(len(tuples))
+    for at in range(tuples.shape[1]):
+        if len(rest) <= most or texts[at]:
+            break
+        words = tuples[rest, at]
+        last = np.partition(words, most - 1)[most - 1] if most else words.min()
+        least.append(rest[words < last])
+        rest, most = rest[words == last], most - len(least[-1])
+    return np.concatenate([*least, rest])

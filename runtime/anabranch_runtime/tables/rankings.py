@@ -17,12 +17,11 @@ import pyarrow as pa
 from anabranch_contract.queries.expressions import Column, columns
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import PLACE, RANK, RankFunction, View
-from anabranch_runtime.columns.arrays import Ints
+from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.columns.arrow_types import schema_of
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.tables.inputs import Changes, Inputs
-from anabranch_runtime.tables.kernels import NONE
-from anabranch_runtime.tables.ordered import Ordered
+from anabranch_runtime.tables.ordered import FirstNodes, Ordered, least_tuples
 from anabranch_runtime.tables.slots import Slots
 from anabranch_runtime.tables.windows.frames import SortedRows
 from anabranch_runtime.tables.windows.values import window_values
@@ -36,15 +35,23 @@ class _Shown(NamedTuple):
     """Shown rows of some partitions.
 
     Attributes:
-        nodes: node of each row. ``places``: value of the ranking function; ``ranks``: position in
+        words: tuple of each row. ``places``: value of the ranking function; ``ranks``: position in
             the partition, from 1 after OFFSET.
         partitions: position of each row's partition in the argument ``slots``; ascending.
+        computed: values of window functions by name.
     """
 
-    nodes: Ints
+    words: Ints
     places: Ints
     ranks: Ints
     partitions: Ints
+    computed: Mapping[str, pa.Array]
+
+    def at(self, rows: Ints) -> _Shown:
+        """Return the rows at these positions."""
+        words, places, ranks, partitions, computed = self
+        taken = {name: one.take(pa.array(rows)) for name, one in computed.items()}
+        return _Shown(words[rows], places[rows], ranks[rows], partitions[rows], taken)
 
 
 class RankedTable:
@@ -64,44 +71,57 @@ class RankedTable:
         computed = {PLACE, *(one.name for one in view.windowed)}
         #: Columns of joined rows that are kept.
         self.columns = [n for n in dict.fromkeys(read) if n not in computed]
-        sorts = [TupleField(s.expr.type, s.descending, s.nulls_first) for s in view.order]
-        kept = [TupleField(kinds[name]) for name in self.columns]
-        self._sorts = len(sorts)
-        self._tree = Ordered(TupleLayout([*sorts, *kept], self.pool))
+        fields = [TupleField(s.expr.type, s.descending, s.nulls_first) for s in view.order]
+        # Words of descending fields are inverted, which arguments of window functions exclude.
+        apart = {one.column for one in view.windowed}
+        #: Position of a kept column's field; that of a sort key serves its column, too.
+        self._fields = {
+            s.expr.name: n
+            for n, s in enumerate(view.order)
+            if isinstance(s.expr, Column) and s.expr.name not in apart
+            if s.expr.type == kinds[s.expr.name]
+        }
+        self._beside = [n for n in self.columns if n not in self._fields]
+        self._sorts = len(fields)
+        self._fields |= {n: self._sorts + at for at, n in enumerate(self._beside)}
+        fields += [TupleField(kinds[name]) for name in self._beside]
+        self._tree = Ordered(TupleLayout(fields, self.pool))
         self._sort_words = self._tree.layout.end(self._sorts)
         partition = [TupleField(kind) for _, kind in view.partition]
         self._partition = TupleLayout(partition, self.pool) if partition else None
         self._slots = Slots(self._partition.width if self._partition else 1)
-        self._plain = TupleLayout(
-            [TupleField(o.expr.type, exact=True) for o in self._outputs], self.pool
-        )
+        self._read = {c.name for o in self._outputs for c in columns(o.expr)}
+        self._plain = all(isinstance(o.expr, Column) for o in self._outputs)
         self._most = None if view.limit is None else view.offset + view.limit
         self._count = 0
         self.forgotten = 0
 
     def apply(self, rows: Inputs, weights: Ints, version: int) -> pa.Table:
         """Add weighted rows; see :meth:`table.MaintainedTable.apply`."""
-        tuples = self._encoded(rows)
+        sorts = self._sort_keys(rows)
         slots, fresh = self._found(rows)
         self._tree.make_room(self._slots.room)
-        touched, _ = self._slots.distinct(slots)
-        if not self._deletes:
-            slots = self._promising(slots, tuples)
-        before = self._shown(touched)
-        old = self._words(before)
+        touched, index = self._slots.distinct(slots)
+        if not self._deletes and self._most is not None:
+            some = self._promising(rows, sorts, touched, index, weights)
+            rows, sorts = rows.taken(some), [one.take(pa.array(some)) for one in sorts]
+            slots, weights = slots[some], weights[some]
+            touched, _ = self._slots.distinct(slots)
+        tuples = self._encoded(rows, sorts)
+        before = self._shown(self._walk(touched))
         self._tree.add(slots, tuples, weights)
         try:
-            after = self._shown(touched)
-            values = self._values(after)
-            new = self._plain.encode(values)
+            walk = self._walk(touched)
+            after = self._shown(walk)
+            changes = self._compared(touched, before, after, version)
         except BaseException:
             self._tree.add(slots, tuples, -weights)
             self._slots.drop(fresh)
             raise
-        changes = self._compared(touched, before, old, after, new, values, version)
-        self._count += len(after.nodes) - len(before.nodes)
-        if not self._deletes:
-            self._cut(touched)
+        self._count += len(after.ranks) - len(before.ranks)
+        if not self._deletes and self._most is not None:
+            # Remove the rows that can't be shown any more.
+            self._tree.cut(touched, walk.totals)
         empty = self._tree.empty(touched)
         if empty.any():
             self._slots.drop(touched[empty])
@@ -116,14 +136,15 @@ class RankedTable:
         weights = np.array(batch.column(_WEIGHT), np.int64)
         slots, _ = self._found(rows)
         self._tree.make_room(self._slots.room)
-        self._tree.add(slots, self._encoded(rows), weights)
-        self._count = len(self._shown(self._slots.all()).nodes)
+        self._tree.add(slots, self._encoded(rows, self._sort_keys(rows)), weights)
+        totals = self._walk(self._slots.all()).totals
+        self._count = int(np.maximum(totals - self.view.offset, 0).sum())
 
     def dump(self) -> list[pa.RecordBatch]:
         """Return the state: rows and their weights."""
         walk = self._tree.walk(self._slots.all(), everything=True)
         words = self._tree.words[walk.nodes]
-        arrays = self._tree.layout.decode(words, self._sorts)
+        arrays = [self._column(words, name) for name in self.columns]
         arrays.append(pa.array(self._tree.sizes[walk.nodes, 0]))
         return [pa.RecordBatch.from_arrays(arrays, names=[*self.columns, _WEIGHT])]
 
@@ -132,12 +153,14 @@ class RankedTable:
 
     # --- parts of an update ----------------------------------------------------------------------
 
-    def _encoded(self, rows: Inputs) -> Ints:
+    def _sort_keys(self, rows: Inputs) -> list[pa.Array]:
         def fetch(column: Column) -> pa.Array:
             return rows.column(column.name)
 
-        sorts = [evaluate(s.expr, fetch, len(rows)) for s in self.view.order]
-        return self._tree.layout.encode([*sorts, *(rows.column(n) for n in self.columns)])
+        return [evaluate(s.expr, fetch, len(rows)) for s in self.view.order]
+
+    def _encoded(self, rows: Inputs, sorts: Sequence[pa.Array]) -> Ints:
+        return self._tree.layout.encode([*sorts, *(rows.column(n) for n in self._beside)])
 
     def _found(self, rows: Inputs) -> tuple[Ints, Ints]:
         """Return the slot of each row's partition, and the new slots."""
@@ -146,91 +169,114 @@ class RankedTable:
         keys = [rows.column(name) for name, _ in self.view.partition]
         return self._slots.find(self._partition.encode(keys))
 
-    def _promising(self, slots: Ints, tuples: Ints) -> Ints:
-        """Return ``slots`` with -1 for rows that can't be shown."""
-        most, ranking = self._most, self.view.ranking
-        if most is None or ranking is RankFunction.DENSE_RANK:
-            return slots
-        words = self._tree.layout.width if ranking is RankFunction.ROW_NUMBER else self._sort_words
-        return np.where(self._tree.beyond(slots, tuples, most, words), NONE, slots)
+    def _promising(
+        self, rows: Inputs, sorts: Sequence[pa.Array], slots: Ints, index: Ints, weights: Ints
+    ) -> Ints:
+        """Return the positions of the rows that may be shown.
 
-    def _shown(self, slots: Ints) -> _Shown:
-        walk = self._tree.walk(slots, self._most, self.view.ranking, self._sort_words)
-        counts = np.diff(walk.ends, prepend=0)
+        Args:
+            slots: distinct slots. ``index``: position of each row's slot in ``slots``.
+        """
+        most, ranking, layout = self._most, self.view.ranking, self._tree.layout
+        if most is None or ranking is RankFunction.DENSE_RANK:
+            return np.arange(len(rows))
+        # Sort keys before the first text suffice, without numbering texts of dropped rows.
+        some = sorts[: layout.leading]
+        words = layout.encode(some) if some else self._encoded(rows, sorts)
+        if not some and ranking is RankFunction.RANK:
+            words = np.ascontiguousarray(words[:, : self._sort_words])
+        return np.flatnonzero(self._tree.among_first(slots, index, words, weights, most))
+
+    def _walk(self, slots: Ints) -> FirstNodes:
+        return self._tree.walk(slots, self._most, self.view.ranking, self._sort_words)
+
+    def _shown(self, walk: FirstNodes) -> _Shown:
+        totals = walk.totals
+        partitions = np.repeat(np.arange(len(totals)), totals)
+        ranks = np.arange(1, len(partitions) + 1) - (np.cumsum(totals) - totals)[partitions]
         rows = np.repeat(np.arange(len(walk.nodes)), walk.times)
-        partitions = np.repeat(np.repeat(np.arange(len(slots)), counts), walk.times)
-        starts = np.searchsorted(partitions, partitions)
-        ranks = np.arange(len(rows)) - starts + 1
-        places = walk.places[rows]
-        if self.view.ranking is RankFunction.ROW_NUMBER:
-            places = ranks
-        found = _Shown(walk.nodes[rows], places, ranks - self.view.offset, partitions)
-        if not self.view.offset:
-            return found
-        return _Shown(*(part[found.ranks > 0] for part in found))
+        places = ranks
+        if self.view.ranking is not RankFunction.ROW_NUMBER:
+            places = walk.places[rows]
+        words = self._tree.words[walk.nodes[rows]]
+        found = _Shown(words, places, ranks - self.view.offset, partitions, {})
+        if self.view.offset:
+            found = found.at(np.flatnonzero(found.ranks > 0))
+        return found._replace(computed=self._computed(found)) if self.view.windowed else found
+
+    def _computed(self, shown: _Shown) -> dict[str, pa.Array]:
+        """Return the values of window functions."""
+        rows = SortedRows.of(shown.partitions, shown.words[:, : self._sort_words])
+        return {
+            one.name: window_values(
+                *(one, rows, shown.words, self._tree.layout),
+                None if one.column is None else self._fields[one.column],
+                lambda e: evaluate(e, lambda c: self._fetched(shown, c), len(shown.ranks)),
+            )
+            for one in self.view.windowed
+        }
+
+    def _column(self, words: Ints, name: str) -> pa.Array:
+        return self._tree.layout.column(words, self._fields[name])
+
+    def _fetched(self, shown: _Shown, column: Column) -> pa.Array:
+        if column.name in self._fields:
+            return self._column(shown.words, column.name)
+        return pa.array(shown.places) if column.name == PLACE else shown.computed[column.name]
 
     def _values(self, shown: _Shown) -> list[pa.Array]:
         """Return the output columns of shown rows."""
-        words, layout = self._tree.words[shown.nodes], self._tree.layout
-        places = {name: self._sorts + n for n, name in enumerate(self.columns)}
 
         def fetch(column: Column) -> pa.Array:
-            if column.name == PLACE and PLACE not in places:
-                return pa.array(shown.places)
-            if column.name in beside:
-                return beside[column.name]
-            return layout.column(words, places[column.name])
+            return self._fetched(shown, column)
 
-        beside = dict[str, pa.Array]()
-        if self.view.windowed:
-            rows = SortedRows.of(shown.partitions, words[:, : self._sort_words])
-            for one in self.view.windowed:
-                field = None if one.column is None else places[one.column]
-                beside[one.name] = window_values(
-                    one, rows, words, layout, field, lambda e: evaluate(e, fetch, len(words))
-                )
-        return [evaluate(o.expr, fetch, len(words)) for o in self._outputs]
+        return [evaluate(o.expr, fetch, len(shown.ranks)) for o in self._outputs]
 
-    def _words(self, shown: _Shown) -> Ints:
-        return self._plain.encode(self._values(shown))
+    def _differs(self, old: _Shown, new: _Shown) -> Bools:
+        """Return the mask of rows whose outputs differ; both have as many rows."""
+        layout, found = self._tree.layout, np.zeros(len(new.ranks), np.bool_)
+        for name in self._read:
+            if name in self._fields:
+                field = self._fields[name]
+                for at in range(layout.end(field), layout.end(field + 1)):
+                    found |= old.words[:, at] != new.words[:, at]
+            elif name == PLACE:
+                found |= old.places != new.places
+            else:
+                kinds = [one.type for one in self.view.windowed if one.name == name]
+                found |= _unequal(kinds, [old.computed[name]], [new.computed[name]])
+        if not self._plain:
+            # Outputs of different values may be equal.
+            some = np.flatnonzero(found)
+            pairs = [self._values(one.at(some)) for one in (old, new)]
+            found[some] = _unequal([o.expr.type for o in self._outputs], *pairs)
+        return found
 
-    def _compared(
-        self, slots: Ints, before: _Shown, old: Ints, after: _Shown, new: Ints,
-        values: list[pa.Array], version: int,
-    ) -> pa.Table:  # fmt: skip
-        """Return the changes from the rows ``before``, with the words ``old``, to ``after``."""
+    def _compared(self, slots: Ints, before: _Shown, after: _Shown, version: int) -> pa.Table:
+        """Return the changes from the rows ``before`` to ``after``."""
         # Position of each new row's predecessor, of equal partition and rank.
         sizes_old = np.bincount(before.partitions, minlength=len(slots))
         sizes_new = np.bincount(after.partitions, minlength=len(slots))
         starts_old = np.cumsum(sizes_old) - sizes_old
         place = after.ranks - 1
-        there = place < sizes_old[after.partitions]
-        differs = np.ones(len(new), np.bool_)
+        there = np.flatnonzero(place < sizes_old[after.partitions])
         at = (starts_old[after.partitions] + place)[there]
-        differs[there] = (new[there] != old[at]).any(axis=1)
+        differs = np.ones(len(place), np.bool_)
+        differs[there] = self._differs(before.at(at), after.at(there))
         upserts = np.flatnonzero(differs)
         gone = np.flatnonzero(before.ranks > sizes_new[before.partitions])
         if not len(upserts) and not len(gone):
             return self._changes.nothing()
-        deleted = _Shown(*(part[gone] for part in before))
-        picked = pa.array(upserts)
-        found = {o.name: v.take(picked) for o, v in zip(self._outputs, values, strict=True)}
-        ranks = np.concatenate([after.ranks[upserts], deleted.ranks])
+        values = self._values(after.at(upserts))
+        found = {o.name: v for o, v in zip(self._outputs, values, strict=True)}
+        ranks = np.concatenate([after.ranks[upserts], before.ranks[gone]])
         if self._partition is not None and len(gone):
-            keys = self._partition.decode(self._slots.words[slots[deleted.partitions]])
+            keys = self._partition.decode(self._slots.words[slots[before.partitions[gone]]])
             # The identity begins with the partition's columns.
             for name, key in zip(self.view.identity, keys, strict=False):
                 found[name] = pa.concat_arrays([found[name].cast(key.type), key])
         found[RANK] = pa.array(ranks)
         return self._changes.table(found, len(upserts), len(gone), version)
-
-    def _cut(self, slots: Ints) -> None:
-        """Remove the rows that can't be shown any more."""
-        if self._most is None:
-            return
-        walk = self._tree.walk(slots, self._most, self.view.ranking, self._sort_words)
-        ends = np.cumsum(np.concatenate([[0], walk.times]))[np.concatenate([[0], walk.ends])]
-        self._tree.cut(slots, np.diff(ends))
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -242,19 +288,38 @@ class RankedTable:
         slots = self._slots.all()
         slots = slots[self._tree.totals(slots) > 0]
         if self._partition is not None and len(slots):
-            order = Ordered(TupleLayout([*self._partition.fields, _NUMBER], self.pool))
-            zeros = np.zeros(len(slots), np.int64)
-            order.add(zeros, np.column_stack([self._slots.words[slots], slots]), zeros + 1)
-            most = None if self.view.offset else limit
-            slots = order.words[order.walk(zeros[:1], most).nodes, -1]
-        shown = self._shown(slots)
+            layout = TupleLayout([*self._partition.fields, _NUMBER], self.pool)
+            keys = np.column_stack([self._slots.words[slots], slots])
+            if limit is not None and not self.view.offset:
+                keys = keys[least_tuples(keys, layout.texts, limit)]
+            order, zeros = Ordered(layout), np.zeros(len(keys), np.int64)
+            order.add(zeros, keys, zeros + 1)
+            slots = order.words[order.walk(zeros[:1]).nodes, -1]
+        shown = self._shown(self._walk(slots))
         if limit is not None and not self.view.windowed:
-            shown = _Shown(*(part[:limit] for part in shown))
+            shown = shown.at(np.arange(min(limit, len(shown.ranks))))
         table = pa.Table.from_arrays(self._values(shown), schema=self._schema)
         table = table.append_column(pa.field(RANK, pa.int64()), pa.array(shown.ranks))
         return table if limit is None else table.slice(0, limit)
 
     @property
+    def used_texts(self) -> tuple[int, int]:
+        """Return the number of texts in use, and of their bytes."""
+        used = np.zeros(self.pool.count, np.bool_)
+        self._tree.mark_texts(used)
+        if self._partition is not None:
+            for at in np.flatnonzero(self._partition.texts):
+                used[self._slots.words[self._slots.alive, at]] = True
+        return self.pool.size_of(used)
+
+    @property
     def bytes(self) -> int:
         """Return the approximate size in memory."""
         return self.pool.bytes + self._slots.bytes + self._tree.bytes
+
+
+def _unequal(kinds: Sequence[DataType], old: Sequence[pa.Array], new: Sequence[pa.Array]) -> Bools:
+    """Return the mask of rows that differ in some column."""
+    layout = TupleLayout([TupleField(kind, exact=True) for kind in kinds], Texts())
+    found: Bools = (layout.encode(old) != layout.encode(new)).any(axis=1)
+    return found

@@ -44,7 +44,6 @@ from anabranch_runtime.tables.joins.asof import AsOfJoin
 from anabranch_runtime.tables.joins.look_ups import LookUps
 from anabranch_runtime.tables.rankings import RankedTable
 from anabranch_runtime.tables.sessions import SessionTable
-from anabranch_runtime.tables.words import Texts
 
 
 class MaintainedTable:
@@ -61,7 +60,7 @@ class MaintainedTable:
         self._kinds = {field.name: field_type(field) for field in rows}
         self._changes = Changes(view)
         self._table = self._made()
-        self._most_texts = _texts_allowed(self._table.pool)
+        self._most_texts = _texts_allowed(self._table.pool.size)
 
     def apply(
         self, rows: pa.Table | pa.RecordBatch, weights: NDArray[np.int64] | None, version: int
@@ -85,17 +84,23 @@ class MaintainedTable:
             return self._changes.nothing()
         inputs = Inputs(batch, self._kinds)
         changes = self._table.apply(inputs, np.array(weights, np.int64), version)
-        pool = self._table.pool
-        if pool.count > self._most_texts[0] or pool.used > self._most_texts[1]:
+        if self._many_texts and isinstance(self._table, RankedTable):
+            self._most_texts = _texts_allowed(self._table.used_texts)
+        if self._many_texts:
             self._compact()
         return changes
+
+    @property
+    def _many_texts(self) -> bool:
+        count, used = self._table.pool.size
+        return count > self._most_texts[0] or used > self._most_texts[1]
 
     def _compact(self) -> None:
         """Drop texts that are no longer used, and free memory."""
         dumped = self._table.dump()
         self._table = self._made()
         self._table.load(dumped)
-        self._most_texts = _texts_allowed(self._table.pool)
+        self._most_texts = _texts_allowed(self._table.pool.size)
 
     def _made(self) -> GroupedTable | RankedTable:
         kind: type[GroupedTable] | type[RankedTable] = RankedTable
@@ -158,9 +163,9 @@ class MaintainedTable:
         return self._table.bytes
 
 
-def _texts_allowed(pool: Texts) -> tuple[int, int]:
+def _texts_allowed(used: tuple[int, int]) -> tuple[int, int]:
     """Return the number of texts and of bytes at which a pool is compacted: twice those in use."""
-    return 2 * pool.count + 4096, 2 * pool.used + 1_000_000
+    return 2 * used[0] + 4096, 2 * used[1] + 1_000_000
 
 
 # --- compilation ---------------------------------------------------------------------------------

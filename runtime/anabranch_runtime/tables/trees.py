@@ -427,12 +427,13 @@ def cut(
 
 
 @njit(cache=True, nogil=True)
-def beyond(
+def among_first(
     roots: I32,
     slots: Ints,
+    index: Ints,
     given: Ints,
+    weights: Ints,
     most: int,
-    end: int,
     words: Ints,
     links: I32,
     sizes: Ints,
@@ -441,17 +442,75 @@ def beyond(
     ends: Ints,
     out: NDArray[np.bool_],
 ) -> None:
-    """Mark the tuples that are greater, in their first ``end`` words, than the last tuple of their
-    slot's tree, where the tree has at least ``most`` tuples.
+    """Mark the tuples that may be among the first ``most`` of their slot: at most ``most`` - 1 of
+    the slot's other tuples, in its tree or in ``given``, are less by all words of ``given``.
+
+    Args:
+        slots: distinct slots. ``index``: position of each tuple's slot in ``slots``.
+        given: tuples, or only their first words. ``weights``: those below 1 count as 1.
     """
-    for i in range(len(slots)):
-        node = np.int64(roots[slots[i]])
-        out[i] = False
-        if node < 0 or sizes[node, TOTAL] < most:
-            continue
-        while links[node, RIGHT] >= 0:
-            node = np.int64(links[node, RIGHT])
-        out[i] = compare(given, i, words, node, 0, end, texts, data, ends) > 0
+    end = given.shape[1]
+    starts = np.zeros(len(slots) + 1, np.int64)
+    for i in range(len(index)):
+        starts[index[i] + 1] += 1
+    largest = np.int64(0)
+    for n in range(len(slots)):
+        largest = max(largest, starts[n + 1])
+        starts[n + 1] += starts[n]
+    order = np.empty(len(index), np.int64)
+    for i in range(len(index)):
+        order[starts[index[i]]] = i
+        starts[index[i]] += 1
+    heap = np.empty(min(most, largest), np.int64)
+    first = np.int64(0)
+    for n in range(len(slots)):
+        last = np.int64(roots[slots[n]])
+        if last >= 0 and sizes[last, TOTAL] >= most:
+            while links[last, RIGHT] >= 0:
+                last = np.int64(links[last, RIGHT])
+        else:
+            last = np.int64(NONE)
+        # The greatest of the ``most`` least tuples is the heap's first.
+        size = np.int64(0)
+        for k in range(first, starts[n]):
+            i = order[k]
+            out[i] = last < 0 or compare(given, i, words, last, 0, end, texts, data, ends) <= 0
+            if not out[i] or weights[i] < 1 or starts[n] - first <= most:
+                continue
+            if size < most:
+                at = size
+                size += 1
+                while at > 0:
+                    above = (at - 1) >> 1
+                    if compare(given, i, given, heap[above], 0, end, texts, data, ends) <= 0:
+                        break
+                    heap[at] = heap[above]
+                    at = above
+                heap[at] = i
+            elif compare(given, i, given, heap[0], 0, end, texts, data, ends) < 0:
+                at = np.int64(0)
+                while True:
+                    below = 2 * at + 1
+                    if below >= size:
+                        break
+                    if below + 1 < size and (
+                        compare(
+                            given, heap[below + 1], given, heap[below], 0, end, texts, data, ends
+                        )
+                        > 0
+                    ):
+                        below += 1
+                    if compare(given, heap[below], given, i, 0, end, texts, data, ends) <= 0:
+                        break
+                    heap[at] = heap[below]
+                    at = below
+                heap[at] = i
+        if size == most:
+            for k in range(first, starts[n]):
+                i = order[k]
+                if out[i] and weights[i] > 0:
+                    out[i] = compare(given, i, given, heap[0], 0, end, texts, data, ends) <= 0
+        first = starts[n]
 
 
 @njit(cache=True, nogil=True)

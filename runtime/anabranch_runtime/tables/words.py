@@ -85,9 +85,14 @@ class Texts:
         return text_column(offsets, out, valid, target)
 
     @property
-    def used(self) -> int:
-        """Return the number of bytes of all texts."""
-        return int(self.ends[self.count])
+    def size(self) -> tuple[int, int]:
+        """Return the number of texts, and of their bytes."""
+        return self.count, int(self.ends[self.count])
+
+    def size_of(self, used: Bools) -> tuple[int, int]:
+        """Return the number of ``used`` texts, and of their bytes."""
+        lengths = np.diff(self.ends[: self.count + 1])
+        return int(used.sum()), int(lengths[used].sum())
 
     @property
     def bytes(self) -> int:
@@ -95,7 +100,7 @@ class Texts:
         return sum(a.nbytes for a in (self.data, self.ends, self._hashes, self._table))
 
     def _grow(self, size: int) -> None:
-        used = self.used
+        used = self.size[1]
         if used + size > len(self.data):
             self.data = grown(self.data, max(2 * len(self.data), used + size))
         if self.count >= len(self._hashes):
@@ -174,10 +179,18 @@ class TupleLayout:
             if field.kind.kind in _TEXTS:
                 self.texts[end - 1] = -1 if field.descending else 1
 
+    @property
+    def leading(self) -> int:
+        """Return the number of fields before the first text."""
+        texts = (n for n, field in enumerate(self.fields) if field.kind.kind in _TEXTS)
+        return next(texts, len(self.fields))
+
     def encode(self, columns: Sequence[pa.Array]) -> Ints:
-        """Return the tuples of ``columns`` (one per field, of its type) as rows of words."""
+        """Return the tuples of ``columns`` (one per field, of its type) as rows of words; of fewer
+        columns, the first words.
+        """
         rows = len(columns[0]) if columns else 0
-        out = np.zeros((rows, self.width), np.int64)
+        out = np.zeros((rows, self.end(len(columns))), np.int64)
         for field, column, at in zip(self.fields, columns, self._starts, strict=False):
             self._write(field, column, out, at)
         return out

@@ -60,9 +60,9 @@ def write_checkpoint(root: Path, batch: int, tables: Sequence[KeptTable]) -> Seg
         [codec.dumps(one.query) for one in tables],
         [one.next for one in tables],
         [codec.dumps(one.counts) for one in tables],
-        [None if one.contents is None else _packed(one.contents) for one in tables],
     ]
-    arrays = [pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=False)]
+    arrays.append(_packed([one.contents for one in tables]))
     name = f"segments/tables-{uuid.uuid4().hex}.pack"
     with PackWriter(root, name) as writer:
         rows = pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
@@ -95,13 +95,18 @@ def read_checkpoint(root: Path, checkpoint: Segment, queries: Sequence[str]) -> 
     return found
 
 
-def _packed(batches: Sequence[pa.RecordBatch]) -> bytes:
-    sink = pa.BufferOutputStream()
-    for batch in batches:
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+def _packed(contents: Sequence[Sequence[pa.RecordBatch] | None]) -> pa.Array:
+    """Return the column of contents, written once into its buffer."""
+    sink, ends = pa.BufferOutputStream(), [0]
+    for batches in contents:
+        for batch in batches or ():
+            with pa.ipc.new_stream(sink, batch.schema) as writer:
+                writer.write_batch(batch)
+        ends.append(sink.tell())
+    present = pa.array([one is not None for one in contents]).buffers()[1]
+    limits = pa.array(ends, pa.int64()).buffers()[1]
+    buffers = [present, limits, sink.getvalue()]
+    return pa.Array.from_buffers(pa.large_binary(), len(contents), buffers)
 
 
 def _unpacked(buffer: pa.Buffer) -> list[pa.RecordBatch]:
