@@ -51,9 +51,9 @@ from anabranch_contract.rest.planning.epochs import CurrentEpoch, EpochOut
 from anabranch_contract.rest.planning.plans import DryRunIn
 from anabranch_contract.rest.planning.settings import PlanningSettings
 
-epochs = typer.Typer(no_args_is_help=True, help="Show published epochs and their measurements.")
-planning = typer.Typer(no_args_is_help=True, help="Show and change planning settings.")
-plans = typer.Typer(no_args_is_help=True, help="Dry-run plans; approve or refuse a held plan.")
+epochs = typer.Typer(no_args_is_help=True)
+planning = typer.Typer(no_args_is_help=True)
+plans = typer.Typer(no_args_is_help=True)
 
 #: Words that options accept in place of a limit. Not ``none``: it could mean 0 or no limit.
 _WORDS = {"intermediate_results": {"never": "0", "any": "no limit"}}

@@ -39,7 +39,7 @@ from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.rest.tail import TailEvent
 from anabranch_contract.rest.queries import QueryIn
 
-queries = typer.Typer(no_args_is_help=True, help="Register, show, change and end queries.")
+queries = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Name of the query.")]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from anabranch_client.cli.context import Json, Url, connect, show
 from anabranch_client.cli.options import field_options, given, with_options
-from anabranch_client.cli.queries import CommitInterval, Name, sink_document
+from anabranch_client.cli.queries import CommitInterval, Name, queries, sink_document
 from anabranch_client.cli.statements import (
     DryRun,
     File,
@@ -31,6 +31,7 @@ from anabranch_contract.rest.queries import QueryIn, QueryOut, QueryTerms
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 
 
+@queries.command("replace")
 @with_options(field_options(QueryIn, ("dialect", "past")))
 def replace(
     name: Name,
@@ -85,31 +86,25 @@ def _effect(client: Client, name: str, body: Mapping[str, Any]) -> str:
     return cost_line(before.cost, client.dry_run([{**asked, "id": name}], drop=[name]))
 
 
+@queries.command("pause")
 def pause(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Pause a query: it produces nothing and uses no resources until it is resumed."""
     with connect(url) as client:
         show(client.pause_query(name), query_detail, as_json)
 
 
+@queries.command("resume")
 def resume(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Resume a paused query with a new run."""
     with connect(url) as client:
         show(client.resume_query(name), query_detail, as_json)
 
 
+@queries.command("runs")
 def runs(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """List the runs of a query: statement, period and location of results."""
     with connect(url) as client:
         show(client.query_runs(name), lambda found: runs_table(found.items), as_json)
-
-
-#: Commands of ``anabranch query`` in this module.
-COMMANDS: Mapping[str, Callable[..., None]] = {
-    "replace": replace,
-    "pause": pause,
-    "resume": resume,
-    "runs": runs,
-}
 
 
 def body_of(query: QueryOut) -> dict[str, Any]:

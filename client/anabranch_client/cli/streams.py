@@ -29,8 +29,8 @@ from anabranch_contract.rest.streams import ChangesIn, RetentionIn, StreamIn, St
 #: source that end the wait.
 REREAD_POLL, REREAD_FAILURES = 0.5, 10
 
-streams = typer.Typer(no_args_is_help=True, help="Register, show, change and delete streams.")
-sources = typer.Typer(no_args_is_help=True, help="Try sources before their registration.")
+streams = typer.Typer(no_args_is_help=True)
+sources = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Name of the stream.")]
 #: Field -> its option, if the option's name differs from the field's.
