@@ -30,6 +30,7 @@ from anabranch_client.render.dry_run import (
     MAX_LINES,
     assumptions,
     dry_run_detail,
+    epoch_diff_detail,
     named_number,
     retentions,
 )
@@ -85,6 +86,19 @@ def epoch_show(
     with connect(url) as client:
         epoch = client.epoch(number)
         show(epoch, lambda found: epoch_detail(_named(found, client)), as_json)
+
+
+@epochs.command("diff")
+def epoch_diff(
+    first: Annotated[int, typer.Argument(min=0, help="The earlier epoch.")],
+    second: Annotated[int, typer.Argument(min=0, help="The later epoch.")],
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Show the difference between the plans of two epochs, priced with the newest statistics."""
+    most = MAX_LINES if read_by_a_person() else None
+    with connect(url) as client:
+        show(client.epoch_diff(second, first), partial(epoch_diff_detail, most=most), as_json)
 
 
 @epochs.command("statistics")

@@ -1,4 +1,4 @@
-"""``anabranch query``: replace, pause and resume queries, and list their runs."""
+"""``anabranch query``: replace, end, pause and resume queries; their runs and plans."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from anabranch_client.cli.statements import (
 )
 from anabranch_client.errors import UsageError
 from anabranch_client.render.changes import change_detail, cost_line
+from anabranch_client.render.query_plan import query_plan_detail
 from anabranch_client.render.tables import print_table, query_detail, runs_table
 from anabranch_client.rest.api import DEFAULT_URL, Client
 from anabranch_contract.rest.queries import QueryIn, QueryOut, QueryTerms
@@ -84,6 +85,38 @@ def _effect(client: Client, name: str, body: Mapping[str, Any]) -> str:
     asked = {field: body[field] for field in ("sql", "query", "window", "dialect") if field in body}
     before = client.dry_run()
     return cost_line(before.cost, client.dry_run([{**asked, "id": name}], drop=[name]))
+
+
+@queries.command("rm")
+def query_rm(
+    name: Name,
+    cascade: Annotated[
+        bool, typer.Option("--cascade", help="Withdraw the queries that read it, too.")
+    ] = False,
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Withdraw a query, after asking for confirmation; it ends at the next planned epoch.
+
+    Refused while others read it.
+    """
+    with connect(url) as client:
+        if not (yes or as_json):
+            found = client.query(name)
+            ending = [name, *(found.read_by if cascade else ())]
+            typer.echo(f"{name} is {found.status}, with {found.results:,} results")
+            typer.echo(f"withdraw {', '.join(ending)}")
+            confirm(yes=False)
+        client.delete_query(name, cascade=cascade)
+    show({"deleted": name}, lambda _: f"query {name} ends at the next change of plan", as_json)
+
+
+@queries.command("plan")
+def query_plan(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Show a query's part of the running plan: probe orders, stores, and its share of the cost."""
+    with connect(url) as client:
+        show(client.query_plan(name), query_plan_detail, as_json)
 
 
 @queries.command("pause")
