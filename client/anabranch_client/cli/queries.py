@@ -181,7 +181,7 @@ def query_explain(
 def query_list(
     find: Annotated[
         str | None,
-        typer.Option(help="A text in the id, title, owner, a tag or the statement."),
+        typer.Option(help="A text in the name, title, owner, a tag or the statement."),
     ] = None,
     stream: Annotated[
         list[str] | None, typer.Option(help="Only queries that read this stream (repeatable: all).")

@@ -12,7 +12,7 @@ import pytest
 from anabranch_client.rest.api import Client
 from tests.client.conftest import JOIN
 
-#: What bash does on the tab key, for the words in its arguments.
+#: Steps of bash at the tab key, for the words in its arguments.
 BASH = """
 anabranch() { "$PYTHON" -m anabranch_client "$@"; }
 env() { command env "${@:1:$#-1}" "$PYTHON" -m anabranch_client; }
