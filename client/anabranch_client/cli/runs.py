@@ -161,7 +161,7 @@ def confirm(*, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise UsageError(
-            "there is no terminal to confirm on", field="--yes", remedy="say --yes, or --dry-run"
+            "there is no terminal to confirm on", field="--yes", remedy="say --yes"
         )
     if not typer.confirm("Do it?"):
         typer.echo("nothing is changed", err=True)

@@ -23,7 +23,7 @@ def query_plan_detail(found: QueryPlanOut) -> RenderableType:
         "state": kept,
         "results a second": number(found.results_per_second),
         "oldest unread row waits": waiting,
-        "a batch takes": brief(found.batch_seconds),
+        "a batch takes": f"{number(found.batch_seconds)} s",
     }
     stores = table_of("store", "rows", "bytes", "queries", right=("rows", "bytes", "queries"))
     for store in found.stores:
