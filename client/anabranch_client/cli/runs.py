@@ -160,9 +160,7 @@ def confirm(*, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(
-            "there is no terminal to confirm on", field="--yes", remedy="say --yes"
-        )
+        raise UsageError("there is no terminal to confirm on", field="--yes", remedy="say --yes")
     if not typer.confirm("Do it?"):
         typer.echo("nothing is changed", err=True)
         raise typer.Exit(1)
