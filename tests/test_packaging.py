@@ -42,7 +42,7 @@ def test_the_whole_has_every_room() -> None:
         for requirement in PYPROJECT["project"]["optional-dependencies"]["all"]
         if _name(requirement) == "anabranch"
     )
-    assert rooms == "anabranch[planner,runtime,service]"
+    assert rooms == "anabranch[planner,runtime,service,tables]"
 
 
 def test_service_alone_has_no_spark() -> None:

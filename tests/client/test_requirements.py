@@ -45,7 +45,7 @@ def _imported_as(requirements: Iterable[str]) -> set[str]:
 #: Modules of a whole pipeline that the client alone does not have.
 HEAVY = _imported_as(
     requirement
-    for extra in ("planner", "service", "runtime", "all")
+    for extra in ("planner", "service", "runtime", "tables", "all")
     for requirement in PROJECT["optional-dependencies"][extra]
 ) - _imported_as(PROJECT["dependencies"])
 
