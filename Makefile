@@ -28,7 +28,7 @@ prerequisites:
 $(STAMP): pyproject.toml constraints.txt | prerequisites
 	@echo "Installing into $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --no-input -c constraints.txt -e ".[dev,bench,docs]" </dev/null
+	@$(BIN)/python -m pip install -qq --no-input -c constraints.txt -e ".[all,dev,bench,docs]" </dev/null
 	@echo "Compiling the runtime's kernels"
 	@$(BIN)/python -m anabranch_runtime.index.warming
 	@$(BIN)/python -m anabranch_runtime.sources.files.csv

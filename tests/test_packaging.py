@@ -25,10 +25,24 @@ def _pins() -> dict[str, str]:
     return {_name(line): line for line in lines if line and not line.startswith("#")}
 
 
-def test_bare_install_has_what_all_rooms_need() -> None:
+def test_bare_install_is_a_client() -> None:
+    names = {_name(requirement) for requirement in PYPROJECT["project"]["dependencies"]}
+    assert names == {"httpx", "msgspec", "psutil", "pydantic", "pyyaml", "rich", "typer"}
+
+
+def test_rooms_alone_have_what_the_contract_needs() -> None:
+    # Images install extras only (deploy/image/requirements.py).
     extras = PYPROJECT["project"]["optional-dependencies"]
-    union = {requirement for room in ROOMS for requirement in extras[room]}
-    assert sorted(union) == PYPROJECT["project"]["dependencies"]
+    assert set(extras["contract"]) <= set(PYPROJECT["project"]["dependencies"])
+
+
+def test_the_whole_has_every_room() -> None:
+    (rooms,) = (
+        requirement
+        for requirement in PYPROJECT["project"]["optional-dependencies"]["all"]
+        if _name(requirement) == "anabranch"
+    )
+    assert rooms == "anabranch[planner,runtime,service,tables]"
 
 
 def test_service_alone_has_no_spark() -> None:
@@ -39,7 +53,7 @@ def test_service_alone_has_no_spark() -> None:
 def test_every_direct_dependency_is_pinned() -> None:
     project = PYPROJECT["project"]
     wanted = set(project["dependencies"]).union(*project["optional-dependencies"].values())
-    assert {_name(r) for r in wanted} <= set(_pins())
+    assert {_name(r) for r in wanted} - {"anabranch"} <= set(_pins())
 
 
 def test_constraints_are_exact_versions_and_nothing_else() -> None:

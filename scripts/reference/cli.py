@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import typer
-
-from anabranch_client.cli.app import app
+from anabranch_client.cli.app import COMMANDS, loaded
 from scripts.reference.rest import prose
 from scripts.reference.table import code, table
 
@@ -29,7 +27,7 @@ def page() -> str:
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Every command with its full name, groups left out."""
-    stack = [("anabranch", typer.main.get_command(app))]
+    stack = [(f"anabranch {name}", loaded(name)) for name in reversed(COMMANDS)]
     while stack:
         name, command = stack.pop()
         if getattr(command, "hidden", False):

@@ -73,7 +73,7 @@ class SettingsError(ServiceError):
 #: Kind of resource -> the request field with its name, and the route that lists such resources.
 _KINDS = {
     "stream": ("name", "streams"),
-    "query": ("id", "queries"),
+    "query": ("name", "queries"),
     "family": ("family", "families"),
     "token": ("ident", "tokens"),
     "function": ("name", "functions"),

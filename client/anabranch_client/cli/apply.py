@@ -82,8 +82,8 @@ def _bodies(declared: Declaration) -> dict[str, dict[str, Any]]:
         declared.refusal(
             one,
             "it has no name",
-            field="id",
-            remedy='write "-- name: ..." in the line before it, or "id" in JSON',
+            field="name",
+            remedy='write "-- name: ..." in the line before it, or "name" in JSON',
             kind=UsageError,
         )
         for one in declared.queries

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Literal
 
 import typer
 
 from anabranch_client.cli.context import Json, Url, connect, show
+from anabranch_client.cli.planning import plans
 from anabranch_client.cli.runs import Yes, confirm
 from anabranch_client.render.dry_run import MAX_LINES
 from anabranch_client.render.held import NEXT, held_plan_detail
@@ -17,17 +17,20 @@ from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_contract.rest.planning.epochs import HeldPlanOut
 
 
+@plans.command("held")
 def plan_held(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Show the held plan: its changes and its cost."""
     with connect(url) as client:
         _show(client.held_plan(), as_json)
 
 
+@plans.command("approve")
 def plan_approve(yes: Yes = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Publish the held plan at the next epoch boundary, after showing it."""
     _say("approve", yes, url, as_json)
 
 
+@plans.command("refuse")
 def plan_refuse(yes: Yes = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Refuse the held plan until queries, streams or settings change."""
     _say("refuse", yes, url, as_json)
@@ -50,10 +53,3 @@ def _say(word: Literal["approve", "refuse"], yes: bool, url: str, as_json: bool)
 def _show(plan: HeldPlanOut, as_json: bool) -> None:
     most = MAX_LINES if read_by_a_person() else None
     show(plan, partial(held_plan_detail, most=most), as_json)
-
-
-COMMANDS: Mapping[str, Callable[..., None]] = {
-    "held": plan_held,
-    "approve": plan_approve,
-    "refuse": plan_refuse,
-}

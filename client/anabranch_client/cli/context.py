@@ -1,26 +1,28 @@
-"""Options, output, errors and interruptions of all commands."""
+"""Options, output and interruptions of all commands."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console, RenderableType
-from typer.core import TyperGroup
 
-from anabranch_client.errors import ClientError
 from anabranch_client.processes.signals import ending_signals
 from anabranch_client.render.tables import print_json, print_table
 from anabranch_client.rest.api import DEFAULT_URL, Client
-from anabranch_client.rest.token import given_token
+from anabranch_client.rest.token import TOKEN_FILE, given_token
 from anabranch_contract.rest.documents import Document
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
+Folder = Annotated[
+    Path, typer.Option("--dir", help="Folder for state, results and logs; reused by later starts.")
+]
+#: Default folder of a pipeline.
+HOME = Path(".anabranch")
 Master = Annotated[
     str | None,
     typer.Option(
@@ -49,30 +51,6 @@ CacheDirectory = Annotated[
     ),
 ]
 Url = Annotated[str, typer.Option("--url", envvar="ANABRANCH_URL", help="Address of the service.")]
-
-#: Value of ``--token-file`` of the running command.
-TOKEN_FILE: ContextVar[Path | None] = ContextVar("token_file", default=None)
-
-
-class ClientCommands(TyperGroup):
-    """A command group that reports each error as a line on standard error, with an exit code.
-
-    An error in a statement is shown below its line.
-    """
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command and report its errors."""
-        try:
-            return super().invoke(ctx)
-        except ClientError as cause:
-            for one in (cause, *cause.further):
-                typer.echo(f"error: {one}", err=True)
-                if one.excerpt:
-                    typer.echo(one.excerpt, err=True)
-            raise typer.Exit(cause.exit_code) from cause
-        except KeyboardInterrupt:
-            typer.echo("interrupted", err=True)
-            raise typer.Exit(130) from None
 
 
 def connect(url: str = DEFAULT_URL) -> Client:

@@ -15,7 +15,7 @@ from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.times import moment
 from anabranch_contract.rest.functions import FunctionOut
 
-functions = typer.Typer(no_args_is_help=True, help="Register Python functions for queries.")
+functions = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Name of the function.")]
 

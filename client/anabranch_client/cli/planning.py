@@ -30,6 +30,7 @@ from anabranch_client.render.dry_run import (
     MAX_LINES,
     assumptions,
     dry_run_detail,
+    epoch_diff_detail,
     named_number,
     retentions,
 )
@@ -51,9 +52,9 @@ from anabranch_contract.rest.planning.epochs import CurrentEpoch, EpochOut
 from anabranch_contract.rest.planning.plans import DryRunIn
 from anabranch_contract.rest.planning.settings import PlanningSettings
 
-epochs = typer.Typer(no_args_is_help=True, help="Show published epochs and their measurements.")
-planning = typer.Typer(no_args_is_help=True, help="Show and change planning settings.")
-plans = typer.Typer(no_args_is_help=True, help="Dry-run plans; approve or refuse a held plan.")
+epochs = typer.Typer(no_args_is_help=True)
+planning = typer.Typer(no_args_is_help=True)
+plans = typer.Typer(no_args_is_help=True)
 
 #: Words that options accept in place of a limit. Not ``none``: it could mean 0 or no limit.
 _WORDS = {"intermediate_results": {"never": "0", "any": "no limit"}}
@@ -85,6 +86,19 @@ def epoch_show(
     with connect(url) as client:
         epoch = client.epoch(number)
         show(epoch, lambda found: epoch_detail(_named(found, client)), as_json)
+
+
+@epochs.command("diff")
+def epoch_diff(
+    first: Annotated[int, typer.Argument(min=0, help="The earlier epoch.")],
+    second: Annotated[int, typer.Argument(min=0, help="The later epoch.")],
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Show the difference between the plans of two epochs, priced with the newest statistics."""
+    most = MAX_LINES if read_by_a_person() else None
+    with connect(url) as client:
+        show(client.epoch_diff(second, first), partial(epoch_diff_detail, most=most), as_json)
 
 
 @epochs.command("statistics")

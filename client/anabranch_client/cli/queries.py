@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ import typer
 
 from anabranch_client.cli.batch import Each, add_several, has_several
 from anabranch_client.cli.context import Json, Url, connect, show
+from anabranch_client.cli.operations.completion import names_of, query_names
 from anabranch_client.cli.options import field_options, given, with_options
 from anabranch_client.cli.statements import (
     Dialect,
@@ -37,11 +39,14 @@ from anabranch_client.render.tables import queries_table, query_detail
 from anabranch_client.render.view_rows import view_remarks, view_rows
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.rest.tail import TailEvent
+from anabranch_contract.rest.profile import by_query
 from anabranch_contract.rest.queries import QueryIn
 
-queries = typer.Typer(no_args_is_help=True, help="Register, show, change and end queries.")
+queries = typer.Typer(no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="Name of the query.")]
+Name = Annotated[
+    str, typer.Argument(help="Name of the query.", autocompletion=names_of(query_names))
+]
 
 #: Page size of requests, and default length of the table.
 _PAGE, _SHOWN = 1000, 100
@@ -176,7 +181,7 @@ def query_explain(
 def query_list(
     find: Annotated[
         str | None,
-        typer.Option(help="A text in the id, title, owner, a tag or the statement."),
+        typer.Option(help="A text in the name, title, owner, a tag or the statement."),
     ] = None,
     stream: Annotated[
         list[str] | None, typer.Option(help="Only queries that read this stream (repeatable: all).")
@@ -196,9 +201,10 @@ def query_list(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """List queries that match all filters, in order of registration.
+    """List queries that match all filters, in order of registration, with their CPU time.
 
-    A truncated list is noted on standard error.
+    CPU seconds are a query's share since the runtime's start. A truncated list is noted on
+    standard error.
     """
     most = limit or (None if as_json else _SHOWN)
     most = None if everything else most
@@ -213,31 +219,19 @@ def query_list(
         )
         # One more than shown, to know whether the list is truncated.
         shown = list(found if most is None else islice(found, most + 1))
-    show(shown[:most], queries_table, as_json)
+        spent = {} if as_json else by_query(client.profile().uses)
+    show(shown[:most], partial(queries_table, spent=spent), as_json)
     if most is not None and len(shown) > most:
         sys.stderr.write(f"-- the first {most:,} are shown: --limit, or --all, shows more\n")
 
 
 @queries.command("show")
 def query_show(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Show a query, its normal form and its progress."""
+    """Show a query, its normal form, its progress and its cost."""
     with connect(url) as client:
-        show(client.query(name), query_detail, as_json)
-
-
-@queries.command("rm")
-def query_rm(
-    name: Name,
-    cascade: Annotated[
-        bool, typer.Option("--cascade", help="Withdraw the queries that read it, too.")
-    ] = False,
-    url: Url = DEFAULT_URL,
-    as_json: Json = False,
-) -> None:
-    """Withdraw a query; it ends at the next planned epoch. Refused while others read it."""
-    with connect(url) as client:
-        client.delete_query(name, cascade=cascade)
-    show({"deleted": name}, lambda _: f"query {name} ends at the next change of plan", as_json)
+        found = client.query(name)
+        spent = {} if as_json else by_query(client.profile().uses)
+    show(found, partial(query_detail, spent=spent.get(found.run or found.id)), as_json)
 
 
 @queries.command("set")
@@ -347,7 +341,7 @@ def sink_document(
 
 @queries.command("tail")
 def query_tail(
-    name: Annotated[str, typer.Argument(help="The query.")],
+    name: Name,
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Begin with the oldest stored results.")
     ] = False,
@@ -374,7 +368,7 @@ def query_tail(
 
 @queries.command("rows")
 def query_rows(
-    name: Annotated[str, typer.Argument(help="The query.")],
+    name: Name,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of rows.")] = 100,
     scaled: Annotated[
         bool,

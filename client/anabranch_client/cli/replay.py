@@ -22,6 +22,7 @@ from anabranch_client.cli.context import (
 from anabranch_client.errors import ClientError, RefusedError, UsageError
 from anabranch_client.processes.pipeline import Pipeline, running
 from anabranch_client.render import tables as render
+from anabranch_client.requirements import WHOLE, require
 
 #: Minimum number of batches of the demo: it has five epochs, and changes after each third.
 _LEAST_BATCHES = 15
@@ -52,6 +53,7 @@ def replay(
 
     The scenario is checked before Spark starts. Exit code 1: a query was refused or failed.
     """
+    require(WHOLE, "anabranch replay")
     from anabranch_client.replay.folder import output_folder, refuse_used
     from anabranch_client.replay.outline import notes, outline, outline_table
     from anabranch_client.replay.progress import LiveView
@@ -106,6 +108,7 @@ def demo(
     master: Master = None,
 ) -> None:
     """Plan, run and check five joins over TPC-H; exit code 0 if all are exact."""
+    require(WHOLE, "anabranch demo")
     from anabranch_client.replay.demo import SHOWN, check, demo_scenario, demo_summary
     from anabranch_client.replay.folder import output_folder
     from anabranch_client.replay.progress import LiveView

@@ -11,7 +11,7 @@ from anabranch_client.cli.context import Json, show
 from anabranch_client.cli.operations.state import DEFAULT, Where, ask
 from anabranch_client.render import state as render_state
 
-results = typer.Typer(no_args_is_help=True, help="Maintain result files.")
+results = typer.Typer(no_args_is_help=True)
 
 
 @results.command("merge")

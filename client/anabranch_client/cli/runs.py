@@ -1,16 +1,16 @@
-"""``anabranch query``: replace, pause and resume queries, and list their runs."""
+"""``anabranch query``: replace, end, pause and resume queries; their runs and plans."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from anabranch_client.cli.context import Json, Url, connect, show
 from anabranch_client.cli.options import field_options, given, with_options
-from anabranch_client.cli.queries import CommitInterval, Name, sink_document
+from anabranch_client.cli.queries import CommitInterval, Name, queries, sink_document
 from anabranch_client.cli.statements import (
     DryRun,
     File,
@@ -24,6 +24,7 @@ from anabranch_client.cli.statements import (
 )
 from anabranch_client.errors import UsageError
 from anabranch_client.render.changes import change_detail, cost_line
+from anabranch_client.render.query_plan import query_plan_detail
 from anabranch_client.render.tables import print_table, query_detail, runs_table
 from anabranch_client.rest.api import DEFAULT_URL, Client
 from anabranch_contract.rest.queries import QueryIn, QueryOut, QueryTerms
@@ -31,6 +32,7 @@ from anabranch_contract.rest.queries import QueryIn, QueryOut, QueryTerms
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 
 
+@queries.command("replace")
 @with_options(field_options(QueryIn, ("dialect", "past")))
 def replace(
     name: Name,
@@ -85,31 +87,57 @@ def _effect(client: Client, name: str, body: Mapping[str, Any]) -> str:
     return cost_line(before.cost, client.dry_run([{**asked, "id": name}], drop=[name]))
 
 
+@queries.command("rm")
+def query_rm(
+    name: Name,
+    cascade: Annotated[
+        bool, typer.Option("--cascade", help="Withdraw the queries that read it, too.")
+    ] = False,
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Withdraw a query, after asking for confirmation; it ends at the next planned epoch.
+
+    Refused while others read it.
+    """
+    with connect(url) as client:
+        if not (yes or as_json):
+            found = client.query(name)
+            ending = [name, *(found.read_by if cascade else ())]
+            typer.echo(f"{name} is {found.status}, with {found.results:,} results")
+            typer.echo(f"withdraw {', '.join(ending)}")
+            confirm(yes=False)
+        client.delete_query(name, cascade=cascade)
+    show({"deleted": name}, lambda _: f"query {name} ends at the next change of plan", as_json)
+
+
+@queries.command("plan")
+def query_plan(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Show a query's part of the running plan: probe orders, stores, and its share of the cost."""
+    with connect(url) as client:
+        show(client.query_plan(name), query_plan_detail, as_json)
+
+
+@queries.command("pause")
 def pause(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Pause a query: it produces nothing and uses no resources until it is resumed."""
     with connect(url) as client:
         show(client.pause_query(name), query_detail, as_json)
 
 
+@queries.command("resume")
 def resume(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Resume a paused query with a new run."""
     with connect(url) as client:
         show(client.resume_query(name), query_detail, as_json)
 
 
+@queries.command("runs")
 def runs(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """List the runs of a query: statement, period and location of results."""
     with connect(url) as client:
         show(client.query_runs(name), lambda found: runs_table(found.items), as_json)
-
-
-#: Commands of ``anabranch query`` in this module.
-COMMANDS: Mapping[str, Callable[..., None]] = {
-    "replace": replace,
-    "pause": pause,
-    "resume": resume,
-    "runs": runs,
-}
 
 
 def body_of(query: QueryOut) -> dict[str, Any]:
@@ -132,9 +160,7 @@ def confirm(*, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(
-            "there is no terminal to confirm on", field="--yes", remedy="say --yes, or --dry-run"
-        )
+        raise UsageError("there is no terminal to confirm on", field="--yes", remedy="say --yes")
     if not typer.confirm("Do it?"):
         typer.echo("nothing is changed", err=True)
         raise typer.Exit(1)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from anabranch_client.cli.context import Json, Url, connect, show
+from anabranch_client.cli.operations.completion import names_of, stream_names
 from anabranch_client.cli.options import field_options, given, option_of, with_options
 from anabranch_client.cli.runs import Yes, confirm
 from anabranch_client.errors import UsageError
@@ -29,10 +30,12 @@ from anabranch_contract.rest.streams import ChangesIn, RetentionIn, StreamIn, St
 #: source that end the wait.
 REREAD_POLL, REREAD_FAILURES = 0.5, 10
 
-streams = typer.Typer(no_args_is_help=True, help="Register, show, change and delete streams.")
-sources = typer.Typer(no_args_is_help=True, help="Try sources before their registration.")
+streams = typer.Typer(no_args_is_help=True)
+sources = typer.Typer(no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="Name of the stream.")]
+Name = Annotated[
+    str, typer.Argument(help="Name of the stream.", autocompletion=names_of(stream_names))
+]
 #: Field -> its option, if the option's name differs from the field's.
 FLAGS = {"keep_late": "--keep-late/--drop-late"}
 #: Fields of a stream's registration, and of a change, that become command-line options.

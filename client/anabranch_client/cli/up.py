@@ -15,27 +15,19 @@ from typing import Annotated, Literal
 
 import typer
 
-from anabranch_client.cli.context import CacheDirectory, Master, ObjectStore
+from anabranch_client.cli.context import HOME, CacheDirectory, Folder, Master, ObjectStore
 from anabranch_client.errors import ClientError, ProcessError, UsageError
 from anabranch_client.processes.allowed import Permissions
-from anabranch_client.processes.pipeline import (
-    REDIS_URL_VARIABLE,
-    PipelineSpec,
-    given_redis_url,
-    requires_token,
-)
+from anabranch_client.processes.environment import REDIS_URL_VARIABLE, given_redis_url
+from anabranch_client.processes.pipeline import PipelineSpec, requires_token
 from anabranch_client.processes.signals import ending_signals
+from anabranch_client.requirements import WHOLE, require
 from anabranch_client.supervise.home import HeldError, held, holder_of, reap, refuse_held
 from anabranch_client.supervise.supervisor import Supervisor
 from anabranch_contract.connectors.addresses import masked
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.spark_settings import VARIABLE, given_settings, is_local
 
-Folder = Annotated[
-    Path, typer.Option("--dir", help="Folder for state, results and logs; reused by later starts.")
-]
-#: Default folder of a pipeline.
-HOME = Path(".anabranch")
 #: Partitions per store on a cluster: several for each of a few hosts.
 PARTITIONS = 16
 _OWN_REDIS = (
@@ -138,6 +130,7 @@ def up(
 
     Processes that die are restarted. Ctrl-C or `anabranch down` stops them all.
     """
+    require(WHOLE, "anabranch up")
     folder = folder.resolve()
     on_cluster = not is_local(master or "local")
     spec = PipelineSpec(

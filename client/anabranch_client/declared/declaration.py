@@ -30,8 +30,8 @@ class Declared:
     """One query of a file.
 
     Attributes:
-        name: its id; None: the service chooses an id.
-        body: body of its registration, without the id.
+        name: None: the service chooses one.
+        body: body of its registration, without the name.
         label: its name in errors. ``line``: path of a field -> line in the file.
         statement: its statement in an SQL file; None: the file is not an SQL file.
     """
@@ -44,7 +44,7 @@ class Declared:
 
     @property
     def request(self) -> dict[str, Any]:
-        """The body of the query's registration, with its id."""
+        """The body of the query's registration, with its name."""
         return dict(self.body) if self.name is None else {**self.body, "id": self.name}
 
 
@@ -158,10 +158,10 @@ def _of_json_lines(path: Path, text: str, common: Mapping[str, Any]) -> Iterable
                 raise ValueError("it is no object")
         except ValueError as cause:
             place = _place(path, number, "")
-            remedy = 'write {"id": ..., "sql": ...} in each line'
+            remedy = 'write {"name": ..., "sql": ...} in each line'
             errors.append(UsageError(f"no query: {cause}", field=place, remedy=remedy))
             continue
-        name = given.pop("id", None)
+        name = given.pop("name", given.pop("id", None))
         label = f"query {len(queries) + 1}" if name is None else str(name)
         line_of = _always(number)
         named = None if name is None else str(name)
@@ -192,7 +192,7 @@ def _check_names(found: Declaration) -> None:
             continue
         what = f"line {first[query.name]} has a query {query.name!r}, too"
         remedy = "give each a name of its own"
-        errors.append(found.refusal(query, what, field="id", remedy=remedy, kind=UsageError))
+        errors.append(found.refusal(query, what, field="name", remedy=remedy, kind=UsageError))
     if errors:
         raise all_of(errors)
 

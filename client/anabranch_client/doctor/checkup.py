@@ -9,12 +9,15 @@ from anabranch_client.doctor.findings import Finding
 from anabranch_client.doctor.holder import check_holder
 from anabranch_client.doctor.java import check_java
 from anabranch_client.doctor.machine import check_folder, check_port
-from anabranch_client.doctor.packages import check_packages, check_python, installed
-from anabranch_client.doctor.redis_server import check_redis
+from anabranch_client.doctor.packages import check_packages, check_python
+from anabranch_client.requirements import installed
 
 
 def check_up(folder: Path, host: str, port: int, redis_url: str | None) -> Iterator[Finding]:
-    """Check the requirements of `anabranch up` in ``folder``, on ``host`` and ``port``."""
+    """Check the requirements of `anabranch up` in ``folder``, on ``host`` and ``port``.
+
+    Without its packages (:func:`check_packages` says so) Redis is not tried.
+    """
     yield check_python()
     yield check_packages()
     yield check_java(needed=installed("pyspark")["pyspark"] is not None)
@@ -22,4 +25,7 @@ def check_up(folder: Path, host: str, port: int, redis_url: str | None) -> Itera
     held = check_holder(folder)
     yield held
     yield check_port(host, port, str(held.facts.get("url") or ""))
-    yield check_redis(redis_url)
+    if installed("redis")["redis"] is not None:
+        from anabranch_client.doctor.redis_server import check_redis
+
+        yield check_redis(redis_url)

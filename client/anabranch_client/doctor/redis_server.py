@@ -12,7 +12,7 @@ from redis.retry import Retry
 
 from anabranch_client.doctor.findings import Finding, Verdict
 from anabranch_client.errors import ProcessError
-from anabranch_client.processes.pipeline import REDIS_URL_VARIABLE
+from anabranch_client.processes.environment import REDIS_URL_VARIABLE
 from anabranch_client.processes.redis_server import start_redis
 from anabranch_contract.connectors.addresses import masked
 

@@ -7,7 +7,6 @@ They are started in that order and stopped in the reverse order. All write below
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import sys
 import textwrap
@@ -23,16 +22,17 @@ from anabranch_client.errors import ClientError, ProcessError
 from anabranch_client.processes.allowed import Permissions
 from anabranch_client.processes.channel import Channel
 from anabranch_client.processes.children import Child, spawn, wait_for
+from anabranch_client.processes.environment import (
+    CACHE_DIRECTORY_VARIABLE,
+    OBJECT_STORE_VARIABLE,
+    REDIS_URL_VARIABLE,
+)
 from anabranch_client.processes.redis_server import start_redis
 from anabranch_client.processes.signals import ending_signals
 from anabranch_client.rest.api import Client
 from anabranch_client.rest.calls import has_certificate
 from anabranch_contract.connectors.addresses import masked
 from anabranch_contract.protocol.progress import Progress
-
-REDIS_URL_VARIABLE = "ANABRANCH_REDIS_URL"
-OBJECT_STORE_VARIABLE = "ANABRANCH_OBJECT_STORE"
-CACHE_DIRECTORY_VARIABLE = "ANABRANCH_CACHE_DIRECTORY"
 
 _SERVICE_SECONDS = 60.0
 _RUNTIME_SECONDS = 120.0
@@ -187,11 +187,6 @@ def _status(url: str, seconds: float) -> int | None:
         return httpx.get(url, timeout=seconds, trust_env=False, verify=verify).status_code
     except httpx.HTTPError:
         return None
-
-
-def given_redis_url() -> str | None:
-    """URL of the Redis server in the environment, if any."""
-    return os.environ.get(REDIS_URL_VARIABLE) or None
 
 
 @dataclass(slots=True)

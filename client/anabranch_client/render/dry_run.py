@@ -22,6 +22,7 @@ from anabranch_client.render.tables import (
     switching_charge,
     table_of,
 )
+from anabranch_contract.rest.planning.epochs import EpochDiffOut
 from anabranch_contract.rest.planning.insight import (
     DiffRecord,
     ReasonsRecord,
@@ -215,6 +216,23 @@ def diff_tables(diff: DiffRecord, most: int | None = MAX_LINES) -> RenderableTyp
     more = changes - len(lines[:most])
     rest = [Text(f"{more} more changes", style="dim")] if more > 0 else []
     return Group(head, counts, table, *rest, *notes)
+
+
+def epoch_diff_detail(found: EpochDiffOut, most: int | None = MAX_LINES) -> RenderableType:
+    """The changes between two epochs' plans: queries, settings, steps and stores, and reasons."""
+    facts: dict[str, object] = {
+        "queries added": ", ".join(found.queries_added) or "none",
+        "queries removed": ", ".join(found.queries_removed) or "none",
+        **{name: f"{old} -> {new}" for name, (old, new) in found.settings.items()},
+    }
+    parts: list[RenderableType] = [facts_table(facts)]
+    if found.diff is not None:
+        parts.append(diff_tables(found.diff, most))
+    else:
+        parts.append(Text(f"the plans can't be compared: {found.diff_reason}", style="dim"))
+    if found.reasons is not None:
+        parts.append(reasons_table(found.reasons, most))
+    return Group(*parts)
 
 
 def reasons_table(reasons: ReasonsRecord, most: int | None = MAX_LINES) -> RenderableType:

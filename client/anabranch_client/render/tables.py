@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from rich import box
@@ -183,15 +184,24 @@ class _Yielding:
         yield self.table
 
 
-def queries_table(queries: Sequence[QueryOut]) -> RenderableType:
-    """All queries, a line each, with as much of their SQL as fits."""
-    table = table_of("query", "status", "results", "from batch", "to batch", "expires", "sql",
-                   right=("results", "from batch", "to batch"))  # fmt: skip
+def queries_table(
+    queries: Sequence[QueryOut], spent: Mapping[str, float] = MappingProxyType({})
+) -> RenderableType:
+    """All queries, a line each, with as much of their SQL as fits.
+
+    Args:
+        spent: run of a query -> its CPU seconds.
+    """
+    table = table_of(
+        "query", "status", "results", "from batch", "to batch", "CPU s", "expires", "sql",
+        right=("results", "from batch", "to batch", "CPU s"),
+    )  # fmt: skip
     for q in queries:
         table.add_row(
             escape(q.id),
             _query_status(q),
             *numbers(q.results, q.activated_batch, last_batch(q.expired_batch)),
+            number(spent.get(q.run or q.id)),
             moment(q.expires_at),
             shortened(q.sql or "(structured)"),
         )
@@ -241,8 +251,12 @@ def _emitted_past(past: PastOut) -> str:
     return f"{past.status}, {past.results:,} results{left}"
 
 
-def query_detail(query: QueryOut) -> RenderableType:
-    """One query: its normal form and its progress."""
+def query_detail(query: QueryOut, spent: float | None = None) -> RenderableType:
+    """One query: its normal form and its progress.
+
+    Args:
+        spent: CPU seconds of its run since the runtime's start; None: unknown.
+    """
     before = "; ".join(batches_text(a.activated_batch, a.expired_batch) for a in query.earlier)
     facts: dict[str, object] = {
         "query": query.id,
@@ -256,6 +270,7 @@ def query_detail(query: QueryOut) -> RenderableType:
         "results": query.results,
         **({} if query.results_at is None else {"results at": query.results_at}),
         **({} if query.joined_rows is None else {"joined rows": query.joined_rows}),
+        **({} if spent is None else {"CPU seconds": number(spent)}),
         "batches": batches_text(query.activated_batch, query.expired_batch),
         **({"batches before": before} if before else {}),
         "registered": moment(query.created_at),

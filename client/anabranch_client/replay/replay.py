@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from anabranch_client.processes.allowed import Permissions
-from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, given_redis_url
+from anabranch_client.processes.environment import given_redis_url
+from anabranch_client.processes.pipeline import Pipeline, PipelineSpec
 from anabranch_client.replay.player import ScenarioObserver, play
 from anabranch_client.replay.report import finish_results, make_report
 from anabranch_client.replay.scenario import Scenario

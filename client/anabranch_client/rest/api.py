@@ -203,7 +203,7 @@ class Calls(QueryCalls):
     ) -> RestCall[QueryBatchOut]:
         """Register queries with one statement that has parameters (``:name``), all or none.
 
-        ``parameters``: end of a query's id -> the value of each parameter. ``terms``: as for
+        ``parameters``: end of a query's name -> the value of each parameter. ``terms``: as for
         :meth:`create_query`, for all of them.
         """
         body = _given(**query_body(sql, None, name, window), parameters=parameters, **terms)
@@ -239,7 +239,7 @@ class Calls(QueryCalls):
     ) -> RestCall[calls.Page[QueryOut]]:
         """Queries that match all filters, in order of registration, fetched page by page.
 
-        ``find``: a text in the id, title, owner, a tag or the statement. ``streams``, ``tags``: a
+        ``find``: a text in the name, title, owner, a tag or the statement. ``streams``, ``tags``: a
         query must have all of them. ``status``: a query must have one of them. ``page``: queries
         per request, 100 by default, at most 1000.
         """

@@ -14,8 +14,9 @@ from anabranch_client.errors import UsageError
 from anabranch_client.rest.calls import RestCall, given, method, path
 from anabranch_client.rest.notebook import fields, grid, text
 from anabranch_contract.queries.families import Constant
-from anabranch_contract.rest.planning.epochs import EpochOut
+from anabranch_contract.rest.planning.epochs import EpochDiffOut, EpochOut
 from anabranch_contract.rest.planning.plans import ExplainOut
+from anabranch_contract.rest.planning.query_plan import QueryPlanOut
 from anabranch_contract.rest.queries import QueryOut, ViewRowsOut
 from anabranch_contract.rest.tables import ARROW, QueryTableOut
 
@@ -241,3 +242,18 @@ class QueryCalls:
     def epoch(self, number: int) -> RestCall[EpochPlan]:
         """One published epoch with its plan."""
         return RestCall("GET", f"/v1/epochs/{number}", EpochPlan.read)
+
+    @method
+    def epoch_diff(self, number: int, since: int | None = None) -> RestCall[EpochDiffOut]:
+        """Difference of an epoch's plan from an earlier one's; None: the one published before."""
+        params = given(**{"from": since if since is None else str(since)})
+        return RestCall("GET", f"/v1/epochs/{number}/diff", EpochDiffOut.read, params=params)
+
+    @method
+    def query_plan(self, name: str) -> RestCall[QueryPlanOut]:
+        """A query's part of the running plan, and its share of CPU time and state.
+
+        Raises:
+            ApiError: it is not in the plan (``not-in-plan``), or there is no such query.
+        """
+        return RestCall("GET", path("queries", name, "plan"), QueryPlanOut.read)

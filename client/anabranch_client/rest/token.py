@@ -6,12 +6,15 @@ All users of the machine can see command lines, but neither environments nor fil
 from __future__ import annotations
 
 import os
+from contextvars import ContextVar
 from pathlib import Path
 
 from anabranch_client.errors import UsageError
 
 TOKEN_VARIABLE = "ANABRANCH_TOKEN"
 TOKEN_FILE_VARIABLE = "ANABRANCH_TOKEN_FILE"
+#: Value of ``--token-file`` of the running command.
+TOKEN_FILE: ContextVar[Path | None] = ContextVar("token_file", default=None)
 
 
 def given_token(file: Path | None = None) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -49,7 +50,9 @@ StreamName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", exa
 QueryName = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", examples=["late-orders"])
 ]
-#: Either the id of a query, which means its newest run, or the name of one of its runs.
+#: Keys of a query's name in requests: `id` is the word of earlier releases.
+NAME_KEYS = AliasChoices("name", "id")
+#: Either the name of a query, which means its newest run, or the name of one of its runs.
 RunName = Annotated[
     str,
     Field(

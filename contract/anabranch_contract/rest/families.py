@@ -8,18 +8,24 @@ from pydantic import Field
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.families import substituted
-from anabranch_contract.rest.documents import Document, QueryName, StatementText, examples
+from anabranch_contract.rest.documents import (
+    NAME_KEYS,
+    Document,
+    QueryName,
+    StatementText,
+    examples,
+)
 from anabranch_contract.rest.queries import MAX_BATCH, Parameters, QueryIn, RegistrationIn
 
 
 class FamilyIn(RegistrationIn):
     """Queries to register at once, all or none, with one statement that has parameters
-    (``:name``). Each query gets the id of the family, a hyphen, and its key in ``parameters``.
+    (``:name``). Each query gets the name of the family, a hyphen, and its key in ``parameters``.
     """
 
     model_config = examples(
         {
-            "id": "large",
+            "name": "large",
             "sql": "SELECT f.carrier, w.wind FROM flights f JOIN weather w ON f.origin = w.origin "
             "WHERE w.wind > :least AND f.origin = :airport",
             "window": "1 hour",
@@ -30,15 +36,15 @@ class FamilyIn(RegistrationIn):
         }
     )
 
-    id: QueryName
+    name: QueryName = Field(validation_alias=NAME_KEYS)
     sql: StatementText
     parameters: Annotated[
         dict[str, Parameters],
         Field(
             min_length=1,
             max_length=MAX_BATCH,
-            description="End of a query's id -> the value of each parameter. For more queries than "
-            "a request may have, register a table of the constants, and join it.",
+            description="End of a query's name -> the value of each parameter. For more queries "
+            "than a request may have, register a table of the constants, and join it.",
         ),
     ]
 
@@ -47,14 +53,14 @@ class FamilyIn(RegistrationIn):
 
         Raises:
             QueryError: the values do not fit the statement; the field is below ``parameters``.
-            ValidationError: the key has a character that ids of queries may not have.
+            ValidationError: the key has a character that names of queries may not have.
         """
         try:
             sql = substituted(self.sql, self.parameters[key], self.dialect)
         except QueryError as error:
             raise error.moved(field=f"parameters.{key}.{error.field}") from None
         given = self.model_dump(exclude_unset=True, exclude={"parameters"})
-        return QueryIn.model_validate(given | {"id": f"{self.id}-{key}", "sql": sql})
+        return QueryIn.model_validate(given | {"name": f"{self.name}-{key}", "sql": sql})
 
 
 class FamilyOut(Document):
@@ -79,7 +85,8 @@ class FamilyList(Document):
 class FamilyMember(Document):
     """A query of a family, with its constants in the order of the statement."""
 
-    id: str
+    id: str = Field(description="As `name`.")
+    name: str = ""
     constants: list[str]
     status: str
     results: int

@@ -47,14 +47,20 @@ class CpuProfile(Document):
         factor = seconds / max(_between(earlier.service_at, later.service_at), 1e-9)
         scale = {CpuGroup.SERVICE: factor, CpuGroup.REDIS: factor}
         uses = used_between(earlier.uses, later.uses, scale)
-        groups, queries = dict[CpuGroup, float](), dict[str, float]()
+        groups = dict[CpuGroup, float]()
         for use in uses:
             groups[use.group] = groups.get(use.group, 0.0) + use.seconds
-            for query in use.queries or ("",):
-                share = use.seconds / max(len(use.queries), 1)
-                queries[query] = queries.get(query, 0.0) + share
         cpu = sum(groups.values())
-        return cls(seconds=seconds, cpu=cpu, groups=groups, queries=queries, uses=uses)
+        return cls(seconds=seconds, cpu=cpu, groups=groups, queries=by_query(uses), uses=uses)
+
+
+def by_query(uses: Iterable[CpuUse]) -> dict[str, float]:
+    """Seconds by query ("": for no query), of a use for several of them in equal parts."""
+    found: dict[str, float] = {}
+    for use in uses:
+        for query in use.queries or ("",):
+            found[query] = found.get(query, 0.0) + use.seconds / max(len(use.queries), 1)
+    return found
 
 
 def used_between(

@@ -21,6 +21,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.protocol.activations import Failure
 from anabranch_contract.rest.documents import (
     MAX_TEXT,
+    NAME_KEYS,
     Closed,
     Document,
     Duration,
@@ -174,13 +175,13 @@ class QueryIn(RegistrationIn):
 
     model_config = examples(
         {
-            "id": "delays",
+            "name": "delays",
             "sql": "SELECT f.carrier, w.wind FROM flights f JOIN weather w ON f.origin = w.origin",
             "window": {"f": "1 hour", "w": "30 minutes"},
             "ttl": "2 days",
         },
         {
-            "id": "windy",
+            "name": "windy",
             "query": {
                 "from": {"f": "flights", "w": "weather"},
                 "join": ["f.origin = w.origin"],
@@ -193,7 +194,7 @@ class QueryIn(RegistrationIn):
         },
     )
 
-    id: QueryName | None = None
+    name: QueryName | None = Field(default=None, validation_alias=NAME_KEYS)
     parameters: Parameters | None = Field(
         default=None,
         description="Values of the statement's parameters (`:name`), which take their places.",
@@ -377,7 +378,8 @@ class PastOut(Document):
 class QueryOut(QueryTerms):
     """A registered query: its terms, normal form, status and progress."""
 
-    id: str
+    id: str = Field(description="As `name`.")
+    name: str = Field(default="", description="Name of the query.")
     run: str = Field(
         default="",
         description="Name of its newest run, used in plans, metrics and names of folders.",
@@ -481,8 +483,8 @@ class QueryBatchIn(Closed):
     model_config = examples(
         {
             "queries": [
-                {"id": "delays", "sql": _EXAMPLE},
-                {"id": "windy", "sql": f"{_EXAMPLE} WHERE w.wind > 10"},
+                {"name": "delays", "sql": _EXAMPLE},
+                {"name": "windy", "sql": f"{_EXAMPLE} WHERE w.wind > 10"},
             ],
             "atomic": False,
         }

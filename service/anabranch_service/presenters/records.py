@@ -182,6 +182,7 @@ def query_out(
     return QueryOut.of(
         record,
         id=query_of(record.id),
+        name=query_of(record.id),
         run=record.id,
         status=status.value,
         waits_because=approvals.reason(record.id)

@@ -148,7 +148,7 @@ class Queries:
             raise Conflict(
                 "query-is-read",
                 f"query {query!r} can't be {action}: it is read by {', '.join(map(repr, readers))}",
-                field="id",
+                field="name",
                 remedy="delete these queries first; cascade=true (--cascade) deletes them with it",
             )
 

@@ -101,9 +101,9 @@ def _select(sql: str, dialect: str, name: str) -> str:
     if name and not created.inserts and created.name.lower() != name.lower():
         raise InvalidInput(
             "other-name",
-            f"the statement creates {created.name!r}, but the id of the query is {name!r}",
-            field="id",
-            remedy=f"leave the id out, give the id {created.name!r}, or register only the SELECT",
+            f"the statement creates {created.name!r}, but the name of the query is {name!r}",
+            field="name",
+            remedy=f"leave the name out, name it {created.name!r}, or register only the SELECT",
         )
     return created.select
 

@@ -44,6 +44,7 @@ from anabranch_contract.protocol.measurements import (
     StreamSample,
     StreamStatistics,
 )
+from anabranch_contract.protocol.profile import CpuGroup, CpuReport, CpuUse
 from anabranch_contract.protocol.progress import Mode, Progress, Rationing
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.state_report import (
@@ -274,6 +275,7 @@ def test_queries_by_argument_file_and_standard_input(
     changed = answer("query", "set", "a", "--priority", "4", "--ttl", "1 hour", url=url)
     assert (changed["priority"], changed["expires_at"] is None) == (4, False)
     assert answer("query", "set", "a", "--expires-at", "never", url=url)["expires_at"] is None
+    one_line(run("query", "rm", "b", url=url), 2, "--yes", shown="b is pending, with 0 results")
     answer("query", "rm", "b", url=url)
     assert answer("query", "show", "b", url=url)["status"] == "expired"
     assert len(list(shop.queries())) == 3
@@ -348,6 +350,62 @@ def test_epochs_and_plans(url: str, shop: Client, service: Service) -> None:
     plan = answer("plan", "dry-run", JOIN, "--name", "b", "--drop", "a", "--optimizer",
                   "individual", "--assume", "orders=500", url=url)  # fmt: skip
     assert (plan["queries"], plan["optimizer"]) == (["b"], "individual")
+
+
+def test_the_plans_of_two_epochs_are_compared(url: str, shop: Client, service: Service) -> None:
+    shop.create_query(JOIN, name="a")
+    service.plan(-1)
+    shop.create_query(JOIN + " WHERE o.order_id > 5", name="late")
+    shop.delete_query("a")
+    service.plan(0)
+    found = answer("epochs", "diff", "0", "1", url=url)
+    assert (found["queries_added"], found["queries_removed"]) == (["late"], ["a"])
+    assert found["diff"]["epoch"] == 0
+    text = run("epochs", "diff", "0", "1", url=url).stdout
+    for part in ("queries added", "late", "against epoch 0", "orders where order_id > 5"):
+        assert part in text
+    assert "the same steps and stores" in run("epochs", "diff", "1", "1", url=url).stdout
+    one_line(run("epochs", "diff", "0", "7", url=url), 1, "7")
+
+
+def test_the_plan_and_the_cost_of_a_query(url: str, shop: Client, service: Service) -> None:
+    shop.create_query(JOIN, name="a")
+    one_line(run("query", "plan", "a", url=url), 1, "a")
+    service.plan(-1)
+    service.plan(0)
+    service.progress(Progress("running", epoch=1))
+    text = run("query", "plan", "a", url=url).stdout
+    for part in ("not measured yet", "o (orders)", "customers (all tuples)", "tuples/s"):
+        assert part in text
+    plan = answer("query", "plan", "a", url=url)
+    assert {path["alias"] for path in plan["paths"]} == {"o", "c"}
+    assert plan == shop.query_plan("a").document()
+    assert "CPU seconds" not in run("query", "show", "a", url=url).stdout
+    uses = (
+        CpuUse(CpuGroup.SINK, "a", ("a",), 2.5),
+        CpuUse(CpuGroup.PROBE, "orders>1", ("a", "b"), 8.0),
+    )
+    service.redis.set(service.keys.profile, CpuReport("r", 1_790_000_000.0, uses).dumps())
+    assert re.search(r"CPU seconds +6.5\n", run("query", "show", "a", url=url).stdout)
+    (line,) = (one for one in run("query", "list", url=url).stdout.splitlines() if " 6.5 " in one)
+    assert line.split()[0] == "a"
+
+
+def test_load_and_lag(url: str, shop: Client, service: Service) -> None:
+    shop.create_query(JOIN, name="a")
+    service.plan(-1)
+    one_line(run("load", url=url), 1, "the runtime has not reported yet")
+    intake = {"orders": StreamIntake(waiting=1200, seconds=90.0)}
+    rationing = Rationing(Overload.RATION, needed=1.25, overloaded=True)
+    service.progress(Progress("running", input=InputProgress(intake), rationing=rationing))
+    service.beat()
+    text = run("load", url=url).stdout
+    for part in ("running", "125.00% of the available", "ration, withholding results"):
+        assert part in text
+    assert answer("load", url=url)["rationing"]["needed"] == 1.25
+    (line,) = (one for one in run("lag", url=url).stdout.splitlines() if "orders" in one)
+    assert line.split()[:4] == ["orders", "1,200", "90", "s"]
+    assert [one["name"] for one in answer("lag", url=url)] == ["customers", "orders"]
 
 
 def test_plans_have_names_and_no_ids(url: str, shop: Client, service: Service) -> None:
@@ -461,9 +519,9 @@ def test_tables_are_for_people(url: str, shop: Client, service: Service) -> None
         assert words in result.stdout
 
 
-def one_line(result: Result, code: int, words: str) -> None:
+def one_line(result: Result, code: int, words: str, *, shown: str = "") -> None:
     assert result.exit_code == code, result.output
-    assert result.stdout == ""
+    assert result.stdout.startswith(shown) if shown else result.stdout == ""
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
     assert words in result.stderr
@@ -498,6 +556,8 @@ def test_no_service_is_one_line_and_exit_code_1() -> None:
         "query rows none",
         "epochs show 99",
         "epochs statistics 99",
+        "epochs diff 98 99",
+        "query plan none",
         "epochs revisions 99",
         "settings set --optimizer magic",
         "plan dry-run nonsense",

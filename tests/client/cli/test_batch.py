@@ -75,7 +75,7 @@ def test_all_that_is_wrong_is_named_and_what_is_there_stays(
     file = file_of(tmp_path, ".sql", 4, bad=(3,))
     refused = add(file, url=url)
     lines = [line for line in refused.stderr.splitlines() if line.startswith("error")]
-    assert [line.split(": ")[2] for line in lines] == ["q1.id", "q3.sql"]
+    assert [line.split(": ")[2] for line in lines] == ["q1.name", "q3.sql"]
     assert "line 5" in lines[0]
     assert all(line.endswith(")") for line in lines), "each has a remedy"
     assert registered(shop) == ["q1"]
@@ -132,8 +132,8 @@ def test_what_is_registered_meanwhile_leaves_the_rest_out_and_it_is_said(
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("q.sql", f"-- name: a\n{JOIN};\n-- name: a\n{JOIN}", "line 4: a.id: line 2 has"),
-        ("q.jsonl", '{"id": "a", "sql": "x"}\n\n{"id": "a"}', "line 3: a.id: line 1 has"),
+        ("q.sql", f"-- name: a\n{JOIN};\n-- name: a\n{JOIN}", "line 4: a.name: line 2 has"),
+        ("q.jsonl", '{"id": "a", "sql": "x"}\n\n{"id": "a"}', "line 3: a.name: line 1 has"),
         ("q.jsonl", '{"id": "a"\n[]', "line 1"),
         ("q.jsonl", '{"id": "a", "id": "b"}', "more than once"),
         ("q.yaml", "queries:\n  a: {}\n  a: {}", "line 3"),

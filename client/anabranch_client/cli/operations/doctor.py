@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from anabranch_client.cli.context import Json, interruptible, show, stderr
-from anabranch_client.cli.up import HOME, Folder
-from anabranch_client.processes.pipeline import given_redis_url
+from anabranch_client.cli.context import HOME, Folder, Json, interruptible, show, stderr
+from anabranch_client.processes.environment import given_redis_url
 
 
 def doctor(

@@ -17,10 +17,11 @@ import typer
 from anabranch_client.cli.context import Json, Url, connect, show
 from anabranch_client.errors import ClientError, ProcessError, UsageError
 from anabranch_client.render import state as render_state
+from anabranch_client.requirements import remedy_of
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_contract.rest.documents import document
 
-state = typer.Typer(no_args_is_help=True, help="Inspect, verify and compact stored state.")
+state = typer.Typer(no_args_is_help=True)
 
 Where = Annotated[
     Path,
@@ -92,9 +93,10 @@ def ask(where: Path, *command: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(done.stdout)
     except ValueError as cause:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        absent = said[-1].startswith("ModuleNotFoundError")
         raise ProcessError(
             f"the state can't be inspected: {said[-1]}",
-            remedy="run this where the runtime is installed",
+            remedy=remedy_of("runtime") if absent else "run this where the runtime is installed",
         ) from cause
     if "error" in found:
         error = found["error"]

@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from anabranch_client.cli.context import TOKEN_FILE, Url, interruptible, stderr
-from anabranch_client.cli.up import HOME, Folder
-from anabranch_client.processes.pipeline import given_redis_url
+from anabranch_client.cli.context import HOME, Folder, Url, interruptible, stderr
+from anabranch_client.processes.environment import given_redis_url
 from anabranch_client.rest.api import DEFAULT_URL
-from anabranch_client.rest.token import given_token
+from anabranch_client.rest.token import TOKEN_FILE, given_token
 
 
 def support_bundle(

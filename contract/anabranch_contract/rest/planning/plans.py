@@ -60,7 +60,7 @@ class DryRunIn(AssumedSettings):
         {
             "add": [
                 {
-                    "id": "calm",
+                    "name": "calm",
                     "sql": "SELECT f.carrier FROM flights f JOIN weather w ON f.origin = w.origin "
                     "WHERE w.wind < 5",
                 }

@@ -91,7 +91,7 @@ def read_created(sql: str, dialect: str = SPARK) -> Created | None:
     if not _NAME.fullmatch(name.text):
         raise QueryError(
             "bad-name",
-            f"{name.text[:60]!r} can't be the id of a query",
+            f"{name.text[:60]!r} can't be the name of a query",
             field="sql",
             remedy="use letters, digits, '_', '.' and '-'",
             position=place_of(name),

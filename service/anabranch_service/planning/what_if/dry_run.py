@@ -283,8 +283,8 @@ def _added(
             raise InvalidInput(
                 "duplicate-query",
                 f"there is a query {name!r} already",
-                field=f"add.{index}.id",
-                remedy="choose another id, or drop the registered one",
+                field=f"add.{index}.name",
+                remedy="choose another name, or drop the registered one",
             )
         taken = taken | {name}
         try:
@@ -296,7 +296,7 @@ def _added(
                 given.dialect,
                 streams,
                 parameters=given.parameters,
-                name=given.id or "",
+                name=given.name or "",
             )
             reading = with_queries(statement, streams, others, name)
             query = reading.statement.normalise(name, reading.streams)
@@ -316,7 +316,7 @@ def _added(
 
 
 def _name(given: QueryIn, index: int) -> str:
-    return given.id or f"dry-run-{index}"
+    return given.name or f"dry-run-{index}"
 
 
 def _assumed(

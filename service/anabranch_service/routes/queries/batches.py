@@ -146,8 +146,8 @@ def _twice(name: str) -> InvalidInput:
     return InvalidInput(
         "duplicate-query",
         f"the batch has two queries {name!r}",
-        field="id",
-        remedy="give each an id of its own, or leave it out to have one made",
+        field="name",
+        remedy="give each a name of its own, or leave it out to have one made",
     )
 
 

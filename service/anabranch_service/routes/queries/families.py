@@ -49,7 +49,7 @@ async def add_family(
         except ValidationError as cause:
             raise InvalidInput(
                 "bad-name",
-                f"{body.id}-{key} can't be an id of a query: {cause.errors()[0]['msg']}",
+                f"{body.name}-{key} can't be the name of a query: {cause.errors()[0]['msg']}",
                 field=f"parameters.{key}",
                 remedy="use letters, digits, '_', '.' and '-' in the keys of parameters",
             ) from None
@@ -90,6 +90,7 @@ async def get_family(
     items = [
         FamilyMember(
             id=query_of(record.id),
+            name=query_of(record.id),
             constants=list(constants),
             status=status_of(record, activations.get(record.id), progress, now),
             results=results_of(record, activations.get(record.id), progress),
@@ -131,5 +132,5 @@ def _named(field: str, keys: list[str]) -> str:
     if batch != "queries":
         return field
     number, *rest = place.split(".")
-    own = not rest or rest[0] in ("id", "sql")
+    own = not rest or rest[0] in ("name", "sql")
     return ".".join(("parameters", keys[int(number)], *rest) if own else rest)

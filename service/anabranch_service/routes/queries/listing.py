@@ -35,7 +35,7 @@ async def list_queries(
     cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
     find: Annotated[
         str,
-        Query(max_length=200, description="Text in id, title, owner, a tag or the statement."),
+        Query(max_length=200, description="Text in name, title, owner, a tag or the statement."),
     ] = "",
     stream: Annotated[
         list[str] | None,

@@ -42,7 +42,7 @@ async def add_query(
 ) -> QueryOut | Response:
     """Register a query; it is planned at the next epoch boundary.
 
-    With the id of an ended query, the registration is another run of that query.
+    With the name of an ended query, the registration is another run of that query.
     """
     digest = hashlib.sha256(body.model_dump_json().encode()).hexdigest()
     if idempotency_key:
@@ -98,8 +98,8 @@ async def patch_query(
             raise Conflict(
                 "query-ended",
                 f"query {name!r} has been withdrawn, rejected, or has failed or expired",
-                field="id",
-                remedy="register it again; its id is free once it has ended",
+                field="name",
+                remedy="register it again; its name is free once it has ended",
             )
         if "slo" in body.model_fields_set:
             changes["slo"] = record.slo.changed(body.slo)

@@ -110,8 +110,8 @@ def id_of(body: QueryIn) -> str | None:
     Raises:
         QueryError: the statement creates a view in a form that is not supported.
     """
-    if body.id is not None or body.sql is None:
-        return body.id
+    if body.name is not None or body.sql is None:
+        return body.name
     created = read_created(body.sql, body.dialect)
     return None if created is None else created.name
 
@@ -236,8 +236,8 @@ def name_of_stream(name: str) -> Conflict:
     return Conflict(
         "name-of-stream",
         f"there is a stream {name!r}, and a query is a stream of its name to other queries",
-        field="id",
-        remedy="choose another id",
+        field="name",
+        remedy="choose another name",
     )
 
 
@@ -292,7 +292,7 @@ def _not_added(record: QueryRecord, added: Added) -> Conflict:
         return Conflict(
             "query-changed",
             f"query {query!r} was deleted, or read by another query, meanwhile",
-            field="sql" if added.outcome == "ended" else "id",
+            field="sql" if added.outcome == "ended" else "name",
             remedy="try again",
         )
     if added.outcome == "uncallable":
@@ -311,12 +311,12 @@ def _not_added(record: QueryRecord, added: Added) -> Conflict:
 
 
 def taken(query: str) -> Conflict:
-    """The error of a registration under the id of a query that has not ended."""
+    """The error of a registration under the name of a query that has not ended."""
     return Conflict(
         "duplicate-query",
         f"a query {query!r} is registered already",
-        field="id",
-        remedy="choose another id, or leave it out to have one made; PUT changes the query",
+        field="name",
+        remedy="choose another name, or leave it out to have one made; PUT changes the query",
     )
 
 
@@ -409,7 +409,7 @@ async def check_needs(ctx: Context, record: QueryRecord, slo: Slo) -> None:
         raise Conflict(
             "query-unreadable",
             f"query {query_of(record.id)!r} can't be planned any more: {cause.message}",
-            field="id",
+            field="name",
             remedy="change its streams back, or register it again",
         ) from None
     check_slo(slo, query, streams)

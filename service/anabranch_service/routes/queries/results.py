@@ -56,7 +56,7 @@ async def follow_results(
         raise Conflict(
             "sink-without-rows",
             f"query {name!r} counts its results and keeps none",
-            field="id",
+            field="name",
             remedy="register it again, with a sink that takes rows",
         )
     run = record.id
@@ -91,7 +91,7 @@ async def view_rows(
         raise Conflict(
             "no-view",
             f"query {name!r} has no view (aggregates, DISTINCT, ORDER BY … LIMIT) over its joins",
-            field="id",
+            field="name",
             remedy=f"follow them at /v1/queries/{name}/results, or read its sink",
         )
     found = await ctx.store.view_rows(record.id)

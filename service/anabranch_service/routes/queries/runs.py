@@ -63,11 +63,11 @@ async def put_query(
     A changed statement, window or sink begins another run at the next epoch; until then the present
     run continues. Stores that both need are kept. Idempotent.
     """
-    if body.id is not None and body.id != name:
+    if body.name is not None and body.name != name:
         raise InvalidInput(
             "bad-id",
-            f"the body's id is {body.id!r}, the path's {name!r}",
-            field="id",
+            f"the body's name is {body.name!r}, the path's {name!r}",
+            field="name",
             remedy="leave it out of the body",
         )
     now, before = ctx.clock(), await ctx.store.query(name)
@@ -101,7 +101,7 @@ async def put_query(
         raise Conflict(
             "query-paused",
             f"query {name!r} is paused, and what it computes would change: {', '.join(fields)}",
-            field="id",
+            field="name",
             remedy=f"resume it first: POST /v1/queries/{name}:resume",
         )
     queries.check_unread(name, "replaced")
@@ -244,13 +244,13 @@ async def _as_begun(ctx: Context, begun: Beginning, response: Response) -> Query
 
 
 def _given(body: QueryIn) -> set[str]:
-    return body.model_fields_set - {"id", "dialect", "parameters"}
+    return body.model_fields_set - {"name", "dialect", "parameters"}
 
 
 def _ended(name: str) -> Conflict:
     return Conflict(
         "query-ended",
         f"query {name!r} has ended, or is ending",
-        field="id",
+        field="name",
         remedy="register it again",
     )

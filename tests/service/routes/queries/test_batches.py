@@ -37,7 +37,7 @@ def test_one_bad_statement_among_many(shop: Service) -> None:
     refused = batch(shop, *many, status=422)
     assert [(e["field"], e["code"]) for e in refused["errors"]] == [
         ("queries.37.sql", "unknown-column"),
-        ("queries.60.id", "duplicate-query"),
+        ("queries.60.name", "duplicate-query"),
         ("queries.61.ttl", "bad-duration"),
     ]
     assert refused["errors"][0]["line"] == 1
@@ -47,10 +47,10 @@ def test_one_bad_statement_among_many(shop: Service) -> None:
     answer = batch(shop, *many, atomic=False)
     assert (answer["registered"], answer["refused"]) == (97, 3)
     problems = {n: i["problem"] for n, i in enumerate(answer["items"]) if i["problem"]}
-    assert {n: p["field"] for n, p in problems.items()} == {37: "sql", 60: "id", 61: "ttl"}
+    assert {n: p["field"] for n, p in problems.items()} == {37: "sql", 60: "name", 61: "ttl"}
     assert len(registered(shop)) == 97
     again = batch(shop, {"id": "q1", "sql": PAIR}, status=422)
-    assert again["errors"][0]["field"] == "queries.0.id"
+    assert again["errors"][0]["field"] == "queries.0.name"
 
 
 def test_two_of_a_batch_do_not_share_a_sink(shop: Service) -> None:
@@ -75,7 +75,7 @@ def test_a_dry_run_checks_all_and_stores_nothing(shop: Service) -> None:
     each = tried(good, bad, good, atomic=False)
     assert (each["registered"], each["refused"]) == (1, 2)
     assert [item["problem"] and item["problem"]["field"] for item in each["items"]] == [
-        None, "sql", "id"
+        None, "sql", "name"
     ]  # fmt: skip
     assert registered(shop) == []
 

@@ -68,5 +68,5 @@ def test_all_are_registered_or_none(shop: Service) -> None:
     assert registered(shop) == []
     assert add(shop, {"a": {"least": 1}, "b": {"least": 2}}, 200)["registered"] == 2
     taken = add(shop, {"b": {"least": 3}, "c": {"least": 4}}, 422)
-    assert taken["errors"][0]["field"] == "parameters.b.id"
+    assert taken["errors"][0]["field"] == "parameters.b.name"
     assert registered(shop) == ["large-a", "large-b"]

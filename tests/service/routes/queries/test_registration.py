@@ -107,3 +107,24 @@ def test_a_past_that_is_not_stored_is_refused(shop: Service, sql: str, because: 
     assert because in refused["message"]
     assert shop.get("/v1/queries")["items"] == []
     shop.post("/v1/queries", {**body, "past": "none"})
+
+
+def test_a_name_may_be_called_id_as_in_earlier_releases(shop: Service) -> None:
+    for key in ("name", "id"):
+        made = shop.post("/v1/queries", {key: f"by_{key}", "sql": PAIR})
+        assert (made["name"], made["id"]) == (f"by_{key}", f"by_{key}")
+    both = shop.call("POST", "/v1/queries", 422, {"name": "a", "id": "b", "sql": PAIR})
+    assert [error["field"] for error in both["errors"]] == ["id"]
+    bad = shop.call("POST", "/v1/queries", 422, {"id": "not a name", "sql": PAIR})
+    assert [error["field"] for error in bad["errors"]] == ["id"]
+    taken = shop.call("POST", "/v1/queries", 409, {"name": "by_id", "sql": PAIR})
+    assert [error["field"] for error in taken["errors"]] == ["name"]
+    family = {"sql": f"{PAIR} WHERE o.total > :least", "parameters": {"x": {"least": 1}}}
+    for key in ("name", "id"):
+        body = {key: f"of_{key}", **family}
+        made = shop.call("POST", "/v1/queries:family", 200, body)
+        assert made["items"][0]["query"]["name"] == f"of_{key}-x"
+    plan = shop.call("POST", "/v1/plans:dry-run", 200, {"add": [{"id": "d", "sql": PAIR}]})
+    assert "d" in plan["queries"]
+    renamed = shop.call("PUT", "/v1/queries/by_id", 422, {"name": "other", "sql": PAIR})
+    assert [error["field"] for error in renamed["errors"]] == ["name"]
