@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from anabranch_contract.queries.coercion import BIGINT
 from anabranch_contract.queries.expressions import (
     Column,
     Expr,
@@ -23,6 +24,7 @@ from anabranch_contract.queries.expressions import (
     columns,
     substitute,
 )
+from anabranch_contract.queries.joins import ARRIVAL
 from anabranch_contract.queries.outer_joins import JoinKind, LookUp, OuterJoin
 from anabranch_planner.binding.typecheck import aliases, boolean, typed
 from anabranch_planner.sql.scope import Scope, is_null_without
@@ -76,6 +78,8 @@ class Chain:
 
     Attributes:
         kept: whether right sides are streams (not tables), so that results are changes.
+        by_arrival: whether partners depend on the batch of a row, so that equal rows may have
+            different ones.
     """
 
     query: Unresolved
@@ -83,6 +87,7 @@ class Chain:
     steps: tuple[_Step, ...]
     shown_scope: Scope
     kept: bool
+    by_arrival: bool
 
     def plan(self, shown: Sequence[tuple[str, Expr]], after: Iterable[Node]) -> ChainPlan:
         """Plan of the chain: projections of all joins, and expressions over them.
@@ -106,6 +111,10 @@ class Chain:
         if self.is_full:
             # With the condition's columns, equal right rows have the same matches.
             read += (c for e in self.steps[0].condition for c in columns(e))
+        if self.by_arrival:
+            owners = {step.parent for step in self.steps} | ({1} if self.is_full else set())
+            owning = [self.left.streams, *(self.steps[n - 1].aliases for n in owners if n)]
+            read += (Column(a, ARRIVAL, BIGINT) for side in owning for a in sorted(side))
         distinct = list(dict.fromkeys(read))
         left = [c for c in distinct if c.alias in self.left.streams]
         names = {column: f"l{n}" for n, column in enumerate(left, 1)}
@@ -316,7 +325,11 @@ def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
             scope = scope.nullable() if side.kind is JoinKind.FULL else scope
             other = right if side.kind is JoinKind.INNER else right.nullable()
             scope = scope.joined(other, names)
-    return Chain(query, left, tuple(steps), scope, not all(map(is_look_up, rights)))
+    kept = not all(map(is_look_up, rights))
+    by_arrival = kept and any(
+        s.latest and not s.is_table for one in (left, *rights) for s in one.streams.values()
+    )
+    return Chain(query, left, tuple(steps), scope, kept, by_arrival)
 
 
 def _parent(parents: Sequence[int], read: set[int]) -> int:
