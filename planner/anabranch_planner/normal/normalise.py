@@ -172,7 +172,8 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
     """A chain of outer joins as inner joins: one of left rows, and one of each look-up's pairs."""
     query, given = bound.query, replace(given, relaxed={})
     asof = asof_of(query, bound.scope, bound.rights[0])
-    chain = asof or chain_of(query, bound.scope, bound.rights)
+    windowed = given.window is not None
+    chain = asof or chain_of(query, bound.scope, bound.rights, windowed=windowed)
     if chain.by_arrival:
         weights.check([bound.scope, *bound.rights], given.streams)
     window = given.window

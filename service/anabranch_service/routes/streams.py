@@ -23,7 +23,7 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.registered import ColumnRecord, StreamRecord
 from anabranch_contract.queries.changes import OPERATION, ChangeFormat, Envelope
-from anabranch_contract.queries.joins import StreamKind
+from anabranch_contract.queries.joins import Stream, StreamKind
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.queries.types import INTEGRAL, TypeKind, parse_type
 from anabranch_contract.rest.documents import QueryName
@@ -181,10 +181,10 @@ async def patch_stream(
     if body.retain is not None:
         changes["retain"] = _retain(body.retain)
 
-    turned = False
+    before: Stream | None = None
 
     def change(record: StreamRecord) -> StreamRecord:
-        nonlocal turned
+        nonlocal before
         check_version(record, if_match)
         if is_query(record):
             raise Conflict(
@@ -195,7 +195,7 @@ async def patch_stream(
             )
         _check_kept(record, changes)
         changed = record.model_copy(update=changes)
-        turned = bool(record.latest) != bool(changed.latest)
+        before = record.to_stream()
         policies = {
             "on_loss": body.on_loss,
             "on_bad_file": body.on_bad_file,
@@ -219,8 +219,9 @@ async def patch_stream(
         async def follow(
             streams: dict[str, StreamRecord], queries: list[QueryRecord]
         ) -> list[QueryRecord]:
+            assert before is not None
             wanted = readers(name, queries, activations, now)
-            given = usable_streams(streams.values()), ctx.store.forms, "ttl" in changes, turned
+            given = usable_streams(streams.values()), ctx.store.forms, before
             return await ctx.work.read(replanned, name, wanted, *given)
 
         record = await ctx.store.update_stream_and_readers(name, change, follow)

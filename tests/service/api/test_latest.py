@@ -131,7 +131,7 @@ def test_an_outer_join_keeps_its_rows_by_arrival_from_its_registration_on(shop: 
     shop.post("/v1/queries", {"id": "plain", "sql": left})
     before = shop.get(PATH)
     problem = given(shop, {"latest": ["order_id"]}, 409)
-    assert problem["code"] == "latest-contradicts-queries"
+    assert problem["code"] == "kept-rows-lack-times"
     assert "plain" in problem["detail"]
     assert shop.get(PATH) == before
     shop.call("DELETE", "/v1/queries/plain", 202)
@@ -141,6 +141,6 @@ def test_an_outer_join_keeps_its_rows_by_arrival_from_its_registration_on(shop: 
     assert made["normalised"]["outer"]["left"] == ["o.order_id"]
     assert any("each makes a further pair" in note for note in made["normalised"]["notes"])
     given(shop, {"latest": ["customer_id"], "ttl": None})
-    assert given(shop, None, 409)["code"] == "latest-contradicts-queries"
+    assert given(shop, None, 409)["code"] == "kept-rows-lack-times"
     problem = shop.post("/v1/queries", {"id": "past", "sql": left, "past": "stored"}, 422)
     assert problem["code"] == "past-not-stored"

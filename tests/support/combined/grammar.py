@@ -87,9 +87,8 @@ _COLUMN = re.compile(r"\b(r\d+)\.(\w+)")
 _EPOCH = "epoch_us({t})"
 #: Shares of statements with an expansion of their first relation, and of all joined rows.
 _FIRST, _LAST = 0.08, 0.12
-#: Share of other statements that follow a table, and of statements by arrival with outer joins that
-#: keep their rows.
-_FOLLOWED, _KEPT = 0.12, 0.4
+#: Shares of other statements that follow a table, and of outer joins of the latest rows.
+_FOLLOWED, _KEPT = 0.12, 0.06
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +209,10 @@ class Grammar:
             self.features["WITH"] += 1
         elif drawn < 0.36:
             text, columns = self._set_operation(1)
-        elif Random(repr(self.rng.getstate()[1][:8])).random() < _FOLLOWED:
+        elif (apart := Random(repr(self.rng.getstate()[1][:8])).random()) < _FOLLOWED:
             text, columns = self._following_statement()
+        elif apart < _FOLLOWED + _KEPT:
+            text, columns = self._kept_statement()
         else:
             text, columns = self._select(1)
         found = frozenset(self._reads | set(re.findall(r"\b(?:FROM|JOIN) ([abc]) ", text.spark)))
@@ -730,8 +731,6 @@ class Grammar:
     def _by_arrival_statement(self) -> tuple[Text, list[tuple[str, str]]]:
         """Look-ups of tables and of the latest rows of a stream; plain joins with the latter."""
         rng, self._by_arrival = self.rng, True
-        if Random(repr(rng.getstate()[1][:8])).random() < _KEPT:
-            return self._kept_statement()
         plain = [name for name in "abcdfh" if self.kinds[name] is Kind.INSERTS]
         source = self._stream(rng.choice(plain))
         if self._chance(0.3):
@@ -770,7 +769,7 @@ class Grammar:
 
     def _kept_statement(self) -> tuple[Text, list[tuple[str, str]]]:
         """Outer joins without deadlines of streams with latest per key, on any side."""
-        rng = self.rng
+        rng, self._by_arrival = self.rng, True
         plain = [name for name in "abcdfh" if self.kinds[name] is Kind.INSERTS]
         names = (
             ["l"] if self._chance(0.2) else rng.sample([rng.choice(plain), "l"], rng.choice((1, 2)))

@@ -25,6 +25,7 @@ FEATURES = (
     *("chain of outer joins", "time bound", "ASOF join", "FOR SYSTEM_TIME AS OF"),
     *("look-up join", "look-up left join", "look-up semi join", "look-up anti join"),
     *("followed left join", "followed join"),
+    *("kept left join by arrival", "kept anti join by arrival"),
     *(
         "latest as of arrival",
         "join with latest",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.queries.joins import Stream
+from anabranch_contract.queries.expressions import Output
+from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_service.errors import Conflict, InvalidInput
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.records import QueryRecord
@@ -21,29 +22,27 @@ def replanned(
     queries: list[QueryRecord],
     streams: Mapping[str, Stream],
     forms: NormalForms,
-    bound: bool,
-    turned: bool,
+    before: Stream,
 ) -> list[QueryRecord]:
     """Records of the queries over stream ``name``, with new normal forms after a change of its
     retention.
 
     Args:
-        bound: whether the ttl changes, so that freshness objectives must be checked again.
-        turned: whether the stream begins or ceases to keep the latest per key.
+        before: the stream before the change.
 
     Raises:
         Conflict: a query could no longer be planned, would join tuples beyond its freshness, or
-            has kept the rows of an outer join by their values and needs their arrivals, or vice
-            versa.
+            would tell rows of an outer join apart that it has kept by their values, or vice versa.
     """
     changed, reasons, stale, kept = [], [], [], []
     for query in queries:
         try:
+            known = _kept(query, forms, {**streams, name: before})
             joins = forms.of(query, streams)
             meaning = describe(joins, streams)
-            if bound:
+            if streams[name].ttl != before.ttl:
                 check_freshness(query.slo, joins, streams)
-            if turned and joins.outer is not None and joins.outer.kept and not joins.is_asof:
+            if known not in (None, _columns(joins)):
                 kept.append(query.id)
         except PlannerError as cause:
             reasons.append(f"{query.id} ({cause.message})")
@@ -60,10 +59,10 @@ def replanned(
         )
     if kept:
         raise Conflict(
-            "latest-contradicts-queries",
-            f"outer joins keep the rows of stream {name!r}, by their values or, with latest, by "
-            f"their arrivals: {_some(kept)}",
-            field="retention.latest",
+            "kept-rows-lack-times",
+            f"outer joins keep rows of stream {name!r} by their values, but with a ttl also by "
+            f"event time, with latest by arrival: {_some(kept)}",
+            field="retention",
             remedy="withdraw these queries first, and register them again",
         )
     if stale:
@@ -75,6 +74,18 @@ def replanned(
             remedy="give a shorter ttl, or first give these queries the freshness shown",
         )
     return changed
+
+
+def _kept(
+    query: QueryRecord, forms: NormalForms, streams: Mapping[str, Stream]
+) -> list[tuple[Output, ...]] | None:
+    """Columns of the rows that an outer join keeps; None: it keeps none."""
+    outer = query.normalised.outer
+    return _columns(forms.of(query, streams)) if outer is not None and outer.changes else None
+
+
+def _columns(query: JoinQuery) -> list[tuple[Output, ...]]:
+    return [join.projection for join in query.planned]
 
 
 def _some(reasons: list[str]) -> str:
