@@ -144,3 +144,14 @@ def test_an_outer_join_keeps_its_rows_by_arrival_from_its_registration_on(shop: 
     assert given(shop, None, 409)["code"] == "kept-rows-lack-times"
     problem = shop.post("/v1/queries", {"id": "past", "sql": left, "past": "stored"}, 422)
     assert problem["code"] == "past-not-stored"
+
+
+def test_a_chain_whose_second_join_is_with_latest_rows_has_no_past(shop: Service) -> None:
+    given(shop, {"latest": ["order_id"]})
+    sql = (
+        "SELECT i.part FROM items i LEFT JOIN items j ON j.part = i.part "
+        "LEFT JOIN orders o ON o.order_id = i.order_id"
+    )
+    assert shop.post("/v1/queries", {"id": "chain", "sql": sql})["past"] == "none"
+    problem = shop.post("/v1/queries", {"id": "past", "sql": sql, "past": "stored"}, 422)
+    assert problem["code"] == "past-not-stored"
