@@ -19,7 +19,7 @@ from anabranch_contract.plans.ruleset import (
     TimeBound,
 )
 from anabranch_contract.queries.expressions import Expr, columns, read_by
-from anabranch_contract.queries.joins import Label, StreamName
+from anabranch_contract.queries.joins import ARRIVAL, Label, StreamName
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,8 @@ class Needs:
         """Return the columns that a query's output reads."""
         query = self.routes.queries[rule.query]
         read = read_by(query.projection, query.expansions)
-        found = Needed(frozenset((Label(c.alias), c.name) for c in read)) | _read(rule.residuals)
+        own = frozenset((Label(c.alias), c.name) for c in read if c.name != ARRIVAL)
+        found = Needed(own) | _read(rule.residuals)
         limited = frozenset(Label(name) for name in self.visible.get(rule.query, ()))
         aged = frozenset(label for label, _ in query.freshness)
         found |= _timed(rule.bounds) | Needed(sigmas=limited, taus=limited | aged)

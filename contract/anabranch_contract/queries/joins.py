@@ -39,6 +39,9 @@ QueryId = NewType("QueryId", str)
 Micros = int
 Bounds = tuple[tuple[int | None, ...], ...]
 
+#: Hidden column of a tuple's arrival number ``σ``, by which equal tuples differ.
+ARRIVAL = "#sigma"
+
 
 class StreamKind(StrEnum):
     """Kind of a stream: events, rows of a table to look up, or inserts and deletes of tuples."""
@@ -516,4 +519,5 @@ def label_for(relation: RelationId, occurrence: int) -> Label:
 
 def needed_columns(query: JoinQuery, label: Label) -> frozenset[str]:
     """Return the stream columns of ``label`` that the projection and the residuals read."""
-    return frozenset(column.name for column in query.reads if column.alias == label)
+    read = (column.name for column in query.reads if column.alias == label)
+    return frozenset(read) - {ARRIVAL}

@@ -93,6 +93,11 @@ class AsOfChain:
         """Whether right rows without a match are results as well (FULL JOIN)."""
         return False
 
+    @property
+    def by_arrival(self) -> bool:
+        """Whether equal left rows may have different partners."""
+        return False
+
     def right_rows(self) -> Unresolved:
         """The statement that produces the right rows."""
         source = replace(self.side.source, using=(), natural=False)

@@ -11,11 +11,12 @@ An inner join after an outer one is a look-up of the kind ``inner``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from anabranch_contract.queries.coercion import BIGINT
 from anabranch_contract.queries.expressions import (
     Column,
     Expr,
@@ -23,6 +24,7 @@ from anabranch_contract.queries.expressions import (
     columns,
     substitute,
 )
+from anabranch_contract.queries.joins import ARRIVAL
 from anabranch_contract.queries.outer_joins import JoinKind, LookUp, OuterJoin
 from anabranch_planner.binding.typecheck import aliases, boolean, typed
 from anabranch_planner.sql.scope import Scope, is_null_without
@@ -76,6 +78,9 @@ class Chain:
 
     Attributes:
         kept: whether right sides are streams (not tables), so that results are changes.
+        by_arrival: whether partners depend on the batch of a row, so that equal rows may have
+            different ones.
+        times: event times of rows, by which windows and ttls bound their partners.
     """
 
     query: Unresolved
@@ -83,6 +88,8 @@ class Chain:
     steps: tuple[_Step, ...]
     shown_scope: Scope
     kept: bool
+    by_arrival: bool
+    times: Mapping[str, Column]
 
     def plan(self, shown: Sequence[tuple[str, Expr]], after: Iterable[Node]) -> ChainPlan:
         """Plan of the chain: projections of all joins, and expressions over them.
@@ -106,6 +113,13 @@ class Chain:
         if self.is_full:
             # With the condition's columns, equal right rows have the same matches.
             read += (c for e in self.steps[0].condition for c in columns(e))
+        owners = {step.parent for step in self.steps} | ({1} if self.is_full else set())
+        owning = [self.left.streams, *(self.steps[n - 1].aliases for n in owners if n)]
+        for alias in (a for side in owning for a in sorted(side)):
+            if self.by_arrival:
+                read.append(Column(alias, ARRIVAL, BIGINT))
+            elif alias in self.times:
+                read.append(self.times[alias])
         distinct = list(dict.fromkeys(read))
         left = [c for c in distinct if c.alias in self.left.streams]
         names = {column: f"l{n}" for n, column in enumerate(left, 1)}
@@ -280,11 +294,14 @@ def _may_be_of(column: exp.Column, side: OuterSide, left: Scope, right: Scope) -
     return name not in {shown.name.lower() for shown in left.visible}
 
 
-def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
+def chain_of(
+    query: Unresolved, left: Scope, rights: Sequence[Scope], *, windowed: bool = False
+) -> Chain:
     """The outer joins of ``query`` as a chain of look-ups.
 
     Args:
         left, rights: the scopes (visible names) of the left side and of each right side.
+        windowed: whether a window bounds event times, beside conditions of the statement.
 
     Raises:
         QueryError: a condition reads several independent look-ups, or has a wrong type or name.
@@ -316,7 +333,16 @@ def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
             scope = scope.nullable() if side.kind is JoinKind.FULL else scope
             other = right if side.kind is JoinKind.INNER else right.nullable()
             scope = scope.joined(other, names)
-    return Chain(query, left, tuple(steps), scope, not all(map(is_look_up, rights)))
+    streams = {a: s for one in (left, *rights) for a, s in one.streams.items() if not s.is_table}
+    kept = not all(map(is_look_up, rights))
+    by_arrival = kept and any(s.latest for s in streams.values())
+    bounded = kept and (windowed or any(s.ttl is not None for s in streams.values()))
+    times = {
+        alias: Column(alias, s.event_time, dict(s.columns)[s.event_time])
+        for alias, s in streams.items()
+        if bounded and s.event_time is not None
+    }
+    return Chain(query, left, tuple(steps), scope, kept, by_arrival, times)
 
 
 def _parent(parents: Sequence[int], read: set[int]) -> int:

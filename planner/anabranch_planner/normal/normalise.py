@@ -172,9 +172,10 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
     """A chain of outer joins as inner joins: one of left rows, and one of each look-up's pairs."""
     query, given = bound.query, replace(given, relaxed={})
     asof = asof_of(query, bound.scope, bound.rights[0])
-    chain = asof or chain_of(query, bound.scope, bound.rights)
-    if chain.kept:
-        weights.check_kept(bound)
+    windowed = given.window is not None
+    chain = asof or chain_of(query, bound.scope, bound.rights, windowed=windowed)
+    if chain.by_arrival:
+        weights.check([bound.scope, *bound.rights], given.streams)
     window = given.window
     parts = split(query, chain.shown_scope, partial(_refuse_inner, query.outer[0].kind))
     parts = rolling.with_limits(parts, bound.limits)
@@ -256,7 +257,7 @@ def _joined(
                 raise unsupported("a set operation in a scalar subquery", "join it in FROM")
         return _joined(below, given)
 
-    weights.check(bound, given.streams)
+    weights.check([bound.scope], given.streams)
     parts = None
     if columns is None:
         shown, parts = _outputs(bound, inner)

@@ -14,16 +14,8 @@ from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, 
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import CHANGE, WEIGHT
-from anabranch_planner.normal.bind import Bound
 from anabranch_planner.sql.scope import Scope, find_stream
 
-_AT_ARRIVAL = (
-    "write {} FOR SYSTEM_TIME AS OF PROCTIME() AS {}, for the rows at the arrival of left rows, or "
-)
-_OR_BOUND = (
-    ", or bound the time in which partners come, such as ... AND right.ts <= left.ts + INTERVAL "
-    "'1' HOUR"
-)
 _ONE = Literal(1, DataType(TypeKind.BIGINT))
 
 
@@ -96,17 +88,21 @@ def following(streams: Mapping[str, Stream]) -> Mapping[str, Stream]:
     return {n: s.as_changes() if s.is_table else s for n, s in streams.items()}
 
 
-def check(bound: Bound, registered: Mapping[str, Stream]) -> None:
+def check(scopes: Iterable[Scope], registered: Mapping[str, Stream]) -> None:
     """Reject streams of changes beside streams with latest per key, and beside look-ups of tables.
+
+    Args:
+        scopes: the scopes of the sides of a join.
 
     Raises:
         QueryError: ``changes-beside-latest``.
         TablesFollowed: a table would be looked up.
     """
-    changing, streams = with_changes(bound.scope), bound.scope.streams
+    scopes = list(scopes)
+    changing = [alias for scope in scopes for alias in with_changes(scope)]
     if not changing:
         return
-    for alias, stream in streams.items():
+    for alias, stream in (one for scope in scopes for one in scope.streams.items()):
         if find_stream(str(stream.name), registered).is_table:
             raise TablesFollowed
         if stream.latest:
@@ -117,25 +113,6 @@ def check(bound: Bound, registered: Mapping[str, Stream]) -> None:
                 remedy=f"register {str(stream.name)!r} with kind upsert and the same key: then "
                 "results follow its changes, too",
             )
-
-
-def check_kept(bound: Bound) -> None:
-    """Reject streams with latest per key in outer joins whose results are changes.
-
-    Raises:
-        QueryError: ``changes-beside-latest``.
-    """
-    for scope in (bound.scope, *bound.rights):
-        for alias, stream in scope.streams.items():
-            if stream.latest:
-                raise QueryError(
-                    "changes-beside-latest",
-                    f"without a deadline the {bound.query.outer[0].called} emits "
-                    f"changes, and {alias!r} keeps the latest rows only, which join as of a batch",
-                    remedy=("" if scope is bound.scope else _AT_ARRIVAL.format(stream.name, alias))
-                    + f"register stream {str(stream.name)!r} with kind upsert"
-                    + ("" if bound.query.outer[0].asof is not None else _OR_BOUND),
-                )
 
 
 def with_changes(scope: Scope) -> list[str]:

@@ -17,7 +17,8 @@ from typing import Any
 
 from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.protocol.activations import Activation, Visibility
-from anabranch_contract.queries.joins import Relation, Stream
+from anabranch_contract.queries.joins import QueryId, Relation, Stream
+from anabranch_contract.queries.outer_joins import part_number
 from anabranch_runtime.epochs.lookups import completing
 from anabranch_runtime.sources.loads import streams_read
 from anabranch_runtime.state.coverage import covered_since
@@ -58,6 +59,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
         )
     }
     kept = {q.id for q in ruleset.queries if q.outer is not None and q.outer.kept}
+    versions = _versions(ruleset)
     for query in ruleset.queries:
         known = queries.get(query.id)
         since = None
@@ -65,6 +67,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
             since = {alias: batch for alias, _, _ in query.members}
             if known is not None and known.expired_batch is None:
                 since = {alias: seen.batch for alias, seen in known.visible_from.items()}
+            since |= dict.fromkeys(versions.get(query.id, ()), 0)
         if known is None or known.expired_batch is not None:
             queries[query.id] = _activate(state, query, relations, since)
         elif query.registered not in anew:
@@ -103,6 +106,26 @@ def serves(store: StoreState, relation: Relation) -> bool:
         and store.streams[0] == relation.stream
         and set(store.filter) <= {str(f) for f in relation.filter}
     )
+
+
+def _versions(ruleset: Ruleset) -> dict[QueryId, list[str]]:
+    """Return, per join of an outer join, the aliases whose stored tuples of before the activation
+    are visible even without past results: of streams with latest per key, unless left rows consist
+    of such tuples alone. So the last member of a left row arrives after the activation.
+    """
+    latest = {s.name for s in ruleset.streams if s.latest}
+    kept = {r.id for r in ruleset.relations if r.stream in latest}
+    left = {q.registered: q.members for q in ruleset.queries if q.left_of and not part_number(q.id)}
+    alone = {
+        query: {alias for alias, _, _ in members}
+        for query, members in left.items()
+        if all(relation in kept for _, _, relation in members)
+    }
+    return {
+        q.id: [a for a, _, r in q.members if r in kept and a not in alone.get(q.registered, ())]
+        for q in ruleset.queries
+        if q.registered in left
+    }
 
 
 def _anew(known: Activation, activation: Activation) -> Activation:

@@ -71,6 +71,10 @@ class JoinedBatch:
     def __contains__(self, reader: str) -> bool:
         return reader in self._read_by
 
+    def sources(self, reader: str) -> Sequence[str]:
+        """Return the joins with rows of ``reader``: a shared one has the same rows for others."""
+        return self._read_by.get(reader, ())
+
     def rows(self, reader: str, query: QuerySpec) -> pa.Table | None:
         """Return the rows of ``reader``, a query or a part of its outer join; None if it has none.
 

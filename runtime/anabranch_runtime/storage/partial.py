@@ -189,6 +189,8 @@ class Partial:
 
     def column(self, label: Label, name: str) -> pa.Array:
         """Gather a column of the alias ``label``."""
+        if name == SIGMA:
+            return pa.array(self.sigma(label))
         key = (label, name)
         found = self._cache.get(key)
         if found is None:

@@ -36,6 +36,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from anabranch_contract import codec
+from anabranch_contract.queries.joins import ARRIVAL
 from anabranch_runtime import faults
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.index.gather import ColumnPlace, DerivedColumn, place_of
@@ -53,7 +54,7 @@ _FEW = 1 << 14
 #: 2,147,483,648 batches: three years at 20 batches a second.
 OFFSET_BITS = 32
 
-SIGMA = "#sigma"
+SIGMA = ARRIVAL
 TAU = "#tau"
 
 #: The remedy for a pack that is found damaged while the pipeline runs.

@@ -33,7 +33,8 @@ from anabranch_runtime.state.tables import HeldTable, Round, TableCounts, Tables
 from anabranch_runtime.storage.documents import sync_filesystem
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.views.checkpoints import read_checkpoint, write_checkpoint
-from anabranch_runtime.views.kept import KeptView
+from anabranch_runtime.views.common import join_equal, part_unequal
+from anabranch_runtime.views.kept import KeptView, VersionFile
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
@@ -220,6 +221,9 @@ class Keeper:
         self._read(fresh)
         for name in fresh:
             self._begin(name)
+        for following in {self._held[name].next for name in fresh}:
+            same = [n for n in fresh if self._held[n].next == following and n not in self._aside]
+            join_equal(self._views, same)
         oldest = min((held.next for held in self._held.values()), default=self.next)
         self._rounds = {batch: one for batch, one in self._rounds.items() if batch >= oldest}
         self._end()
@@ -299,6 +303,7 @@ class Keeper:
     def _include(self, one: Round) -> None:
         began = time.monotonic()
         joined, wrote = JoinedBatch(str(self.root), one.rows, one.feeds), False
+        part_unequal(self._views.values(), joined)
         for name, view in self._views.items():
             if name in self._aside or one.batch < self._held[name].next:
                 continue
@@ -362,8 +367,16 @@ class Keeper:
             folder.mkdir(parents=True, exist_ok=True)
             target = version_file(folder, version)
             fresh = target.with_suffix(".new")
-            write_version(rows, fresh, view.counts.written)
+            fresh.unlink(missing_ok=True)
+            known, written = view.common_file, VersionFile(target, version, view.counts.written)
+            is_link = known is not None and known.linked(fresh, written)
+            if not is_link:
+                write_version(rows, fresh, written.rows)
             fresh.rename(target)
+            if is_link:
+                # A link to the same file has not been renamed.
+                fresh.unlink(missing_ok=True)
+            view.common_file = written
             return
         writer = self.writers.get(query.sink.kind)
         if writer is None:
@@ -422,6 +435,9 @@ class Keeper:
         error: Exception,
         waiting: tuple[int, pa.Table] | None = None,
     ) -> None:
+        if waiting is not None:
+            # Other views go on with a common table meanwhile.
+            self._views[name].part()
         known, message = self._aside.get(name), masked(first_line(error))
         failures = 0 if known is None else known.failures
         if not isinstance(error, SinkUnderway):
@@ -532,7 +548,9 @@ class Keeper:
             return
         tables = [self._views[name].kept(self.next) for name in some]
         segment = write_checkpoint(self.root, self._next_batch, tables)
-        others = [n for n in self._views if n not in self._aside and n not in some]
+        # After a restart, rounds are replayed that some tables already include.
+        behind = (n for n in self._views if self._held[n].next <= self.next)
+        others = [n for n in behind if n not in self._aside and n not in some]
         self._kept.made = Checkpoint(segment, self.next, tuple(some), tuple(others))
         self._kept.unnamed = segment.path
         self._kept.dirty.difference_update(some)

@@ -7,12 +7,14 @@ a part of the round; it is reloaded from its checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
+from anabranch_contract import codec
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.protocol.activations import Activation, LeftRows, ViewRows, counted
 from anabranch_contract.queries.expressions import Output
@@ -40,6 +42,55 @@ from anabranch_runtime.views.undecided import Undecided
 MOST_SHOWN, MOST_KEPT = 1000, 10_000
 
 
+@dataclass(frozen=True, slots=True)
+class VersionFile:
+    """A result file with the changes of a version.
+
+    Attributes:
+        rows: number of rows of all versions up to it, which the file states.
+    """
+
+    path: Path
+    version: int
+    rows: int
+
+    def linked(self, path: Path, wanted: VersionFile) -> bool:
+        """Whether ``path`` has been made a link to the file, which is equal to ``wanted``."""
+        if (self.version, self.rows) != (wanted.version, wanted.rows):
+            return False
+        try:
+            path.hardlink_to(self.path)
+        except OSError:  # The file system has no links, or no such file.
+            return False
+        return True
+
+
+@dataclass(slots=True)
+class _Once:
+    """Changes of the last version of a table that several views read, or the error instead.
+
+    Attributes:
+        file: the result file that a view has written last.
+    """
+
+    version: int = -1
+    changes: pa.Table | None = None
+    error: Exception | None = None
+    file: VersionFile | None = None
+
+    def of(self, version: int, apply: Callable[[], pa.Table]) -> pa.Table:
+        """Return the changes of ``version``, which the first caller computes."""
+        if version != self.version:
+            self.version, self.changes, self.error = version, None, None
+            try:
+                self.changes = apply()
+            except Exception as error:  # noqa: BLE001 - raised for each view below
+                self.error = error
+        if self.error is not None:
+            raise self.error
+        return self.changes
+
+
 @dataclass(slots=True)
 class KeptView:
     """The post-join part of ``query``.
@@ -55,6 +106,8 @@ class KeptView:
     counts: TableCounts = field(default_factory=TableCounts)
     batch: int = -1
     _table: MaintainedTable | None = field(init=False, default=None)
+    #: None unless another view reads the table, too.
+    _once: _Once | None = field(init=False, default=None)
     _decided: DecidedRows | None = field(init=False, default=None)
     _look_ups: LookUps | AsOfJoin | None = field(init=False, default=None)
     _undecided: Undecided | None = field(init=False, default=None)
@@ -169,8 +222,46 @@ class KeptView:
         if estimates.are_sampled(rows):
             self._corrections = estimates.after(self._corrections, self.query, view, rows)
         weights = rows[WEIGHT].to_numpy() if self._deletes else None
-        changes = self._table.apply(rows.select(self._read_by_view.names), weights, version)
+        apply = partial(self._table.apply, rows.select(self._read_by_view.names), weights, version)
+        changes = apply() if self._once is None else self._once.of(version, apply)
         return told(self._counted(changes, version), self._part())
+
+    @property
+    def meaning(self) -> Hashable | None:
+        """Equal for views whose tables are equal after equal rows; None: the table is its own."""
+        query = self.query
+        if query.view is None or query.outer is not None or query.united or self._rolling:
+            return None
+        return codec.dumps(query.view), tuple((o.name, str(o.expr)) for o in query.projection)
+
+    @property
+    def table(self) -> MaintainedTable | None:
+        """The table of its view; the same object for views that read a common one."""
+        return self._table
+
+    @property
+    def common_file(self) -> VersionFile | None:
+        """The file written last by a view with the same table; None: the table is its own."""
+        return None if self._once is None else self._once.file
+
+    @common_file.setter
+    def common_file(self, file: VersionFile) -> None:
+        if self._once is not None:
+            self._once.file = file
+
+    def join(self, other: KeptView) -> None:
+        """Read the table of ``other``, an equal view with equal contents, from now on."""
+        other._once = other._once or _Once()
+        self._table, self._once = other._table, other._once
+
+    def part(self) -> None:
+        """Go on with a copy of the table, if it is a common one."""
+        view = self.query.view
+        if self._once is not None and self._table is not None and view is not None:
+            own = self._table.dump()
+            deletes = self._deletes
+            self._table = MaintainedTable.load(view, self._read_by_view, own, deletes=deletes)
+            self._once = None
 
     def forget(self, clock: int) -> None:
         """Drop groups whose windows end at ``clock`` (microseconds) or before, if the table has

@@ -16,7 +16,14 @@ from anabranch_contract.queries.expressions import (
     columns,
     substitute,
 )
-from anabranch_contract.queries.joins import Bounds, JoinQuery, Label, QueryMember, Stream
+from anabranch_contract.queries.joins import (
+    ARRIVAL,
+    Bounds,
+    JoinQuery,
+    Label,
+    QueryMember,
+    Stream,
+)
 from anabranch_contract.queries.outer_joins import OuterJoin
 from anabranch_contract.queries.views import (
     CHANGE,
@@ -248,7 +255,7 @@ def _outer(query: JoinQuery, outer: OuterJoin) -> OuterInfo:
     return OuterInfo(
         kind=outer.kind,
         partner=partners[0],
-        left=tuple(str(below[name]) for name, _ in outer.left),
+        left=tuple(str(below[name]) for name, _ in outer.left if not _is_hidden(below[name])),
         deadline=deadline if times else None,
         look_ups=tuple(
             LookUpInfo(
@@ -280,9 +287,9 @@ def _shared(query: JoinQuery, alias_of: Mapping[Label, str]) -> Iterator[str]:
             )
 
 
-def _is_hidden(condition: Expr) -> bool:
-    """Whether a condition reads the hidden weight of tuples."""
-    return any(c.name == TUPLE_WEIGHT for c in columns(condition))
+def _is_hidden(expr: Expr) -> bool:
+    """Whether an expression reads the hidden weight or arrival of tuples."""
+    return any(c.name in (TUPLE_WEIGHT, ARRIVAL) for c in columns(expr))
 
 
 def _kept_groups(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
@@ -391,10 +398,21 @@ def _changing(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
     output = f"results are inserts and deletes ({CHANGE})"
     if query.view is not None:
         output = "rows below the view may be deleted"
-    yield (
-        f"{output}, since {' and '.join(why)}; unless past is none, they include the results over "
-        "stored rows, so that their sum is the whole result"
+    past = (
+        "unless past is none, they include the results over stored rows, so that their sum is the "
+        "whole result"
     )
+    versions = [
+        member.alias
+        for part, member in _members(query)
+        if (own := streams[part.relation_of(member.label).stream]).latest and not own.is_table
+    ]
+    if kept and versions:
+        past = (
+            "they begin with the rows that arrive after the activation; a pair is not deleted when "
+            f"a later row of {', '.join(versions)} replaces its row: each makes a further pair"
+        )
+    yield f"{output}, since {' and '.join(why)}; {past}"
     if kept:
         rows = (
             "left rows and right rows"

@@ -47,14 +47,13 @@ from anabranch_service.errors import Conflict, InvalidInput, NotFound, known
 from anabranch_service.presenters.records import stream_out
 from anabranch_service.presenters.statistics import sample_out
 from anabranch_service.registry.alterations.reread import check_followers, check_reread
+from anabranch_service.registry.alterations.retention import replanned
 from anabranch_service.registry.derived import is_query
-from anabranch_service.registry.describe import describe
 from anabranch_service.registry.lifecycle import LIVE, overtaken, readers, reads, status_of
 from anabranch_service.registry.permitted import check_policy, check_push, check_stream
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.sizes import check_columns, check_room
-from anabranch_service.registry.slo import check_freshness
-from anabranch_service.registry.statements import NormalForms, usable_streams
+from anabranch_service.registry.statements import usable_streams
 from anabranch_service.settings import ServiceSettings
 from anabranch_service.streaming.postgres import with_catalog
 from anabranch_service.streaming.pushing import IdempotencyKey, Pushed, append, check_backlog
@@ -68,7 +67,7 @@ DEFAULT_LATENESS = "10 minutes"
 AHEAD = {"ahead_of_clock": "1 day", "ahead_of_stream": "366 days"}
 #: Keywords of ``retain`` -> microseconds, or None (for ever).
 RETAIN = {"all": None, "none": 0}
-#: Most invalid rows, or conflicting queries, named in an error.
+#: Most invalid rows named in an error.
 REPORTED = 20
 #: Seconds that a registration waits for the runtime's first read of the source, and between checks.
 TRIAL_SECONDS, LOOK_SECONDS = 3.0, 0.05
@@ -182,7 +181,10 @@ async def patch_stream(
     if body.retain is not None:
         changes["retain"] = _retain(body.retain)
 
+    before: Stream | None = None
+
     def change(record: StreamRecord) -> StreamRecord:
+        nonlocal before
         check_version(record, if_match)
         if is_query(record):
             raise Conflict(
@@ -193,6 +195,7 @@ async def patch_stream(
             )
         _check_kept(record, changes)
         changed = record.model_copy(update=changes)
+        before = record.to_stream()
         policies = {
             "on_loss": body.on_loss,
             "on_bad_file": body.on_bad_file,
@@ -216,9 +219,10 @@ async def patch_stream(
         async def follow(
             streams: dict[str, StreamRecord], queries: list[QueryRecord]
         ) -> list[QueryRecord]:
+            assert before is not None
             wanted = readers(name, queries, activations, now)
-            given = usable_streams(streams.values()), ctx.store.forms, "ttl" in changes
-            return await ctx.work.read(_replanned, name, wanted, *given)
+            given = usable_streams(streams.values()), ctx.store.forms, before
+            return await ctx.work.read(replanned, name, wanted, *given)
 
         record = await ctx.store.update_stream_and_readers(name, change, follow)
     else:
@@ -587,58 +591,6 @@ def _retain(text: str) -> int | None:
         "a duration of nothing retains nothing",
         "give all, none, or a positive duration",
     )
-
-
-def _replanned(
-    name: str,
-    queries: list[QueryRecord],
-    streams: Mapping[str, Stream],
-    forms: NormalForms,
-    bound: bool,
-) -> list[QueryRecord]:
-    """Records of the queries over stream ``name``, with new normal forms after a change of its
-    retention.
-
-    Args:
-        bound: whether the ttl changes, so that freshness objectives must be checked again.
-
-    Raises:
-        Conflict: a query could no longer be planned, or would join tuples beyond its freshness.
-    """
-    changed, reasons, stale = [], [], []
-    for query in queries:
-        try:
-            joins = forms.of(query, streams)
-            meaning = describe(joins, streams)
-            if bound:
-                check_freshness(query.slo, joins, streams)
-        except PlannerError as cause:
-            reasons.append(f"{query.id} ({cause.message})")
-        except InvalidInput as cause:
-            stale.append(f"{query.id} ({cause.message}; {cause.field}: {cause.remedy})")
-        else:
-            changed.append(query.model_copy(update={"normalised": meaning}))
-    if reasons:
-        raise Conflict(
-            "ttl-contradicts-queries",
-            f"with this ttl of stream {name!r} queries can't be planned: {_some(reasons)}",
-            field="retention.ttl",
-            remedy="give a longer ttl, or withdraw these queries first",
-        )
-    if stale:
-        raise Conflict(
-            "ttl-contradicts-freshness",
-            f"with this ttl of stream {name!r} queries join tuples beyond their freshness: "
-            + _some(stale),
-            field="retention.ttl",
-            remedy="give a shorter ttl, or first give these queries the freshness shown",
-        )
-    return changed
-
-
-def _some(reasons: list[str]) -> str:
-    more = f" and {len(reasons) - REPORTED} more" if len(reasons) > REPORTED else ""
-    return ", ".join(reasons[:REPORTED]) + more
 
 
 def _check_kept(record: StreamRecord, changes: Mapping[str, Any]) -> None:

@@ -179,17 +179,3 @@ def test_refusals(join: str, message: str, remedy: str) -> None:
     assert message in caught.value.message
     assert remedy in (caught.value.remedy or "")
     assert caught.value.position is not None
-
-
-def test_the_remedy_for_unbounded_latest_rows_is_accepted() -> None:
-    sql = "SELECT a.v, n.v AS w FROM a LEFT JOIN newest n ON n.k = a.k"
-    with pytest.raises(QueryError) as caught:
-        parsed(sql)
-    written = "newest FOR SYSTEM_TIME AS OF PROCTIME() AS n"
-    assert f"write {written}," in (caught.value.remedy or "")
-    outer = parsed(sql.replace("newest n", written)).outer
-    assert outer is not None
-    assert not outer.kept
-    with pytest.raises(QueryError) as caught:
-        parsed("SELECT n.v FROM newest n LEFT JOIN a ON n.k = a.k")
-    assert "SYSTEM_TIME" not in (caught.value.remedy or "")

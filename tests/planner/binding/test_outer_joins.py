@@ -7,8 +7,8 @@ import pytest
 from anabranch_contract import codec
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.changes import ChangeFormat
-from anabranch_contract.queries.expressions import Call, Column
-from anabranch_contract.queries.joins import JoinQuery, Stream, StreamKind, StreamName
+from anabranch_contract.queries.expressions import Call, Column, columns
+from anabranch_contract.queries.joins import ARRIVAL, JoinQuery, Stream, StreamKind, StreamName
 from anabranch_contract.queries.outer_joins import JoinKind, OuterJoin
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
@@ -331,11 +331,35 @@ def test_not_in_needs_a_part_unless_values_are_not_null() -> None:
     assert parsed(f"SELECT v FROM a WHERE {both}") == parsed(f"SELECT a.v FROM a {anti}")
 
 
-def test_streams_of_the_latest_rows_are_not_kept() -> None:
-    with pytest.raises(QueryError) as found:
-        parse_sql("q", "SELECT a.v FROM a LEFT JOIN newest c USING (k)", STREAMS)
-    assert found.value.code == "changes-beside-latest"
-    parsed(f"SELECT a.v FROM a LEFT JOIN newest c ON c.k = a.k AND {SOON}")
+def hidden(query: JoinQuery) -> list[list[str]]:
+    """Labels of the arrival numbers in the rows of each join."""
+    read = [[c for o in one.projection for c in columns(o.expr)] for one in query.planned]
+    return [[c.alias for c in some if c.name == ARRIVAL] for some in read]
+
+
+def test_rows_beside_the_latest_rows_are_kept_by_their_arrival() -> None:
+    query, outer = parsed(
+        "SELECT a.v, c.v AS w, b.v AS x FROM a LEFT JOIN newest c ON c.k = a.k "
+        "LEFT JOIN b ON b.k = c.k"
+    )
+    assert outer.kept
+    assert hidden(query) == [["a", "newest"], ["a"], ["a", "newest"]]
+    full, _ = parsed("SELECT a.v FROM a FULL JOIN newest c ON c.k = a.k")
+    assert hidden(full) == [["a", "newest"], ["a"], ["newest"]]
+    for accepted in (f"newest c ON c.k = a.k AND {SOON}", "b ON b.k = a.k"):
+        query, _ = parsed(f"SELECT a.v FROM a LEFT JOIN {accepted}")
+        assert not any(hidden(query))
+
+
+def test_changes_beside_the_latest_rows_are_not_kept() -> None:
+    for joins in (
+        "changed a LEFT JOIN newest c ON c.k = a.k",
+        "newest a FULL JOIN changed c ON c.k = a.k",
+        "a LEFT JOIN changed b ON b.k = a.k LEFT JOIN newest c ON c.k = a.k",
+    ):
+        with pytest.raises(QueryError) as found:
+            parse_sql("q", f"SELECT a.v FROM {joins}", STREAMS)
+        assert found.value.code == "changes-beside-latest"
 
 
 def test_relations_of_a_chain_are_those_of_its_parent() -> None:

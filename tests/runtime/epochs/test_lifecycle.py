@@ -417,3 +417,42 @@ def test_a_kept_outer_join_without_its_past_sees_nothing_from_before() -> None:
         again = enter_epoch(state, of(2, past=past, bound=True), 2)
         assert again.queries["q"].activated_batch == 5
         assert again.queries["q"].visible_from == state.queries["q"].visible_from
+
+
+@pytest.mark.parametrize(
+    ("latest", "left", "first"),
+    [
+        ("S", "R", {"R": 3, "S": 0}),
+        ("R", "R", {"R": 3, "S": 3}),
+        ("RS", "R", {"R": 3, "S": 0}),
+        ("R", "RS", {"R": 0, "S": 3}),
+        ("RS", "RS", {"R": 3, "S": 3}),
+    ],
+)
+def test_stored_versions_are_partners_of_kept_left_rows(
+    latest: str, left: str, first: dict[str, int]
+) -> None:
+    """Unless left rows consist of them alone: these would lack the left rows of before."""
+    outer = OuterJoin(JoinKind.LEFT, (), (), "S", (), (LookUp(JoinKind.LEFT, "S", ()),), kept=True)
+
+    def of(epoch: int) -> Ruleset:
+        known = rules(epoch, {"p": RS, **({"q": RS, "q+left": RS} if epoch else {})})
+        queries = tuple(
+            replace(
+                q,
+                left_of=QueryId("q") if "+" in q.id else None,
+                outer=outer if q.id == "q" else None,
+                members=tuple(m for m in q.members if "+" not in q.id or m[0] in left),
+            )
+            for q in known.queries
+        )
+        streams = tuple(
+            replace(s, latest=(s.columns[0][0],)) if s.name in latest else s for s in known.streams
+        )
+        return replace(known, queries=queries, streams=streams)
+
+    began = after(enter_epoch(State(), of(0), 0), 3, R=MINUTE, S=MINUTE)
+    found = enter_epoch(began, of(1), 1).queries
+    assert {a: seen.batch for a, seen in found["q"].visible_from.items()} == first
+    own = {a: seen.batch for a, seen in found["q+left"].visible_from.items()}
+    assert own == {alias: first[alias] for alias in left}

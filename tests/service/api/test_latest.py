@@ -124,3 +124,34 @@ def test_dry_runs_assume_it(shop: Service) -> None:
     problem = shop.post("/v1/plans:dry-run", body, 422)
     assert problem["errors"][0]["field"] == "retention.orders.latest"
     assert shop.get(PATH)["retention"] is None
+
+
+def test_an_outer_join_keeps_its_rows_by_arrival_from_its_registration_on(shop: Service) -> None:
+    left = JOIN.replace(" JOIN", " LEFT JOIN")
+    shop.post("/v1/queries", {"id": "plain", "sql": left})
+    before = shop.get(PATH)
+    problem = given(shop, {"latest": ["order_id"]}, 409)
+    assert problem["code"] == "kept-rows-lack-times"
+    assert "plain" in problem["detail"]
+    assert shop.get(PATH) == before
+    shop.call("DELETE", "/v1/queries/plain", 202)
+    given(shop, {"latest": ["order_id"]})
+    made = shop.post("/v1/queries", {"id": "kept", "sql": left})
+    assert made["past"] == "none"
+    assert made["normalised"]["outer"]["left"] == ["o.order_id"]
+    assert any("each makes a further pair" in note for note in made["normalised"]["notes"])
+    given(shop, {"latest": ["customer_id"], "ttl": None})
+    assert given(shop, None, 409)["code"] == "kept-rows-lack-times"
+    problem = shop.post("/v1/queries", {"id": "past", "sql": left, "past": "stored"}, 422)
+    assert problem["code"] == "past-not-stored"
+
+
+def test_a_chain_whose_second_join_is_with_latest_rows_has_no_past(shop: Service) -> None:
+    given(shop, {"latest": ["order_id"]})
+    sql = (
+        "SELECT i.part FROM items i LEFT JOIN items j ON j.part = i.part "
+        "LEFT JOIN orders o ON o.order_id = i.order_id"
+    )
+    assert shop.post("/v1/queries", {"id": "chain", "sql": sql})["past"] == "none"
+    problem = shop.post("/v1/queries", {"id": "past", "sql": sql, "past": "stored"}, 422)
+    assert problem["code"] == "past-not-stored"

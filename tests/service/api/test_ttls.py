@@ -247,3 +247,19 @@ def test_dry_runs_with_a_bad_ttl(shop: Service, retention: dict[str, Any], field
     problem = shop.post("/v1/plans:dry-run", {"retention": retention}, 422)
     assert problem["errors"][0]["field"].startswith(field)
     assert problem["remedy"]
+
+
+def test_an_outer_join_that_keeps_rows_by_value_needs_no_ttl(shop: Service) -> None:
+    left = JOIN.replace(" JOIN", " LEFT JOIN")
+    shop.post("/v1/queries", {"id": "plain", "sql": left})
+    problem = given(shop, "items", "6 days", 409)
+    assert problem["code"] == "kept-rows-lack-times"
+    assert "plain" in problem["detail"]
+    shop.call("DELETE", "/v1/queries/plain", 202)
+    given(shop, "items", "6 days")
+    made = shop.post("/v1/queries", {"id": "timed", "sql": left})
+    assert made["normalised"]["outer"]["left"] == ["o.order_id", "o.ts"]
+    given(shop, "items", "7 days")
+    given(shop, "orders", "7 days")
+    given(shop, "items", None)
+    assert given(shop, "orders", None, 409)["code"] == "kept-rows-lack-times"

@@ -87,8 +87,8 @@ _COLUMN = re.compile(r"\b(r\d+)\.(\w+)")
 _EPOCH = "epoch_us({t})"
 #: Shares of statements with an expansion of their first relation, and of all joined rows.
 _FIRST, _LAST = 0.08, 0.12
-#: Share of other statements that follow a table.
-_FOLLOWED = 0.12
+#: Shares of other statements that follow a table, and of outer joins of the latest rows.
+_FOLLOWED, _KEPT = 0.12, 0.06
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +209,10 @@ class Grammar:
             self.features["WITH"] += 1
         elif drawn < 0.36:
             text, columns = self._set_operation(1)
-        elif Random(repr(self.rng.getstate()[1][:8])).random() < _FOLLOWED:
+        elif (apart := Random(repr(self.rng.getstate()[1][:8])).random()) < _FOLLOWED:
             text, columns = self._following_statement()
+        elif apart < _FOLLOWED + _KEPT:
+            text, columns = self._kept_statement()
         else:
             text, columns = self._select(1)
         found = frozenset(self._reads | set(re.findall(r"\b(?:FROM|JOIN) ([abc]) ", text.spark)))
@@ -762,5 +764,76 @@ class Grammar:
                 else:
                     source = source.beside(right, text, nullable=kind[0] == "L")
         source = replace(source, times=(), where=(*source.where, Text("", f"{last} >= {{since}}")))
+        where = self._where(source, 0.3)
+        return self._groups(source, where) if self._chance(0.3) else self._rows(source, where)
+
+    def _kept_statement(self) -> tuple[Text, list[tuple[str, str]]]:
+        """Outer joins without deadlines of streams with latest per key, on any side."""
+        rng, self._by_arrival = self.rng, True
+        plain = [name for name in "abcdfh" if self.kinds[name] is Kind.INSERTS]
+        names = (
+            ["l"] if self._chance(0.2) else rng.sample([rng.choice(plain), "l"], rng.choice((1, 2)))
+        )
+        if self._chance(0.2):
+            names.append(rng.choice(plain))
+        rights = [rng.choice(plain) if "l" in names and self._chance(0.7) else "l"]
+        if self._chance(0.4):
+            rights.append(rng.choice(plain))
+            rng.shuffle(rights)
+        if "l" not in names + rights:
+            rights[0] = "l"
+        #: Alias -> whether it is of the stream with latest per key.
+        latest = dict[str, bool]()
+
+        def drawn(name: str, *, alone: bool) -> Relation:
+            made = self._stream(name)
+            (alias,) = made.streams
+            latest[alias] = name == "l"
+            seen = "" if latest[alias] and not alone else " WHERE arr_ >= {since}"
+            duck = f"(SELECT * FROM {name}{seen}) {alias}"
+            return replace(made, text=Text(made.text.spark, duck))
+
+        def valid(members: Sequence[str]) -> str:
+            """A condition: no member is superseded when the last one arrives."""
+            last = f"greatest({', '.join(f'{alias}.arr_' for alias in members)}, 0)"
+            return " AND ".join(f"{a}.sup_ > {last}" for a in members if latest[a]) or "TRUE"
+
+        alone = set(names) == {"l"}
+        source, left = drawn(names[0], alone=alone), list[str]()
+        left += source.streams
+        for name in names[1:]:
+            right = drawn(name, alone=alone)
+            on = self._on(source, right)
+            left += right.streams
+            source = self._joined(source, "JOIN", right, on)
+        source = replace(source, where=(Text("", valid(left)),))
+        numbers, above = source.numbers, list[str]()
+        for name in rights:
+            right = drawn(name, alone=False)
+            (alias,) = right.streams
+            kinds = ["LEFT JOIN", "LEFT JOIN", "SEMI JOIN", "ANTI JOIN"]
+            kind = rng.choice(
+                [*kinds, "FULL JOIN"] if len(rights) == 1 and len(left) == 1 else kinds
+            )
+            dependent = bool(above) and self._chance(0.5)
+            base = replace(source, numbers=tuple(above) if dependent else numbers, texts=())
+            on = self._on(base, right, residual=0.15, timed=False)
+            members = [*left, *{c.split(".")[0] for c in above if c in on}, alias]
+            self.features[f"kept {kind.lower()} by arrival"] += 1
+            text = Text(
+                f"{{}} {kind} {{}} ON {on}", f"{{}} {kind} {{}} ON {on} AND {valid(members)}"
+            )
+            text = text.format(source.text, right.text)
+            if kind[0] in "SA":
+                source = replace(source, text=text)
+                continue
+            source = source.beside(right, text, nullable=True)
+            above = [*right.numbers]
+            if kind == "FULL JOIN":
+                (own,) = left
+                mine = f"({own}.arr_ IS NOT NULL AND {valid(left)})"
+                other = f"({own}.arr_ IS NULL AND {alias}.arr_ >= {{since}} AND {valid([alias])})"
+                source = replace(source, where=(Text("", f"({mine} OR {other})"),))
+        source = replace(source, times=())
         where = self._where(source, 0.3)
         return self._groups(source, where) if self._chance(0.3) else self._rows(source, where)

@@ -79,6 +79,7 @@ class Combined:
         only: numbers of the statements to register; None: all. The others are still drawn.
         calm: whether nothing fails and plans are the optimiser's. ``drawn``: draws the streams.
         planner: makes the plans that are not random.
+        twins: whether each accepted statement is registered twice.
         features: of accepted statements. ``rows``: of the same, rows of answers.
     """
 
@@ -89,6 +90,7 @@ class Combined:
     calm: bool = False
     planner: Planner = plan_normally
     drawn: Callable[[Path, Random], dict[str, RandomStream]] = draw_streams
+    twins: bool = False
     events: Counter[str] = field(init=False, default_factory=Counter)
     features: Counter[str] = field(init=False, default_factory=Counter)
     refusals: Counter[str] = field(init=False, default_factory=Counter)
@@ -342,7 +344,13 @@ class Combined:
             except PlannerError:
                 # It reads a query that is not among the others.
                 return
-        self.registered[name] = drawn.text.spark
+        names = [name, f"{name}t"] if self.twins else [name]
+        for twin in names[1:]:
+            self._every.register(twin, drawn.text.spark, past=past)
+            if self.registry is not self._every:
+                self.registry.register(twin, drawn.text.spark, past=past)
+        self.statements |= dict.fromkeys(names, drawn)
+        self.registered |= dict.fromkeys(names, drawn.text.spark)
         self._changed = True
 
     def _readable(self) -> dict[str, Any]:

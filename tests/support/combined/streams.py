@@ -65,7 +65,7 @@ class RandomStream:
 
     Attributes:
         key: number of leading columns of the key; 0: none.
-        lateness: in microseconds; None: nothing is late.
+        lateness, ttl: in microseconds; None: nothing is late, or without bound.
         rows: (operation, values) in the order of files.
         ends: batch -> number of rows read up to it, with the watermark before it.
         sizes: numbers of rows of a file.
@@ -77,6 +77,7 @@ class RandomStream:
     lateness: int | None = None
     retained: bool = True
     key: int = 0
+    ttl: int | None = None
     rows: list[tuple[str, Row]] = field(default_factory=list)
     ends: list[tuple[int, int | None]] = field(default_factory=list)
     sizes: tuple[int, ...] = (0, 4, 10)
@@ -108,6 +109,7 @@ class RandomStream:
             columns=tuple(columns),
             event_time="ts" if "ts" in self.columns else None,
             lateness=self.lateness,
+            ttl=self.ttl,
             latest=names if self.kind in (Kind.TABLE, Kind.LATEST) else (),
             retain=None if self.retained else 0,
             kind=StreamKind(kinds.get(self.kind, "stream")),

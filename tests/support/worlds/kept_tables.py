@@ -138,9 +138,15 @@ class TableWorld:
         joined: Mapping[str, pa.Table],
         streams: Mapping[Stream, int | None] | None = None,
         now: int = 0,
+        feeds: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        """Commit a batch of the time ``now``; ``streams``: their watermarks after it."""
-        report = TaskReport(joined=self.stage(joined))
+        """Commit a batch of the time ``now``.
+
+        Args:
+            streams: their watermarks after it.
+            feeds: joins whose rows several queries share -> these queries.
+        """
+        report = TaskReport(joined=self.stage(joined), feeds=dict(feeds or {}))
         known = {str(s.name): StreamState(s, floor=mark) for s, mark in (streams or {}).items()}
         state = replace(
             self.state,
