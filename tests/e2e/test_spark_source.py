@@ -308,9 +308,7 @@ def test_streams_of_spark_as_streams_of_queries(
         stream(spark.readStream.format("rate").load(), name="visits", checkpoint="x", client=client)
 
 
-def test_the_page_and_its_notebook(
-    spark: SparkSession, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_and_its_notebook(spark: SparkSession, world: World, tmp_path: Path) -> None:
     """Every block of the page is a part of the notebook, whose cells run one after the other."""
     notebook = (DOCS / "examples" / "spark_notebook.py").read_text(encoding="utf-8")
     page = (DOCS / "spark.md").read_text(encoding="utf-8")
@@ -318,9 +316,11 @@ def test_the_page_and_its_notebook(
     assert len(blocks) == 7
     for block in blocks:
         assert block in notebook
-    monkeypatch.chdir(tmp_path)
     scope: dict[str, Any] = {}
     code = notebook.replace("http://127.0.0.1:8080", world.live.client.base_url)
+    # Spark's JVM has a working directory of its own.
+    for folder in ("copied", "copied-checkpoint", "offers-checkpoint"):
+        code = code.replace(f'"{folder}"', f'"{tmp_path / folder}"')
     for cell in re.split(r"^(?=# %%)", code, flags=re.MULTILINE):
         exec(compile(cell, "spark_notebook", "exec"), scope)
     try:
@@ -333,7 +333,7 @@ def test_the_page_and_its_notebook(
             [(0, 2, Decimal("5.00")), (1, 2, Decimal("18.00"))]
         )
         assert counted(scope["then"]).total() == 4
-        assert set(counted(spark.read.parquet("copied"))) == bought
+        assert set(counted(spark.read.parquet(str(tmp_path / "copied")))) == bought
         client = scope["client"]
         world.live.wait("offers", lambda: client.stream("offers").input_tuples > 20)
         assert scope["matched"].columns == ["offer", "visitor"]
