@@ -411,10 +411,12 @@ def gather_bytes(
     """Write the bytes of gathered values to ``out``, at the offsets of :func:`gather_lengths`."""
     target = out.ctypes.data
     for i in range(len(rows)):
-        t = np.int64(which[i]) if len(tables) > 1 else 0
-        first = np.int64(load32(tables[t], np.int64(rows[i])))
         at = np.int64(offsets[i])
-        copy_bytes(values[t] + first, target + at, np.int64(offsets[i + 1]) - at)
+        count = np.int64(offsets[i + 1]) - at
+        if count > 0:
+            t = np.int64(which[i]) if len(tables) > 1 else 0
+            first = np.int64(load32(tables[t], np.int64(rows[i])))
+            copy_bytes(values[t] + first, target + at, count)
 
 
 def warm() -> None:

@@ -129,11 +129,14 @@ def text_offsets(numbers: Ints, valid: NDArray[np.bool_], ends: Ints, out: Ints)
 
 @njit(cache=True, nogil=True)
 def text_bytes(numbers: Ints, data: U8, ends: Ints, offsets: Ints, out: U8) -> None:
-    """Write the bytes of the texts ``numbers`` to ``out``, at ``offsets``."""
+    """Write the bytes of the texts ``numbers`` to ``out``, at ``offsets``. Numbers of NULLs, which
+    have no bytes there, are undefined.
+    """
     source, target = data.ctypes.data, out.ctypes.data
     for i in range(len(numbers)):
         at = offsets[i]
-        copy_bytes(source + ends[numbers[i]], target + at, offsets[i + 1] - at)
+        if offsets[i + 1] > at:
+            copy_bytes(source + ends[numbers[i]], target + at, offsets[i + 1] - at)
 
 
 @njit(cache=True, nogil=True)

@@ -34,3 +34,13 @@ def test_equal_texts_have_one_number_and_different_ones_different_numbers() -> N
     assert sorted(known.values()) == sorted(set(known.values()))
     assert pool.size_of(np.ones(pool.count, np.bool_)) == pool.size
     assert pool.size == (len(known), sum(map(len, known)))
+
+
+def test_numbers_of_nulls_may_be_anything() -> None:
+    """As in rows without a match, whose words have never been written."""
+    pool = Texts()
+    pool.numbers(pa.array(["a text of some bytes", "b"]))
+    numbers = np.array([1, 1 << 60, 0, -(1 << 60)])
+    valid = np.array([True, False, True, False])
+    column = pool.column(numbers, valid, pa.string())
+    assert column.to_pylist() == ["b", None, "a text of some bytes", None]
