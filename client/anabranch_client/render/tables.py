@@ -190,18 +190,19 @@ def queries_table(
     """All queries, a line each, with as much of their SQL as fits.
 
     Args:
-        spent: run of a query -> its CPU seconds.
+        spent: run of a query -> its CPU seconds; empty: unknown, and not shown.
     """
+    cpu = ("CPU s",) if spent else ()
     table = table_of(
-        "query", "status", "results", "from batch", "to batch", "CPU s", "expires", "sql",
-        right=("results", "from batch", "to batch", "CPU s"),
+        "query", "status", "results", "from batch", "to batch", *cpu, "expires", "sql",
+        right=("results", "from batch", "to batch", *cpu),
     )  # fmt: skip
     for q in queries:
         table.add_row(
             escape(q.id),
             _query_status(q),
             *numbers(q.results, q.activated_batch, last_batch(q.expired_batch)),
-            number(spent.get(q.run or q.id)),
+            *([number(spent.get(q.run or q.id))] if spent else []),
             moment(q.expires_at),
             shortened(q.sql or "(structured)"),
         )
