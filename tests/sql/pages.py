@@ -72,7 +72,8 @@ class ExampleStreams(Derived):
             for example in self.examples:
                 example.write(self.folder / "in", part)
             self.turn()
-        self.settle()
+        # A load of files ends, and moves the watermark, when a later look finds no more of them.
+        self.settle(turns=200)
 
     def _active(self) -> bool:
         self.turn()

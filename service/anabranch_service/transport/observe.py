@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from urllib.parse import quote
 from uuid import uuid4
 
 import structlog
@@ -60,7 +61,8 @@ class Observe:
                 _LOG.info(
                     "request",
                     method=method,
-                    path=scope["path"],
+                    # As in the request: a log has no control characters of a client's.
+                    path=quote(scope["path"]),
                     status=status,
                     ms=round(seconds * 1000, 1),
                     request=ident,

@@ -64,7 +64,7 @@ def test_points_are_kept_for_a_day_and_asked_for(service: Service) -> None:
     assert found["items"][0]["at"] == "2027-01-15T08:00:00Z"
     assert found["seconds"] == 60
     assert [i["rate"] for i in service.get("/v1/history?query=q&last=2")["items"]] == [0.0]
-    assert service.get("/v1/history?last=4")["items"][0]["rate"] is None
+    assert service.get("/v1/history?last=4")["items"][0]["rate"] == 11.0
     service.get(f"/v1/history?last={KEPT + 1}", 422)
 
 

@@ -326,7 +326,7 @@ def test_what_happens_to_changed_files_is_said_of_directories_that_the_runtime_r
         ("c", {"format": "csv", "path": "/in", "options": {"header": "true"}}),
     ):
         made = shop.post("/v1/streams", {"name": name, "columns": columns, "source": source})
-        assert made["source"] == {**source, "rows_per_batch": None}
+        assert made["source"] == {**source, "rows_per_batch": None, "then": None}
         changed = shop.http.patch(f"/v1/streams/{name}", json={"on_changed_file": "read"})
         assert changed.json()["source"]["options"]["on_changed_file"] == "read"
         assert (

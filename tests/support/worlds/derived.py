@@ -199,10 +199,10 @@ class Derived:
                 self.start()
         return True
 
-    def settle(self) -> None:
-        """Go on until nothing changes any more."""
+    def settle(self, turns: int = 8) -> None:
+        """Go on until nothing has changed for a number of turns, each of 10 ms or more."""
         quiet = 0
-        while quiet < 8:
+        while quiet < turns:
             ran = self.turn()
             self.driver.tables.drain()
             quiet = 0 if ran else quiet + 1
