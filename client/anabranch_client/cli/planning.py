@@ -90,14 +90,28 @@ def epoch_show(
 
 @epochs.command("diff")
 def epoch_diff(
-    first: Annotated[int, typer.Argument(min=0, help="The earlier epoch.")],
-    second: Annotated[int, typer.Argument(min=0, help="The later epoch.")],
+    first: Annotated[
+        int | None,
+        typer.Argument(min=0, help="The earlier epoch; alone: the later one.", show_default=False),
+    ] = None,
+    second: Annotated[
+        int | None, typer.Argument(min=0, help="The later epoch.", show_default=False)
+    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Show the difference between the plans of two epochs, priced with the newest statistics."""
+    """Show the difference between the plans of two epochs, priced with the newest statistics.
+
+    By default between the newest epoch and the one published before it.
+    """
     most = MAX_LINES if read_by_a_person() else None
     with connect(url) as client:
+        if second is None:
+            first, second = None, first
+        if second is None:
+            newest = next(iter(client.epochs()), None)
+            # Without any published epoch the service says so.
+            second = 0 if newest is None else newest.epoch
         show(client.epoch_diff(second, first), partial(epoch_diff_detail, most=most), as_json)
 
 

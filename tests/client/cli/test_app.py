@@ -361,6 +361,7 @@ def test_the_plans_of_two_epochs_are_compared(url: str, shop: Client, service: S
     found = answer("epochs", "diff", "0", "1", url=url)
     assert (found["queries_added"], found["queries_removed"]) == (["late"], ["a"])
     assert found["diff"]["epoch"] == 0
+    assert answer("epochs", "diff", url=url) == answer("epochs", "diff", "1", url=url) == found
     text = run("epochs", "diff", "0", "1", url=url).stdout
     for part in ("queries added", "late", "against epoch 0", "orders where order_id > 5"):
         assert part in text
