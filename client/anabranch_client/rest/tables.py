@@ -102,7 +102,8 @@ def read_batches(response: httpx.Response) -> Iterator[pa.RecordBatch]:
 class Query(QueryOut):
     """A registered query, whose rows can be read.
 
-    Of a query with changes, or a view, the rows are its present table; of others, all results.
+    The rows of a view or of a query with changes are its present table; other queries have all
+    results.
     ``batch``, in all methods: the rows as of the end of this batch; None: of the newest. With an
     :class:`AsyncClient` the methods return coroutines.
     """

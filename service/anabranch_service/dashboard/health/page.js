@@ -4,19 +4,19 @@ import { read } from "../access.js";
 import { breakable, make, say } from "../dom.js";
 import { poll } from "../poll.js";
 import { moment } from "../times.js";
+import { pageOf } from "./view.js";
 
 const POLL_MS = 3000;
 /** Most components listed, the most urgent first. */
 const MOST = 200;
 const BADGES = { ok: "active", warning: "expiring", failed: "failed" };
-const PAGES = { stream: "/dashboard/stream/", query: "/dashboard/query/" };
 
 const at = (id) => document.getElementById(id);
 
-function nameOf({ kind, name }) {
-  const place = PAGES[kind];
-  const text = breakable(name);
-  return place ? [make("span", { className: "muted", text: `${kind} ` }), make("a", { href: place + encodeURIComponent(name) }, ...text)] : text;
+function nameOf(component) {
+  const page = pageOf(component);
+  const text = breakable(component.name);
+  return page ? [make("span", { className: "muted", text: `${component.kind} ` }), make("a", { href: page }, ...text)] : text;
 }
 
 function show(components) {

@@ -6,6 +6,7 @@ import { Answers } from "../batches/uses.js";
 import { breakable, make, say } from "../dom.js";
 import { changes, folded, numbers } from "../epochs/view.js";
 import { short } from "../graph.js";
+import { pageOf } from "../health/view.js";
 import { History } from "../history.js";
 import { Names } from "../names.js";
 import { savingText } from "../plan/cost.js";
@@ -19,7 +20,6 @@ const POLL_MS = 2000;
 /** Most components and changes listed, and most lines of a change. */
 const [MOST_ALERTS, MOST_CHANGES, MOST_LINES] = [3, 5, 3];
 const PRICE = "anabranch.cpu-hour";
-const PLACES = { stream: "/dashboard/stream/", query: "/dashboard/query/" };
 
 const at = (id) => document.getElementById(id);
 const answers = new Answers();
@@ -40,13 +40,13 @@ function showHealth(components) {
   at("health").classList.toggle("bad", bad.some(({ state }) => state === "failed"));
   const more = bad.length - MOST_ALERTS;
   at("alerts").replaceChildren(
-    ...bad.slice(0, MOST_ALERTS).map(({ kind, name, message, remedy }) =>
+    ...bad.slice(0, MOST_ALERTS).map((component) =>
       make(
         "li",
         {},
-        make("strong", {}, make("a", { href: PLACES[kind] ? PLACES[kind] + encodeURIComponent(name) : "/dashboard/health" }, ...breakable(name))),
-        make("span", {}, ...breakable(`: ${message}`)),
-        make("div", { className: "muted remedy", text: remedy, title: remedy }),
+        make("strong", {}, make("a", { href: pageOf(component) ?? "/dashboard/health" }, ...breakable(component.name))),
+        make("span", {}, ...breakable(`: ${component.message}`)),
+        make("div", { className: "muted remedy", text: component.remedy, title: component.remedy }),
       ),
     ),
     ...(more > 0 ? [make("li", { className: "muted", text: `and ${more} more` })] : []),

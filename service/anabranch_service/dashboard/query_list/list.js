@@ -3,6 +3,7 @@
 import { read } from "../access.js";
 import { batches, completeFrom } from "../activation.js";
 import { breakable, make, say } from "../dom.js";
+import { clock } from "../times.js";
 import { ROWS, choices, counted, requestOf, searchOf, wanted } from "./view.js";
 
 const COLUMNS = 8;
@@ -10,10 +11,6 @@ const COLUMNS = 8;
 const CHOICES = { stream: "any", owner: "anybody", tag: "any", status: "any" };
 
 const at = (id) => document.getElementById(id);
-
-function when(text) {
-  return text ? text.replace("T", " ").replace(/(\.\d+)?Z$/, "") : "";
-}
 
 function badges(query) {
   const found = [make("span", { className: `badge ${query.status}`, text: query.status })];
@@ -167,7 +164,7 @@ export class QueryList {
         title: q.earlier.map((a) => `before: ${batches(a)}`).join("\n"),
       }),
       make("td", { text: completeFrom(q), title: (q.missed ?? []).map((one) => one.message).join("\n") }),
-      make("td", { text: when(q.expires_at) || "never" }),
+      make("td", { text: q.expires_at ? clock(q.expires_at) : "never" }),
       definition(q),
     );
   }

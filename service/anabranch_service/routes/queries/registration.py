@@ -517,7 +517,7 @@ def _no_past(query: JoinQuery, streams: Mapping[str, Stream]) -> str | None:
     """Why stored tuples do not suffice to compute past results; None if they do."""
     if query.outer is not None and not query.outer.kept:
         return "the query decides which rows have no partner when these rows arrive"
-    # Of an outer join the joins of all pairs, of a union this branch alone.
+    # An outer join has a join per pair; a union is checked branch by branch.
     joins = (query,) if query.united else query.planned
     read = [streams[r.stream] for join in joins for r in join.relations]
     parts = query.planned if query.is_asof else (query,)
