@@ -23,6 +23,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from anabranch_runtime.errors import SinkError
+from anabranch_runtime.sources.kafka.client import LEADERLESS
 
 #: Settings of the topic. Small segments are compacted soon, so there is little to read.
 _CONFIG = {
@@ -38,11 +39,11 @@ _READING = {
     "enable.partition.eof": True,
     "fetch.wait.max.ms": 10,
 }
-#: Codes of errors of a topic that was just made.
-_LEADERLESS = (
-    *(KafkaError._NOENT, KafkaError.LEADER_NOT_AVAILABLE),
-    *(KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION),
-)
+#: Codes of errors of a topic that was just made, or whose leader moves: the next request may
+#: reach a leader.
+_LEADERLESS = LEADERLESS | {
+    *(KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION),
+}
 #: Seconds for answers of brokers, and between two looks for the end of a transaction.
 PATIENCE, _LOOK = 5.0, 0.05
 #: Codes of errors of users who may not create a topic, or read its settings.

@@ -49,15 +49,21 @@ _READING = {
     "fetch.error.backoff.ms": 50,
     "queued.max.messages.kbytes": 16_384,
 }
+#: Codes of errors of a partition whose leader is being elected, or moves: of a new topic too.
+LEADERLESS = frozenset({
+    KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REPLICA_NOT_AVAILABLE, KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.KAFKA_STORAGE_ERROR,
+})  # fmt: skip
 #: Codes of errors that pass once the brokers are reached, or have elected leaders.
-AWAY = frozenset({
+AWAY = LEADERLESS | {
     KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
     KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD,
-    KafkaError.REQUEST_TIMED_OUT, KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.REQUEST_TIMED_OUT, KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.NETWORK_EXCEPTION,
-})  # fmt: skip
+    KafkaError.NETWORK_EXCEPTION,
+}  # fmt: skip
 
 
 @dataclass(slots=True)

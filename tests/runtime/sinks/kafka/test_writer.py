@@ -9,20 +9,22 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import ConfigResource, ResourceType
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.faults import Point
 from anabranch_runtime.sinks.kafka import progress, writer
 from anabranch_runtime.sinks.kafka.writer import KafkaWriter
+from anabranch_runtime.sources.kafka.client import LEADERLESS
 from scripts.kafka import Broker
 from tests.support.surroundings.deliveries import sink, staged
 from tests.support.surroundings.kafka import Topics, broker
@@ -277,6 +279,26 @@ def test_topics_have_to_be_there_and_fit(
     resource = ConfigResource(ResourceType.TOPIC, writer.default_progress(namespace))
     found = topics.admin.describe_configs([resource])[resource].result(10)
     assert found["cleanup.policy"].value == "compact"
+
+
+def test_a_leader_that_moves_is_awaited(
+    kafka: Broker, topic: str, namespace: str, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, moving = AdminClient.list_offsets, list(LEADERLESS)
+
+    def found(self: AdminClient, *arguments: Any, **others: Any) -> dict[Any, Future[Any]]:
+        given: dict[Any, Future[Any]] = answers(self, *arguments, **others)
+        if not moving:
+            return given
+        refusal = Future[Any]()
+        refusal.set_exception(KafkaException(KafkaError(moving.pop())))
+        return dict.fromkeys(given, refusal)
+
+    monkeypatch.setattr(AdminClient, "list_offsets", found)
+    with Reader(kafka.address, topic, 3) as reader:
+        write(KafkaWriter(namespace, "results"), 0, 1)
+        reader.sees(lines(1))
+    assert not moving
 
 
 def test_brokers_that_are_away_are_asked_again_later(
