@@ -76,7 +76,7 @@ def test_a_standby_gets_the_lock_at_the_end_of_its_holder(tmp_path: Path, contro
         assert found.run == "next"
         released = time.monotonic()
     assert waiting.ended() is True
-    assert waiting.at - released < 0.5
+    assert waiting.at - released < 5.0
     assert _heartbeat(control) is None
 
 
@@ -105,7 +105,8 @@ def test_without_a_standby_a_second_process_is_refused(tmp_path: Path) -> None:
 def test_a_standby_takes_a_lease_with_missed_renewals(
     tmp_path: Path, control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "OFTEN", 0.2)
+    # A standby takes it after three missed renewals: seconds, as an owner on a busy machine pauses.
+    monkeypatch.setattr(leases, "OFTEN", 0.5)
     monkeypatch.setattr(turns, "LOOK_AT_STORE", 0.02)
     monkeypatch.setitem(turns._HELD, "store-in-use", 0.02)
     remote = open_remote(f"file://{tmp_path}/objects")
@@ -115,17 +116,20 @@ def test_a_standby_takes_a_lease_with_missed_renewals(
     with owner.held():
         waiting = Waiting(root, Mirrored(root, remote), control)
         _until_warm(waiting)
-        time.sleep(1.0)
+        time.sleep(1.25 * leases.MISSED * leases.OFTEN)
         assert waiting.mine is None, "a lease that is renewed is not taken"
         # As if the owner were suspended: no renewal, and no end.
         owner._ended.set()
         silent = time.monotonic()
         assert waiting.ended() is True
-        assert 0.2 < waiting.at - silent < 5
+        assert 0.5 < waiting.at - silent < 60
     assert waiting.mine
 
 
-def test_a_lease_given_up_is_taken_at_once(tmp_path: Path, control: Control) -> None:
+def test_a_lease_given_up_is_taken_at_once(
+    tmp_path: Path, control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "OFTEN", 20.0)
     remote = open_remote(f"file://{tmp_path}/objects")
     root = tmp_path / "two"
     root.mkdir()

@@ -11,10 +11,13 @@ from anabranch_runtime.sources.back_pressure import FIRST_ROWS
 from anabranch_runtime.sources.ingest.spark_stream import source_name
 from anabranch_runtime.sources.rate_limiter import RateLimiter
 
+#: Seconds, of which a batch takes few, also on a busy machine.
+TARGET = 30.0
+
 
 def test_the_limit_is_published_kept_over_a_restart_and_taken_back(url: str) -> None:
     control = Control(url, "test")
-    limiter = RateLimiter(control, 1.0)
+    limiter = RateLimiter(control, TARGET)
     limiter.open()
     assert control.limit() == FIRST_ROWS
     # The driver's part was quick, but the batch was planned long before.
@@ -24,12 +27,12 @@ def test_the_limit_is_published_kept_over_a_restart_and_taken_back(url: str) -> 
     limiter.done(FIRST_ROWS, 0.05, 0.0)
     # From the arrival of the oldest row to now.
     (age,) = limiter.ages
-    assert 2.2 < age < 10
+    assert 2.2 < age < 2.0 + TARGET
     slow = control.limit()
     assert slow is not None
     assert FIRST_ROWS < slow <= 2 * FIRST_ROWS
     # An old plan (of a batch that is repeated after a restart) says nothing about its time.
-    again = RateLimiter(control, 1.0)
+    again = RateLimiter(control, TARGET)
     again.open()
     assert again.limit == slow
     again.input.streams, again.input.planned = streams, time.time() - 3600

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
@@ -19,18 +18,36 @@ class Cancelled(Exception):
     """Stands for Spark's error of a cancelled job."""
 
 
-def looked(watchdog: Watchdog, seconds: float, sign: Callable[[], None] = lambda: None) -> int:
-    """Look for a while, with a task that goes on meanwhile; how often the job was cancelled."""
-    cancelled: list[None] = []
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        sign()
-        watchdog.look(lambda: cancelled.append(None))
-        time.sleep(0.01)
-    return len(cancelled)
+class Clock:
+    """Stands for the watchdog's clock: no pause of this process counts as one of a task."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def looked(
+        self, watchdog: Watchdog, seconds: float, sign: Callable[[], None] = lambda: None
+    ) -> int:
+        """Look for a while, with a task that goes on meanwhile; how often the job was cancelled."""
+        cancelled: list[None] = []
+        end = self.now + seconds
+        while self.now < end:
+            sign()
+            watchdog.look(lambda: cancelled.append(None))
+            self.now += 0.01
+        return len(cancelled)
 
 
-def test_a_job_is_cancelled_once_that_gives_no_sign_for_long() -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(stuck, "time", found)
+    return found
+
+
+def test_a_job_is_cancelled_once_that_gives_no_sign_for_long(clock: Clock) -> None:
     watchdog, given = Watchdog(0.5), itertools.count()
     seen = 0
 
@@ -39,8 +56,8 @@ def test_a_job_is_cancelled_once_that_gives_no_sign_for_long() -> None:
         seen = next(given)
 
     def job() -> None:
-        assert looked(watchdog, 1.2, sign) == 0
-        assert looked(watchdog, 1.2) == 1
+        assert clock.looked(watchdog, 1.2, sign) == 0
+        assert clock.looked(watchdog, 1.2) == 1
         raise Cancelled
 
     with (
@@ -51,19 +68,21 @@ def test_a_job_is_cancelled_once_that_gives_no_sign_for_long() -> None:
     assert caught.value.code == "batch-stuck"
     assert isinstance(caught.value.__cause__, Cancelled)
     # Nothing runs: nothing is cancelled.
-    assert looked(watchdog, 0.7) == 0
+    assert clock.looked(watchdog, 0.7) == 0
     with pytest.raises(Cancelled), watchdog.over(8, lambda: seen):
         raise Cancelled
 
 
-def test_a_job_that_cannot_be_cancelled_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_cannot_be_cancelled_is_an_error(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stuck, "GRACE", 0.3)
     watchdog = Watchdog(0.1)
     with (
         watchdog.over(7, lambda: 0),
         pytest.raises(PipelineError) as caught,
     ):
-        looked(watchdog, 1.0)
+        clock.looked(watchdog, 1.0)
     assert caught.value.code == "batch-stuck"
 
 
@@ -79,13 +98,13 @@ def test_a_session_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_job_is_cancelled_that_cannot_begin_as_executors_have_gone(
-    monkeypatch: pytest.MonkeyPatch,
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stuck, "SHORT", 0.3)
     watchdog, given = Watchdog(60.0), 0
 
     def job() -> None:
-        assert looked(watchdog, 0.6) == 1
+        assert clock.looked(watchdog, 0.6) == 1
         raise Cancelled
 
     with pytest.raises(PipelineError) as caught, watchdog.over(7, lambda: given, lambda: True):
@@ -94,11 +113,11 @@ def test_a_job_is_cancelled_that_cannot_begin_as_executors_have_gone(
     with watchdog.over(8, lambda: given, lambda: True):
         given += 1
         # Its tasks run: the slots are its own.
-        assert looked(watchdog, 0.6) == 0
+        assert clock.looked(watchdog, 0.6) == 0
     missing = True
     with watchdog.over(9, lambda: given, lambda: missing):
-        assert looked(watchdog, 0.2) == 0
+        assert clock.looked(watchdog, 0.2) == 0
         missing = False
-        assert looked(watchdog, 0.2) == 0
+        assert clock.looked(watchdog, 0.2) == 0
         missing = True
-        assert looked(watchdog, 0.2) == 0
+        assert clock.looked(watchdog, 0.2) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -23,6 +22,7 @@ from anabranch_runtime.views import keeper, kept
 from tests.support.surroundings.deliveries import sink
 from tests.support.surroundings.receiver import SECRET, Fault, receiving
 from tests.support.worlds.kept_tables import Lagging
+from tests.support.worlds.processes import wait_until
 from tests.support.worlds.view_runs import MINUTE, SCHEMA, Drawn, ViewRun, run_seed
 
 #: Before 1970, where Spark's own watermark does not get.
@@ -240,14 +240,17 @@ def test_versions_are_posted_each_once_while_other_views_go_on(tmp_path: Path) -
         for n in range(3):
             run.feed(rows((0, 0, 0), (n, 0, 0)))
         failures: list[str] = []
-        while len(failures) < 100:
+
+        def posted() -> bool:
             try:
                 run.tables.drain()
-                break
             except SinkError as error:
                 # The error of an attempt is raised until the next attempt is due.
                 failures.append(str(error))
-                time.sleep(0.05)
+                return False
+            return True
+
+        wait_until("all versions", posted)
         assert {kind for kind in ("500", "closed") for text in failures if kind in text} == {
             "500",
             "closed",

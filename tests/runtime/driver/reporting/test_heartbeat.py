@@ -20,6 +20,7 @@ from anabranch_runtime.driver.reporting import heartbeat
 from anabranch_runtime.driver.reporting.heartbeat import Heart
 from anabranch_runtime.errors import StateError
 from tests.support.surroundings.redis import redis_url
+from tests.support.worlds.processes import wait_until
 
 
 @pytest.fixture
@@ -34,36 +35,42 @@ def _read(server: Redis, key: str) -> Heartbeat | None:
     return None if text is None else Heartbeat.loads(str(text))
 
 
+def _silent(server: Redis, key: str) -> bool:
+    """Whether no heartbeat comes for some periods; a beat that had begun may come before."""
+    server.delete(key)
+    time.sleep(0.2)
+    return _read(server, key) is None
+
+
 def test_it_beats_for_as_long_as_the_main_loop_is_well(control: Control) -> None:
     key = control.keys.heartbeat
     with Redis.from_url(control.url, decode_responses=True) as server:
         with Heart(control).beating() as heart:
-            time.sleep(0.2)
+            wait_until("a heartbeat", lambda: _read(server, key) is not None)
             assert _read(server, key) == Heartbeat(
                 "this", os.getpid(), os.uname().nodename, "starting"
             )
             assert 0 < int(str(server.pttl(key))) <= HEARTBEAT_MILLISECONDS
             heart.working()
-            time.sleep(0.2)
-            found = _read(server, key)
-            assert found is not None
-            assert found.state == "working"
+            wait_until("another state", lambda: _state(server, key) == "working")
             heart.well(-1.0)
-            time.sleep(0.1)
-            server.delete(key)
-            time.sleep(0.2)
-            assert _read(server, key) is None, "a main loop that hangs has no heartbeat"
+            # A main loop that hangs has no heartbeat.
+            wait_until("silence", lambda: _silent(server, key))
             heart.well()
-            time.sleep(0.2)
-            assert _read(server, key) is not None
+            wait_until("a heartbeat", lambda: _read(server, key) is not None)
         assert _read(server, key) is None, "it ends with the run"
+
+
+def _state(server: Redis, key: str) -> str:
+    found = _read(server, key)
+    return "" if found is None else found.state
 
 
 def test_another_runs_heartbeat_is_left_alone(control: Control) -> None:
     with Redis.from_url(control.url, decode_responses=True) as server:
         with Heart(control).beating() as heart:
             heart.well(-1.0)
-            time.sleep(0.1)
+            wait_until("silence", lambda: _silent(server, control.keys.heartbeat))
             Control(control.url, "beats", "next").beat("working")
         found = _read(server, control.keys.heartbeat)
         assert found is not None
