@@ -20,6 +20,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from anabranch_client.processes.children import free_port
+
 VERSION = "4.4.0"
 ROOT = Path(__file__).resolve().parent.parent
 HEAP = "256m"
@@ -133,7 +135,7 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
         protocol = ("SASL_" if login else "") + ("PLAINTEXT" if certificate is None else "SSL")
         between = "CLIENTS" if certificate is None else "BROKERS"
-        controller = _free_port()
+        controller = free_port()
         settings = {
             **_SETTINGS,
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
@@ -147,7 +149,7 @@ class Broker:
         users = tuple[str, ...]()
         if certificate is not None:
             # A broker's connections to itself need neither login nor certificate.
-            own = f",BROKERS://127.0.0.1:{_free_port()}"
+            own = f",BROKERS://127.0.0.1:{free_port()}"
             settings["listeners"] += own
             settings["advertised.listeners"] += own
             settings["listener.security.protocol.map"] += ",BROKERS:PLAINTEXT"
@@ -256,18 +258,12 @@ def running(
     Raises:
         NoKafka: see the message.
     """
-    broker = Broker(home, port or _free_port(), login, certificate)
+    broker = Broker(home, port or free_port(), login, certificate)
     broker.start()
     try:
         yield broker
     finally:
         broker.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def main() -> None:

@@ -23,6 +23,8 @@ from typing import Any
 
 import psycopg2
 
+from anabranch_client.processes.children import free_port
+
 USER, DATABASE = "anabranch", "postgres"
 #: Seconds for which a start is waited for.
 PATIENCE = 60.0
@@ -162,18 +164,12 @@ def running(
     with TemporaryDirectory(prefix="anabranch-postgres-") as folder:
         # As root: the server's user must reach its folder.
         Path(folder).chmod(0o711)
-        server = Server(home or Path(folder) / "home", port or _free_port(), settings)
+        server = Server(home or Path(folder) / "home", port or free_port(), settings)
         server.start()
         try:
             yield server
         finally:
             server.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -17,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +29,9 @@ from anabranch_client.errors import ProcessError
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 #: Maximum bytes of a child's error report.
 _PIPE_BYTES = 65536
+#: Ports below those that systems give to connections and to programs without a wish (on Linux from
+#: 32,768 on), and the most draws of one of them.
+_PORTS, _DRAWS = range(20_000, 32_768), 20
 
 
 @dataclass(slots=True)
@@ -182,9 +187,16 @@ def wait_for(what: str, ready: Callable[[], bool], child: Child, seconds: float)
 
 
 def free_port() -> int:
-    """A currently free TCP port of the loopback interface."""
+    """A currently free TCP port of the loopback interface, which the system gives to nobody else
+    by itself: a program may take seconds until it listens there, and come back after a crash.
+    """
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        for _ in range(_DRAWS):
+            with suppress(OSError):
+                probe.bind(("127.0.0.1", _PORTS[secrets.randbelow(len(_PORTS))]))
+                break
+        else:
+            probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 

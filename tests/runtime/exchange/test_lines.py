@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from anabranch_client.processes.children import free_port
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.exchange import lines
 from anabranch_runtime.exchange.complaints import own_version
@@ -149,9 +150,7 @@ def test_the_token_is_not_in_texts(listener: TaskListener) -> None:
 
 
 def test_tasks_call_another_name_than_the_driver_listens_on() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     listener = TaskListener("localhost", port, "127.0.0.1")
     assert (listener.address.host, listener.address.port) == ("localhost", port)
     call_driver(listener.address, "s", 0, ["a"])

@@ -17,6 +17,7 @@ from urllib.error import HTTPError
 
 import pytest
 
+from anabranch_client.processes.children import free_port
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.webhook.options import webhook_options
 from anabranch_runtime.sinks.webhook.receiver import Receiver
@@ -32,8 +33,7 @@ PAGE = Path(__file__).parents[4] / "docs" / "sinks.md"
 def test_the_documented_receiver_has_each_result_once(tmp_path: Path) -> None:
     found = re.search(r"```python\n(import base64.*?)```", PAGE.read_text(), re.DOTALL)
     assert found is not None
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     environ = {**os.environ, "ANABRANCH_SINK_HOOK": SECRET, "PORT": str(port)}
     environ["STORE"] = str(tmp_path / "store.db")
     process = subprocess.Popen(
