@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from scripts.kafka import Broker, NoKafka, running
 
 #: Value of the variable with which a missing broker fails tests instead of skipping them.
 REQUIRED = "ANABRANCH_REQUIRE_KAFKA"
+#: Seconds that a topic may take to be made, beside other tests on few cores.
+_PATIENCE = 60.0
 _NUMBERS = count()
 
 
@@ -63,10 +65,22 @@ class Topics:
             time.sleep(0.02)
 
     def _wait(self, name: str, partitions: int) -> None:
+        """Wait until all partitions are known, and the broker that leads them knows that it does:
+        it answers requests a little later than it names them.
+        """
+        specs = {TopicPartition(name, p): OffsetSpec.latest() for p in range(partitions)}
+        deadline = time.monotonic() + _PATIENCE
         while True:
-            found = self.admin.list_topics(timeout=10).topics.get(name)
-            if found is not None and len(found.partitions) == partitions:
-                return
+            try:
+                found = self.admin.list_topics(timeout=10).topics.get(name)
+                if found is not None and len(found.partitions) == partitions:
+                    for answer in self.admin.list_offsets(specs).values():
+                        answer.result(10)
+                    return
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+            assert time.monotonic() < deadline, f"{name} has no {partitions} partitions"
             time.sleep(0.02)
 
     def producer(self, **settings: Any) -> Producer:

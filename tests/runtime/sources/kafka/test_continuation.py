@@ -30,6 +30,8 @@ from tests.runtime.sources.lake.icebergs import Iceberg
 from tests.support.surroundings.kafka import Topics
 from tests.support.surroundings.policy import OPEN
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 
 class World:
     """A folder or table in ``home``, and a topic of two partitions."""
@@ -101,13 +103,14 @@ def read(feed: Feed, start: Any, end: Any) -> list[tuple[int, str, int]]:
 
 
 def drain(feed: Feed, offset: Any, patience: float = 3.0) -> tuple[Any, list[Any]]:
-    """Read on until nothing has waited for ``patience`` seconds."""
-    found, last = list[Any](), time.monotonic()
-    while time.monotonic() - last < patience:
+    """Read on until nothing has waited for ``patience`` seconds, and in many looks."""
+    found, last, looks = list[Any](), time.monotonic(), 0
+    while time.monotonic() - last < patience or looks < 50:
+        looks += 1
         if rows := feed.waiting(offset).rows:
             end = json.loads(json.dumps(feed.advance(offset, min(rows, 7))))
             found += read(feed, offset, end)
-            offset, last = end, time.monotonic()
+            offset, last, looks = end, time.monotonic(), 0
         time.sleep(0.02)
     return offset, found
 

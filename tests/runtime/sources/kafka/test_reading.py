@@ -24,6 +24,8 @@ from scripts.kafka import Broker
 from tests.support.surroundings.kafka import Topics
 from tests.support.surroundings.registry import Registry, framed
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 SCHEMA = {
     "type": "record", "name": "r",
     "fields": [
@@ -153,7 +155,7 @@ def test_batches_are_sized_by_the_rows_of_messages(topics: Topics, feed: Make) -
         topics.push(name, map(stream, some), partition)
     source = feed(name, {"a": "bigint"}, payload="arrow")
     offset = source.begin()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (rows := source.waiting(offset).rows) != 8_000:
         assert rows == 40_000
         assert time.monotonic() < deadline
