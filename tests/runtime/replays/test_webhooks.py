@@ -163,8 +163,8 @@ def test_a_slow_receiver_holds_up_no_batch_and_gets_all_batches_at_once(
 ) -> None:
     monkeypatch.setenv("ANABRANCH_SINK_HOOK", SECRET)
     with receiving() as hook:
-        hook.fault, hook.delay = lambda _: Fault.SLOW, 3.0
-        publish(url, 0, {"q": RS, "p": RS}, {"q": spec(hook, timeout="20")})
+        hook.fault, hook.delay = lambda _: Fault.SLOW, 50.0
+        publish(url, 0, {"q": RS, "p": RS}, {"q": spec(hook, timeout="60")})
         one = driver(url, tmp_path, every=100)
         one.run(job(0))
         began = time.monotonic()
@@ -175,6 +175,7 @@ def test_a_slow_receiver_holds_up_no_batch_and_gets_all_batches_at_once(
         # An answer that takes long is no failure, and waiting results are gathered meanwhile.
         assert (one.publisher.problems(), one.publisher.parked()) == ({}, {"q": 1})
         hook.fault = lambda _: Fault.NONE
+        hook.hurry.set()
         one.publisher.finish()
         assert sorted(row["b"] for row in hook.rows()) == expected(20)
         assert len(hook.seen) == 2

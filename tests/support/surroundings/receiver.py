@@ -50,7 +50,7 @@ class Webhook:
     Attributes:
         fault: treatment of the next request, which may depend on it.
         seen: all requests, also unprocessed ones. ``ledger``: processed requests by id.
-        delay: seconds of a slow answer.
+        delay: seconds of a slow answer. ``hurry``: set: slow answers come at once.
     """
 
     port: int = 0
@@ -61,6 +61,7 @@ class Webhook:
     wrong: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    hurry: threading.Event = field(default_factory=threading.Event)
     _server: ThreadingHTTPServer | None = None
 
     @property
@@ -106,7 +107,7 @@ class Webhook:
             if fault in (Fault.NONE, Fault.SLOW, Fault.ERROR_AFTER, Fault.DROPPED_AFTER):
                 self._process(request)
         if fault is Fault.SLOW:
-            time.sleep(self.delay)
+            self.hurry.wait(self.delay)
         if fault in (Fault.DROPPED, Fault.DROPPED_AFTER):
             handler.close_connection = True
             handler.connection.shutdown(socket.SHUT_RDWR)
