@@ -248,9 +248,11 @@ def test_an_open_transaction_of_others_is_waited_for(
     other.flush(10)
     # Records behind it can't be read, and this one must not be missed.
     write(one, 1, 2)
-    monkeypatch.setattr(progress, "PATIENCE", 0.5)
     again = KafkaWriter(namespace, "results")
-    assert refused(write, again, 1, 2).code == "progress-undecided"
+    with monkeypatch.context() as hasty:
+        # Brokers have so many seconds for their answers, too.
+        hasty.setattr(progress, "PATIENCE", 2.0)
+        assert refused(write, again, 1, 2).code == "progress-undecided"
     other.abort_transaction(10)
     with Reader(kafka.address, topic, 3) as reader:
         write(again, 1, 2)
@@ -267,10 +269,9 @@ def test_topics_have_to_be_there_and_fit(
     spec = to(kafka, topic, progress_topic=deleting)
     assert refused(write, one, 0, 1, spec=spec).code == "progress-deleted"
     small = topics.make(1, **{"max.message.bytes": "400"})
-    started = time.monotonic()
+    # The answer of the broker, and not the end of the time for it.
     error = refused(write, one, 0, *range(10**15, 10**15 + 100), spec=to(kafka, small))
     assert "size" in error.message
-    assert time.monotonic() - started < 5
     with Reader(kafka.address, small) as reader:
         write(one, 1, 5, spec=to(kafka, small))
         reader.sees(lines(5))
@@ -305,7 +306,6 @@ def test_brokers_that_are_away_are_asked_again_later(
     namespace: str, topic: str, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "COMMIT", 3.0)
-    monkeypatch.setattr(writer, "PAUSE", 2.0)
     monkeypatch.setitem(writer._PRODUCING, "message.timeout.ms", 1000)
     for own in broker(tmp_path / "broker"):
         Topics(own.address).make(3, topic)
@@ -318,15 +318,14 @@ def test_brokers_that_are_away_are_asked_again_later(
             settings = {"bootstrap.servers": own.address}
             progress.read_progress(settings, writer.default_progress(namespace), "")
             own.kill()
-            started = time.monotonic()
             error = refused(write, one, 1, 2, spec=spec)
             assert error.code == "no-server", error
             # With many queries, only one waits.
-            once = time.monotonic() - started
-            for query in range(20):
-                error = refused(write, one, 1, 2, spec=spec, query=f"q{query}")
-                assert error.code == "no-server"
-            assert time.monotonic() - started < once + 0.5
+            with monkeypatch.context() as patch:
+                patch.setattr(writer, "Producer", None)
+                for query in range(20):
+                    again = refused(write, one, 1, 2, spec=spec, query=f"q{query}")
+                    assert again is error
             own.start()
             deadline = time.monotonic() + 60
             while True:
