@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,10 +16,11 @@ from anabranch_contract.protocol.intake import (
     UnreadPiece,
 )
 from anabranch_contract.protocol.progress import VERSION, Heartbeat, Progress
+from anabranch_service.context import Context
 from anabranch_service.presenters.health import Component, HealthLog
 from anabranch_service.routes import health
 from anabranch_service.settings import ServiceSettings
-from tests.support.worlds.service import Service, serving
+from tests.support.worlds.service import Service, eventually, serving
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -111,9 +111,17 @@ def test_since_when_is_known_though_nobody_has_asked(
     settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "LOOK_SECONDS", 0.01)
+    look, looks = health.look, list[Component]()
+
+    async def counted(context: Context) -> list[Component]:
+        found = await look(context)
+        looks.extend(found)
+        return found
+
+    monkeypatch.setattr(health, "look", counted)
     with serving(settings) as service:
         service.post("/v1/streams", {"name": "a", "columns": {"k": "bigint"}})
-        time.sleep(0.2)
+        eventually(lambda: any(one.state == "failed" for one in looks), "a look")
         asked = datetime.now(UTC)
         found = states(service)["runtime runtime"]
     assert found["state"] == "failed"
