@@ -30,6 +30,7 @@ from anabranch_runtime.sinks.tail import Tails
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.drawn import drawn
 from tests.service.planning.replanning.test_reviser import ask, interim, planned
+from tests.support.surroundings.browsers import PATIENCE
 from tests.support.surroundings.deliveries import sink, staged
 from tests.support.worlds.service import Service, eventually
 
@@ -48,6 +49,7 @@ HURRY = """(() => { const wait = window.setTimeout, now = performance.now.bind(p
 def opened(browser: Browser, service: Service, path: str = "") -> Iterator[tuple[Page, list[str]]]:
     """A page of the dashboard, and whatever it complains of."""
     page = browser.new_page(viewport={"width": 1480, "height": 1000}, locale="en-US")
+    page.set_default_timeout(PATIENCE)
     page.add_init_script(HURRY)
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -115,7 +117,7 @@ def test_queries_plan_costs_and_history(browser: Browser, shop: Service) -> None
         bars = page.get_by_role("list", name="Cost compared").get_by_role("listitem")
         expect(bars).to_have_count(3)
         alone = f"each query standalone: {_js(record)}"
-        assert page.get_by_role("listitem", name=alone).count() == 1
+        expect(page.get_by_role("listitem", name=alone)).to_have_count(1)
         expect(page.locator("#saving")).to_have_text("CPU time saved: not known yet")
 
         shares = page.locator("#shares tbody tr")
@@ -144,7 +146,7 @@ def test_queries_plan_costs_and_history(browser: Browser, shop: Service) -> None
         _assert_no_overlap(page)
 
         page.get_by_role("button", name="pair", exact=True).click()
-        assert page.locator("#trees .dim").count() > 0
+        expect(page.locator("#trees .dim").first).to_be_attached()
         page.get_by_role("button", name="pair", exact=True).click()
         page.mouse.move(0, 0)
         expect(page.locator("#trees .dim")).to_have_count(0)
@@ -320,9 +322,9 @@ def test_the_last_minutes_as_lines(browser: Browser, shop: Service, tmp_path: Pa
         expect(note).to_have_text("3 periods, 9 s; 2 slower relations not shown")
         expect(page.locator("#ratios li")).to_contain_text("25.0 % · 6 matches each")
         rising = page.get_by_role("img", name="orders: 300 per second").locator("path")
-        assert rising.get_attribute("d") == "M0.0 17.3h0.1L90.0 8.7L180.0 0.0"
-        broken = page.locator("#ratios path").get_attribute("d")
-        assert broken == "M0.0 19.5h0.1M180.0 19.5h0.1"
+        expect(rising).to_have_attribute("d", "M0.0 17.3h0.1L90.0 8.7L180.0 0.0")
+        broken = page.locator("#ratios path")
+        expect(broken).to_have_attribute("d", "M0.0 19.5h0.1M180.0 19.5h0.1")
         wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         assert page.evaluate(wide) <= 0
         page.locator("section:has(#series-title)").screenshot(path=str(tmp_path / "series.png"))

@@ -15,6 +15,7 @@ from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import PAIR, STREAMS
 from tests.service.pages.test_dashboard import HURRY
 from tests.support.scenarios.seeds import mostly_slow
+from tests.support.surroundings.browsers import PATIENCE
 from tests.support.worlds.access import Guarded, guarded
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def sign_in(page: Page, token: str) -> None:
 
 def test_nothing_is_shown_before_somebody_signs_in(browser: Browser, locked: Guarded) -> None:
     page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
     page.add_init_script(HURRY)
     page.goto(f"{locked.url}/dashboard/queries")
     expect(page.locator("#pulse")).to_have_text("signed out")
@@ -68,6 +70,7 @@ def test_only_what_the_role_may_do_is_offered(
     browser: Browser, locked: Guarded, role: Role
 ) -> None:
     page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
     page.goto(f"{locked.url}/dashboard/explain")
     sign_in(page, locked.tokens[role])
     expect(page.locator("#who")).to_contain_text(role)
@@ -99,6 +102,7 @@ def test_results_are_followed_with_a_token_until_it_is_revoked(
     service.activate("pair", Activation(0, seen))
     reader = locked.create("viewer")
     page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
     page.goto(f"{locked.url}/dashboard/queries")
     sign_in(page, reader["token"])
     page.get_by_label("Query whose results are shown").select_option("pair")
