@@ -26,7 +26,7 @@ VERSION = "4.4.0"
 ROOT = Path(__file__).resolve().parent.parent
 HEAP = "256m"
 #: Seconds for which a start is waited for.
-PATIENCE = 60.0
+PATIENCE = 180.0
 _POM = f"""\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>

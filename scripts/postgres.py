@@ -27,7 +27,7 @@ from anabranch_client.processes.children import free_port
 
 USER, DATABASE = "anabranch", "postgres"
 #: Seconds for which a start is waited for.
-PATIENCE = 60.0
+PATIENCE = 180.0
 #: Where distributions keep the programs beside the path, newest version last.
 _FOLDERS = "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin"
 #: Settings of a server for logical replication, whose disk is trusted.

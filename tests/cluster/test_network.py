@@ -24,7 +24,7 @@ def found(namespaces: None, tmp_path: Path) -> Iterator[Network]:
 def _serving(host: Host, tmp_path: Path) -> str:
     host.start([sys.executable, "-m", "http.server", "8000"], tmp_path / f"{host.name}.log")
     url = f"http://{host.address}:8000/"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while _seconds(url, 1) is None:
         assert time.monotonic() < deadline
         time.sleep(0.05)

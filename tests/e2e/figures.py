@@ -231,8 +231,8 @@ class Walk:
 
     def _figures(self) -> dict[str, Any]:
         """Figures of all queries and streams that a restart must not change."""
-        queries = httpx.get(f"{self.url}/v1/queries").raise_for_status().json()["items"]
-        streams = httpx.get(f"{self.url}/v1/streams").raise_for_status().json()["items"]
+        queries = httpx.get(f"{self.url}/v1/queries", timeout=60).raise_for_status().json()["items"]
+        streams = httpx.get(f"{self.url}/v1/streams", timeout=60).raise_for_status().json()["items"]
         fixed = ("results", "joined_rows", "complete", "visible_from")
         counts = ("input_tuples", "late_tuples", "invalid_tuples", "ahead_tuples")
         metrics = self._metrics("query_results", "query")
@@ -245,7 +245,7 @@ class Walk:
 
     def _metrics(self, family: str, label: str) -> dict[str, float]:
         """A family of metrics by one label."""
-        text = httpx.get(f"{self.url}/metrics").raise_for_status().text
+        text = httpx.get(f"{self.url}/metrics", timeout=60).raise_for_status().text
         pattern = rf'^anabranch_{family}{{{label}="([^"]+)"}} (\S+)$'
         return {name: float(value) for name, value in re.findall(pattern, text, re.MULTILINE)}
 

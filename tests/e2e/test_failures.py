@@ -174,7 +174,7 @@ def test_redis_killed_and_started_again(
         runtime = next(c for c in pipeline.children if c.name == "runtime")
         code = runtime.wait(60)
         stoppable.start()
-        wait_until("Redis to come back", pipeline.channel.ping, 20)
+        wait_until("Redis to come back", pipeline.channel.ping)
         assert code != 0
         kill(pipeline, "runtime") if code is None else pipeline.children.remove(runtime)
         pipeline.start_runtime()

@@ -94,7 +94,7 @@ def test_a_query_looks_up_what_was_read_before_it(tmp_path: Path) -> None:
         assert [m.rows for m in client.query("late").missed] == [4]
         holder = holder_of(up.home)
         assert holder is not None
-        health = httpx.get(f"{holder.url}/v1/health").json()["components"]
+        health = httpx.get(f"{holder.url}/v1/health", timeout=60).json()["components"]
         found = {c["name"]: c["state"] for c in health if c["kind"] == "completeness"}
         assert found == {"late": "warning"}
         client.push("flights", [{"id": n, "carrier": c} for n, c in enumerate(("LH", "XX", "ZZ"))])

@@ -75,7 +75,7 @@ def until(query: str, api: str = API, **wanted: Any) -> dict[str, Any]:
     while any(found.get(name) != value for name, value in wanted.items()):
         assert time.monotonic() < end, f"{query} is never {wanted}: {found}"
         time.sleep(0.2)
-        found = httpx.get(f"{api}/v1/queries/{query}").json()
+        found = httpx.get(f"{api}/v1/queries/{query}", timeout=60).json()
     return found
 
 
@@ -238,9 +238,9 @@ def test_the_demo_is_left_running_with_its_dashboard(tmp_path: Path) -> None:
             assert time.monotonic() < end, text
             time.sleep(0.5)
             found = re.search(r"all is still running; see\s+(http://\S+?);", text)
-        queries = httpx.get(f"{found[1]}/v1/queries").json()["items"]
+        queries = httpx.get(f"{found[1]}/v1/queries", timeout=60).json()["items"]
         assert sorted(query["id"] for query in queries) == ["q1", "q2", "q3", "q4", "q5"]
-        assert "anabranch" in httpx.get(found[1]).text
+        assert "anabranch" in httpx.get(found[1], timeout=60).text
         table = [line.rstrip() for line in shown.partition("```")[0].splitlines()]
         assert len(table) == 7
         assert [line for line in table if line not in log.read_text()] == []
@@ -250,4 +250,4 @@ def test_the_demo_is_left_running_with_its_dashboard(tmp_path: Path) -> None:
     # Ctrl-C in a terminal reaches the whole group, and make says that it was interrupted.
     assert demo.returncode in (0, -signal.SIGINT), log.read_text()
     with pytest.raises(httpx.ConnectError):
-        httpx.get(found[1])
+        httpx.get(found[1], timeout=60)

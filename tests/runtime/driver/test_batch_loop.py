@@ -28,10 +28,10 @@ def test_it_runs_batches_until_it_is_left(fed: Fed) -> None:
     loop.start()
     fed.file("a.parquet", [1, 2, 3])
     fed.push([1, 2, 3])
-    wait_until("the loop", lambda: len(fed.results()) == 3, 20)
+    wait_until("the loop", lambda: len(fed.results()) == 3)
     fed.push([1])
-    wait_until("the loop", lambda: len(fed.results()) == 4, 20)
-    wait_until("the loop", lambda: loop.leave(0.1), 20)
+    wait_until("the loop", lambda: len(fed.results()) == 4)
+    wait_until("the loop", lambda: loop.leave(0.1))
     assert loop.error is None
     assert committed == list(range(1, fed.driver.state.next_batch + 1))
     fed.check()
@@ -48,9 +48,9 @@ def test_groups_of_results_are_delivered_though_no_batch_comes(tmp_path: Path) -
         fed.file("a.parquet", [1, 2, 3])
         fed.push([1, 2, 3])
         began = time.monotonic()
-        wait_until("a group", lambda: len(fed.results()) == 3, 20)
+        wait_until("a group", lambda: len(fed.results()) == 3)
         assert time.monotonic() - began < 10
-        wait_until("the loop", lambda: loop.leave(0.1), 20)
+        wait_until("the loop", lambda: loop.leave(0.1))
         assert loop.error is None
         assert fed.driver.publisher.parked() == {}
 
@@ -65,8 +65,8 @@ def test_no_batch_begins_while_it_is_held(fed: Fed) -> None:
         assert fed.driver.state.next_batch == 0
         with loop.between_batches() as again:
             assert not again
-    wait_until("the loop", lambda: fed.driver.state.next_batch > 0, 20)
-    wait_until("the loop", lambda: loop.leave(0.1), 20)
+    wait_until("the loop", lambda: fed.driver.state.next_batch > 0)
+    wait_until("the loop", lambda: loop.leave(0.1))
 
 
 def test_an_error_ends_it(fed: Fed) -> None:
@@ -79,14 +79,14 @@ def test_an_error_ends_it(fed: Fed) -> None:
     loop = BatchLoop(fed.driver, fails, lambda: None)  # type: ignore[arg-type]
     fed.push([1])
     loop.start()
-    wait_until("the loop", lambda: loop.error is not None, 30)
+    wait_until("the loop", lambda: loop.error is not None)
     assert isinstance(loop.error, Unexpected)
     assert loop.leave(5)
     # The next loop repeats the batch.
     again = BatchLoop(fed.driver, fed._job, lambda: None)
     again.start()
-    wait_until("the loop", lambda: fed.results("s") != [], 20)
-    wait_until("the loop", lambda: again.leave(0.1), 20)
+    wait_until("the loop", lambda: fed.results("s") != [])
+    wait_until("the loop", lambda: again.leave(0.1))
 
 
 def test_pauses_end_where_fixed_costs_do_not_dominate() -> None:

@@ -23,7 +23,7 @@ from tests.support.cases.states import RS, rules, segment
 from tests.support.worlds.driven import driver, expected, job, publish, results
 
 RULES = rules(0, {"q": RS})
-PATIENCE = 20
+PATIENCE = 120
 
 
 def stored(numbers: Iterable[int], store: str = "R/1") -> State:

@@ -54,7 +54,7 @@ def read_all(line: Connection) -> None:
 
 def test_a_task_is_known_by_stage_number_host_and_version(listener: TaskListener) -> None:
     line = call_driver(listener.address, "s", 1, ["a", "b"])
-    called = listener.take(10)
+    called = listener.take(60)
     assert called is not None
     assert (called[0].stage, called[0].task, called[0].host) == ("s", 1, "b")
     assert called[0].version == own_version()
@@ -114,7 +114,7 @@ def test_long_and_slow_callers_hold_up_nobody(
     os.write(long.fileno(), struct.pack("!i", 1 << 30) + bytes(100))
     began = time.monotonic()
     call_driver(listener.address, "s", 0, ["a"])
-    assert listener.take(10) is not None
+    assert listener.take(60) is not None
     assert time.monotonic() - began < 5.0
     for line in (*silent, long):
         with pytest.raises((EOFError, OSError)):
@@ -124,7 +124,7 @@ def test_long_and_slow_callers_hold_up_nobody(
 
 def test_a_task_gives_few_signs(listener: TaskListener, monkeypatch: pytest.MonkeyPatch) -> None:
     line = call_driver(listener.address, "s", 0, ["a"])
-    called = listener.take(10)
+    called = listener.take(60)
     assert called is not None
     called[1].send_bytes(pickle.dumps(DriverMessage(1, "work")))
     line.next_order()
@@ -154,7 +154,7 @@ def test_tasks_call_another_name_than_the_driver_listens_on() -> None:
     listener = TaskListener("localhost", port, "127.0.0.1")
     assert (listener.address.host, listener.address.port) == ("localhost", port)
     call_driver(listener.address, "s", 0, ["a"])
-    assert listener.take(10) is not None
+    assert listener.take(60) is not None
     listener.close()
     # The port is free again at once.
     TaskListener("localhost", port, "127.0.0.1").close()
@@ -176,7 +176,7 @@ def test_an_address_of_another_host_is_named_with_the_remedy() -> None:
 
 def test_a_listener_that_closes_ends_lines_that_nobody_has_taken(listener: TaskListener) -> None:
     taken = call_driver(listener.address, "s", 0, ["a", "b"])
-    called = listener.take(10)
+    called = listener.take(60)
     assert called is not None
     untaken = call_driver(listener.address, "s", 1, ["a", "b"])
     time.sleep(0.1)

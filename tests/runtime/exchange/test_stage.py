@@ -290,4 +290,4 @@ def test_tasks_that_do_not_end_are_cancelled(listener: TaskListener) -> None:
             time.sleep(0.01)
         stage.close(cancel=False)
         assert ended.is_set()
-        assert waiting.exception(10) is not None
+        assert waiting.exception(60) is not None

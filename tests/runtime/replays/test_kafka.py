@@ -73,7 +73,7 @@ class KafkaFed(Fed):
         for entry in entries:
             partition, offset = map(int, entry.split("/"))
             at = TopicPartition(self.topic, partition, offset + 1)
-            self.topics.admin.delete_records([at])[at].result(30)
+            self.topics.admin.delete_records([at])[at].result(60)
             self.removed |= {f"{partition}/{number}" for number in range(offset + 1)}
 
 

@@ -16,7 +16,7 @@ from anabranch_runtime.spark.executors import Executor, Executors
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PATIENCE = 20
+PATIENCE = 120
 
 
 @dataclass

@@ -14,7 +14,7 @@ from anabranch_runtime.storage.durable import Durable
 from anabranch_runtime.storage.segment import Segment
 from tests.support.cases.states import segment
 
-PATIENCE = 20
+PATIENCE = 120
 
 
 class Keeper(Durable):

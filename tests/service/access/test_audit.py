@@ -103,7 +103,7 @@ def test_without_redis_the_answer_is_no_worse(service: Service) -> None:
 
 def test_made_up_methods_are_one_label(service: Service) -> None:
     for method in ("BREW", "PLANT"):
-        httpx.request(method, f"{service.http.base_url}/v1/streams", verify=False)
+        httpx.request(method, f"{service.http.base_url}/v1/streams", verify=False, timeout=60)
     text = service.http.get("/metrics").text
     assert 'method="other"' in text
     assert "BREW" not in text

@@ -257,7 +257,7 @@ def test_a_tail_ends_when_its_token_is_revoked(
     reader = locked.create("viewer")
     headers = bearer(reader["token"])
     url = f"{locked.url}/v1/queries/pair/results"
-    with httpx.stream("GET", url, headers=headers, timeout=20) as response:
+    with httpx.stream("GET", url, headers=headers, timeout=60) as response:
         assert response.status_code == 200
         parts = response.iter_text()
         assert next(parts).startswith(": results of pair")
@@ -275,8 +275,8 @@ def test_one_token_does_not_take_all_tails(
     path = "/v1/queries/pair/results"
     greedy, other = locked.create("viewer")["token"], locked.tokens[Role.VIEWER]
     with (
-        httpx.stream("GET", locked.url + path, headers=bearer(greedy), timeout=20) as first,
-        httpx.stream("GET", locked.url + path, headers=bearer(other), timeout=20) as second,
+        httpx.stream("GET", locked.url + path, headers=bearer(greedy), timeout=60) as first,
+        httpx.stream("GET", locked.url + path, headers=bearer(other), timeout=60) as second,
     ):
         assert first.status_code == second.status_code == 200
         parts = first.iter_bytes()
@@ -284,7 +284,7 @@ def test_one_token_does_not_take_all_tails(
         assert locked.call("GET", path, greedy).json()["code"] == "too-many-tails"
 
     def free() -> bool:
-        with httpx.stream("GET", locked.url + path, headers=bearer(greedy)) as again:
+        with httpx.stream("GET", locked.url + path, headers=bearer(greedy), timeout=60) as again:
             return again.status_code == 200
 
     eventually(free, "its place is free again")

@@ -143,7 +143,9 @@ def test_examples_of_the_document_are_taken_as_they_are(
         for name, operation in EXAMPLES.items():
             method, path = operation.split()
             for body in schemas[name]["examples"]:
-                answer = httpx.request(method, f"{locked.url}{path}", json=body, headers=headers)
+                answer = httpx.request(
+                    method, f"{locked.url}{path}", json=body, headers=headers, timeout=60
+                )
                 assert answer.is_success, (name, answer.text)
 
 

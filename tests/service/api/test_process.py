@@ -50,12 +50,14 @@ def process(redis: str, namespace: str, port_file: Path) -> Iterator[subprocess.
 def test_a_process_says_where_it_listens_and_ends_when_told_to(redis: str, tmp_path: Path) -> None:
     port_file = tmp_path / "port"
     with process(redis, "process", port_file) as started:
-        with httpx.Client(base_url=f"http://127.0.0.1:{int(port_file.read_text())}") as http:
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{int(port_file.read_text())}", timeout=60
+        ) as http:
             assert http.get("/readyz").status_code == 200
             assert http.post("/v1/streams", json=STREAM).status_code == 201
         assert [p.name for p in tmp_path.iterdir()] == ["port"]
         started.send_signal(signal.SIGTERM)
-        _, log = started.communicate(timeout=15)
+        _, log = started.communicate(timeout=60)
     lines = [json.loads(line) for line in log.splitlines()]
     assert {"listening", "request"} <= {line["event"] for line in lines}
     assert all(line["timestamp"] and line["level"] for line in lines)
@@ -65,7 +67,9 @@ def test_a_killed_process_leaves_everything_to_the_next(redis: str, tmp_path: Pa
     for generation in range(2):
         port_file = tmp_path / f"port{generation}"
         with process(redis, "killed", port_file) as started:
-            with httpx.Client(base_url=f"http://127.0.0.1:{int(port_file.read_text())}") as http:
+            with httpx.Client(
+                base_url=f"http://127.0.0.1:{int(port_file.read_text())}", timeout=60
+            ) as http:
                 status = http.post("/v1/streams", json=STREAM).status_code
                 assert status == (201 if generation == 0 else 200)
             started.kill()
@@ -81,7 +85,7 @@ def test_bad_arguments_end_at_once(arguments: list[str], complaint: str) -> None
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert ended.returncode == 2

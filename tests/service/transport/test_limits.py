@@ -62,7 +62,7 @@ def port(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 
 def connect(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=10)
+    return socket.create_connection(("127.0.0.1", port), timeout=60)
 
 
 def rest_of(connection: socket.socket) -> bytes:
@@ -77,7 +77,9 @@ def rest_of(connection: socket.socket) -> bytes:
 
 
 def healthy(port: int) -> bool:
-    return httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=5, verify=False).status_code == 200
+    return (
+        httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=60, verify=False).status_code == 200
+    )
 
 
 def test_a_header_that_never_ends(port: int) -> None:
@@ -167,7 +169,7 @@ def test_a_client_that_sends_all_of_a_large_body_sees_the_answer(
     """Closing the connection at once would make sending fail before the answer is read."""
     piece = LARGE // 16 * b"1"
     content = (piece for _ in range(16)) if chunked else 16 * piece
-    with closing(HTTPConnection("127.0.0.1", roomy, timeout=20)) as plain:
+    with closing(HTTPConnection("127.0.0.1", roomy, timeout=60)) as plain:
         plain.request("POST", path, content, {"content-type": "application/json"})
         # The size of a chunked body shows only when a route reads it; ``/nothing`` reads none.
         assert plain.getresponse().status == (404 if chunked and path == "/nothing" else 413)
@@ -200,12 +202,16 @@ def test_a_key_that_is_there_twice_is_refused(port: int) -> None:
         '{"name": "s", "columns": {"a": "int", "a": "string"}}',
         '{"name": "s", "columns": [{"name": "a", "type": "int", "\\u0074ype": "string"}]}',
     ):
-        found = httpx.post(f"http://127.0.0.1:{port}/v1/streams", content=body, headers=headers)
+        found = httpx.post(
+            f"http://127.0.0.1:{port}/v1/streams", content=body, headers=headers, timeout=60
+        )
         assert (found.status_code, found.json()["code"]) == (400, "duplicate-key")
         assert found.json()["remedy"]
     rows = '{"rows": [{"a": 1, "a": 2}]}'
     url = f"http://127.0.0.1:{port}/v1/streams/any/rows"
-    assert httpx.post(url, content=rows, headers=headers).json()["code"] == "duplicate-key"
+    assert (
+        httpx.post(url, content=rows, headers=headers, timeout=60).json()["code"] == "duplicate-key"
+    )
 
 
 def test_a_body_that_does_not(port: int) -> None:
@@ -231,7 +237,9 @@ def test_a_body_that_does_not(port: int) -> None:
 
 def test_a_body_where_none_belongs(port: int) -> None:
     for method in ("GET", "DELETE"):
-        found = httpx.request(method, f"http://127.0.0.1:{port}/v1/streams/x", content=b"{}")
+        found = httpx.request(
+            method, f"http://127.0.0.1:{port}/v1/streams/x", content=b"{}", timeout=60
+        )
         assert found.status_code == 400
         assert found.json()["code"] == "unexpected-body"
 
@@ -274,7 +282,9 @@ def test_who_does_not_read_is_cut_off(port: int) -> None:
     for n in range(40):
         columns = {f"{'c' * 200}{i}": "bigint" for i in range(200)}
         body = {"name": f"wide{n}", "columns": columns}
-        found = httpx.post(f"http://127.0.0.1:{port}/v1/streams", json=body, verify=False)
+        found = httpx.post(
+            f"http://127.0.0.1:{port}/v1/streams", json=body, verify=False, timeout=60
+        )
         assert found.status_code in (200, 201)
     with closing(socket.socket()) as lazy:
         lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -284,7 +294,7 @@ def test_who_does_not_read_is_cut_off(port: int) -> None:
             lazy.sendall(b"GET /v1/streams HTTP/1.1\r\nHost: localhost\r\n\r\n")
         time.sleep(3 * SECONDS)
         got = len(rest_of(lazy))
-    assert got < 4 * len(httpx.get(f"http://127.0.0.1:{port}/v1/streams").content)
+    assert got < 4 * len(httpx.get(f"http://127.0.0.1:{port}/v1/streams", timeout=60).content)
     assert healthy(port)
 
 
@@ -299,7 +309,9 @@ def test_deeply_nested_bodies_are_the_clients_fault(port: int) -> None:
                 content = wrapped % (nested, nested, nested)
                 if len(content) >= BODY:
                     continue
-                found = httpx.post(base + name, content=content, headers=headers, verify=False)
+                found = httpx.post(
+                    base + name, content=content, headers=headers, verify=False, timeout=60
+                )
                 assert found.status_code in (400, 422), (depth, name, found.text[:200])
     assert healthy(port)
 
@@ -308,10 +320,10 @@ def test_beyond_loopback_it_starts_with_a_token_in_a_file(redis: str, tmp_path: 
     file = tmp_path / "anabranch-admin.token"
     with process(redis, tmp_path, "--host", "0.0.0.0") as port:
         base = f"http://127.0.0.1:{port}"
-        assert httpx.get(f"{base}/healthz").status_code == 200
-        assert httpx.get(f"{base}/readyz").status_code == 401
+        assert httpx.get(f"{base}/healthz", timeout=60).status_code == 200
+        assert httpx.get(f"{base}/readyz", timeout=60).status_code == 401
         token = file.read_text().strip()
-        assert httpx.get(f"{base}/readyz", headers=bearer(token)).status_code == 200
+        assert httpx.get(f"{base}/readyz", headers=bearer(token), timeout=60).status_code == 200
         log = (tmp_path / "log").read_text()
         assert str(file.name) in log
         assert token not in log
@@ -360,17 +372,17 @@ def test_https(redis: str, tmp_path: Path) -> None:
         pytest.skip("no openssl to make a certificate with")
     with process(redis, tmp_path, "--tls-cert", "cert.pem", "--tls-key", "key.pem") as port:
         trusted = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
-        found = httpx.get(f"https://127.0.0.1:{port}/readyz", verify=trusted)
+        found = httpx.get(f"https://127.0.0.1:{port}/readyz", verify=trusted, timeout=60)
         assert found.status_code == 200
         with pytest.raises(httpx.HTTPError):
-            httpx.get(f"http://127.0.0.1:{port}/readyz")
+            httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=60)
 
 
 def test_tails_leave_room_for_others(redis: str, tmp_path: Path) -> None:
     follow = b"GET /v1/queries/pair/results HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with (
         process(redis, tmp_path) as port,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}") as http,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http,
     ):
         for stream in STREAMS:
             http.post("/v1/streams", json=stream)

@@ -228,7 +228,7 @@ class Striker:
             pipeline.start_service().close()
         if cell.component is Component.REDIS:
             self.redis.start()
-            wait_until("Redis to come back", pipeline.channel.ping, 20)
+            wait_until("Redis to come back", pipeline.channel.ping)
 
     def _recover(self, pipeline: Pipeline, cell: Cell, struck: float) -> bool:
         assert time.monotonic() - struck < PATIENCE, f"{cell} has not recovered"

@@ -47,20 +47,20 @@ class Topics:
         """Make a topic and return its name."""
         name = name or f"t{os.getpid()}-{next(_NUMBERS)}"
         made = self.admin.create_topics([NewTopic(name, partitions, 1, config=config)])
-        made[name].result(30)
+        made[name].result(_PATIENCE)
         self._wait(name, partitions)
         return name
 
     def grow(self, name: str, partitions: int) -> None:
         """Add partitions, up to this number."""
-        self.admin.create_partitions([NewPartitions(name, partitions)])[name].result(30)
+        self.admin.create_partitions([NewPartitions(name, partitions)])[name].result(_PATIENCE)
         self._wait(name, partitions)
         # A producer learns of partitions late.
         self._producer = None
 
     def delete(self, name: str) -> None:
         """Delete a topic, and wait until it is gone."""
-        self.admin.delete_topics([name])[name].result(30)
+        self.admin.delete_topics([name])[name].result(_PATIENCE)
         while name in self.admin.list_topics(timeout=10).topics:
             time.sleep(0.02)
 
@@ -75,7 +75,7 @@ class Topics:
                 found = self.admin.list_topics(timeout=10).topics.get(name)
                 if found is not None and len(found.partitions) == partitions:
                     for answer in self.admin.list_offsets(specs).values():
-                        answer.result(10)
+                        answer.result(_PATIENCE)
                     return
             except KafkaException:
                 if time.monotonic() > deadline:

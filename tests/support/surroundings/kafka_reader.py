@@ -54,7 +54,7 @@ class Reader(threading.Thread):
         """How often each value has come."""
         return Counter(message.value() or b"" for message in list(self.messages))
 
-    def sees(self, expected: Counter[bytes], patience: float = 30.0) -> None:
+    def sees(self, expected: Counter[bytes], patience: float = 120.0) -> None:
         """Wait until exactly these values have come, and none of them more often."""
         deadline = time.monotonic() + patience
         while (found := self.values()) != expected and time.monotonic() < deadline:

@@ -37,7 +37,7 @@ class Guarded:
         """Any request, with ``token`` or without."""
         headers = {**more.pop("headers", {}), **bearer(token)}
         url = self.url + path
-        return httpx.request(method, url, headers=headers, timeout=30, verify=False, **more)
+        return httpx.request(method, url, headers=headers, timeout=60, verify=False, **more)
 
     def create(self, role: str, **more: str) -> dict[str, Any]:
         """A new token."""

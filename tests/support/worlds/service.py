@@ -55,7 +55,7 @@ def _serving(settings: ServiceSettings, clock: Clock) -> Iterator[Service]:
         eventually(lambda: server.started, "the service starts")
         base = f"http://127.0.0.1:{port}"
         # Loading the certificates of authorities, which http does not need, takes 20 ms.
-        with httpx.Client(base_url=base, timeout=30, verify=False) as http:
+        with httpx.Client(base_url=base, timeout=60, verify=False) as http:
             yield Service(replace(settings, port=port), http, redis)
     finally:
         server.stop()

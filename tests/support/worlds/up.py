@@ -292,7 +292,7 @@ def _is(process: psutil.Process, target: Target) -> bool:
         return False
 
 
-def gone(processes: list[psutil.Process], seconds: float = 20.0) -> list[psutil.Process]:
+def gone(processes: list[psutil.Process], seconds: float = 60.0) -> list[psutil.Process]:
     """Processes that still run after some time, without zombies."""
     deadline = time.monotonic() + seconds
 

@@ -278,7 +278,7 @@ def test_topics_have_to_be_there_and_fit(
     # The brokers made the progress topic as it has to be.
     write(one, 2, 5)
     resource = ConfigResource(ResourceType.TOPIC, writer.default_progress(namespace))
-    found = topics.admin.describe_configs([resource])[resource].result(10)
+    found = topics.admin.describe_configs([resource])[resource].result(60)
     assert found["cleanup.policy"].value == "compact"
 
 

@@ -79,7 +79,7 @@ def world(tmp_path: Path, kafka: Broker) -> World:
 
 def begin(feed: Feed) -> Any:
     """The first offset, as soon as the brokers agree on who leads the new topic."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         try:
             return feed.begin()

@@ -283,7 +283,7 @@ def _delete(topics: Topics, name: str, before: int) -> None:
     from confluent_kafka import TopicPartition
 
     partition = TopicPartition(name, 0, before)
-    topics.admin.delete_records([partition])[partition].result(30)
+    topics.admin.delete_records([partition])[partition].result(60)
 
 
 def test_a_topic_that_is_made_again_is_another_one(topics: Topics, feed: Any) -> None:
@@ -428,7 +428,7 @@ def test_read_offsets_are_committed_to_the_group(topics: Topics, feed: Any) -> N
     asked = [ConsumerGroupTopicPartitions("test.s")]
     deadline = time.monotonic() + 60
     while True:
-        found = topics.admin.list_consumer_group_offsets(asked)["test.s"].result(10)
+        found = topics.admin.list_consumer_group_offsets(asked)["test.s"].result(60)
         at = {p.partition: p.offset for p in found.topic_partitions if p.topic == name}
         if at == {0: 0, 1: 30}:
             break

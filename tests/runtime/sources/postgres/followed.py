@@ -140,7 +140,9 @@ class Followed:
         return self.source.error
 
 
-def wait(condition: Callable[[], bool], about: Followed | None = None, seconds: float = 20) -> None:
+def wait(
+    condition: Callable[[], bool], about: Followed | None = None, seconds: float = 120
+) -> None:
     """Wait for a condition."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -197,7 +197,7 @@ def test_a_running_explanation_ends_before_the_service_does(
             service.post("/v1/streams", stream)
         service.post("/v1/queries", {"id": "pair", "sql": PAIR})
         service.plan(-1)
-        assert begun.wait(30)
+        assert begun.wait(120)
     assert ends.count("explanation") == 1
     assert ends.index("explanation") < ends.index("connections")
 
