@@ -192,7 +192,6 @@ def test_a_task_lost_in_the_middle_of_a_batch_ends_the_stage(listener: TaskListe
     other.close(cancel=False)
 
 
-@pytest.mark.usefixtures("short")
 def test_the_error_of_a_task_counts_more_than_those_that_follow_from_it(
     listener: TaskListener,
 ) -> None:

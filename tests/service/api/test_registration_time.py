@@ -19,8 +19,9 @@ from tests.service.conftest import PAIR, STREAMS
 from tests.service.registry.test_sizes import chain
 from tests.support.worlds.service import eventually, serving
 
-#: Seconds that a request for nothing may take beside registrations, on a busy machine.
-LATENCY = 1.0
+#: Seconds that a request for nothing may take beside registrations; on a busy machine, where all
+#: take longer, this share of the registrations' time.
+LATENCY, SHARE = 1.0, 0.25
 
 
 def wide(name: str, characters: int) -> dict[str, Any]:
@@ -75,6 +76,7 @@ def test_others_are_answered_while_statements_are_read(redis: str, tmp_path: Pat
         with httpx.Client(base_url=base, timeout=60) as http:
             for stream in STREAMS:
                 http.post("/v1/streams", json=stream)
+            began = time.monotonic()
             with latency(base) as taken:
                 assert http.post("/v1/streams", json=wide("w", 190_000)).status_code == 201
                 many = {"sql": conditions(2000)}
@@ -82,15 +84,17 @@ def test_others_are_answered_while_statements_are_read(redis: str, tmp_path: Pat
                 for count in (8, 12, 16):
                     made = http.post("/v1/queries", json={"sql": chain(count)})
                     assert made.status_code == 201
+                seconds = time.monotonic() - began
     assert len(taken) > 10
-    assert max(taken) < LATENCY
+    assert max(taken) < max(LATENCY, SHARE * seconds)
 
 
 def test_a_registration_that_takes_too_long_leaves_nothing(settings: ServiceSettings) -> None:
     # A fast machine needs four times as long for the slow ones, a small one takes a tenth.
-    with serving(settings.changed(registration_seconds=0.1)) as service:
+    with serving(settings) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
+    with serving(settings.changed(registration_seconds=0.1)) as service:
         kept = service.redis.keys(f"{settings.namespace}:*")
         slow = {"id": "slow", "sql": conditions(2500)}
         for path, body in (

@@ -9,6 +9,11 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from anabranch_runtime.sources.kafka.client import AWAY
+
+#: Codes of errors that pass, and of the end of a partition.
+PASSING = AWAY | {KafkaError._PARTITION_EOF}
+
 
 class Reader(threading.Thread):
     """Reads a topic's committed messages from the beginning, through restarts of the broker.
@@ -42,10 +47,7 @@ class Reader(threading.Thread):
         while not self._end.is_set():
             for message in self._client.consume(10_000, 0.05):
                 error = message.error()
-                assert error is None or error.code() in (
-                    KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN,
-                    KafkaError._PARTITION_EOF,
-                ), error  # fmt: skip
+                assert error is None or error.code() in PASSING, error
                 if error is None:
                     self.messages.append(message)
         self._client.close()

@@ -33,7 +33,7 @@ def hook() -> Iterator[Webhook]:
 
 
 def to(url: str, **options: str) -> SinkSpec:
-    return sink("webhook", **{"url": url, "secret": SECRET, "timeout": "1", **options})
+    return sink("webhook", **{"url": url, "secret": SECRET, "timeout": "30", **options})
 
 
 Post = Callable[..., None]
@@ -92,8 +92,9 @@ def test_failed_requests_are_repeated_with_their_id(
 ) -> None:
     faults = iter([Fault.NONE, fault])
     hook.fault = lambda _: next(faults, Fault.NONE)
-    hook.delay = 1.2
-    one, spec = WebhookWriter("ns", OWN), to(hook.url, rows="2")
+    hook.delay = 3.0
+    seconds = "2" if fault is Fault.SLOW else "30"
+    one, spec = WebhookWriter("ns", OWN), to(hook.url, rows="2", timeout=seconds)
     # A connection that is closed after some requests is opened again at once.
     if fault not in (Fault.DROPPED, Fault.DROPPED_AFTER):
         with pytest.raises(SinkPaused, match=r"127\.0\.0\.1") as caught:
