@@ -10,6 +10,7 @@ import structlog
 
 from anabranch_client.rest.api import Client
 from anabranch_contract.protocol.progress import Mode
+from anabranch_service.routes.queries import explain
 from anabranch_service.settings import ServiceSettings
 from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url
@@ -26,6 +27,12 @@ JOIN = "SELECT o.order_id, c.city FROM orders o JOIN customers c ON o.customer_i
 def redis() -> Iterator[str]:
     with redis_url() as url:
         yield url
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the plan searches of explanations end on a machine that is busy with other tests."""
+    monkeypatch.setattr(explain, "SECONDS", 30.0)
 
 
 @pytest.fixture

@@ -41,6 +41,11 @@ def _seconds(url: str, patience: float) -> float | None:
     return time.monotonic() - started
 
 
+def _quickest(url: str) -> float:
+    """The quickest of some answers: others wait for a busy machine."""
+    return min(_seconds(url, 60) or 60.0 for _ in range(10))
+
+
 def test_hosts_share_no_files_but_those_they_are_given(found: Network, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
@@ -67,17 +72,17 @@ def test_a_host_has_so_much_room(found: Network) -> None:
 def test_links_are_cut_slow_and_whole_again(found: Network, tmp_path: Path) -> None:
     host = found.add("one")
     url = _serving(host, tmp_path)
-    assert (_seconds(url, 5) or 9) < 0.2
+    quick = _quickest(url)
     host.disconnect()
     assert _seconds(url, 1) is None
     host.connect()
-    assert _seconds(url, 10) is not None
+    assert _seconds(url, 60) is not None
     host.worsen(0.2, 0.0)
-    assert (_seconds(url, 10) or 0) >= 0.4
+    assert (_seconds(url, 60) or 0) >= 0.4
     host.mend()
     # A packet without a listener is sent again after some time.
-    assert _seconds(url, 10) is not None
-    assert (_seconds(url, 5) or 9) < 0.2
+    assert _seconds(url, 60) is not None
+    assert max(quick, _quickest(url)) < 0.4
 
 
 def test_a_link_that_loses_all_lets_nothing_through(found: Network, tmp_path: Path) -> None:
@@ -86,7 +91,7 @@ def test_a_link_that_loses_all_lets_nothing_through(found: Network, tmp_path: Pa
     host.worsen(0.0, 1.0)
     assert _seconds(url, 1) is None
     host.mend()
-    assert _seconds(url, 10) is not None
+    assert _seconds(url, 60) is not None
 
 
 def test_a_paused_host_answers_nobody(found: Network, tmp_path: Path) -> None:
@@ -97,7 +102,7 @@ def test_a_paused_host_answers_nobody(found: Network, tmp_path: Path) -> None:
     assert host.signal(signal.SIGSTOP) == 1
     assert _seconds(url, 1) is None
     host.signal(signal.SIGCONT)
-    assert _seconds(url, 10) is not None
+    assert _seconds(url, 60) is not None
 
 
 def test_a_host_ends_with_all_that_it_runs(found: Network, tmp_path: Path) -> None:
@@ -138,5 +143,5 @@ def test_nothing_is_left_where_its_maker_is_killed(namespaces: None, tmp_path: P
     maker.wait()
     maker.stdout.close()
     assert not left_behind(prefix)
-    psutil.wait_procs([psutil.Process(int(init))] if psutil.pid_exists(int(init)) else [], 10)
+    psutil.wait_procs([psutil.Process(int(init))] if psutil.pid_exists(int(init)) else [], 60)
     assert not psutil.pid_exists(int(init))

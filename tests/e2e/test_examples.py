@@ -20,7 +20,7 @@ def printed() -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert run.returncode == 0, run.stderr

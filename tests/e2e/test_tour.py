@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 API = "http://127.0.0.1:8080"
 #: Seconds that Spark, and everything after it, may take.
-PATIENCE = 180.0
+PATIENCE = 400.0
 
 
 def blocks(page: str, *languages: str) -> list[str]:

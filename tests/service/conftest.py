@@ -9,12 +9,19 @@ import pytest
 
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.protocol.progress import Mode
+from anabranch_service.routes.queries import explain
 from anabranch_service.settings import ServiceSettings
 from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.service import Service, serving
 
 _NAMESPACES = count()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the plan searches of explanations end on a machine that is busy with other tests."""
+    monkeypatch.setattr(explain, "SECONDS", 30.0)
 
 
 @pytest.fixture(scope="session")

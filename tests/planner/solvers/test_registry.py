@@ -189,7 +189,7 @@ def test_no_time_gives_no_proof_and_a_valid_bound(asks: Asks, solver: Solver) ->
     program = cover(5, 300, 600)
     found = asks[solver](Request(program, time_limit=0.0))
     assert found.status in (SolveStatus.NOTHING, SolveStatus.FEASIBLE), found
-    assert found.seconds < 2.0
+    assert found.seconds < 5.0
     everything = value(program, tuple(program.tops))
     assert program.offset <= found.bound <= everything
     # No limit outlasts the call.

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch_service.routes.queries import explain
 from tests.service.conftest import CHAIN, PAIR
 from tests.support.worlds.service import Service
 
 PATH = "/v1/queries:explain"
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let plan searches end on a machine that is busy with other tests."""
-    monkeypatch.setattr(explain, "SECONDS", 60.0)
 
 
 def test_a_query_that_runs(shop: Service) -> None:
