@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count, islice
 from pathlib import Path
 
 import psutil
@@ -32,6 +33,8 @@ _PIPE_BYTES = 65536
 #: Ports below those that systems give to connections and to programs without a wish (on Linux from
 #: 32,768 on), and the most draws of one of them.
 _PORTS, _DRAWS = range(20_000, 32_768), 20
+#: Numbers of this process's next draws, from a random one on.
+_NUMBERS = count(secrets.randbelow(len(_PORTS)))
 
 
 @dataclass(slots=True)
@@ -188,12 +191,13 @@ def wait_for(what: str, ready: Callable[[], bool], child: Child, seconds: float)
 
 def free_port() -> int:
     """A currently free TCP port of the loopback interface, which the system gives to nobody else
-    by itself: a program may take seconds until it listens there, and come back after a crash.
+    by itself: a program may take seconds until it listens there, and come back after a crash. A
+    process draws each port once, as caches know servers by their addresses.
     """
     with socket.socket() as probe:
-        for _ in range(_DRAWS):
+        for number in islice(_NUMBERS, _DRAWS):
             with suppress(OSError):
-                probe.bind(("127.0.0.1", _PORTS[secrets.randbelow(len(_PORTS))]))
+                probe.bind(("127.0.0.1", _PORTS[number % len(_PORTS)]))
                 break
         else:
             probe.bind(("127.0.0.1", 0))
