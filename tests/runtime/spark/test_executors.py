@@ -88,11 +88,11 @@ def test_one_that_comes_takes_part_when_it_is_warm(cluster: Cluster) -> None:
     cluster.stale["9"] = 1
     for _ in range(3):
         assert _slots(one) == (3, ["0", "1", "1"])
-    # It is warmed up once.
-    assert cluster.warmed == [["2", "2"]]
     cluster.free.set()
     _ended()
     assert _slots(one) == (5, None)
+    # It is warmed up once.
+    assert cluster.warmed == [["2", "2"]]
 
 
 def test_one_that_can_not_be_warmed_up_takes_part_all_the_same(cluster: Cluster) -> None:

@@ -37,7 +37,7 @@ def strikes(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
         [sys.executable, "-m", "tests.support.worlds.resident", request.param],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
