@@ -92,7 +92,7 @@ class Derived:
             results,
             epoch_batches=self.rng.choice((1, 2)),
             epoch_seconds=0.0,
-            patience=20.0,
+            patience=120.0,
             target_latency=None,
             access=OPEN,
         )

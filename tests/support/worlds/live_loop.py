@@ -57,7 +57,7 @@ class LiveLoop:
             epoch_batches=every,
             epoch_seconds=1e9,
             interim_seconds=seconds,
-            patience=20.0,
+            patience=120.0,
             access=OPEN,
         )
         settings.state.mkdir(parents=True, exist_ok=True)

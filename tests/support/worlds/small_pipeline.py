@@ -32,7 +32,7 @@ def small_pipeline(service: Service, folder: Path, *, every: int = 3, fanout: in
         folder / "results",
         epoch_batches=every,
         mode=Mode.STEP,
-        patience=20.0,
+        patience=120.0,
         access=OPEN,
         fanout=fanout,
     )

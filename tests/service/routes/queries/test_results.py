@@ -75,7 +75,9 @@ class Feeder:
 
 
 @pytest.fixture
-def feeder(shop: Service, tmp_path: Path) -> Iterator[Feeder]:
+def feeder(shop: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Feeder]:
+    # A tail gives rows up that Redis does not take in time.
+    monkeypatch.setattr(runtime_tail, "PATIENCE", 30.0)
     shop.post("/v1/queries", {"id": "q", "sql": PAIR})
     found = Feeder(shop, tmp_path / "results")
     yield found
