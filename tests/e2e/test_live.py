@@ -204,7 +204,7 @@ def test_a_day_in_the_life_of_a_live_pipeline(tmp_path: Path) -> None:
         live.client.update_settings(optimizer="individual")
         world.stream("c")
         world.query("abc", ABC)
-        world.query("brief", BA, ttl="6 seconds")
+        world.query("brief", BA, ttl="10 seconds")
         joined = world.wait_for("abc", "active").document()
         assert joined["visible_from"]["a"] == {"batch": begun, "event_time": None}
         assert joined["visible_from"]["b"] == {"batch": begun, "event_time": None}

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from anabranch_runtime.sources.loads import loads_upto
 from examples.example import NAMES, SLICES, Example, connect, named
 from tests.support.documents.pages import ROOT, slug
 from tests.support.worlds.derived import Derived
@@ -72,8 +73,15 @@ class ExampleStreams(Derived):
             for example in self.examples:
                 example.write(self.folder / "in", part)
             self.turn()
-        # A load of files ends, and moves the watermark, when a later look finds no more of them.
-        self.settle(turns=200)
+        eventually(self._read, "all loads have ended")
+
+    def _read(self) -> bool:
+        """Settle; whether no file may follow: a load ends, and moves the watermark, when later
+        looks find no more files, for longer where a busy machine has paused between them.
+        """
+        self.settle()
+        loads = loads_upto(self.driver.state.offsets)
+        return bool(loads) and not any(load.is_open for load in loads.values())
 
     def _active(self) -> bool:
         self.turn()
