@@ -31,6 +31,13 @@ from tests.support.surroundings.kafka import Topics, broker
 from tests.support.surroundings.kafka_reader import Reader
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for a broker that is busy beside other tests, and makes its own topics at first."""
+    for module in (writer, progress):
+        monkeypatch.setattr(module, "PATIENCE", 60.0)
+
+
 @pytest.fixture(scope="module")
 def topics(kafka: Broker) -> Topics:
     return Topics(kafka.address)
