@@ -52,6 +52,7 @@ from anabranch_planner.plans.optimise import (
     solve,
 )
 from anabranch_planner.sql.functions import is_reserved
+from anabranch_planner.sql.functions import names as function_names
 from anabranch_planner.sql.syntax import parse_expression, parse_statement
 from anabranch_planner.sql.unresolved import Unresolved, located
 from anabranch_planner.subqueries.decorrelation import decorrelated
@@ -272,6 +273,11 @@ def read_sql(sql: str) -> Unresolved:
     """
     with _malformed():
         return parse_statement(sql)
+
+
+def builtin_functions() -> tuple[str, ...]:
+    """Return the names of SQL's functions, scalar ones, aggregates and window functions."""
+    return tuple(sorted({*REWRITINGS, *BY_MEETING, *function_names()}))
 
 
 def check_function_name(function: UserFunction) -> None:

@@ -128,6 +128,7 @@ class FunctionOut(Document):
 
 
 class FunctionList(Document):
-    """All registered functions, by name."""
+    """All registered functions, by name, and the names of the built-in ones."""
 
     items: list[FunctionOut]
+    builtin: list[str]

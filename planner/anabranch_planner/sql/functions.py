@@ -159,6 +159,11 @@ def _calls(value: Any) -> Iterator[exp.Anonymous]:
         yield from _calls(tuple(getattr(value, field.name) for field in fields(value)))
 
 
+def names() -> frozenset[str]:
+    """Return the functions of the parser, the aggregates and the window functions."""
+    return frozenset({*_FUNCTIONS, *MEETING, *AGGREGATES, *_WINDOW, "if"})
+
+
 def is_reserved(name: str) -> bool:
     """Whether ``name`` has a meaning of its own in a call: supported, refused or an aggregate."""
     others = {*MEETING, *_AGGREGATES, *_WINDOW, *_NOT_REPEATABLE, *_CLAUSES}

@@ -8,6 +8,7 @@ from fastapi import Path, Query
 
 from anabranch_contract.durations import format_duration
 from anabranch_contract.rest.functions import FunctionIn, FunctionList, FunctionOut, FunctionRecord
+from anabranch_planner.passes import builtin_functions
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
@@ -55,9 +56,10 @@ async def add_function(
 @router.get("")
 @needs(Need.READ)
 async def list_functions(ctx: Ctx) -> FunctionList:
-    """All functions, by name."""
+    """All registered functions, by name, and the names of the built-in ones."""
     queries, found = await _queries(ctx), await ctx.store.functions()
-    return FunctionList(items=[_out(record, queries) for record in found.values()])
+    items = [_out(record, queries) for record in found.values()]
+    return FunctionList(items=items, builtin=list(builtin_functions()))
 
 
 @router.get("/{name}")

@@ -194,6 +194,61 @@ def test_the_map_is_zoomed_and_fits_again(browser: Browser, shop: Service) -> No
     assert not complaints
 
 
+def inside(page: Page, node: str) -> None:
+    """Assert that the picture shows the middle of a node, once it has moved there."""
+    page.wait_for_function(
+        """(id) => {
+          const of = (shape) => shape.getBoundingClientRect();
+          const box = document.querySelector(`#map [data-id="${id}"] rect`);
+          if (!box) return false;
+          const [outer, inner] = [of(document.querySelector("#map")), of(box)];
+          const [x, y] = [(inner.left + inner.right) / 2, (inner.top + inner.bottom) / 2];
+          return outer.left < x && x < outer.right && outer.top < y && y < outer.bottom;
+        }""",
+        arg=node,
+    )
+
+
+def test_search_link_and_keyboard_move_to_their_node(browser: Browser, shop: Service) -> None:
+    plan(shop, {f"big-{n:02d}": f"{CHAIN} WHERE o.total > {n}" for n in range(60)})
+    with opened(browser, shop, "dashboard/plan") as (page, complaints):
+        page.set_viewport_size({"width": 390, "height": 700})
+        expect(page.locator("#map-part")).to_be_visible()
+        search, hits = (
+            page.get_by_label("Find a query, owner, tag or stream"),
+            page.locator("#map-hits"),
+        )
+        search.fill("big-5")
+        expect(hits).to_have_text("1 of 10")
+        seen = []
+        for at in range(1, 11):
+            expect(hits).to_have_text(f"{at} of 10")
+            seen.append(page.locator("#map .node.hit").get_attribute("data-id") or "")
+            inside(page, seen[-1])
+            search.press("Enter")
+        assert sorted(seen) == [f"query:big-{n}" for n in range(50, 60)]
+        expect(hits).to_have_text("1 of 10")
+        search.press("Shift+Enter")
+        expect(hits).to_have_text("10 of 10")
+        search.fill("nobody")
+        expect(hits).to_have_text("no match")
+        search.fill("")
+        expect(hits).to_have_text("")
+
+        page.locator('#map [data-id="query:big-59"]').focus()
+        inside(page, "query:big-59")
+        page.get_by_role("button", name="Fit").click()
+        expect(page.locator("#map-part")).to_be_hidden()
+        assert outside(page) == []
+
+        # A link to a query shows it, with the streams of its path.
+        page.goto(f"{page.url.partition('#')[0]}#query=big-58")
+        page.reload()
+        inside(page, "query:big-58")
+        inside(page, "stream:items")
+    assert not complaints
+
+
 def test_many_queries_are_a_group_from_which_one_is_chosen(browser: Browser, shop: Service) -> None:
     many = {f"city-{n:03d}": f"{PAIR} WHERE o.total > {n}" for n in range(10)}
     alike = {f"alike-{n:03d}": PAIR.replace("SELECT ", f"SELECT {n} AS n, ") for n in range(70)}

@@ -75,6 +75,66 @@ def test_a_query_is_replaced_from_its_page(browser: Browser, shop: Service) -> N
     assert not complaints
 
 
+#: A statement with | for the caret -> the first word offered.
+WORDS = {
+    "SELECT * FROM or|": "orders",
+    "SELECT * FROM orders o JOIN cus|": "customers",
+    "SELECT o.| FROM orders o": "order_id",
+    "SELECT o.tot| FROM orders o": "total",
+    "SELECT tot| FROM orders": "total",
+    "SELECT date_tr| FROM orders": "date_trunc(",
+    "SELECT row_n| FROM orders": "row_number(",
+    "SELECT count| FROM orders": "count(",
+    "SELECT * FROM orders o, items i WHERE i.par|": "part",
+    "SELECT * FROM orders o WHERE o.total > 1 AN|": "AND",
+    "SELECT par| FROM orders JOIN items ON true": "part",
+    "SELECT x.| FROM orders o": "",
+    "SELECT 'or|": "",
+    "SELECT 1 -- or|": "",
+    "SELECT 1 /* or|": "",
+    "SELECT | FROM orders": "order_id",
+}
+
+
+def test_words_of_a_statement_are_completed(browser: Browser, shop: Service) -> None:
+    with opened(browser, shop, PAGE) as (page, complaints):
+        statement = page.get_by_role("textbox", name="Statement")
+        listed, first = page.locator("#words"), page.locator("#words li").first
+        expect(page.locator("#schema")).to_contain_text("customers")
+        for text, expected in WORDS.items():
+            statement.fill(text.replace("|", ""))
+            statement.evaluate("(e, at) => e.setSelectionRange(at, at)", text.index("|"))
+            statement.press("Control+ ")
+            if expected:
+                expect(first.locator("span").first, text).to_have_text(expected)
+            else:
+                expect(listed, text).to_be_hidden()
+        statement.fill("")
+        statement.press_sequentially("SELECT o.order_id FROM ord")
+        expect(first).to_contain_text("orders")
+        statement.press("Tab")
+        statement.press_sequentially(" o WHERE o.t")
+        statement.press("ArrowDown")
+        expect(page.locator("#words [aria-selected=true]")).to_contain_text("total")
+        statement.press("Enter")
+        expect(statement).to_have_value("SELECT o.order_id FROM orders o WHERE o.total")
+        # Without a choice Enter begins a line, and Escape closes the list only.
+        statement.press_sequentially(" > 100 A")
+        expect(first).to_be_visible()
+        statement.press("Escape")
+        expect(listed).to_be_hidden()
+        statement.press_sequentially("N")
+        statement.press("Enter")
+        expect(statement).to_have_value("SELECT o.order_id FROM orders o WHERE o.total > 100 AN\n")
+        statement.press("Control+ ")
+        expect(page.locator("#words li")).not_to_have_count(0)
+        first.click()
+        expect(listed).to_be_hidden()
+        expect(statement).to_be_focused()
+        nothing_is_cut(page)
+    assert not complaints
+
+
 def test_errors_are_shown_where_they_are(browser: Browser, shop: Service) -> None:
     run(shop)
     with opened(browser, shop, PAGE) as (page, complaints):

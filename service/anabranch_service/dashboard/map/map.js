@@ -24,6 +24,12 @@ export class PlanMap {
     this.shown = "";
     this.query = null;
     this.view = null;
+    /** Boxes by id, and the ids that match the search, in reading order. */
+    this.boxes = new Map();
+    this.hits = [];
+    this.hit = 0;
+    /** Whether the user wants the whole plan, legible or not. */
+    this.whole = false;
     /** Whether the user has zoomed or moved the map, so that updates keep the view. */
     this.moved = false;
     this.looked = 0;
@@ -31,14 +37,21 @@ export class PlanMap {
     this.words = new Map();
     at("map-in").addEventListener("click", () => this.zoom(1 / ZOOM));
     at("map-out").addEventListener("click", () => this.zoom(ZOOM));
-    at("map-fit").addEventListener("click", () => this.fit());
-    at("map-find").addEventListener("input", () => this.light());
-    at("map-find").addEventListener("change", ({ target }) => this.find(target.value));
+    at("map-fit").addEventListener("click", () => {
+      this.whole = true;
+      this.fit();
+    });
+    at("map-find").addEventListener("input", () => this.search());
+    at("map-find").addEventListener("keydown", (event) => this.next(event));
     at("map-all").addEventListener("click", () => this.choose(null));
     this.frame.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     this.frame.addEventListener("pointerdown", (event) => this.drag(event));
     // A change of the card's height needs no new layout.
-    new ResizeObserver(() => this.frame.clientWidth === this.across || this.fit()).observe(this.frame.parentElement);
+    new ResizeObserver(() => {
+      if (this.frame.clientWidth === this.across) return;
+      this.whole = false;
+      this.fit();
+    }).observe(this.frame.parentElement);
   }
 
   /** Show the running plan, with `query` selected. */
@@ -60,6 +73,7 @@ export class PlanMap {
     // The layout may change even with the same nodes: measured ones show a rate, too.
     if (another || !this.moved) this.fit();
     else this.look();
+    if (another && query) this.reveal(around(plan ?? { links: [] }, `query:${query}`));
   }
 
   /** Set the owners, tags and titles by which queries can be searched. */
@@ -82,6 +96,7 @@ export class PlanMap {
     }
     const { boxes, links, width, height } = placed(plan, measure);
     this.size = [width, height];
+    this.boxes = new Map(boxes.map((box) => [box.id, box]));
     const label = (id) => boxes.find((box) => box.id === id).label;
     const svg = element("svg", { role: "group", "aria-label": "Joint plan: streams, kept results, queries" });
     for (const link of links) {
@@ -127,7 +142,10 @@ export class PlanMap {
     group.append(element("title", {}, box.queries.length ? `needed by ${box.queries.join(", ")}` : box.label));
     group.addEventListener("pointerenter", () => this.light(box.id));
     group.addEventListener("pointerleave", () => this.light());
-    group.addEventListener("focus", () => this.light(box.id));
+    group.addEventListener("focus", () => {
+      this.light(box.id);
+      this.reveal([box.id]);
+    });
     group.addEventListener("blur", () => this.light());
     group.addEventListener("click", () => this.open(box));
     group.addEventListener("keydown", (event) => {
@@ -155,22 +173,61 @@ export class PlanMap {
   /** Highlight the paths of node `id`, else of the selected query, else the nodes that match the search. */
   light(id = this.query && `query:${this.query}`) {
     if (!this.plan) return;
-    const wanted = at("map-find").value.trim().toLowerCase();
-    let nodes = id && this.plan.nodes.some((node) => node.id === id) ? around(this.plan, id) : null;
-    if (!nodes && wanted) {
-      const found = this.plan.nodes.filter((n) => [n.label, ...n.queries].some((name) => name.toLowerCase().includes(wanted) || this.words.get(name)?.includes(wanted)));
+    this.hits = this.find();
+    let nodes = id && this.boxes.has(id) ? around(this.plan, id) : null;
+    if (!nodes && this.wanted) {
+      const found = this.plan.nodes.filter((node) => [node.label, ...node.queries].some((name) => this.matches(name)));
       nodes = new Set(found.map((node) => node.id));
     }
-    for (const node of this.frame.querySelectorAll(".node")) node.classList.toggle("dim", nodes !== null && !nodes.has(node.dataset.id));
+    for (const node of this.frame.querySelectorAll(".node")) {
+      node.classList.toggle("dim", nodes !== null && !nodes.has(node.dataset.id));
+      node.classList.toggle("hit", node.dataset.id === this.hits[this.hit]);
+    }
     for (const link of this.frame.querySelectorAll(".link")) {
       link.classList.toggle("dim", nodes !== null && !JSON.parse(link.dataset.ends).every((end) => nodes.has(end)));
     }
   }
 
-  find(text) {
-    const name = text.trim();
-    const known = this.plan?.nodes.some((node) => node.kind !== "stream" && node.queries.includes(name));
-    if (known) this.choose(name);
+  // --- searching -------------------------------------------------------------------------------
+
+  get wanted() {
+    return at("map-find").value.trim().toLowerCase();
+  }
+
+  /** Return whether a name matches the search, or the owner, tags or title of a query of this name. */
+  matches(name) {
+    return name.toLowerCase().includes(this.wanted) || Boolean(this.words.get(name)?.includes(this.wanted));
+  }
+
+  /** Return the ids of nodes with a name that matches the search, in reading order. */
+  find() {
+    if (!this.wanted) return [];
+    const found = [...this.boxes.values()].filter((box) => (box.kind === "group" ? box.queries : [box.label]).some((name) => this.matches(name)));
+    return found.sort((one, other) => one.left - other.left || one.middle - other.middle).map((box) => box.id);
+  }
+
+  /** Move to the first match of the search. */
+  search() {
+    this.hit = 0;
+    this.go();
+  }
+
+  /** Enter moves to the next match, with shift to the previous one; a query's whole name selects it. */
+  next(event) {
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    const name = at("map-find").value.trim();
+    if (name !== this.query && this.plan?.nodes.some((node) => node.kind !== "stream" && node.queries.includes(name))) this.choose(name);
+    this.hit += event.shiftKey ? -1 : 1;
+    this.go();
+  }
+
+  go() {
+    const count = this.find().length;
+    this.hit = count ? (this.hit + count) % count : 0;
+    this.light();
+    at("map-hits").textContent = !this.wanted ? "" : count ? `${this.hit + 1} of ${count}` : "no match";
+    if (count) this.reveal([this.hits[this.hit]]);
   }
 
   // --- zooming and moving ----------------------------------------------------------------------
@@ -180,11 +237,26 @@ export class PlanMap {
     const [width, height] = this.size;
     const across = (this.across = this.frame.clientWidth);
     // Small plans are not enlarged; large ones are shrunk only as far as legible, and can be dragged.
-    const scale = Math.max(Math.min(across / width, HIGHEST / height, 1), SMALLEST);
+    const scale = Math.max(Math.min(across / width, HIGHEST / height, 1), this.whole ? 0 : SMALLEST);
     this.high = Math.min(height * scale, HIGHEST);
     const shown = [across / scale, this.high / scale];
     this.view = [Math.min(0, (width - shown[0]) / 2), 0, ...shown];
     this.moved = false;
+    this.look();
+  }
+
+  /** Move the view to boxes that it does not show; they are made smaller if together they are too large. */
+  reveal(ids) {
+    const boxes = [...ids].map((id) => this.boxes.get(id)).filter(Boolean);
+    if (!boxes.length || !this.size) return;
+    const begin = [Math.min(...boxes.map((box) => box.left)), Math.min(...boxes.map((box) => box.middle - box.height / 2))];
+    const end = [Math.max(...boxes.map((box) => box.left + box.width)), Math.max(...boxes.map((box) => box.middle + box.height / 2))];
+    const [from, shown] = [this.view.slice(0, 2), this.view.slice(2)];
+    if ([0, 1].every((axis) => from[axis] <= begin[axis] && end[axis] <= from[axis] + shown[axis])) return;
+    const by = Math.max(1, ...[0, 1].map((axis) => (end[axis] - begin[axis] + 2 * PADDING) / shown[axis]));
+    const sides = shown.map((side) => side * by);
+    this.moved = true;
+    this.view = [...[0, 1].map((axis) => (begin[axis] + end[axis] - sides[axis]) / 2), ...sides];
     this.look();
   }
 

@@ -5,6 +5,7 @@ import { breakable, facts, make, percent, refuse, say } from "../dom.js";
 import { drawTree, forest, short } from "../graph.js";
 import { readableOrders, relationNames } from "../names.js";
 import { drawPlan } from "../plan-tree.js";
+import { Completion } from "./completion.js";
 import { Editor } from "./editor.js";
 import { effects, figures, MOST, replacement } from "./view.js";
 
@@ -13,6 +14,8 @@ const DRAFT = `draft-${Math.random().toString(36).slice(2, 10)}`;
 
 const at = (id) => document.getElementById(id);
 const editor = new Editor(at("statement"), at("gutter"));
+/** Words that the statement can use. */
+const known = { streams: [], functions: [] };
 /** Normal forms of the registered queries, for names of relations. */
 let meanings = [];
 /** The last explained statement, which Register sends. */
@@ -223,7 +226,9 @@ async function showOthers() {
 
 async function begin() {
   try {
-    const streams = await read("/v1/streams");
+    const [streams, functions] = await Promise.all([read("/v1/streams"), read("/v1/functions")]);
+    known.streams = streams.items;
+    known.functions = [...functions.items.map(({ name }) => name), ...functions.builtin];
     showSchema(streams.items);
     await showOthers();
     if (replaced) await beginReplacing();
@@ -233,6 +238,7 @@ async function begin() {
   }
 }
 
+new Completion(at("statement"), known);
 at("form").addEventListener("submit", (event) => {
   event.preventDefault();
   explain();
