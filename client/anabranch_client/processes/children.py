@@ -30,8 +30,8 @@ from anabranch_client.errors import ProcessError
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 #: Maximum bytes of a child's error report.
 _PIPE_BYTES = 65536
-#: Ports below those that systems give to connections and to programs without a wish (on Linux from
-#: 32,768 on), and the most draws of one of them.
+#: Ports below the ephemeral ones, which systems assign themselves (on Linux from 32,768 on), and
+#: the most draws for one port.
 _PORTS, _DRAWS = range(20_000, 32_768), 20
 #: Numbers of this process's next draws, from a random one on.
 _NUMBERS = count(secrets.randbelow(len(_PORTS)))
@@ -190,9 +190,10 @@ def wait_for(what: str, ready: Callable[[], bool], child: Child, seconds: float)
 
 
 def free_port() -> int:
-    """A currently free TCP port of the loopback interface, which the system gives to nobody else
-    by itself: a program may take seconds until it listens there, and come back after a crash. A
-    process draws each port once, as caches know servers by their addresses.
+    """Return a free TCP port of the loopback interface that the system does not assign by itself.
+
+    A program may take seconds until it listens there, and come back after a crash. A process draws
+    each port once, as caches know servers by their addresses.
     """
     with socket.socket() as probe:
         for number in islice(_NUMBERS, _DRAWS):

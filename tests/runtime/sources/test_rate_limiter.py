@@ -11,7 +11,7 @@ from anabranch_runtime.sources.back_pressure import FIRST_ROWS
 from anabranch_runtime.sources.ingest.spark_stream import source_name
 from anabranch_runtime.sources.rate_limiter import RateLimiter
 
-#: Seconds, of which a batch takes few, also on a busy machine.
+#: Seconds; a batch takes few of them, on a busy machine too.
 TARGET = 30.0
 
 
