@@ -519,6 +519,7 @@ def plan_trees(explain: Mapping[str, Any]) -> list[Tree]:
     kinds = _kinds(explain)
     trees: dict[tuple[str, str, int], Tree] = {}
     nodes: dict[int, Tree] = {}
+    steps = {step["id"]: step for step in explain.get("steps", ())}
     goals = [(q["id"], o) for q in explain.get("queries", ()) for o in q["orders"]]
     goals += [(k["label"], o) for k in explain.get("maintenance", ()) for o in k["orders"]]
     for goal, order in goals:
@@ -531,7 +532,7 @@ def plan_trees(explain: Mapping[str, Any]) -> list[Tree]:
             title = f"{order['start']}{kinds.get(root[1:], '')}{owner}"
             trees[root] = Tree(Text(title, style="bold"))
         node = trees[root]
-        for step in order["steps"]:
+        for step in (steps[number] for number in order["steps"]):
             if step["id"] not in nodes:
                 cast = " to all partitions" if step["broadcast"] else ""
                 label = f"{step['store']}{cast}  cost {number(step['cost'])}"
@@ -585,10 +586,11 @@ def shared_lines(explain: Mapping[str, Any]) -> list[str]:
         }
         found.append((len(users & queries), f"{label} is kept for {', '.join(sorted(users))}"))
     paths: dict[tuple[str, ...], tuple[str, ...]] = {}
+    steps = {step["id"]: step for step in explain.get("steps", ())}
     for goal in (*explain.get("queries", ()), *explain.get("maintenance", ())):
         for order in goal["orders"]:
             path: tuple[str, ...] = (order["start"],)
-            for step in order["steps"]:
+            for step in (steps[number] for number in order["steps"]):
                 path = (*path, step["store"])
                 paths[path] = tuple(step["shared_by"])
     for path, names in paths.items():

@@ -63,14 +63,6 @@ def readable_explain(explain: Mapping[str, Any], names: Mapping[str, str]) -> di
                 **order,
                 "start": readable(order["start"], names),
                 "owner": _goal(order["owner"]),
-                "steps": [
-                    {
-                        **step,
-                        "store": readable(step["store"], names),
-                        "shared_by": [goal(name) for name in step["shared_by"]],
-                    }
-                    for step in order["steps"]
-                ],
             }
             for order in found
         ]
@@ -103,6 +95,14 @@ def readable_explain(explain: Mapping[str, Any], names: Mapping[str, str]) -> di
         ],
         "maintenance": [
             {**kept, "orders": orders(kept["orders"])} for kept in labelled("maintenance")
+        ],
+        "steps": [
+            {
+                **step,
+                "store": readable(step["store"], names),
+                "shared_by": [goal(name) for name in step["shared_by"]],
+            }
+            for step in explain.get("steps", ())
         ],
         "stores": labelled("stores"),
         "backfill": labelled("backfill"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -49,11 +49,11 @@ def explain(
 ) -> dict[str, Any]:
     """The plan as a JSON document.
 
-    ``queries`` and ``maintenance`` list probe orders with their steps. ``substream`` is the index
-    of the arriving tuples' substream. A step's ``shared_by`` names every goal that uses the step (a
-    single name: not shared). A step shared by several orders has one ``id``; ``parent`` is the id
-    of the preceding step (null after the arriving tuple). ``stores`` lists the copies, and
-    ``totals`` has the sums.
+    ``steps`` lists every step once, since many orders share it: ``shared_by`` names every goal that
+    uses it (a single name: not shared), ``parent`` is the ``id`` of the preceding step (null after
+    the arriving tuple). ``queries`` and ``maintenance`` list probe orders with the ids of their
+    steps. ``substream`` is the index of the arriving tuples' substream. ``stores`` lists the
+    copies, and ``totals`` has the sums.
 
     Args:
         parts: the plan's parts (:func:`~anabranch_planner.cost.parts.divide`), which cache their
@@ -86,11 +86,12 @@ def explain(
         },
         "queries": [{"id": query, "orders": orders.get(query, [])} for query in plan.queries],
         "maintenance": [kept[goal] for goal in goals],
+        "steps": [step for one in found for step in one.steps],
         "stores": [stores[c.owner, c.mir, c.partition] for c in plan.copies],
         "totals": {
             "probe_cost": math.fsum(one.probe_cost for one in found),
             "insert_cost": math.fsum(c.insert_cost for c in plan.copies),
-            "steps": sum(one.steps for one in found),
+            "steps": sum(len(one.steps) for one in found),
             "shared_steps": sum(one.shared_steps for one in found),
             "stores": len(plan.copies),
             "intermediate_results": len(kept),
@@ -109,8 +110,8 @@ class _Explained:
     queries: dict[str, list[dict[str, Any]]]
     maintenance: dict[tuple[str, str], dict[str, Any]]
     stores: dict[_Store, dict[str, Any]]
+    steps: list[dict[str, Any]]
     probe_cost: float
-    steps: int
     shared_steps: int
 
 
@@ -118,22 +119,18 @@ def _explain_part(part: PlanPart) -> _Explained:
     plan, found = part.plan, part.trails
     labels = store_labels(plan)
     goal_names = {str(m.id): mir_label(m.members) for m in plan.mirs}
-    numbers = {prefix: number for number, prefix in enumerate(found.steps, part.first)}
-    users: dict[Prefix, list[str]] = {}
+    users: dict[Prefix, dict[str, None]] = {}
     for order, prefixes in zip(plan.orders, found.orders, strict=True):
         for prefix in prefixes:
             name = goal_names[order.goal] if order.maintains else order.goal
-            if name not in users.setdefault(prefix, []):
-                users[prefix].append(name)
-    queries: dict[str, list[dict[str, Any]]] = {}
-    kept: dict[tuple[str, str], dict[str, Any]] = {}
+            users.setdefault(prefix, {})[name] = None
+    steps: dict[Prefix, dict[str, Any]] = {}
     for order, prefixes in zip(plan.orders, found.orders, strict=True):
-        steps: list[dict[str, Any]] = []
-        for prefix, step in zip(prefixes, order.steps, strict=True):
-            steps.append(
-                {
-                    "id": numbers[prefix],
-                    "parent": steps[-1]["id"] if steps else None,
+        for at, (prefix, step) in enumerate(zip(prefixes, order.steps, strict=True)):
+            if prefix not in steps:
+                steps[prefix] = {
+                    "id": part.first + len(steps),
+                    "parent": steps[prefixes[at - 1]]["id"] if at else None,
                     "store": labels[step.target, step.partition],
                     "mir": step.target,
                     "members": list(step.members),
@@ -141,9 +138,11 @@ def _explain_part(part: PlanPart) -> _Explained:
                     "broadcast": step.broadcast,
                     "cost": step.cost,
                     "cardinality": step.cardinality,
-                    "shared_by": users[prefix],
+                    "shared_by": list(users[prefix]),
                 }
-            )
+    queries: dict[str, list[dict[str, Any]]] = {}
+    kept: dict[tuple[str, str], dict[str, Any]] = {}
+    for order, prefixes in zip(plan.orders, found.orders, strict=True):
         if order.maintains:
             document = kept.setdefault(
                 (order.owner, order.goal),
@@ -162,7 +161,7 @@ def _explain_part(part: PlanPart) -> _Explained:
                 "start": order.start,
                 "substream": order.substream,
                 "owner": order.owner,
-                "steps": steps,
+                "steps": [steps[prefix]["id"] for prefix in prefixes],
             }
         )
     probed = _store_users(plan, goal_names)
@@ -180,8 +179,8 @@ def _explain_part(part: PlanPart) -> _Explained:
             }
             for c in plan.copies
         },
+        list(steps.values()),
         sum(t.step.cost for t in found.steps.values()),
-        len(found.steps),
         sum(len(names) > 1 for names in users.values()),
     )
 
@@ -209,11 +208,13 @@ def explain_text(plan: Plan, queries: Sequence[JoinQuery]) -> str:
         f"{totals['steps']} steps, {totals['shared_steps']} of them shared; "
         f"{totals['stores']} stores",
     ]
+    steps = {step["id"]: step for step in doc["steps"]}
     for query in doc["queries"]:
-        lines += ["", f"query {query['id']}", *_order_lines(query["id"], query["orders"])]
+        lines += ["", f"query {query['id']}", *_order_lines(query["id"], query["orders"], steps)]
     for kept in doc["maintenance"]:
         owner = f" for {kept['owner']}" if kept["owner"] else ""
-        lines += ["", f"keep {kept['label']}{owner}", *_order_lines(kept["label"], kept["orders"])]
+        found = _order_lines(kept["label"], kept["orders"], steps)
+        lines += ["", f"keep {kept['label']}{owner}", *found]
     lines += ["", "stores"]
     for store in doc["stores"]:
         owner = f" for {store['owner']}" if store["owner"] else ""
@@ -224,12 +225,15 @@ def explain_text(plan: Plan, queries: Sequence[JoinQuery]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _order_lines(goal: str, orders: list[dict[str, Any]]) -> list[str]:
+def _order_lines(
+    goal: str, orders: list[dict[str, Any]], steps: Mapping[int, dict[str, Any]]
+) -> list[str]:
     lines = []
     for order in orders:
-        stores = [s["store"] + ("*" if s["broadcast"] else "") for s in order["steps"]]
+        taken = [steps[number] for number in order["steps"]]
+        stores = [s["store"] + ("*" if s["broadcast"] else "") for s in taken]
         lines.append(f"  ⟨{', '.join([order['start'], *stores])}⟩")
-        for step, name in zip(order["steps"], stores, strict=True):
+        for step, name in zip(taken, stores, strict=True):
             others = [u for u in step["shared_by"] if u != goal]
             shared = f"  = {', '.join(others)}" if others else ""
             lines.append(

@@ -94,22 +94,28 @@ export class Names {
     return known.has(name) ? goalOf(name) : this.text(name, { brief: true });
   }
 
-  /** Replace ids in the explanation of a plan by names; the ids of steps stay. */
+  /** Replace ids in the explanation of a plan by names, and the ids of an order's steps by the steps. */
   explain(explain) {
     if (!explain?.queries) return explain;
     const known = new Set(explain.queries.map(({ id }) => id));
-    const orders = (found) =>
-      found.map((order) => ({
-        ...order,
-        start: this.text(order.start, { brief: true }),
-        owner: order.owner && goalOf(order.owner),
-        steps: order.steps.map((step) => ({
+    const steps = new Map(
+      (explain.steps ?? []).map((step) => [
+        step.id,
+        {
           ...step,
           store: this.text(step.store, { brief: true }),
           full: this.text(step.store),
           partition: step.partition && this.text(step.partition, { brief: true }),
           shared_by: step.shared_by.map((name) => this.goal(name, known)),
-        })),
+        },
+      ]),
+    );
+    const orders = (found) =>
+      found.map((order) => ({
+        ...order,
+        start: this.text(order.start, { brief: true }),
+        owner: order.owner && goalOf(order.owner),
+        steps: order.steps.map((id) => steps.get(id)),
       }));
     const hot = explain.hot_keys;
     return {

@@ -40,22 +40,23 @@ EXPLAIN: dict[str, Any] = {
             "id": "q1",
             "orders": [
                 {"start": "R", "owner": "",
-                 "steps": [step(1, "S[b]", "q1", "q2"), step(2, "T[c]", "q1", "q2")]},
+                 "steps": [1, 2]},
             ],
         },
         {
             "id": "q2",
             "orders": [
                 {"start": "R", "owner": "",
-                 "steps": [step(1, "S[b]", "q1", "q2"), step(2, "T[c]", "q1", "q2"),
-                           step(3, "U", "q2")]},
+                 "steps": [1, 2, 3]},
             ],
         },
     ],
     "maintenance": [
         {"mir": "m1", "label": "S⋈T", "owner": "",
-         "orders": [{"start": "S", "owner": "", "steps": [step(4, "T", "S⋈T", "q1")]}]},
+         "orders": [{"start": "S", "owner": "", "steps": [4]}]},
     ],
+    "steps": [step(1, "S[b]", "q1", "q2"), step(2, "T[c]", "q1", "q2"), step(3, "U", "q2"),
+              step(4, "T", "S⋈T", "q1")],
     "stores": [
         {"mir": "m1", "owner": "", "label": "S⋈T[b]", "used_by": ["q1", "q2"]},
         {"mir": "S", "owner": "", "label": "S[b]", "used_by": ["q1"]},
@@ -73,7 +74,7 @@ def test_equal_steps_are_one_node_of_a_tree() -> None:
 
 
 def test_trees_say_which_tuples_take_them() -> None:
-    def order(substream: int, *steps: dict[str, Any]) -> dict[str, Any]:
+    def order(substream: int, *steps: int) -> dict[str, Any]:
         return {"start": "R", "substream": substream, "owner": "", "steps": list(steps)}
 
     def substream(number: int, same_as: int, share: float, *values: str) -> dict[str, Any]:
@@ -81,8 +82,8 @@ def test_trees_say_which_tuples_take_them() -> None:
                 "otherwise": 40.0 if values else 10.0, "same_as": same_as,
                 "values": [{"value": value, "share": 0.1} for value in values]}  # fmt: skip
 
-    first, second = step(1, "S"), step(2, "T")
-    orders = [order(0, first), order(1, second), order(2, step(3, "S")), order(3, step(4, "T"))]
+    steps = [step(1, "S"), step(2, "T"), step(3, "S"), step(4, "T")]
+    orders = [order(0, 1), order(1, 2), order(2, 3), order(3, 4)]
     divided = {
         "start": "R",
         "attribute": "k",
@@ -93,7 +94,8 @@ def test_trees_say_which_tuples_take_them() -> None:
             substream(3, 1, 0.2, "a", "b"),
         ],
     }
-    explain = {"queries": [{"id": "q", "orders": orders}], "substreams": [divided]}
+    queries = [{"id": "q", "orders": orders}]
+    explain = {"queries": queries, "steps": steps, "substreams": [divided]}
     shown = [text(tree).splitlines()[0] for tree in render.plan_trees(explain)]
     assert shown == [
         "R (all others; 60.00% of its tuples)",

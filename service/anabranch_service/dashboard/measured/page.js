@@ -168,8 +168,7 @@ async function refresh() {
       read("/v1/epochs?limit=200"),
     ]);
     offerEpochs(epochs.items);
-    const orders = (current?.epoch?.explain.queries ?? []).flatMap((query) => query.orders);
-    const names = new Names(queries, [...orders.flatMap((order) => order.steps), ...(state?.stores ?? [])]);
+    const names = new Names(queries, [...(current?.epoch?.explain.steps ?? []), ...(state?.stores ?? [])]);
     const chosen = at("epoch").value;
     const epoch = chosen === "" ? (current?.running ?? 0) - 1 : Number(chosen);
     showMeasured(await readStatistics(epoch), registered.items, names);

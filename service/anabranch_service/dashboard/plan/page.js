@@ -297,7 +297,7 @@ async function refresh() {
     const published = pinned
       ? { ...pinned, first_batch: line ? line.first_batch : pinned.first_batch }
       : (current?.epoch ?? null);
-    const names = new Names(queries, [...(published?.explain.queries ?? []).flatMap(({ orders }) => orders.flatMap(({ steps: found }) => found)), ...(state?.stores ?? [])]);
+    const names = new Names(queries, [...(published?.explain.steps ?? []), ...(state?.stores ?? [])]);
     const epoch = names.epoch(published);
     for (const query of queries) colour(query.id);
     map.named(queries);

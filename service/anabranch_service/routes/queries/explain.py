@@ -151,10 +151,13 @@ def _joins(root: Node) -> list[MultiJoinOut]:
 
 
 def _own(planned: DryRunOut, name: str) -> dict[str, Any]:
-    """Probe orders of a query, the stores that it probes, and the other queries of these stores."""
+    """Probe orders of a query with their steps, the stores that it probes, and the other queries of
+    these stores.
+    """
     document: Any = planned.explain
+    steps = {step["id"]: step for step in document["steps"]}
     orders = [
-        order
+        {**order, "steps": [steps[number] for number in order["steps"]]}
         for query in document["queries"]
         if registered(query["id"]) == name
         for order in query["orders"]
