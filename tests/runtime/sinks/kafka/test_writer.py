@@ -34,8 +34,12 @@ from tests.support.surroundings.kafka_reader import Reader
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for a broker that is busy beside other tests, and makes its own topics at first."""
+    wait_long(monkeypatch)
+
+
+def wait_long(patch: pytest.MonkeyPatch) -> None:
     for module in (writer, progress):
-        monkeypatch.setattr(module, "PATIENCE", 60.0)
+        patch.setattr(module, "PATIENCE", 60.0)
 
 
 @pytest.fixture(scope="module")
@@ -369,6 +373,7 @@ def test_secrets_log_in(namespace: str, topic: str, write: Write, tmp_path: Path
 
 def deliver(folder: str, address: str, topic: str, namespace: str, batches: int) -> None:
     """Deliver all batches from the first on, as after a roll back of the whole state."""
+    wait_long(pytest.MonkeyPatch())
     one = KafkaWriter(namespace, "results")
     spec = sink("kafka", brokers=address, topic=topic)
     for batch in range(batches):
@@ -403,7 +408,7 @@ def test_processes_killed_at_any_moment_write_each_row_once(
                 process.join()
                 assert process.exitcode == -signal.SIGKILL
                 continue
-            process.join(60)
+            process.join(300)
             assert process.exitcode == 0
             break
         reader.sees(expected)
