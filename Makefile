@@ -9,7 +9,7 @@ ARGS   ?=
 # (tests/conftest.py)
 JOBS   ?= 0
 FAST   := tests/contract tests/planner tests/service tests/runtime
-SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+SPREAD  = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
