@@ -180,6 +180,7 @@ def forget_last(checkpoint: Path) -> None:
 TABLES = {"pairs": PAIRS, "sums": SUMS, "lives": LIVES}
 
 
+@pytest.mark.slow
 def test_results_as_a_stream_each_once(spark: SparkSession, world: World, tmp_path: Path) -> None:
     """Over restarts from the checkpoint, some of them before Spark has noted a micro-batch, and
     while result files are merged.
