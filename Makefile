@@ -5,11 +5,11 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # Extra arguments for the target's command: make demo ARGS=--keep, make test ARGS="-k planner"
 ARGS   ?=
-# Tests run in this many processes (0: in pytest's own), a file in one, longest folders first
-# (tests/conftest.py)
+# Tests run in this many processes (0: in pytest's own), a file in one, long files first
+# (tests/support/distribution.py)
 JOBS   ?= 0
 FAST   := tests/contract tests/planner tests/service tests/runtime
-SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+SPREAD  = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -41,6 +41,8 @@ class-archive: $(STAMP)
 		|| echo "No archive of Spark's classes (see $(VENV)/class-archive.log): starts take longer"
 
 test test-fast test-benchmarks: JOBS = 2
+# Hundreds of processes import the packages, and each would compile them again.
+test test-fast test-benchmarks test-full: export PYTHONDONTWRITEBYTECODE :=
 # One order of sets per run: the same seed makes the same example. The full run varies it by day.
 test test-fast test-benchmarks coverage: export PYTHONHASHSEED ?= 0
 test-full: export PYTHONHASHSEED ?= $(shell date +%j | sed 's/^0*//')

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import distribution
 from tests.support.durations import Durations
 from tests.support.order import shuffled
 
@@ -60,8 +61,6 @@ WIDE = {
 PROCESSES = {"client", "command", "solvers", "spark"}
 #: Fixtures that start something.
 STARTING = {"spark", "redis", "chromium", "kafka", "postgres"}
-#: Where tests wait or take long: with several workers these folders begin first.
-LONG = ("e2e", "cluster", "replays", "client", "benchmarks", "service", "runtime")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -77,7 +76,9 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Sum the time of tests by folder, in the process that has all reports."""
+    """Distribute files, and sum the time of tests by folder in the process with all reports."""
+    if config.pluginmanager.has_plugin("xdist"):
+        config.pluginmanager.register(distribution)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Durations())
 
@@ -91,27 +92,16 @@ def _frozen() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark fast tests; with several workers keep a file and all of Spark's session on one."""
+    """Mark fast tests, and shuffle all if the run's options say so."""
     for item in items:
         used = set(getattr(item, "fixturenames", ()))
         folders = set(item.path.relative_to(config.rootpath).parts)
         starts = used & STARTING or folders & (WIDE | PROCESSES)
         if not starts and not item.get_closest_marker("slow"):
             item.add_marker("fast")
-        group = "spark" if "spark" in used else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
     seed = config.getoption("shuffle")
     if seed is not None:
         items[:] = shuffled(items, seed)
-    if config.getoption("dist", "no") != "no":
-        items.sort(key=_rank)
-
-
-def _rank(item: pytest.Item) -> int:
-    if "spark" in getattr(item, "fixturenames", ()):
-        return 0
-    parts = item.path.parts
-    return next((i for i, name in enumerate(LONG, 1) if name in parts), len(LONG) + 1)
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ import pytest
 import redis
 
 from tests.e2e.test_sources import Streams, some
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.worlds.processes import live_pipeline
 from tests.support.worlds.replay_check import ROOT
 
@@ -24,8 +25,9 @@ MASTER = "local-cluster[3,1,1024]"
 
 
 @pytest.mark.spark
-def test_runs_on_three_executors_are_exact(tmp_path: Path) -> None:
-    _assert_exact("1000-1002", tmp_path)
+@pytest.mark.parametrize("seeds", mostly_slow(["1000", "1001-1002"]))
+def test_runs_on_three_executors_are_exact(seeds: str, tmp_path: Path) -> None:
+    _assert_exact(seeds, tmp_path)
 
 
 @pytest.mark.spark

@@ -180,6 +180,7 @@ def forget_last(checkpoint: Path) -> None:
 TABLES = {"pairs": PAIRS, "sums": SUMS, "lives": LIVES}
 
 
+@pytest.mark.slow
 def test_results_as_a_stream_each_once(spark: SparkSession, world: World, tmp_path: Path) -> None:
     """Over restarts from the checkpoint, some of them before Spark has noted a micro-batch, and
     while result files are merged.
@@ -308,6 +309,7 @@ def test_streams_of_spark_as_streams_of_queries(
         stream(spark.readStream.format("rate").load(), name="visits", checkpoint="x", client=client)
 
 
+@pytest.mark.slow
 def test_the_page_and_its_notebook(spark: SparkSession, world: World, tmp_path: Path) -> None:
     """Every block of the page is a part of the notebook, whose cells run one after the other."""
     notebook = (DOCS / "examples" / "spark_notebook.py").read_text(encoding="utf-8")

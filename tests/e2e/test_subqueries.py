@@ -12,6 +12,7 @@ from tests.support.scenarios.seeds import (
     CHAINS_FEW,
     CHAINS_MANY,
     SUBQUERIES_FEW,
+    mostly_slow,
     parts,
 )
 from tests.support.worlds.join_chains import ChainGrammar
@@ -25,7 +26,7 @@ def run(settings: ServiceSettings, folder: Path, seed: int) -> None:
         assert run_seed(service, home, seed)["batches"]
 
 
-@pytest.mark.parametrize("seed", SUBQUERIES_FEW)
+@pytest.mark.parametrize("seed", mostly_slow(SUBQUERIES_FEW))
 def test_random_subqueries(settings: ServiceSettings, tmp_path: Path, seed: int) -> None:
     run(settings, tmp_path, seed)
 
@@ -36,7 +37,7 @@ def run_chains(settings: ServiceSettings, folder: Path, seed: int) -> None:
         assert run_seed(service, home, seed, ChainGrammar)["batches"]
 
 
-@pytest.mark.parametrize("seed", CHAINS_FEW)
+@pytest.mark.parametrize("seed", mostly_slow(CHAINS_FEW))
 def test_random_chains(settings: ServiceSettings, tmp_path: Path, seed: int) -> None:
     run_chains(settings, tmp_path, seed)
 

@@ -172,6 +172,7 @@ def answered(folder: Path, *wanted: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_the_tour_of_connectors_works_word_for_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

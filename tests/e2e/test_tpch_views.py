@@ -60,6 +60,7 @@ def follow(
     return rows
 
 
+@pytest.mark.slow
 def test_a_query_with_subqueries_follows_inserts_and_deletes(
     tpch: Workload, settings: ServiceSettings, tmp_path: Path
 ) -> None:

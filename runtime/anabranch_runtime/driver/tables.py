@@ -416,7 +416,7 @@ def _serve(calls: Connection, keeper: Keeper, waiting: list[tuple[Any, ...]]) ->
             elif kind == "hear":
                 keeper.hear(*content)
             else:
-                draining = True
+                draining = done = True
                 keeper.work(at_once=True)
         if not keeper.idle:
             keeper.work()

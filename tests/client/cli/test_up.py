@@ -44,6 +44,7 @@ def test_up_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     assert not (up.home / "up.json").exists()
 
 
+@pytest.mark.slow
 def test_who_holds_a_folder_holds_it_alone_and_takes_all_along(tmp_path: Path) -> None:
     with upped(tmp_path) as up:
         assert up.process is not None

@@ -29,6 +29,7 @@ parallelism: 2
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_scenario_with_arrivals_and_departures(tmp_path: Path) -> None:
     orders = pa.table({"id": list(range(12)), "customer": [n % 4 for n in range(12)]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -81,6 +82,16 @@ def test_cpu_time_of_tables_is_reported(start: Callable[..., ViewRun]) -> None:
     run.feed(draw_rows(Random(2), 40, 0))
     run.tables.drain()
     assert sum(seconds for uses in spent for (_, name), seconds in uses.items() if name == "v") > 0
+
+
+def test_tables_that_are_up_to_date_are_drained_at_once(start: Callable[..., ViewRun]) -> None:
+    run = start()
+    run.feed(draw_rows(Random(6), 5, 0))
+    run.tables.drain()
+    begun = time.monotonic()
+    run.tables.drain()
+    # An idle process waits for up to a minute.
+    assert time.monotonic() - begun < 30
 
 
 def test_sinks_of_spark_are_written_by_the_driver(start: Callable[..., ViewRun]) -> None:

@@ -17,6 +17,7 @@ from confluent_kafka import TopicPartition
 from anabranch_contract.protocol.registered import SourceRecord
 from scripts.kafka import Broker
 from tests.runtime.sources.test_batch_input import run_at_random
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.kafka import Topics
 from tests.support.surroundings.registry import Registry, framed
 from tests.support.worlds.fed import Fed
@@ -77,7 +78,7 @@ class KafkaFed(Fed):
             self.removed |= {f"{partition}/{number}" for number in range(offset + 1)}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", mostly_slow(range(4)))
 def test_whatever_happens_results_are_those_of_the_read_messages(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka: Broker, seed: int
 ) -> None:
@@ -133,7 +134,7 @@ def _record(fields: list[tuple[str, Any]]) -> Any:
     return {"type": "record", "name": "r", "fields": members}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly_slow(range(3)))
 def test_whatever_the_schemas_results_are_those_of_the_read_messages(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka: Broker, seed: int
 ) -> None:

@@ -110,7 +110,7 @@ def spec(hook: Webhook, **options: str) -> SinkSpec:
     return found
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(24), 2))
+@pytest.mark.parametrize("seed", mostly_slow(range(24)))
 def test_a_receiver_has_each_result_once_whatever_happens(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

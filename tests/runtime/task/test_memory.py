@@ -66,7 +66,10 @@ def test_tasks_do_not_load_libraries_of_the_driver() -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-@pytest.mark.parametrize(("what", "results"), [("partners", 6_000_000), ("texts", 6_000)])
+@pytest.mark.parametrize(
+    ("what", "results"),
+    [("partners", 6_000_000), pytest.param("texts", 6_000, marks=pytest.mark.slow)],
+)
 def test_a_limit_is_kept_where_results_are_many_or_wide(
     what: str, results: int, url: str, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from anabranch_contract.protocol.progress import Progress, Resources
 from tests.service.conftest import PAIR
 from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
 from tests.service.pages.test_dashboard import opened
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def several(shop: Service, many: int) -> None:
     shop.plan(0)
 
 
-@pytest.mark.parametrize("many", [0, 100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("many", mostly_slow([100, 0, 1000]))
 def test_five_figures_on_two_screens(browser: Browser, shop: Service, many: int) -> None:
     several(shop, many)
     with opened(browser, shop) as (page, complaints):

@@ -11,7 +11,7 @@ import pytest
 
 from anabranch_contract.protocol.progress import Mode
 from anabranch_service.settings import ServiceSettings
-from tests.support.scenarios.seeds import SET_OPERATIONS_FEW
+from tests.support.scenarios.seeds import SET_OPERATIONS_FEW, mostly_slow
 from tests.support.worlds.derived import Derived
 from tests.support.worlds.service import Service, serving
 from tests.support.worlds.set_operations import run_seed
@@ -260,7 +260,7 @@ def test_set_operations_in_conditions(settings: ServiceSettings, tmp_path: Path)
         assert error["message"] == "* in UNION ALL in an expression is not supported"
 
 
-@pytest.mark.parametrize("seed", SET_OPERATIONS_FEW)
+@pytest.mark.parametrize("seed", mostly_slow(SET_OPERATIONS_FEW))
 def test_random_set_operations(settings: ServiceSettings, tmp_path: Path, seed: int) -> None:
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         seen = run_seed(service, tmp_path, seed)

@@ -19,6 +19,7 @@ from tests.support.scenarios.seeds import (
     COMBINED_FAILED,
     COMBINED_FEW,
     COMBINED_MANY,
+    few,
     mostly_slow,
     parts,
 )
@@ -84,8 +85,9 @@ def test_every_feature_is_in_accepted_statements(tmp_path: Path) -> None:
     assert [feature for feature in FEATURES if features[feature] < 2] == [], features
 
 
-def test_answers_are_those_of_duckdb(tmp_path: Path, redis: str) -> None:
-    events, features = play(COMBINED_FEW, tmp_path, redis)
+@pytest.mark.parametrize("seeds", few(COMBINED_FEW, *range(6)), ids=len)
+def test_answers_are_those_of_duckdb(tmp_path: Path, redis: str, seeds: Sequence[int]) -> None:
+    events, features = play(seeds, tmp_path, redis)
     assert events["answers with rows"] > 0.5 * events["answers"], events
     assert events["accepted"] >= 0.6 * (events["accepted"] + events["refused"]), events
     for event in ("revised batch", "rewires", "restart", "task failed", "dropped", "compared"):
@@ -104,7 +106,7 @@ def test_equal_queries_have_equal_answers_and_one_table(
     assert run.events["compared"]
 
 
-@pytest.mark.parametrize("seed", COMBINED_FAILED)
+@pytest.mark.parametrize("seed", mostly_slow(COMBINED_FAILED))
 def test_seeds_that_have_failed(tmp_path: Path, redis: str, seed: int) -> None:
     play([seed], tmp_path, redis)
 

@@ -27,6 +27,7 @@ from anabranch_runtime.sources.loads import Load
 from anabranch_runtime.task.weights import weights_of
 from scripts.kafka import Broker
 from tests.runtime.sources.lake.icebergs import Iceberg
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.kafka import Topics
 from tests.support.surroundings.policy import OPEN
 
@@ -115,7 +116,7 @@ def drain(feed: Feed, offset: Any, patience: float = 3.0) -> tuple[Any, list[Any
     return offset, found
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", mostly_slow(range(2)))
 def test_random_files_messages_batches_and_restarts_give_each_row_once(
     world: World, seed: int
 ) -> None:
