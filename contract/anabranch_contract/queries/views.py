@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 
+from msgspec import structs
+
 from anabranch_contract.codec import Row
 from anabranch_contract.durations import format_duration
 from anabranch_contract.queries.expressions import Column, Expr, Output, columns, substitute
@@ -30,9 +32,9 @@ RANK = "anabranch_rank"
 #: Place (INT, from 1) of a row in its partition, by the ranking function; a view's expressions read
 #: it as a column. Rows with equal sort keys may share it, unlike :data:`RANK`.
 PLACE = "anabranch_place"
-#: Prefix of the names of :class:`Windowed` columns.
+#: GroupingPrefix of the names of :class:`Windowed` columns.
 WINDOWED = "anabranch_windowed"
-#: Prefix of joined rows' columns that :class:`TimeLimit` reads.
+#: GroupingPrefix of joined rows' columns that :class:`TimeLimit` reads.
 MOMENT = "anabranch_moment"
 #: Number (BIGINT, from 1) of a row among the equal rows of its group.
 COPY = "anabranch_copy"
@@ -471,6 +473,56 @@ class View:
         known = self.group_keys if self.grouped else self.partition
         numbers = (name for name, _ in numbers_of(self))
         return (*(names[Column("", name, kind)] for name, kind in known), *numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupingPrefix:
+    """Grouping of joined rows. Views with equal prefixes over the same rows have equal groups, so
+    that one table keeps them.
+
+    Columns of the joined rows have names by which equal expressions are equal.
+
+    Attributes:
+        keys, window, sets: as of :class:`View`; without ``sets`` the keys are sorted.
+        kept: of sessions, the columns that aggregates read, since all rows of sessions are kept.
+    """
+
+    keys: tuple[tuple[str, DataType], ...]
+    window: TimeWindow | None = None
+    sets: tuple[tuple[int, ...], ...] = ()
+    kept: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, view: View, names: Mapping[str, str]) -> GroupingPrefix:
+        """Return the prefix of a grouped view; ``names``: its joined rows' columns -> names."""
+        keys = tuple((names[name], kind) for name, kind in view.keys)
+        window = view.window
+        kept: tuple[str, ...] = ()
+        if window is not None:
+            window = structs.replace(window, column=names[window.column])
+        if window is not None and window.session:
+            read = (names[c] for a in view.aggregates for c in (a.column, a.by) if c)
+            kept = tuple(n for n in dict.fromkeys(read) if n != window.column)
+        return cls(keys if view.sets else tuple(sorted(keys)), window, view.sets, kept)
+
+    @property
+    def text(self) -> str:
+        """The grouping in the words of GROUP BY; empty if all rows form one group."""
+        keys = [name for name, _ in self.keys]
+        found = ", ".join(keys)
+        if self.sets:
+            some = ("(" + ", ".join(keys[n] for n in one) + ")" for one in self.sets)
+            found = f"GROUPING SETS ({', '.join(some)})"
+        over = [] if self.window is None else [window_text(self.window, self.window.column)]
+        return ", ".join([found] * bool(found) + over)
+
+
+def renamed(aggregate: ViewAggregate, names: Mapping[str, str]) -> ViewAggregate:
+    """Return the aggregate without its own name, over columns with other ``names``: equal values
+    over equal rows are equal aggregates.
+    """
+    column, by = (None if c is None else names[c] for c in (aggregate.column, aggregate.by))
+    return structs.replace(aggregate, name="", column=column, by=by)
 
 
 def numbers_of(view: View) -> tuple[tuple[str, DataType], ...]:

@@ -89,8 +89,8 @@ def finished(
 ) -> pa.RecordBatch:
     """Compute the view's columns, sort keys and HAVING for ``rows`` (groups).
 
-    If a row is not present or HAVING is false for it, only its identity is computed and its other
-    columns are NULL, because their expressions might fail.
+    If a row is not present or HAVING is false for it, only columns of ``rows`` are shown, and other
+    expressions are NULL, because they might fail.
 
     Args:
         totals: name -> aggregate over all groups.
@@ -116,7 +116,7 @@ def finished(
     back = None if mask is None else pa.array(np.cumsum(kept) - 1, mask=~kept)
 
     def column(name: str, expr: Expr) -> pa.Array:
-        if picked is None or name in identity:
+        if picked is None or name in identity or isinstance(expr, Column):
             return evaluate(expr, fetch, length)
         found = evaluate(expr, lambda c: fetch(c).take(picked), len(picked))
         return found.take(back)

@@ -66,7 +66,7 @@ class JoinedBatch:
         for join in self._joins:
             for reader in feeds.get(join, (join,)):
                 self._read_by.setdefault(reader, []).append(join)
-        self._tables: dict[str, pa.Table] = {}
+        self._tables: dict[tuple[str, ...], pa.Table] = {}
 
     def __contains__(self, reader: str) -> bool:
         return reader in self._read_by
@@ -83,11 +83,23 @@ class JoinedBatch:
         Raises:
             StateError: a pack is missing or damaged.
         """
+        found = self.common(reader)
+        return None if found is None else self._of(found, query)
+
+    def common(self, reader: str) -> pa.Table | None:
+        """Return the same rows with all columns that readers of them have, by their expressions."""
         joins = self._read_by.get(reader)
         if joins is None:
             return None
-        found = [self._of(self._table(join), query) for join in joins]
-        return pa.concat_tables(found) if len(found) > 1 else found[0]
+        found = self._tables.get(tuple(joins))
+        if found is None:
+            parts = (read_segment(self._root, s).batch for join in joins for s in self._joins[join])
+            tables = [pa.Table.from_batches([part]) for part in parts]
+            found = tables[0]
+            if len(tables) > 1:
+                found = pa.concat_tables(tables, promote_options="default")
+            self._tables[tuple(joins)] = found
+        return found
 
     def _of(self, rows: pa.Table, query: QuerySpec) -> pa.Table:
         if query.has_outer_join or query.united:
@@ -95,10 +107,3 @@ class JoinedBatch:
         own = {output.name: rows[column_name(output)] for output in query.projection}
         more = [n for n in rows.column_names if n.startswith(HIDDEN) and "." not in n]
         return pa.table({**own, **{name: rows[name] for name in more}})
-
-    def _table(self, join: str) -> pa.Table:
-        found = self._tables.get(join)
-        if found is None:
-            parts = [read_segment(self._root, one).batch for one in self._joins[join]]
-            found = self._tables[join] = pa.Table.from_batches(parts)
-        return found

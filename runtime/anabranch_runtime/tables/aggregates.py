@@ -6,9 +6,11 @@ The first word of a state row is the group's net number of rows. Aggregates shar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -71,7 +73,7 @@ class GroupAggregates:
         self._places: dict[object, int] = {}
         self.width = 0
         self._part(Count(()))
-        self._values = [self._value(a) for a in aggregates]
+        self._values = {a: self._value(a) for a in aggregates}
         self._counted = {part.once for part, _ in self.parts}
 
     # --- updates ---------------------------------------------------------------------------------
@@ -116,39 +118,68 @@ class GroupAggregates:
             found = found & collection.values.empty(slots)
         return found
 
-    def values(self, state: Ints, slots: Ints) -> list[pa.Array]:
-        """Return a column of values per aggregate, with a value per state row.
+    def value(self, aggregate: ViewAggregate, state: Ints, slots: Ints) -> pa.Array:
+        """Return the column of values of one aggregate, with a value per state row.
 
         Raises:
             ExpressionError: a sum does not fit its type.
         """
-        return [value(state, slots) for value in self._values]
+        return self._values[aggregate](state, slots)
 
-    def dump(self, state: Ints, slots: Ints) -> tuple[dict[str, pa.Array], list[pa.RecordBatch]]:
+    def layout(self, aggregates: Sequence[ViewAggregate]) -> GroupAggregates:
+        """Return some of the aggregates as the only ones: the form of their dump."""
+        return GroupAggregates(aggregates, self._kinds, Texts(), deletes=self._deletes)
+
+    def dump(
+        self, state: Ints, slots: Ints, layout: GroupAggregates
+    ) -> tuple[dict[str, pa.Array], list[pa.RecordBatch]]:
         """Return the columns of state rows, and the tuples of each collection: the position of the
-        group in ``slots``, the fields, and the weight.
+        group in ``slots``, the fields, and the weight; of the aggregates of ``layout`` only.
         """
-        columns = {f"w{n}": pa.array(state[:, n]) for n in range(self.width)}
-        for part, at in self.parts:
+        columns = {}
+        for key, (part, own) in layout.known_parts():
+            at = self._places[key]
+            for n in range(part.width):
+                columns[f"w{own + n}"] = pa.array(state[:, at + n])
             if isinstance(part, Least) and part.layout.texts.any():
+                known = self._least(at)
                 for n in range(len(part.layout.fields)):
-                    columns[f"l{at}_{n}"] = part.value(state, at, n)
-        return columns, [c.dump(slots) for c in self.collections]
+                    columns[f"l{own}_{n}"] = known.value(state, at, n)
+        numbers = (self._known_collections[key] for key in layout._known_collections)
+        return columns, [self.collections[number].dump(slots) for number in numbers]
 
     def load(
-        self, columns: Mapping[str, pa.Array], collections: Sequence[pa.RecordBatch], slots: Ints
-    ) -> Ints:
-        """Restore the collections of ``slots`` from a dump; returns the state rows."""
-        state = np.column_stack([integers_of(columns[f"w{n}"]) for n in range(self.width)])
-        for part, at in self.parts:
+        self,
+        columns: Mapping[str, pa.Array],
+        collections: Sequence[pa.RecordBatch],
+        slots: Ints,
+        layout: GroupAggregates,
+        state: Ints,
+    ) -> None:
+        """Restore state rows, and collections of ``slots`` that are empty, from a dump."""
+        for key, (part, own) in layout.known_parts():
+            at = self._places[key]
+            for n in range(part.width):
+                state[:, at + n] = integers_of(columns[f"w{own + n}"])
             if isinstance(part, Least) and part.layout.texts.any():
+                known = self._least(at)
                 some = state[:, at] != 0
                 fields = range(len(part.layout.fields))
-                tuples = part.layout.encode([columns[f"l{at}_{n}"] for n in fields])
+                tuples = known.layout.encode([columns[f"l{own}_{n}"] for n in fields])
                 state[some, at + 1 : at + part.width] = tuples[some]
-        for collection, batch in zip(self.collections, collections, strict=True):
-            collection.load(batch, slots)
-        return state
+        for key, batch in zip(layout._known_collections, collections, strict=True):
+            collection = self.collections[self._known_collections[key]]
+            if not len(collection.values):
+                collection.load(batch, slots)
+
+    def known_parts(self) -> Iterator[tuple[object, tuple[Accumulator, int]]]:
+        """Yield each part by its key, with its first word."""
+        return zip(self._places, self.parts, strict=True)
+
+    def _least(self, at: int) -> Least:
+        found = next(part for part, place in self.parts if place == at)
+        assert isinstance(found, Least)
+        return found
 
     @property
     def bytes(self) -> int:
@@ -159,7 +190,12 @@ class GroupAggregates:
 
     def _part(self, part: Accumulator, key: object = None) -> int:
         """Return the first word of ``part`` in state rows; parts with equal keys share it."""
-        key = part if key is None else key
+        if key is None:
+            key = part
+            if part.once is not None:
+                # Numbers of collections depend on the other aggregates.
+                plain = replace(cast(Any, part), once=None)
+                key = plain, list(self._known_collections)[part.once]
         place = self._places.get(key)
         if place is None:
             place = self._places[key] = self.width
@@ -286,8 +322,7 @@ class GroupAggregates:
         )
         least = Least(columns, fields, known, self._pool)
         at = self._part(least, (columns, fields, known))
-        found = next(part for part, place in self.parts if place == at)
-        assert isinstance(found, Least)
+        found = self._least(at)
         return lambda state, _: found.value(state, at, last)
 
     def _percentile(self, aggregate: ViewAggregate, column: str) -> Value:
@@ -477,8 +512,8 @@ def totals_of(view: View, groups: pa.RecordBatch, live: Bools) -> dict[str, pa.S
     state = np.zeros((1, aggregates.width), np.int64)
     rows, zeros = Inputs(some, kinds), np.zeros(some.num_rows, np.int64)
     aggregates.add(state, zeros, zeros, rows, np.ones(some.num_rows, np.int64))
-    values = aggregates.values(state, np.zeros(1, np.int64))
+    zero = np.zeros(1, np.int64)
     return {
-        t.name: value.cast(arrow_type(t.type))[0]
-        for t, value in zip(view.totals, values, strict=True)
+        t.name: aggregates.value(one, state, zero).cast(arrow_type(t.type))[0]
+        for t, one in zip(view.totals, wanted, strict=True)
     }

@@ -12,6 +12,7 @@ from anabranch_contract.queries.views import (
     CHANGE,
     VERSION,
     Change,
+    GroupingPrefix,
     TimeWindow,
     View,
     change_columns,
@@ -124,13 +125,13 @@ def windows(window: TimeWindow, moments: Ints, valid: Bools = ALL) -> tuple[Ints
     return np.concatenate(found), np.concatenate(starts), np.concatenate(ends)
 
 
-def grouping_ids(view: View) -> list[int]:
+def grouping_ids(view: View | GroupingPrefix) -> list[int]:
     """Return the id of each grouping set, as ``grouping_id()`` in Spark."""
     last = len(view.keys) - 1
     return [sum(1 << (last - n) for n in range(last + 1) if n not in s) for s in view.sets]
 
 
-def grouping_keys(view: View, keys: list[pa.Array]) -> list[pa.Array]:
+def grouping_keys(view: View | GroupingPrefix, keys: list[pa.Array]) -> list[pa.Array]:
     """Return the key columns repeated per grouping set, NULL where the set lacks the key."""
     found = []
     for n, key in enumerate(keys):

@@ -1,4 +1,4 @@
-"""Maintained tables of groups with session windows.
+"""Groups of joined rows with session windows.
 
 All rows of a session are kept, by group and time, as later rows may merge sessions, and deletes may
 split them. A batch affects the sessions near its rows. If a session changes its limits, its rows
@@ -7,24 +7,29 @@ move to the new session; if not, only the batch's rows are added. The rest is as
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_contract.queries.views import View
+from anabranch_contract.queries.views import GroupingPrefix, ViewAggregate
 from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.columns.arrow_types import arrow_type
-from anabranch_runtime.tables.groups import GroupedTable
+from anabranch_runtime.tables.groups import Groups
 from anabranch_runtime.tables.inputs import Inputs, grouping_ids, grouping_keys
 from anabranch_runtime.tables.ordered import Ordered
 from anabranch_runtime.tables.slots import Slots
-from anabranch_runtime.tables.words import TupleField, TupleLayout, integers_of
+from anabranch_runtime.tables.words import (
+    TupleField,
+    TupleLayout,
+    integers_of,
+    texts_allowed,
+)
 
 _TIME = TupleField(DataType(TypeKind.BIGINT), nullable=False)
-_WEIGHT, _FORGOTTEN = "anabranch_weight", "forgotten"
+_WEIGHT = "anabranch_weight"
 
 
 class _Rows(NamedTuple):
@@ -46,40 +51,62 @@ class _Rows(NamedTuple):
         return np.column_stack([self.slots, self.starts, self.ends])
 
 
-class SessionTable(GroupedTable):
-    """The state of a grouped view with session windows."""
+class _LastRows(NamedTuple):
+    """The last rows with their groups, the sessions before, and the rows of those after."""
 
-    def __init__(self, view: View, kinds: Mapping[str, DataType], *, deletes: bool) -> None:
-        super().__init__(view, kinds, deletes=deletes)
-        assert view.window is not None
-        self._gap, self._time = view.window.length, view.window.column
-        keys = [TupleField(kind) for _, kind in view.keys]
-        keys += [_TIME] * bool(view.sets)
+    slots: Ints
+    fresh: Ints
+    tuples: Ints
+    weights: Ints
+    owners: Ints
+    limits: Ints
+    after: _Rows
+
+
+class SessionGroups(Groups):
+    """The groups of a prefix with session windows."""
+
+    _key_name = "v{}"
+
+    def __init__(
+        self,
+        prefix: GroupingPrefix,
+        kinds: Mapping[str, DataType],
+        aggregates: Iterable[ViewAggregate],
+        *,
+        deletes: bool,
+    ) -> None:
+        super().__init__(prefix, kinds, aggregates, deletes=deletes)
+        assert prefix.window is not None
+        self._gap, self._time = prefix.window.length, prefix.window.column
+        keys = [TupleField(kind) for _, kind in prefix.keys]
+        keys += [_TIME] * bool(prefix.sets)
         self._group = TupleLayout(keys, self.pool)
         self._groups = Slots(max(1, self._group.width))
-        read = [c for a in view.aggregates for c in (a.column, a.by) if c]
-        self._columns_kept = [n for n in dict.fromkeys(read) if n != self._time]
+        self._columns_kept = prefix.kept
         fields = [_TIME, *(TupleField(kinds[n]) for n in self._columns_kept)]
         #: Rows (time, columns) and sessions (start, end) of each group.
         self._rows = Ordered(TupleLayout(fields, self.pool))
         self._sessions = Ordered(TupleLayout([_TIME, _TIME], self.pool))
+        #: The last rows, and the sessions that they replace.
+        self._last: _LastRows | None = None
 
-    def apply(self, rows: Inputs, weights: Ints, version: int) -> pa.Table:
-        """Add weighted rows; see :meth:`table.MaintainedTable.apply`."""
-        slots, fresh, tuples, weights = self._given(rows, weights)
-        return self._moved(slots, fresh, tuples, weights, version)
+    def begin(self, rows: Inputs, weights: Ints, version: int) -> None:
+        """As :meth:`Groups.begin`."""
+        self._move(*self._given(rows, weights))
+        self.version, self._pending = version, list(self.readers)
 
     def _given(self, rows: Inputs, weights: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         """Return the rows with a time: slot of the group, words, weight; and the new slots."""
-        view = self.view
+        prefix = self.prefix
         valid = rows.valid(self._time)
         if len(valid) and not valid.all():
             rows, weights = rows.taken(np.flatnonzero(valid)), weights[valid]
-        many = max(1, len(view.sets))
-        keys = [rows.column(name) for name, _ in view.keys]
-        if view.sets:
-            keys = grouping_keys(view, keys)
-            keys.append(pa.array(np.repeat(np.array(grouping_ids(view), np.int64), len(rows))))
+        many = max(1, len(prefix.sets))
+        keys = [rows.column(name) for name, _ in prefix.keys]
+        if prefix.sets:
+            keys = grouping_keys(prefix, keys)
+            keys.append(pa.array(np.repeat(np.array(grouping_ids(prefix), np.int64), len(rows))))
         words = self._group.encode(keys) if keys else np.zeros((len(rows), 1), np.int64)
         slots, fresh = self._groups.find(words)
         self._rows.make_room(self._groups.room)
@@ -88,9 +115,7 @@ class SessionTable(GroupedTable):
         tuples = self._rows.layout.encode([times, *(rows.column(n) for n in self._columns_kept)])
         return slots, fresh, np.tile(tuples, (many, 1)), np.tile(weights, many)
 
-    def _moved(
-        self, slots: Ints, fresh: Ints, tuples: Ints, weights: Ints, version: int
-    ) -> pa.Table:
+    def _move(self, slots: Ints, fresh: Ints, tuples: Ints, weights: Ints) -> None:
         points = np.unique(np.column_stack([slots, tuples[:, 0]]), axis=0)
         near, place = self._sessions.between(
             points[:, 0].copy(), points[:, 1] + 1, points[:, 1] + self._gap - 1, 1, 0
@@ -103,19 +128,34 @@ class SessionTable(GroupedTable):
         changes = self._rows.add(slots, tuples, weights, changes=True)
         after = self._kept_rows(spans)
         added = self._difference(before, after, slots, tuples, changes)
+        self._last = _LastRows(slots, fresh, tuples, weights, owners, limits, after)
         try:
-            result = self._added(*self._as_rows(added), version)
+            self._add(*self._as_rows(added))
         except BaseException:
-            self._rows.add(slots, tuples, -weights)
-            self._groups.drop(fresh)
+            self._take_back()
             raise
-        ones = np.ones(len(owners), np.int64)
-        self._sessions.add(owners, limits, -ones)
-        now = np.unique(after.sessions, axis=0)
+
+    def undo(self) -> None:
+        """As :meth:`Groups.undo`."""
+        super().undo()
+        self._take_back()
+
+    def _take_back(self) -> None:
+        last, self._last = self._last, None
+        assert last is not None
+        self._rows.add(last.slots, last.tuples, -last.weights)
+        self._groups.drop(last.fresh)
+
+    def _settle(self) -> None:
+        super()._settle()
+        last, self._last = self._last, None
+        assert last is not None
+        ones = np.ones(len(last.owners), np.int64)
+        self._sessions.add(last.owners, last.limits, -ones)
+        now = np.unique(last.after.sessions, axis=0)
         self._sessions.add(now[:, 0].copy(), now[:, 1:].copy(), np.ones(len(now), np.int64))
-        touched = np.unique(slots)
+        touched = np.unique(last.slots)
         self._groups.drop(touched[self._rows.empty(touched)])
-        return result
 
     def _spans(self, points: Ints, owners: Ints, limits: Ints) -> Ints:
         """Return (slot, first time, last time) of disjoint spans with all rows of sessions that may
@@ -178,24 +218,21 @@ class SessionTable(GroupedTable):
     def _as_rows(self, rows: _Rows) -> tuple[Inputs, Ints, Ints]:
         """Return rows as joined rows, their weights, and the words of their sessions."""
         time, *columns = self._rows.layout.decode(rows.tuples)
-        fields = [time.cast(arrow_type(self._kinds[self._time])), *columns]
+        fields = [time.cast(arrow_type(self.kinds[self._time])), *columns]
         names = [self._time, *self._columns_kept]
         batch = pa.RecordBatch.from_arrays(fields, names=names)
         keys = self._groups.words[rows.slots][:, : self._group.width]
         words = np.column_stack([keys, rows.starts, rows.ends])
-        return Inputs(batch, self._kinds), rows.weights, words
+        return Inputs(batch, self.kinds), rows.weights, words
 
     # --- forgetting and snapshots ----------------------------------------------------------------
 
-    def forget(self, clock: int) -> None:
-        """Drop sessions that end at ``clock`` or before; see :mod:`table`."""
-        if clock < self._next_end or self.view.whole:
-            return
+    def _forget(self, clock: int) -> None:
         groups = self._groups.all()
         high = np.full(len(groups), clock)
         over, place = self._sessions.between(groups, np.full(len(groups), -(2**62)), high, 0, 1)
         owners, limits = groups[place], self._sessions.words[over]
-        super().forget(clock)
+        super()._forget(clock)
         if not len(over):
             return
         nodes, span = self._rows.between(owners, limits[:, 0].copy(), limits[:, 1] - self._gap)
@@ -203,23 +240,21 @@ class SessionTable(GroupedTable):
         self._sessions.add(owners, limits, np.full(len(over), -1))
         self._groups.drop(groups[self._rows.empty(groups)])
 
-    def dump(self) -> list[pa.RecordBatch]:
-        """Return the state: rows of sessions by group, and their weights."""
+    def dump(self, aggregates: Sequence[ViewAggregate], clock: int) -> list[pa.RecordBatch]:
+        """Return rows of sessions by group, and their weights."""
         groups = self._groups.all()
         walk = self._rows.walk(groups, everything=True)
         slots = np.repeat(groups, np.diff(walk.ends, prepend=0))
         keys = self._group.decode(self._groups.words[slots])
         columns = self._rows.layout.decode(self._rows.words[walk.nodes])
         arrays = [*keys, *columns, pa.array(self._rows.sizes[walk.nodes, 0])]
-        names = [f"v{n}" for n in range(len(arrays) - 1)]
-        batch = pa.RecordBatch.from_arrays(arrays, names=[*names, _WEIGHT])
-        return [batch.replace_schema_metadata({_FORGOTTEN: str(self.forgotten)})]
+        names = [*map(self._key_name.format, range(len(arrays) - 1)), _WEIGHT]
+        return [pa.RecordBatch.from_arrays(arrays, names=names)]
 
-    def load(self, dumped: Sequence[pa.RecordBatch]) -> None:
-        """Restore the state of a dump in a new table."""
+    def load(self, dumped: Sequence[pa.RecordBatch], aggregates: Sequence[ViewAggregate]) -> None:
+        """Restore the rows of a dump, unless there are rows."""
         (batch,) = dumped
-        self.forgotten = int(batch.schema.metadata[_FORGOTTEN.encode()])
-        if not batch.num_rows:
+        if not batch.num_rows or len(self._rows):
             return
         *columns, weights = batch.columns
         keys = len(self._group.fields)
@@ -230,9 +265,20 @@ class SessionTable(GroupedTable):
         self._rows.make_room(self._groups.room)
         self._sessions.make_room(self._groups.room)
         tuples = self._rows.layout.encode(columns[keys:])
-        self._moved(slots, fresh, tuples, np.array(weights, np.int64), 0)
+        self._move(slots, fresh, tuples, np.array(weights, np.int64))
+        self._end()
+        self._most_texts = texts_allowed(self.pool.size)
+
+    def _equal(self, other: Groups) -> bool:
+        """Whether the kept rows are equal."""
+        ours, theirs = (_sorted(*one.dump((), 0)) for one in (self, other))
+        return bool(ours.equals(theirs))
 
     @property
     def bytes(self) -> int:
         """Return the approximate size in memory."""
         return super().bytes + self._groups.bytes + self._rows.bytes + self._sessions.bytes
+
+
+def _sorted(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows.sort_by([(name, "ascending") for name in rows.schema.names])

@@ -7,7 +7,7 @@ so that this holds for them too (``sums`` names the exception).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -38,12 +38,13 @@ from anabranch_contract.queries.views import (
     WindowFunction,
 )
 from anabranch_runtime.columns.arrow_types import arrow_type, field_type
-from anabranch_runtime.tables.groups import CopiedTable, GroupedTable
+from anabranch_runtime.tables.grouped import CopiedTable, GroupedTable
+from anabranch_runtime.tables.groups import GroupReader, Groups
 from anabranch_runtime.tables.inputs import Changes, Inputs, one_batch
 from anabranch_runtime.tables.joins.asof import AsOfJoin
 from anabranch_runtime.tables.joins.look_ups import LookUps
 from anabranch_runtime.tables.rankings import RankedTable
-from anabranch_runtime.tables.sessions import SessionTable
+from anabranch_runtime.tables.words import texts_allowed
 
 
 class MaintainedTable:
@@ -53,14 +54,24 @@ class MaintainedTable:
         view: the post-join part.
         rows: schema of the joined rows: the columns that the view reads.
         deletes: whether rows may be deleted; without deletes, less state is kept.
+        names: names of these columns in the rows that are added; None: the same.
     """
 
-    def __init__(self, view: View, rows: pa.Schema, *, deletes: bool = False) -> None:
-        self.view, self._rows, self._deletes = view, rows, deletes
+    def __init__(
+        self,
+        view: View,
+        rows: pa.Schema,
+        *,
+        deletes: bool = False,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        self.view, self._deletes = view, deletes
         self._kinds = {field.name: field_type(field) for field in rows}
+        self._names = names or {name: name for name in rows.names}
         self._changes = Changes(view)
         self._table = self._made()
-        self._most_texts = _texts_allowed(self._table.pool.size)
+        self._most_texts = (0, 0)
+        self._compacted()
 
     def apply(
         self, rows: pa.Table | pa.RecordBatch, weights: NDArray[np.int64] | None, version: int
@@ -75,40 +86,66 @@ class MaintainedTable:
             ExpressionError: an aggregate overflows, or an expression fails. The table is unchanged.
             ValueError: a row is deleted from a table without ``deletes``.
         """
-        batch = one_batch(rows)
-        if weights is None:
-            weights = np.ones(batch.num_rows, np.int64)
-        elif not self._deletes and len(weights) and int(weights.min()) < 0:
-            raise ValueError("a row is deleted from a table that only gets new rows")
-        if not batch.num_rows:
+        if not rows.num_rows:
             return self._changes.nothing()
-        inputs = Inputs(batch, self._kinds)
-        changes = self._table.apply(inputs, np.array(weights, np.int64), version)
-        if self._many_texts and isinstance(self._table, RankedTable):
-            self._most_texts = _texts_allowed(self._table.used_texts)
-        if self._many_texts:
-            self._compact()
+        table = self._table
+        if isinstance(table, GroupedTable) and table.awaits(version):
+            return table.changes(version)
+        if weights is None:
+            weights = np.ones(rows.num_rows, np.int64)
+        elif not self._deletes and int(weights.min()) < 0:
+            raise ValueError("a row is deleted from a table that only gets new rows")
+        weights = np.array(weights, np.int64)
+        if isinstance(table, GroupedTable):
+            # The groups may be replaced by others with fewer columns.
+            table.groups.close()
+            # A batch without columns would have no rows to count.
+            batch = one_batch(rows.select(table.groups.columns or rows.column_names[:1]))
+            return table.apply(Inputs(batch, table.groups.kinds), weights, version)
+        batch = one_batch(rows.select(list(dict.fromkeys(self._names[n] for n in self._kinds))))
+        changes = table.apply(Inputs(self._own(batch), self._kinds), weights, version)
+        if self._many_texts(table):
+            self._most_texts = texts_allowed(table.used_texts)
+        if self._many_texts(table):
+            # Drop texts that are no longer used, and free memory.
+            self._table = self._made()
+            self._table.load(table.dump())
+            self._compacted()
         return changes
 
-    @property
-    def _many_texts(self) -> bool:
-        count, used = self._table.pool.size
+    def _own(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns of added rows by the view's own names."""
+        columns = [rows.column(self._names[name]) for name in self._kinds]
+        return pa.RecordBatch.from_arrays(columns, names=list(self._kinds))
+
+    def _many_texts(self, table: RankedTable) -> bool:
+        count, used = table.pool.size
         return count > self._most_texts[0] or used > self._most_texts[1]
 
-    def _compact(self) -> None:
-        """Drop texts that are no longer used, and free memory."""
-        dumped = self._table.dump()
-        self._table = self._made()
-        self._table.load(dumped)
-        self._most_texts = _texts_allowed(self._table.pool.size)
+    def _compacted(self) -> None:
+        if isinstance(self._table, RankedTable):
+            self._most_texts = texts_allowed(self._table.pool.size)
 
     def _made(self) -> GroupedTable | RankedTable:
-        kind: type[GroupedTable] | type[RankedTable] = RankedTable
-        if self.view.grouped:
-            window = self.view.window
-            kind = SessionTable if window is not None and window.session else GroupedTable
-            kind = kind if self.view.copies is None else CopiedTable
-        return kind(self.view, self._kinds, deletes=self._deletes)
+        if not self.view.grouped:
+            return RankedTable(self.view, self._kinds, deletes=self._deletes)
+        kind = GroupedTable if self.view.copies is None else CopiedTable
+        return kind(self.view, self._kinds, self._names, deletes=self._deletes)
+
+    @property
+    def groups(self) -> Groups | None:
+        """Return the groups that it reads, which other tables may read, too; None: none."""
+        return self._table.groups if isinstance(self._table, GroupedTable) else None
+
+    @property
+    def reader(self) -> GroupReader | None:
+        """Return the reader of :attr:`groups`."""
+        return self._table if isinstance(self._table, GroupedTable) else None
+
+    def leave(self) -> None:
+        """Read no groups any more; the table is of no use then."""
+        if isinstance(self._table, GroupedTable):
+            self._table.groups.leave(self._table)
 
     def first_changes(self, version: int) -> pa.Table:
         """Return the row that aggregates without GROUP BY have before any input."""
@@ -139,10 +176,12 @@ class MaintainedTable:
         dumped: Sequence[pa.RecordBatch],
         *,
         deletes: bool = False,
+        names: Mapping[str, str] | None = None,
     ) -> MaintainedTable:
         """Return the table of a dump."""
-        table = cls(view, rows, deletes=deletes)
+        table = cls(view, rows, deletes=deletes, names=names)
         table._table.load(dumped)
+        table._compacted()
         return table
 
     def rows(self, limit: int | None, *, counts: bool = False) -> pa.Table:
@@ -161,11 +200,6 @@ class MaintainedTable:
     def bytes(self) -> int:
         """Return the approximate size in memory."""
         return self._table.bytes
-
-
-def _texts_allowed(used: tuple[int, int]) -> tuple[int, int]:
-    """Return the number of texts and of bytes at which a pool is compacted: twice those in use."""
-    return 2 * used[0] + 4096, 2 * used[1] + 1_000_000
 
 
 # --- compilation ---------------------------------------------------------------------------------

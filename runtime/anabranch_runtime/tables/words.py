@@ -33,6 +33,11 @@ _ALL = np.empty(0, np.bool_)
 _FEW = 64
 
 
+def texts_allowed(used: tuple[int, int]) -> tuple[int, int]:
+    """Return the number of texts and of bytes at which a pool is compacted: twice those in use."""
+    return 2 * used[0] + 4096, 2 * used[1] + 1_000_000
+
+
 class Texts:
     """A pool of distinct byte strings, numbered from 0 in order of appearance."""
 

@@ -9,7 +9,7 @@ Now and then the changed tables are written as a checkpoint, so that earlier rou
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -221,12 +221,21 @@ class Keeper:
         self._read(fresh)
         for name in fresh:
             self._begin(name)
-        for following in {self._held[name].next for name in fresh}:
-            same = [n for n in fresh if self._held[n].next == following and n not in self._aside]
-            join_equal(self._views, same)
+        self._join(fresh)
         oldest = min((held.next for held in self._held.values()), default=self.next)
         self._rounds = {batch: one for batch, one in self._rounds.items() if batch >= oldest}
         self._end()
+
+    def _join(self, fresh: Sequence[str]) -> None:
+        """Give ``fresh`` views, and those before them, common tables where they are equal."""
+        alike: dict[int, list[KeptView]] = {}
+        for name, view in self._views.items() if fresh else ():
+            if name not in self._aside:
+                following = self._held[name].next
+                following = following if name in fresh else max(following, self.next)
+                alike.setdefault(following, []).append(view)
+        for some in alike.values():
+            join_equal(some)
 
     @property
     def up_to_date(self) -> bool:
@@ -303,7 +312,7 @@ class Keeper:
     def _include(self, one: Round) -> None:
         began = time.monotonic()
         joined, wrote = JoinedBatch(str(self.root), one.rows, one.feeds), False
-        part_unequal(self._views.values(), joined)
+        part_unequal([v for n, v in self._views.items() if n not in self._aside], joined)
         for name, view in self._views.items():
             if name in self._aside or one.batch < self._held[name].next:
                 continue
@@ -332,6 +341,10 @@ class Keeper:
     def _check_size(self, view: KeptView) -> None:
         """Raise an error if a table takes more memory than it may."""
         if self.most is None or view.bytes <= self.most:
+            return
+        # Common groups may be larger than its own.
+        view.part()
+        if view.bytes <= self.most:
             return
         raise StateError(
             "table-too-large",
@@ -435,9 +448,11 @@ class Keeper:
         error: Exception,
         waiting: tuple[int, pa.Table] | None = None,
     ) -> None:
+        # Other views go on with a common table or groups meanwhile.
         if waiting is not None:
-            # Other views go on with a common table meanwhile.
             self._views[name].part()
+        elif name in self._views:
+            self._views[name].leave()
         known, message = self._aside.get(name), masked(first_line(error))
         failures = 0 if known is None else known.failures
         if not isinstance(error, SinkUnderway):
@@ -523,7 +538,7 @@ class Keeper:
             return
         for name in [n for n in self._views if n not in self._wanted and n not in self._aside]:
             self.publish_all()
-            del self._views[name]
+            self._views.pop(name).leave()
             self._changed.pop(name, None)
             self._kept.dirty.discard(name)
 

@@ -22,10 +22,11 @@ from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, OuterJoin, pairs
 from anabranch_contract.queries.types import DataType
 from anabranch_contract.queries.views import MOMENT, WEIGHT
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
-from anabranch_runtime.sinks.joined_rows import JoinedBatch
+from anabranch_runtime.sinks.joined_rows import JoinedBatch, column_name
 from anabranch_runtime.sinks.parquet import output_schema
 from anabranch_runtime.sinks.rows import json_rows
 from anabranch_runtime.state.tables import Round, TableCounts
+from anabranch_runtime.tables.groups import rebuild
 from anabranch_runtime.tables.joins import look_ups
 from anabranch_runtime.tables.joins.asof import AsOfJoin
 from anabranch_runtime.tables.joins.look_ups import LookUps
@@ -70,9 +71,10 @@ class _Once:
     """Changes of the last version of a table that several views read, or the error instead.
 
     Attributes:
-        file: the result file that a view has written last.
+        file: the result file that a view has written last. ``readers``: number of the views.
     """
 
+    readers: int = 1
     version: int = -1
     changes: pa.Table | None = None
     error: Exception | None = None
@@ -99,15 +101,19 @@ class KeptView:
         results: the results directory, with the ledger of withheld results.
         counts: output counts up to the last included round.
         batch: the last included round; -1: none.
+        sources: the joins with its rows in the last round that had some.
     """
 
     query: QuerySpec
     results: Path
     counts: TableCounts = field(default_factory=TableCounts)
     batch: int = -1
+    sources: tuple[str, ...] = ()
     _table: MaintainedTable | None = field(init=False, default=None)
     #: None unless another view reads the table, too.
     _once: _Once | None = field(init=False, default=None)
+    #: Names of the view's columns in the joined rows that it adds; None: the same.
+    _names: dict[str, str] | None = field(init=False, default=None)
     _decided: DecidedRows | None = field(init=False, default=None)
     _look_ups: LookUps | AsOfJoin | None = field(init=False, default=None)
     _undecided: Undecided | None = field(init=False, default=None)
@@ -118,8 +124,12 @@ class KeptView:
 
     def __post_init__(self) -> None:
         query, outer = self.query, self.query.outer
+        if self._is_plain:
+            self._names = {output.name: column_name(output) for output in query.projection}
         if query.view is not None:
-            self._table = MaintainedTable(query.view, self._read_by_view, deletes=self._deletes)
+            self._table = MaintainedTable(
+                query.view, self._read_by_view, deletes=self._deletes, names=self._names
+            )
             self._corrections = estimates.schema_of_estimates(query.view).empty_table()
             if query.view.limits:
                 self._rolling = RollingRows(query.view.limits, self._read_by_view)
@@ -143,6 +153,14 @@ class KeptView:
     @property
     def _pair_columns(self) -> tuple[tuple[str, DataType], ...]:
         return tuple((o.name, o.expr.type) for o in self.query.projection)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the view reads its query's joined rows as they are."""
+        query = self.query
+        if query.view is None or query.outer is not None:
+            return False
+        return not query.united and not query.view.limits
 
     @property
     def _deletes(self) -> bool:
@@ -220,9 +238,11 @@ class KeptView:
             return None
         assert self._table is not None
         if estimates.are_sampled(rows):
-            self._corrections = estimates.after(self._corrections, self.query, view, rows)
-        weights = rows[WEIGHT].to_numpy() if self._deletes else None
-        apply = partial(self._table.apply, rows.select(self._read_by_view.names), weights, version)
+            own = rows if self._names is None else joined.rows(self.name, self.query)
+            self._corrections = estimates.after(self._corrections, self.query, view, own)
+        weight = WEIGHT if self._names is None else self._names.get(WEIGHT, WEIGHT)
+        weights = rows[weight].to_numpy() if self._deletes else None
+        apply = partial(self._table.apply, rows, weights, version)
         changes = apply() if self._once is None else self._once.of(version, apply)
         return told(self._counted(changes, version), self._part())
 
@@ -230,7 +250,7 @@ class KeptView:
     def meaning(self) -> Hashable | None:
         """Equal for views whose tables are equal after equal rows; None: the table is its own."""
         query = self.query
-        if query.view is None or query.outer is not None or query.united or self._rolling:
+        if self._names is None:
             return None
         return codec.dumps(query.view), tuple((o.name, str(o.expr)) for o in query.projection)
 
@@ -251,17 +271,32 @@ class KeptView:
 
     def join(self, other: KeptView) -> None:
         """Read the table of ``other``, an equal view with equal contents, from now on."""
+        self.leave()
         other._once = other._once or _Once()
+        other._once.readers += 1
         self._table, self._once = other._table, other._once
 
     def part(self) -> None:
-        """Go on with a copy of the table, if it is a common one."""
-        view = self.query.view
-        if self._once is not None and self._table is not None and view is not None:
-            own = self._table.dump()
-            deletes = self._deletes
-            self._table = MaintainedTable.load(view, self._read_by_view, own, deletes=deletes)
+        """Go on with a copy of the table and its groups, if other views read them, too."""
+        view, table = self.query.view, self._table
+        if table is None or view is None:
+            return
+        if self._once is not None and self._once.readers > 1:
+            own, deletes = table.dump(), self._deletes
+            self.leave()
+            self._table = MaintainedTable.load(
+                view, self._read_by_view, own, deletes=deletes, names=self._names
+            )
             self._once = None
+        elif table.groups is not None and table.reader is not None and table.groups.is_shared:
+            rebuild([table.groups], [table.reader])
+
+    def leave(self) -> None:
+        """Read the table no more: other views go on with it."""
+        if self._once is not None and self._once.readers > 1:
+            self._once.readers -= 1
+        elif self._table is not None:
+            self._table.leave()
 
     def forget(self, clock: int) -> None:
         """Drop groups whose windows end at ``clock`` (microseconds) or before, if the table has
@@ -311,7 +346,7 @@ class KeptView:
         if view is not None:
             own = rest[:tables]
             found._table = MaintainedTable.load(
-                view, found._read_by_view, own, deletes=found._deletes
+                view, found._read_by_view, own, deletes=found._deletes, names=found._names
             )
             end = tables + outer + corrections
             more, rolling = rest[tables + outer : end], rest[end:]
@@ -330,6 +365,8 @@ class KeptView:
     def _results(self, batch: Round, joined: JoinedBatch) -> pa.Table | None:
         """Return a round's rows that the view reads, or the rows of an outer join, or None."""
         outer = self.query.outer
+        if self._names is not None:
+            return joined.common(self.name)
         if outer is None:
             return joined.rows(self.name, self.query)
         if outer.look_ups:

@@ -77,7 +77,13 @@ def draw_view(rng: Random) -> Drawn:
         text = f"SELECT DISTINCT {named} FROM t"
         return Drawn(text, text)
     grouped_by = rng.sample(_KEYS, rng.choice((0, 1, 1, 2)))
-    window = _window(rng) if rng.random() < 0.35 else None
+    return draw_grouped(rng, grouped_by, draw_window(rng) if rng.random() < 0.35 else None)
+
+
+def draw_grouped(
+    rng: Random, grouped_by: Sequence[str], window: tuple[str, str, int] | None
+) -> Drawn:
+    """A random statement over these groups."""
     shown = [k for k in grouped_by if rng.random() < 0.85]
     aggregates = rng.sample(_AGGREGATES, rng.randint(1, 4))
     items = [*shown, *(["window.start", "window.end"] if window else []), *aggregates]
@@ -127,7 +133,7 @@ def _ranked(rng: Random) -> Drawn:
     )
 
 
-def _window(rng: Random) -> tuple[str, str, int]:
+def draw_window(rng: Random) -> tuple[str, str, int]:
     """A window in Spark's words, DuckDB's rows with ``window_start``, and its length."""
     slide = rng.choice((5, 10)) * MINUTE
     length = slide * rng.choice((1, 1, 2)) + rng.choice((0, 0, 3 * MINUTE))
@@ -258,9 +264,9 @@ class ViewRun:
         relation = self.relations[0]
         kept = rows
         for condition in relation.filter:
-            kept = kept.filter(_evaluated(condition, kept))
+            kept = kept.filter(evaluated(condition, kept))
         columns = {column_name(o): o.expr for o in self.query.projection}
-        arrays = [_evaluated(expr, kept) for expr in columns.values()]
+        arrays = [evaluated(expr, kept) for expr in columns.values()]
         schema = with_slots(rows_schema(self.query), len(slots))
         arrays += [array for slot in slots for array in slot]
         return {"v": pa.Table.from_arrays(arrays, schema=schema)}
@@ -308,7 +314,8 @@ class ViewRun:
             return comparable(connection.execute(self.drawn.duck).fetchall())
 
 
-def _evaluated(expr: Expr, rows: pa.RecordBatch) -> pa.Array:
+def evaluated(expr: Expr, rows: pa.RecordBatch) -> pa.Array:
+    """The values of an expression over rows of the stream."""
     return evaluate(expr, lambda column: rows.column(column.name), rows.num_rows)
 
 
