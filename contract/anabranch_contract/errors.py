@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Self
 
 
@@ -16,7 +17,10 @@ class StructuredError(Exception):
             be empty.
         remedy: what the user can do.
         position: line and column in the text of ``field``, both from 1; None: no position.
+        others: further errors of the same input, which do not follow from this one.
     """
+
+    others: tuple[StructuredError, ...] = ()
 
     def __init__(
         self,
@@ -35,10 +39,8 @@ class StructuredError(Exception):
         self.position = position
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (
-            _rebuild,
-            (type(self), self.code, self.message, self.field, self.remedy, self.position),
-        )
+        own = (type(self), self.code, self.message, self.field, self.remedy, self.position)
+        return _rebuild, (*own, self.others)
 
     def __str__(self) -> str:
         where = f"{self.field}: " if self.field else ""
@@ -57,6 +59,14 @@ class StructuredError(Exception):
         other = copy.copy(self)
         other.field = field or self.field
         other.position = position or self.position
+        other.others = tuple(one.moved(field=field) for one in self.others)
+        other.__cause__ = self.__cause__
+        return other
+
+    def beside(self, others: Sequence[StructuredError]) -> Self:
+        """Return a copy with further errors of the same input."""
+        other = copy.copy(self)
+        other.others = tuple(others)
         other.__cause__ = self.__cause__
         return other
 
@@ -88,5 +98,8 @@ def _rebuild(
     field: str,
     remedy: str,
     position: tuple[int, int] | None = None,
+    others: tuple[StructuredError, ...] = (),
 ) -> StructuredError:
-    return kind(code, message, field=field, remedy=remedy, position=position)
+    made = kind(code, message, field=field, remedy=remedy, position=position)
+    made.others = others
+    return made

@@ -2,10 +2,11 @@
 
 A file has blocks with empty lines between them. ``query`` begins a statement, whose rows follow
 after ``----``, sorted; ``duckdb`` in between gives DuckDB's words for it where they differ;
-``query NAME`` registers it under a name, for queries over it. ``refused`` begins a statement whose
-refusal follows. ``row`` begins a row of the table of statements in docs/sql.md: the supported cell,
-then the refused one; the statements up to the next row are its examples. ``python -m tests.sql``
-fills the answers, ``python -m scripts.reference`` makes the table.
+``query NAME`` registers it under a name, for queries over it. ``stream NAME KIND`` begins the
+columns of a stream, a line each: name, type and values as JSON. ``refused`` begins a statement
+whose refusal follows. ``row`` begins a row of the table of statements in docs/sql.md: the supported
+cell, then the refused one; the statements up to the next row are its examples. ``python -m
+tests.sql`` fills the answers, ``python -m scripts.reference`` makes the table.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
+#: Files with everyday statements of some domains, over streams that they declare.
+DOMAINS = FOLDER / "domains"
 _ANSWER = "----"
 
 
@@ -24,10 +27,11 @@ class Block:
     """A block of a file.
 
     Attributes:
-        kind: ``query``, ``refused``, ``row``, or empty: a comment, whose lines are ``answer``.
+        kind: ``query``, ``refused``, ``row``, ``stream``, or empty: a comment, whose lines are
+            ``answer``.
         sql: the statement; of a row, the supported cell. ``duckdb``: in DuckDB's words.
         answer: lines of its rows, or of its refusal; of a row, the refused cell.
-        name: id of the query, if others read it.
+        name: id of the query, if others read it; of a stream, also its kind.
     """
 
     kind: str
@@ -43,16 +47,17 @@ class Block:
         head = f"{self.kind} {self.name}".rstrip()
         other = ["duckdb", self.duckdb] if self.duckdb != self.sql else []
         sql = [self.sql] if self.sql else []
-        return "\n".join([head, *sql, *other, _ANSWER, *self.answer])
+        answer = [] if self.kind == "stream" else [_ANSWER, *self.answer]
+        return "\n".join([head, *sql, *other, *answer])
 
     def answered(self, lines: Sequence[str]) -> Block:
         """The block with other lines of its answer."""
         return replace(self, answer=tuple(lines))
 
 
-def files() -> list[Path]:
-    """The files, by name."""
-    return sorted(FOLDER.glob("*.slt"))
+def files(folder: Path = FOLDER) -> list[Path]:
+    """The files of ``folder``, by name."""
+    return sorted(folder.glob("*.slt"))
 
 
 def read(path: Path) -> list[Block]:
@@ -71,8 +76,10 @@ def _blocks(text: str) -> Iterator[Block]:
             yield Block("", answer=(head, *lines))
             continue
         kind, _, name = head.partition(" ")
-        if kind not in ("query", "refused", "row") or (name and kind != "query"):
-            raise ValueError(f"{head!r} begins no block: write query, refused, row or #")
+        if kind not in ("query", "refused", "row", "stream") or (
+            name and kind not in ("query", "stream")
+        ):
+            raise ValueError(f"{head!r} begins no block: write query, refused, row, stream or #")
         at = lines.index(_ANSWER) if _ANSWER in lines else len(lines)
         said, answer = lines[:at], tuple(lines[at + 1 :])
         turn = said.index("duckdb") if "duckdb" in said else len(said)

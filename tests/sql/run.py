@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from anabranch_contract.errors import PlannerError
+from tests.sql.domains.streams import declared
 from tests.sql.files import Block, shown
 from tests.support.combined.grammar import Statement, Text
 from tests.support.combined.pipeline import Combined
@@ -50,7 +51,8 @@ def few_rows(folder: Path, rng: Random) -> dict[str, RandomStream]:
 
 
 class Written(Combined):
-    """A run with given statements, all registered before the first row.
+    """A run with given statements, all registered before the first row, over streams that they
+    declare or the fixed ones.
 
     Attributes:
         rows: query -> its final rows, which are DuckDB's.
@@ -59,7 +61,8 @@ class Written(Combined):
     def __init__(self, folder: Path, redis: str, seed: int, blocks: list[Block]) -> None:
         self.blocks = blocks
         self.rows: dict[str, list[tuple[Any, ...]]] = {}
-        super().__init__(folder, redis, seed, drawn=few_rows)
+        own = any(block.kind == "stream" for block in blocks)
+        super().__init__(folder, redis, seed, drawn=declared(blocks) if own else few_rows)
 
     def refusal(self, block: Block) -> list[str]:
         """Lines of the refusal of a statement; none if it is accepted."""

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.sql.files import Block, examples, files, read
+from tests.sql.files import DOMAINS, Block, examples, files, read
 from tests.sql.run import Written
 from tests.support.surroundings.redis import redis_url
 
 #: Seed of the rows by which the answers in the files are made.
 SEED = 1
+_ALL = [*files(), *files(DOMAINS)]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def redis() -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", _ALL, ids=lambda path: path.stem)
 def test_answers_are_as_written(path: Path, tmp_path: Path, redis: str) -> None:
     blocks = read(path)
     run = Written(tmp_path, redis, SEED, blocks)
@@ -40,7 +41,7 @@ def test_answers_are_as_written(path: Path, tmp_path: Path, redis: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 40))
-@pytest.mark.parametrize("path", files(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", _ALL, ids=lambda path: path.stem)
 def test_answers_over_other_rows_are_those_of_duckdb(
     path: Path, seed: int, tmp_path: Path, redis: str
 ) -> None:
@@ -48,7 +49,7 @@ def test_answers_over_other_rows_are_those_of_duckdb(
 
 
 def test_few_answers_are_empty() -> None:
-    queries = [block for path in files() for block in read(path) if block.kind == "query"]
+    queries = [block for path in _ALL for block in read(path) if block.kind == "query"]
     empty = [block.sql for block in queries if not block.answer]
     assert len(empty) <= len(queries) / 20, empty
 
@@ -64,7 +65,7 @@ def test_every_row_of_the_documentation_has_examples(path: Path) -> None:
 
 
 def test_blocks_are_written_as_they_are_read(tmp_path: Path) -> None:
-    for path in files():
+    for path in _ALL:
         again = "\n\n".join(block.text() for block in read(path)) + "\n"
         assert again == path.read_text(encoding="utf-8")
     (tmp_path / "x.slt").write_text("statement ok\nSELECT 1")

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from anabranch_client.cli.context import stderr
-from anabranch_client.errors import ApiError, UsageError
+from anabranch_client.errors import ApiError, ClientError, UsageError
 from anabranch_client.render.excerpt import excerpt, excerpt_width
 from anabranch_client.texts import read_utf8
 from anabranch_contract.queries.families import Constant
@@ -101,7 +101,22 @@ def quoting(statements: Mapping[str, str | None], as_json: bool) -> Iterator[Non
         text = statements.get(cause.field)
         if text and cause.position is not None and not as_json:
             cause.excerpt = excerpt(text, *cause.position, excerpt_width(stderr()))
+            cause.further = tuple(
+                _further(one, text) for one in cause.problem["errors"][1:] if "line" in one
+            )
         raise
+
+
+def _further(error: Mapping[str, Any], text: str) -> ClientError:
+    """A further error of the statement ``text``, with its line."""
+    line, column = error["line"], error["column"]
+    made = ClientError(
+        f"line {line}, column {column}: {error['message']}",
+        field=str(error["field"]),
+        remedy=str(error.get("remedy") or ""),
+    )
+    made.excerpt = excerpt(text, line, column, excerpt_width(stderr()))
+    return made
 
 
 def read_document(path: Path | None) -> dict[str, Any] | None:

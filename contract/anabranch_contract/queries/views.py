@@ -289,19 +289,32 @@ class FrameUnit(StrEnum):
 
     ROWS = "rows"
     RANGE = "range"
+    GROUPS = "groups"
+
+
+class Excluded(StrEnum):
+    """Rows that a frame leaves out: the current row, its peers, or both."""
+
+    NOTHING = "no others"
+    ROW = "current row"
+    TIES = "ties"
+    GROUP = "group"
 
 
 class Frame(Row, frozen=True):
-    """The rows of a partition from ``start`` to ``end``, relative to the current row.
+    """The rows of a partition from ``start`` to ``end``, relative to the current row, without the
+    ``excluded`` ones.
 
-    Limits are numbers of rows; with ``RANGE``, differences of the only sort key in its direction:
-    integers, days, microseconds, or last digits of a decimal; 0 stands for the *peers*, rows equal
-    in all sort keys. Negative: before the current row. None: the partition's limit.
+    Limits are numbers of rows, with ``GROUPS`` of groups of peers; with ``RANGE``, differences of
+    the only sort key in its direction: integers, days, microseconds, or last digits of a decimal; 0
+    stands for the *peers*, rows equal in all sort keys. Negative: before the current row. None: the
+    partition's limit.
     """
 
     unit: FrameUnit = FrameUnit.RANGE
     start: int | None = None
     end: int | None = 0
+    excluded: Excluded = Excluded.NOTHING
 
 
 class Windowed(Row, frozen=True):
@@ -365,6 +378,8 @@ def windowed_text(
         start = _limit_text(one.frame.start, "PRECEDING", one.frame.unit, key)
         end = _limit_text(one.frame.end, "FOLLOWING", one.frame.unit, key)
         frame = f"{one.frame.unit.upper()} BETWEEN {start} AND {end}"
+        if one.frame.excluded is not Excluded.NOTHING:
+            frame += f" EXCLUDE {one.frame.excluded.upper()}"
     inside = " ".join(part for part in (over, frame) if part)
     return f"{function}({', '.join(arguments)}){nulls} OVER ({inside})"
 

@@ -320,10 +320,18 @@ def _ordered(call: AggregateCall, found: _Found, scope: Scope) -> _Found:
     if not call.order:
         return found
     value = found.value
-    if len(call.order) > 1:
-        with at(call.order[1]):
-            raise unsupported(f"{call.name}() with several sort keys", "order by one expression")
-    entry = call.order[0]
+    entry, *others = call.order
+    # Values of equal keys are in their own order anyway.
+    if others and typed(others[-1].this, scope) == value and not others[-1].args.get("desc"):
+        others.pop()
+    if others:
+        first, second = (describe(one.this) for one in (entry, others[0]))
+        with at(others[0]):
+            raise unsupported(
+                f"{call.name}() with several sort keys",
+                f"order by one expression, such as concat({first}, {second}) of texts of one "
+                "length; equal ones are in the order of the values",
+            )
     by, descending = _storable(entry.this, scope), bool(entry.args.get("desc"))
     if by == value:
         return replace(found, by=by, descending=True) if descending else found

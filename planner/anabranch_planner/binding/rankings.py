@@ -23,6 +23,7 @@ from anabranch_contract.queries.views import (
     FRAMED,
     PLACE,
     AggregateFunction,
+    Excluded,
     Frame,
     FrameUnit,
     RankFunction,
@@ -283,9 +284,10 @@ def _default(function: str, found: Expr, kind: DataType) -> Expr:
 def _frame(
     spec: Node | None, constant: Callable[[Node], Expr], key: Callable[[], DataType | None]
 ) -> Frame:
-    """The frame of ROWS or RANGE; without one, that of the partition up to the row's peers."""
+    """The frame of a window; without one, that of the partition up to the row's peers."""
     if spec is None:
         return Frame()
+    excluded = Excluded(str(spec.args.get("exclude") or Excluded.NOTHING).lower())
     unit = FrameUnit(str(spec.args["kind"]).lower())
     limits = [
         _frame_limit(spec.args.get(name), spec.args.get(f"{name}_side"), unit, constant, key)
@@ -298,18 +300,11 @@ def _frame(
             f"the frame {describe(spec)} ends before it begins",
             remedy="write ROWS BETWEEN 3 PRECEDING AND CURRENT ROW",
         )
-    return (
-        Frame()
-        if (start, end) == (None, 0) and unit is FrameUnit.RANGE
-        else Frame(FrameUnit.RANGE if (start, end) == (None, None) else unit, start, end)
-    )
-
-
-def _require_plain(spec: Node) -> None:
-    """Refuse a window function with GROUPS."""
-    kind = str(spec.args.get("kind") or "").upper()
-    if kind not in ("ROWS", "RANGE"):
-        raise unsupported(f"a frame of {kind}", "write ROWS or RANGE")
+    # Without distances, peers are the same groups, and a whole partition is the same rows.
+    distant = bool(start or end)
+    if (start, end) == (None, None) or (unit is FrameUnit.GROUPS and not distant):
+        unit = FrameUnit.RANGE
+    return Frame(unit, start, end, excluded)
 
 
 def _frame_limit(
@@ -326,12 +321,12 @@ def _frame_limit(
     sign = 1 if side.upper() == "FOLLOWING" else -1
     if not isinstance(value, exp.Expr):
         return None, sign
-    if unit is FrameUnit.ROWS:
+    if unit is not FrameUnit.RANGE:
         found = whole_number(value)
         if found is None:
             raise QueryError(
                 "bad-frame",
-                f"{describe(value)} is not a number of rows",
+                f"{describe(value)} is not a number of {unit}",
                 remedy="write ROWS BETWEEN 3 PRECEDING AND CURRENT ROW",
             )
         return sign * found, 0
@@ -441,9 +436,7 @@ def _ranking(window: Node, limit: int | None) -> RowRanking:
     with at(window):
         framed = {"spec"} if WINDOWED.get(name) in FRAMED else set()
         refuse_others(window, {"this", "partition_by", "order", "over"} | framed)
-        if (spec := window.args.get("spec")) is not None:
-            _require_plain(spec)
-        if order is None and (name not in TOTALS or spec is not None):
+        if order is None and (name not in TOTALS or window.args.get("spec") is not None):
             raise unsupported(
                 f"{name}() without ORDER BY", f"write {name}() OVER (PARTITION BY k ORDER BY x)"
             )

@@ -150,6 +150,9 @@ def call_of(node: Node) -> AggregateCall | None:
     if name in REFUSED:
         raise unsupported(f"{name}()", REFUSED[name])
     arguments, distinct = list(core.expressions), False
+    if arguments and isinstance(arguments[-1], exp.Order):
+        order += arguments[-1].expressions
+        arguments[-1] = arguments[-1].this
     if len(arguments) == 1 and isinstance(arguments[0], exp.Distinct):
         arguments, distinct = list(arguments[0].expressions), True
     if arguments and isinstance(arguments[-1], exp.Order):

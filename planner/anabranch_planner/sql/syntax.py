@@ -29,12 +29,14 @@ from anabranch_planner.sql.aggregates import (
 )
 from anabranch_planner.sql.arguments import check_arguments, refuse_others
 from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
+from anabranch_planner.sql.clauses.constant_rows import read_constants
 from anabranch_planner.sql.clauses.everyday import keep_commas, no_stream, simplify, with_commas
 from anabranch_planner.sql.clauses.generators import generators_of, in_items
 from anabranch_planner.sql.clauses.join_kinds import as_of, is_right, kind_of
 from anabranch_planner.sql.clauses.listed_rows import write_out_rows
 from anabranch_planner.sql.clauses.own_queries import INNER, POST_JOIN, own_clause
 from anabranch_planner.sql.clauses.set_operations import as_values, clauses_after, set_operation
+from anabranch_planner.sql.clauses.spellings import PATH, respell
 from anabranch_planner.sql.clauses.window_layers import layer_windows
 from anabranch_planner.sql.flink import simplified, spelled_as_spark
 from anabranch_planner.sql.places import check_commas, misspelt, named_key
@@ -77,8 +79,9 @@ class SparkDialect(Spark):
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'"]
 
     class Generator(SparkGenerator):
-        """Generator that keeps QUALIFY and DISTINCT ON, which would become subqueries."""
+        """Generator that keeps EXCLUDE, QUALIFY and DISTINCT ON, which would become subqueries."""
 
+        SUPPORTS_WINDOW_EXCLUDE = True
         TRANSFORMS: ClassVar[dict[Any, Any]] = {
             kind: write
             for kind, write in SparkGenerator.TRANSFORMS.items()
@@ -115,6 +118,13 @@ class JoinDialect(SparkDialect):
             for name, parse in SparkParser.FUNCTION_PARSERS.items()
             if name in ("CAST", "TRY_CAST", "EXTRACT", "TRIM")
         }
+
+    def to_json_path(self, path: Node | None) -> Node | None:
+        """The path of ``text -> 'path'``, with its text as metadata."""
+        made: Node | None = super().to_json_path(path)
+        if made is not None and isinstance(path, exp.Literal):
+            made.meta[PATH] = path.name
+        return made
 
 
 def parse_statement(sql: str) -> Unresolved:
@@ -219,7 +229,9 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
             with at(statement):
                 keep_commas(statement, tokens)
                 write_out_rows(statement)
+                read_constants(statement)
                 simplify(statement)
+                respell(statement)
                 spelled_as_spark(statement)
                 layer_windows(statement)
                 check_arguments(statement)

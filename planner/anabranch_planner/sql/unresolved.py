@@ -11,6 +11,7 @@ from functools import cached_property, reduce
 from typing import TypeAlias
 
 from sqlglot import exp
+from sqlglot.generators.spark import SparkGenerator
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.outer_joins import JoinKind
@@ -285,6 +286,12 @@ class Unresolved:
         return bool(self.subqueries) or any(one.has_subqueries for one in inner)
 
 
+class _SparkText(SparkGenerator):
+    """Spark's SQL, also of what Spark lacks."""
+
+    SUPPORTS_WINDOW_EXCLUDE = True
+
+
 def unsupported(what: str, remedy: str) -> QueryError:
     """The error for an unsupported construct."""
     return QueryError("unsupported-sql", f"{what} is not supported", remedy=remedy)
@@ -374,4 +381,4 @@ def as_written(node: Node) -> str:
         return part if text is None else exp.Var(this=text)
 
     shown = node.transform(original) if any(_CALLED in n.meta for n in node.walk()) else node
-    return re.sub(r"\s+", " ", shown.sql(dialect="spark"))
+    return re.sub(r"\s+", " ", _SparkText(dialect="spark").generate(shown))

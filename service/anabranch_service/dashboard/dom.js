@@ -77,13 +77,19 @@ export function say(error) {
 }
 
 /**
- * Show why a request was refused, with the remedy, in `place`; null: it was not. In `form` the fields
- * that it names (`data-field`) are marked, and the first of them has the focus.
+ * Show why a request was refused, with the remedy, in `place`; null: it was not. Further errors with a
+ * place in a text are listed below. In `form` the fields that it names (`data-field`) are marked, and the
+ * first of them has the focus.
  */
 export function refuse(place, error, form = null) {
   place.hidden = !error;
   const remedy = error?.problem?.remedy;
   place.textContent = error ? `${error.message}${remedy ? ` (${remedy})` : ""}` : "";
+  for (const { line, column, message, remedy } of (error?.problem?.errors ?? []).slice(1)) {
+    if (!line) continue;
+    const text = `line ${line}, column ${column}: ${message}${remedy ? ` (${remedy})` : ""}`;
+    place.append(make("div", { text }));
+  }
   const named = (error?.problem?.errors ?? []).map(({ field }) => field);
   const fields = [...(form?.querySelectorAll("[data-field]") ?? [])];
   for (const field of fields) field.setAttribute("aria-invalid", String(named.includes(field.dataset.field)));

@@ -58,8 +58,8 @@ def install(app: FastAPI) -> None:
 
 async def _structured_error(request: Request, cause: Exception) -> Response:
     assert isinstance(cause, StructuredError)
-    several = isinstance(cause, SeveralInvalid)
-    named = cause.errors if isinstance(cause, SeveralInvalid) else (cause,)
+    named = cause.errors if isinstance(cause, SeveralInvalid) else (cause, *cause.others)
+    several = isinstance(cause, SeveralInvalid) or bool(cause.others)
     return problem(
         request.url.path,
         cause.status if isinstance(cause, ServiceError) else 422,

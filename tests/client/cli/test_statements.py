@@ -68,6 +68,17 @@ def test_a_long_line_is_cut_to_the_terminal_and_to_80_columns(url: str, shop: Cl
         assert line[mark.index("^") :].startswith("o.totl")
 
 
+def test_all_errors_of_a_statement_are_shown(url: str, shop: Client) -> None:
+    sql = "SELECT o.totl, o.foo\nFROM orders o WHERE o.bar = 1"
+    lines = run("query", "add", sql, url=url).stderr.splitlines()
+    marked = [line.index("^") for line in lines if line.strip("| ") == "^"]
+    assert all(line.startswith("error: sql: line ") for line in lines[::3]), lines
+    assert [line.split(": ")[2] for line in lines[::3]] == [
+        "line 2, column 21", "line 1, column 8", "line 1, column 16",
+    ]  # fmt: skip
+    assert marked == [6 + 20, 6 + 7, 6 + 15]
+
+
 def test_json_has_no_excerpt(url: str, shop: Client) -> None:
     assert run("query", "add", SQL, "--json", url=url).stderr.count("\n") == 1
 

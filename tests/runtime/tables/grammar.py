@@ -19,6 +19,7 @@ from anabranch_contract.queries.views import (
     WINDOW_END,
     WINDOW_START,
     AggregateFunction,
+    Excluded,
     Frame,
     FrameUnit,
     RankFunction,
@@ -514,13 +515,20 @@ def _frame(order: list[tuple[SortKey, str]], random: Random) -> tuple[Frame, str
             size = ""
         if not size:
             start, end = start and None, end and None
+            unit = random.choice((unit, FrameUnit.GROUPS))
+    elif random.random() < 0.3:
+        unit = FrameUnit.GROUPS
     limits = [
         f"UNBOUNDED {side}" if limit is None
         else "CURRENT ROW" if not limit
         else f"{size.format(abs(limit))} {'PRECEDING' if limit < 0 else 'FOLLOWING'}"
         for limit, side in ((start, "PRECEDING"), (end, "FOLLOWING"))
     ]  # fmt: skip
-    return Frame(unit, start, end), f" {unit.upper()} BETWEEN {limits[0]} AND {limits[1]}"
+    # Rows have an order of their own in DuckDB, without peers.
+    rows = unit is FrameUnit.ROWS
+    excluded = random.choice((Excluded.NOTHING, *(list(Excluded)[:2] if rows else Excluded)))
+    text = f" {unit.upper()} BETWEEN {limits[0]} AND {limits[1]} EXCLUDE {excluded.upper()}"
+    return Frame(unit, start, end, excluded), text
 
 
 def session_views(gap: int, keys: list[str]) -> str:

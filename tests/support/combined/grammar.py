@@ -82,6 +82,8 @@ _FRAMED = (
     "min({x}) OVER ({over} ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING)",
     "max({x}) OVER ({over} RANGE BETWEEN 1 PRECEDING AND 2 FOLLOWING)",
     "first_value({x}) OVER ({over} ROWS 2 PRECEDING)",
+    "sum({x}) OVER ({over} GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING EXCLUDE TIES)",
+    "min({x}) OVER ({over} ROWS BETWEEN 2 PRECEDING AND 2 FOLLOWING EXCLUDE CURRENT ROW)",
 )  # fmt: skip
 _COLUMN = re.compile(r"\b(r\d+)\.(\w+)")
 _EPOCH = "epoch_us({t})"

@@ -8,6 +8,11 @@ from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.unresolved import GENERATORS, Node, as_written, unsupported
 
 _FROM_ROW = "compute it from the row, so that it is the same each time"
+#: Parts of patterns of times: Postgres's and Spark's.
+_PATTERNS = (
+    ("YYYY", "yyyy"), ("YY", "yy"), ("DD", "dd"), ("HH24", "HH"), ("HH12", "hh"), ("MI", "mm"),
+    ("SS", "ss"), ("Mon", "MMM"), ("Month", "MMMM"), ("Day", "EEEE"), ("Dy", "EEE"), ("AM", "a"),
+)  # fmt: skip
 _SHARE = f"{_FROM_ROW}: pmod(hash(x), 100) for a number, with the columns of its key as x"
 _ID = f"{_FROM_ROW}: md5(concat_ws('-', x)) for an id, with the columns of its key as x"
 
@@ -33,11 +38,11 @@ def _truncate(given: list[str]) -> QueryError:
     return unsupported("truncate(), as Spark has no such function,", f"write {whole}")
 
 
-def _json_tuple(given: list[str]) -> QueryError:
-    text, names = given[0] if given else "x", given[1:] or ["'a'"]
-    columns = (f"get_json_object({text}, '$.{one.strip(chr(39))}')" for one in names)
-    shown = ", ".join(f"{one} AS c{number}" for number, one in enumerate(columns))
-    return unsupported("json_tuple(), which gives several columns,", f"write {shown}")
+def _to_char(given: list[str]) -> QueryError:
+    value, pattern = [*given, "x", "'YYYY-MM-DD'"][:2] if len(given) != 1 else [*given, "'YYYY'"]
+    for theirs, ours in _PATTERNS:
+        pattern = pattern.replace(theirs, ours)
+    return unsupported("to_char()", f"write date_format({value}, {pattern})")
 
 
 def _make_interval(given: list[str]) -> QueryError:
@@ -92,8 +97,24 @@ def _not_repeatable(name: str, remedy: str) -> Callable[[list[str]], QueryError]
 
 _REFUSED: dict[str, Callable[[list[str]], QueryError]] = {
     "truncate": _truncate,
-    "json_tuple": _json_tuple,
-    "make_interval": _make_interval,
+    "to_char": _to_char,
+    "json_tuple": _of_text(
+        "json_tuple", "get_json_object({}, '$.a'), or json_tuple as an item of the SELECT list"
+    ),
+    "strpos": _of_text("strpos", "instr({}, 'text')"),
+    "string_to_array": _of_text("string_to_array", "split({}, ',')"),
+    "regexp_split_to_array": _of_text("regexp_split_to_array", "split({}, '[,;]')"),
+    "regexp_matches": _of_text("regexp_matches", "regexp_extract({}, '(pattern)', 1)"),
+    "regexp_match": _of_text("regexp_match", "regexp_extract({}, '(pattern)', 1)"),
+    "age": _of_text("age", "now() - {}, or the difference of two times"),
+    "to_number": _of_text("to_number", "CAST({} AS DECIMAL(10, 2))"),
+    "starts_with": _of_text("starts_with", "startswith({}, 'text')"),
+    "array_length": _of_text("array_length", "size({})"),
+    "list_contains": _of_text("list_contains", "array_contains({}, x)"),
+    "strftime": _of_text("strftime", "date_format({}, 'yyyy-MM-dd')"),
+    "jsonb_array_length": _of_text(
+        "jsonb_array_length", "array_size(from_json({}, 'array<string>'))"
+    ),
     "try_make_interval": _make_interval,
     "schema_of_variant": _schema_of_variant,
     "to_variant_object": _of_text("to_variant_object", "parse_json(to_json({}))"),

@@ -21,6 +21,7 @@ from anabranch_planner.binding.functions.signatures import (
     text_of,
 )
 from anabranch_planner.binding.literals import coerce
+from anabranch_planner.sql import functions
 
 _MICROS, _QUOTIENT = DataType(TypeKind.DECIMAL, 8, 6), DataType(TypeKind.DECIMAL, 17, 9)
 #: Spelling of a unit -> unit.
@@ -39,7 +40,28 @@ _UNITS = {
 _SECONDS, _LOCAL = DataType(TypeKind.DECIMAL, 16, 6), DataType(TypeKind.TIMESTAMP_NTZ)
 _WEEK = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DEFAULT = "yyyy-MM-dd HH:mm:ss"
+#: The Monday from which weeks are counted without an origin, 2000-01-03, in microseconds.
+_MONDAY = 946_857_600_000_000
 _TRUNCATED = frozenset({"week", "month", "quarter", "year"})
+
+
+def _binned(args: Sequence[Expr]) -> Expr:
+    """``date_bin(width, ts[, origin])``: the beginning of the interval in which ``ts`` lies."""
+    width, *moments = args
+    size = width.value if isinstance(width, Literal) else None
+    if width.type.kind is not TypeKind.INTERVAL or not isinstance(size, int) or size <= 0:
+        raise bad_literal(
+            "date_bin", width, "it is no length of time", "write INTERVAL '15' MINUTE; of months "
+            "and years date_trunc('month', ts)",
+        )  # fmt: skip
+    moment, *origins = (
+        functions.call("unix_micros", [converted("date_bin", one, Argument.TIMESTAMP)])
+        for one in moments
+    )
+    origin = origins[0] if origins else Literal(_MONDAY, BIGINT)
+    since = Call("sub", (moment, origin), BIGINT)
+    past = Call("pmod", (since, Literal(size, BIGINT)), BIGINT)
+    return functions.call("timestamp_micros", [Call("sub", (moment, past), BIGINT)])
 
 
 def unit(name: str, arg: Expr, known: frozenset[str] | None = None) -> Literal:
@@ -283,6 +305,7 @@ DATES: dict[str, Rewriting] = {
             check=_unit_at("date_trunc", 0),
         )
     ),
+    **dict.fromkeys(("date_bin", "time_bucket"), Rewriting(2, 3, _binned)),
     "dayname": Rewriting(1, 1, _named("EEE")),
     "from_utc_timestamp": rewriting(_moved("from_utc_timestamp")),
     "to_utc_timestamp": rewriting(_moved("to_utc_timestamp")),

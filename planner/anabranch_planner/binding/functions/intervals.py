@@ -19,8 +19,9 @@ from anabranch_contract.queries.types import (
 )
 from anabranch_planner.binding.functions.signatures import Argument, Rewriting, converted
 from anabranch_planner.binding.literals import coerce, singular
+from anabranch_planner.sql.unresolved import unsupported
 
-_MONTH = interval_of("month", "month")
+_MONTH, _DAY = interval_of("month", "month"), interval_of("day", "day")
 _TINYINT, _MICROS = DataType(TypeKind.TINYINT), DataType(TypeKind.DECIMAL, 8, 6)
 _SECONDS, _PLACES = DataType(TypeKind.DECIMAL, 18, 6), DataType(TypeKind.DECIMAL, 18, 0)
 _QUOTIENT = DataType(TypeKind.DECIMAL, 27, 9)
@@ -101,9 +102,34 @@ def _make_ym_interval(args: Sequence[Expr]) -> Expr:
     return coerce(coerce(total, _MONTH), whole_interval(TypeKind.MONTHS))
 
 
+def _make_interval(args: Sequence[Expr]) -> Expr:
+    """``make_interval(years, months, weeks, days, hours, minutes, seconds)`` with either months or
+    days, as the others are 0.
+    """
+    zeros = [isinstance(arg, Literal) and arg.value == 0 for arg in args]
+    if all(zeros[2:]) and not all(zeros):
+        return _make_ym_interval(args[:2])
+    if not all(zeros[:2]):
+        years, months, *others = map(str, args)
+        first, second, *rest = [*others, "0", "0"][: max(len(others), 2)]
+        parts = ", ".join([f"7 * {first} + {second}", *rest])
+        raise unsupported(
+            "make_interval() of months beside days, which have no common type,",
+            f"write make_ym_interval({years}, {months}) + make_dt_interval({parts})",
+        )
+    given = [converted("make_interval", one, Argument.INT) for one in args[2:4]]
+    weeks, days = (coerce(one, BIGINT) for one in (*given, Literal(0, INT), Literal(0, INT))[:2])
+    seven = Call("mul", (weeks, Literal(7, BIGINT)), BIGINT)
+    whole = coerce(Call("add", (seven, days), BIGINT), INT)
+    found = _make_dt_interval([whole, *args[4:]])
+    # Added to a date it is a date then, as Spark's interval of days is.
+    return coerce(found, _DAY) if all(zeros[4:]) else found
+
+
 _MADE: dict[str, tuple[int, Callable[[Sequence[Expr]], Expr]]] = {
     "make_dt_interval": (4, _make_dt_interval),
     "make_ym_interval": (2, _make_ym_interval),
+    "make_interval": (7, _make_interval),
 }
 #: Function -> rewriting.
 MADE = {name: Rewriting(0, most, made) for name, (most, made) in _MADE.items()}

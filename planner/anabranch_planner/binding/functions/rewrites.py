@@ -14,6 +14,7 @@ from anabranch_contract.queries.coercion import (
     INT,
     MAX_PRECISION,
     STRING,
+    TIMESTAMP,
 )
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, INTERVALS, DataType, TypeKind
@@ -268,15 +269,16 @@ def part_of(name: str, moment: Expr) -> Expr:
     part = name.lower()
     if part in ("second", "seconds"):
         return seconds_of(moment)
+    if part == "epoch":
+        micros = coerce(functions.call("unix_micros", [coerce(moment, TIMESTAMP)]), DOUBLE)
+        return Call("div", (micros, Literal(1e6, DOUBLE)), DOUBLE)
     if part in _ISO_DAY:
         return Call("add", (call("weekday", [moment]), _ONE), INT)
     function = PARTS.get(part)
     if function is None:
         raise unsupported(
             f"EXTRACT of {name.upper()}",
-            f"write unix_seconds({moment})"
-            if part == "epoch"
-            else f"use one of {', '.join(sorted(set(PARTS)))}, second",
+            f"use one of {', '.join(sorted(set(PARTS)))}, second",
         )
     return (
         call(function, [moment]) if function in REWRITINGS else functions.call(function, [moment])

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 #: Nodes of FROM, WITH and LATERAL that name a table.
 _NAMED = (exp.Table, exp.Subquery, exp.CTE, exp.Lateral, exp.TableAlias)
-#: Functions whose arguments may stand between words.
-_SPOKEN = frozenset({"SUBSTRING", "SUBSTR", "OVERLAY"})
-_SEPARATORS = frozenset({"FROM", "FOR", "PLACING"})
+#: Function -> words that may stand between its arguments.
+_SPOKEN = {
+    **dict.fromkeys(("SUBSTRING", "SUBSTR", "OVERLAY"), frozenset({"FROM", "FOR", "PLACING"})),
+    "FLOOR": frozenset({"TO"}),
+}
 #: Key of a cast's metadata: it is written as a call, and its column is named as its operand.
 CAST_CALL = "cast call"
 #: Types whose names are also functions that cast to the type.
@@ -133,12 +135,26 @@ def with_commas(tokens: list[Token]) -> list[Token]:
             calls.append(before if before and before.text.upper() in _SPOKEN else None)
         elif token.token_type is TokenType.R_PAREN:
             calls[-1:] = []
-        elif calls and calls[-1] and token.text.upper() in _SEPARATORS and _between(tokens, index):
+        elif token.token_type is TokenType.TILDE and _follows_value(tokens, index):
+            # A binary ~ is a match of a regular expression.
+            token.token_type = TokenType.RLIKE
+        elif (
+            calls
+            and calls[-1]
+            and token.text.upper() in _SPOKEN[calls[-1].text.upper()]
+            and _between(tokens, index)
+        ):
             token.token_type = TokenType.COMMA
             # Spark names a column with FROM in this way.
             if calls[-1].text.upper() == "SUBSTR":
                 calls[-1].text = "substring"
     return tokens
+
+
+def _follows_value(tokens: Sequence[Token], index: int) -> bool:
+    ends = (TokenType.VAR, TokenType.STRING, TokenType.R_PAREN, TokenType.IDENTIFIER)
+    before = tokens[index - 1] if index else None
+    return before is not None and (before.token_type in ends or before.text == "!")
 
 
 def _between(tokens: Sequence[Token], index: int) -> bool:

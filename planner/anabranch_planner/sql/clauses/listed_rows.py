@@ -8,42 +8,33 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from anabranch_planner.sql.clauses.pivots import pivoted
 from anabranch_planner.sql.clauses.qualified import whole_number
+from anabranch_planner.sql.clauses.spellings import call
 from anabranch_planner.sql.unresolved import Node, at, describe, unsupported
 
 _ALIAS = "anabranch_unpivoted"
 
 
 def write_out_rows(statement: Node) -> None:
-    """Replace UNPIVOT and ``stack()`` in ``statement``.
+    """Replace PIVOT, UNPIVOT and ``stack()`` in ``statement``.
 
     Raises:
-        QueryError: ``unsupported-sql``: PIVOT, or several columns at once.
+        QueryError: ``unsupported-sql``: several columns at once; unknown columns of PIVOT.
     """
-    for call in list(statement.find_all(exp.Anonymous)):
-        if str(call.this).lower() == "stack" and len(call.expressions) > 1:
-            with at(call):
-                call.replace(_stacked(call))
+    for node in list(statement.find_all(exp.Anonymous)):
+        if str(node.this).lower() == "stack" and len(node.expressions) > 1:
+            with at(node):
+                node.replace(_stacked(node))
     for table in list(statement.find_all(exp.Table, exp.Subquery)):
         for pivot in table.args.get("pivots") or ():
             with at(table), at(pivot):
-                if not pivot.args.get("unpivot"):
-                    raise _pivot(pivot)
-                table.replace(_unpivoted(table, pivot))
+                made = _unpivoted if pivot.args.get("unpivot") else pivoted
+                table.replace(made(table, pivot))
 
 
-def _pivot(pivot: exp.Pivot) -> Exception:
-    call, field = pivot.expressions[0], pivot.args["fields"][0]
-    column, value = describe(field.this), describe(field.expressions[0].unalias())
-    return unsupported(
-        "PIVOT",
-        "write GROUP BY of the other columns, and for each value a column such as "
-        f"{describe(call.unalias())} FILTER (WHERE {column} = {value}) AS name",
-    )
-
-
-def _stacked(call: exp.Anonymous) -> Node:
-    count, *values = call.expressions
+def _stacked(node: exp.Anonymous) -> Node:
+    count, *values = node.expressions
     number = whole_number(count)
     if not number:
         raise unsupported(f"stack({describe(count)}, ...)", "write the number of rows as a literal")
@@ -54,9 +45,9 @@ def _stacked(call: exp.Anonymous) -> Node:
         named = list[Node]()
         for place, value in enumerate(values[start : start + width]):
             named += [exp.Literal.string(f"col{place}"), value.copy()]
-        rows.append(_call("named_struct", *named))
-    made = _call("inline", _call("array", *rows))
-    made.meta.update(call.meta)
+        rows.append(call("named_struct", *named))
+    made = call("inline", call("array", *rows))
+    made.meta.update(node.meta)
     return made
 
 
@@ -74,7 +65,7 @@ def _unpivoted(table: Node, pivot: exp.Pivot) -> exp.Subquery:
             column, shown = one.this, one.args["alias"].name
         names.append(column.copy())
         rows.append(
-            _call(
+            call(
                 "named_struct",
                 exp.Literal.string(name),
                 exp.Literal.string(shown),
@@ -88,7 +79,7 @@ def _unpivoted(table: Node, pivot: exp.Pivot) -> exp.Subquery:
     joins = inner.args.get("joins")
     inner.set("joins", None)
     view = exp.Lateral(
-        this=_call("inline", _call("array", *rows)),
+        this=call("inline", call("array", *rows)),
         view=True,
         alias=exp.TableAlias(this=exp.to_identifier(_ALIAS)),
     )
@@ -103,7 +94,3 @@ def _unpivoted(table: Node, pivot: exp.Pivot) -> exp.Subquery:
     made.set("joins", joins)
     made.meta.update(table.meta)
     return made
-
-
-def _call(name: str, *arguments: Node) -> exp.Anonymous:
-    return exp.Anonymous(this=name, expressions=list(arguments))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anabranch_contract.queries.views import Frame, FrameUnit
+from anabranch_contract.queries.views import Excluded, Frame, FrameUnit
 from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.tables.windows import kernels
 
@@ -43,18 +43,48 @@ class SortedRows:
         return cls(*_runs(first), *_runs(other), keys, known)
 
     def frames(self, frame: Frame) -> tuple[Ints, Ints]:
-        """Return the first row of each row's frame, and the row after its last one; an empty frame
-        has equal ones.
+        """Return the pieces of each row's frame, in order: the first row of each piece, and the row
+        after its last one, as matrices with a line per piece; an empty piece has equal ones.
         """
+        first, end = self._whole(frame)
+        if frame.excluded is Excluded.NOTHING:
+            return first[None], end[None]
+        here = np.arange(len(first))
+        # Rows left out before the current row, and after it.
+        out, back = (here, here + 1)
+        if frame.excluded is not Excluded.ROW:
+            out, back = self.first_peers, self.end_peers
+        out, back = np.clip(out, first, end), np.clip(back, first, end)
+        if frame.excluded is not Excluded.TIES:
+            return np.stack([first, back]), np.stack([out, end])
+        own, after = np.clip(here, first, end), np.clip(here + 1, first, end)
+        return np.stack([first, own, back]), np.stack([out, after, end])
+
+    def _whole(self, frame: Frame) -> tuple[Ints, Ints]:
+        """Return the limits of frames without exclusions."""
         if frame.unit is FrameUnit.ROWS:
             here = np.arange(len(self.starts))
             first = self.starts if frame.start is None else here + frame.start
             end = self.ends if frame.end is None else here + frame.end + 1
+        elif frame.unit is FrameUnit.GROUPS:
+            first, end = self._groups(frame.start, frame.end)
         else:
             first = self._limit(frame.start, self.starts, self.first_peers, beyond=False)
             end = self._limit(frame.end, self.ends, self.end_peers, beyond=True)
         first = np.clip(first, self.starts, self.ends)
         return first, np.maximum(np.minimum(end, self.ends), first)
+
+    def _groups(self, start: int | None, end: int | None) -> tuple[Ints, Ints]:
+        """Return the limits of frames of groups of peers."""
+        begins = np.flatnonzero(self.first_peers == np.arange(len(self.starts)))
+        limits = np.append(begins, len(self.starts))
+        own = np.searchsorted(begins, self.first_peers)
+
+        def moved(by: int) -> Ints:
+            return limits[np.clip(own + by, 0, len(begins))]
+
+        first = self.starts if start is None else moved(start)
+        return first, self.ends if end is None else moved(end + 1)
 
     def _limit(self, limit: int | None, open_: Ints, peers: Ints, *, beyond: bool) -> Ints:
         if limit is None:

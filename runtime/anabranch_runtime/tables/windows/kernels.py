@@ -1,7 +1,8 @@
 """Compiled parts of window functions: one pass over sorted rows.
 
-Frames are half-open intervals of row numbers that never move back from row to row, and never reach
-into another partition. So each row enters and leaves a frame once.
+Frames consist of pieces, half-open intervals of row numbers that never move back from row to row,
+and never reach into another partition. So each row enters and leaves a piece once. Limits of pieces
+are matrices with a line per piece.
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
@@ -59,16 +60,18 @@ def limits(starts: Ints, ends: Ints, keys: Ints, distance: int, beyond: bool, ou
 def sums(lows: U64, highs: Ints, valid: Bools, starts: Ints, ends: Ints, out: U64) -> None:
     """Write the sums of 128-bit integers over frames to ``out``, :data:`SUM_WORDS` words a row."""
     state = np.zeros((1, SUM_WORDS), np.uint64)
-    first = last = 0
-    for i in range(len(starts)):
-        for j in range(first, min(starts[i], last)):
-            if valid[j]:
-                add_decimal(state, 0, 0, lows[j], highs[j], -1)
-        first = starts[i]
-        for j in range(max(last, first), ends[i]):
-            if valid[j]:
-                add_decimal(state, 0, 0, lows[j], highs[j], 1)
-        last = max(last, ends[i])
+    pieces, count = starts.shape
+    first, last = np.zeros(pieces, np.int64), np.zeros(pieces, np.int64)
+    for i in range(count):
+        for p in range(pieces):
+            for j in range(first[p], min(starts[p, i], last[p])):
+                if valid[j]:
+                    add_decimal(state, 0, 0, lows[j], highs[j], -1)
+            first[p] = starts[p, i]
+            for j in range(max(last[p], first[p]), ends[p, i]):
+                if valid[j]:
+                    add_decimal(state, 0, 0, lows[j], highs[j], 1)
+            last[p] = max(last[p], ends[p, i])
         out[i] = state[0]
 
 
@@ -79,21 +82,25 @@ def float_sums(values: Floats, valid: Bools, starts: Ints, ends: Ints, out: Floa
     """
     state = np.zeros((1, FLOAT_WORDS), np.uint64)
     floats = state.view(np.float64)
-    first = last = 0
-    for i in range(len(starts)):
-        for j in range(first, min(starts[i], last)):
-            if valid[j]:
-                before = state[0, BESIDE_COUNT]
-                add_float(state, floats, 0, 0, values[j], -1)
-                if state[0, BESIDE_COUNT] != before:
-                    state[:] = 0
-                    last = starts[i]
-                    break
-        first = starts[i]
-        for j in range(max(last, first), ends[i]):
-            if valid[j]:
-                add_float(state, floats, 0, 0, values[j], 1)
-        last = max(last, ends[i])
+    pieces, count = starts.shape
+    first, last = np.zeros(pieces, np.int64), np.zeros(pieces, np.int64)
+    for i in range(count):
+        exact = True
+        for p in range(pieces):
+            for j in range(first[p], min(starts[p, i], last[p])):
+                if exact and valid[j]:
+                    before = state[0, BESIDE_COUNT]
+                    add_float(state, floats, 0, 0, values[j], -1)
+                    exact = state[0, BESIDE_COUNT] == before
+            first[p] = starts[p, i]
+        if not exact:
+            state[:] = 0
+            last[:] = first
+        for p in range(pieces):
+            for j in range(max(last[p], first[p]), ends[p, i]):
+                if valid[j]:
+                    add_float(state, floats, 0, 0, values[j], 1)
+            last[p] = max(last[p], ends[p, i])
         out[i] = float_sum(state, floats, 0, 0)
 
 
@@ -118,19 +125,28 @@ def extremes(
         word, end: limits of the value in ``words``. ``sign``: 1; -1 for the greatest value.
     """
     queue = np.empty(len(valid), np.int64)
-    head = tail = last = 0
-    for i in range(len(starts)):
-        for j in range(max(last, starts[i]), ends[i]):
-            if not valid[j]:
+    out[:] = -1
+    pieces, count = starts.shape
+    for p in range(pieces):
+        head = tail = last = 0
+        for i in range(count):
+            for j in range(max(last, starts[p, i]), ends[p, i]):
+                if not valid[j]:
+                    continue
+                while tail > head:
+                    k = queue[tail - 1]
+                    if sign * compare(words, k, words, j, word, end, texts, data, text_ends) < 0:
+                        break
+                    tail -= 1
+                queue[tail] = j
+                tail += 1
+            last = max(last, ends[p, i])
+            while head < tail and queue[head] < starts[p, i]:
+                head += 1
+            if head == tail:
                 continue
-            while tail > head:
-                k = queue[tail - 1]
-                if sign * compare(words, k, words, j, word, end, texts, data, text_ends) < 0:
-                    break
-                tail -= 1
-            queue[tail] = j
-            tail += 1
-        last = max(last, ends[i])
-        while head < tail and queue[head] < starts[i]:
-            head += 1
-        out[i] = queue[head] if head < tail else -1
+            k = queue[head]
+            if out[i] < 0 or (
+                sign * compare(words, out[i], words, k, word, end, texts, data, text_ends) >= 0
+            ):
+                out[i] = k

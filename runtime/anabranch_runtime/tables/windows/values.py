@@ -45,7 +45,7 @@ def window_values(
         return _share(one, rows)
     if field is None:
         starts, ends = rows.frames(one.frame)
-        return pa.array(ends - starts)
+        return pa.array((ends - starts).sum(axis=0))
     column = layout.column(words, field)
     found = present(column)
     valid = np.ones(len(column), np.bool_) if found is None else np.array(found)
@@ -83,6 +83,7 @@ def _picked(one: Windowed, rows: SortedRows, valid: Bools) -> Ints:
     known = np.flatnonzero(valid) if one.ignore_nulls else here
     before = np.zeros(count + 1, np.int64)
     before[1:] = np.cumsum(valid) if one.ignore_nulls else here + 1
+    places = np.full(count, -1)
     if one.function in _SHIFTED:
         first, end = before[rows.starts], before[rows.ends]
         if one.number == 0:
@@ -90,13 +91,18 @@ def _picked(one: Windowed, rows: SortedRows, valid: Bools) -> Ints:
         at = before[here] - one.number
         if one.function is _F.LEAD:
             at = before[here + 1] + one.number - 1
-    else:
-        starts, ends = rows.frames(one.frame)
-        first, end = before[starts], before[ends]
-        at = end - 1 if one.function is _F.LAST_VALUE else first + one.number - 1
-    there = (at >= first) & (at < end)
-    places = np.full(count, -1)
-    places[there] = known[at[there]]
+        there = (at >= first) & (at < end)
+        places[there] = known[at[there]]
+        return places
+    starts, ends = rows.frames(one.frame)
+    first, end = before[starts], before[ends]
+    # Rows that are considered before the wanted one in the frame.
+    last = one.function is _F.LAST_VALUE
+    left = (end - first).sum(axis=0) - 1 if last else np.full(count, one.number - 1)
+    for at, number in zip(first, end - first, strict=True):
+        there = (left >= 0) & (left < number)
+        places[there] = known[(at + left)[there]]
+        left = left - np.where(left >= 0, number, 0)
     return places
 
 
@@ -124,7 +130,7 @@ def _aggregate(one: Windowed, rows: SortedRows, column: pa.Array, valid: Bools) 
     """Return counts, sums or averages of frames."""
     starts, ends = rows.frames(one.frame)
     before = np.concatenate([[0], np.cumsum(valid)])
-    counts = before[ends] - before[starts]
+    counts = (before[ends] - before[starts]).sum(axis=0)
     if one.function is _F.COUNT:
         return pa.array(counts)
     mean, kind = one.function is _F.AVG, spark_type(column.type)

@@ -35,9 +35,12 @@ export class Editor {
     this.area.dispatchEvent(new Event("input"));
   }
 
-  /** Mark the line of a problem and select its word; without a position mark the text as invalid only. */
-  pointAt({ line, column } = {}) {
-    this.bad = line ?? null;
+  /**
+   * Mark the lines of problems and select the word of the first; without positions mark the text as
+   * invalid only.
+   */
+  pointAt({ line, column } = {}, ...others) {
+    this.bad = [line, ...others.map((other) => other.line)];
     this.area.setAttribute("aria-invalid", "true");
     this.number();
     if (!line) return;
@@ -53,7 +56,7 @@ export class Editor {
     if (lines !== this.gutter.childElementCount) {
       this.gutter.replaceChildren(...Array.from({ length: lines }, (_, at) => make("span", { text: String(at + 1) })));
     }
-    [...this.gutter.children].forEach((line, at) => line.classList.toggle("bad", at + 1 === this.bad));
+    [...this.gutter.children].forEach((line, at) => line.classList.toggle("bad", this.bad?.includes(at + 1) ?? false));
     this.follow();
   }
 

@@ -99,8 +99,8 @@ function showEffects(base, planned) {
 /** Show an error of the statement at its position. */
 function complain(problem) {
   refuse(at("refusal"), new Problem(problem), at("form"));
-  const place = problem.errors?.[0] ?? problem;
-  if (place.line || !place.field || place.field === "sql" || place.field.endsWith(".sql")) editor.pointAt(place);
+  const [place, ...others] = problem.errors ?? [problem];
+  if (place.line || !place.field || place.field === "sql" || place.field.endsWith(".sql")) editor.pointAt(place, ...others);
 }
 
 async function explain() {

@@ -106,9 +106,10 @@ def _refuse(checked: list[Beginning | StructuredError]) -> None:
         SeveralInvalid: all errors, with fields that begin with ``queries.<index>``.
     """
     errors = [
-        one.moved(field=f"queries.{number}.{one.field}".rstrip("."))
+        error.moved(field=f"queries.{number}.{error.field}".rstrip("."))
         for number, one in enumerate(checked)
         if not isinstance(one, Beginning)
+        for error in (one, *one.others)
     ]
     if errors:
         raise SeveralInvalid(errors)

@@ -17,6 +17,7 @@ from anabranch_contract.rest.planning.plans import (
     MultiJoinOut,
 )
 from anabranch_contract.rest.queries import ProblemRecord
+from anabranch_planner.documents.further import read_whole
 from anabranch_planner.logical.nodes import Node, to_document, to_dot, to_text
 from anabranch_planner.logical.tsc import multi_joins
 from anabranch_planner.passes import convert_query, parse_joins
@@ -95,6 +96,22 @@ def _understand(
     """Parse and convert a statement; returns the answer without the plan, its normal form if it
     can run continuously, and the statement with the queries that it reads.
     """
+
+    def read(sql: str | None) -> tuple[ExplainOut, JoinQuery | None, Reading]:
+        given = body if sql == body.sql else body.model_copy(update={"sql": sql})
+        return _understand_once(name, given, streams, settings, queries)
+
+    return read_whole(body.sql, read)
+
+
+def _understand_once(
+    name: str,
+    body: ExplainIn,
+    streams: Mapping[str, Stream],
+    settings: ServiceSettings,
+    queries: Queries,
+) -> tuple[ExplainOut, JoinQuery | None, Reading]:
+    """As :func:`_understand`, with the first error only."""
     statement = read_checked(
         settings, body.sql, None, body.window, body.dialect, streams, parameters=body.parameters
     )

@@ -31,6 +31,7 @@ from anabranch_contract.queries.views import change_columns
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import Past, QueryIn, QueryOut, SinkRecord
 from anabranch_contract.rest.slo import Slo
+from anabranch_planner.documents.further import read_whole
 from anabranch_planner.sql.clauses.created import read_created
 from anabranch_service.context import Context
 from anabranch_service.durations import read_positive
@@ -483,6 +484,22 @@ def _read(
     """Parse and check a request for a query, including its sink; returns the statement, its normal
     form, and the description of the normal form.
     """
+
+    def read(sql: str | None) -> tuple[Reading, JoinQuery, NormalisedInfo]:
+        given = body if sql == body.sql else body.model_copy(update={"sql": sql})
+        return _read_once(name, given, streams, settings, queries)
+
+    return read_whole(body.sql, read)
+
+
+def _read_once(
+    name: str,
+    body: QueryIn,
+    streams: Mapping[str, Stream],
+    settings: ServiceSettings,
+    queries: Queries,
+) -> tuple[Reading, JoinQuery, NormalisedInfo]:
+    """As :func:`_read`, with the first error only."""
     reading = read_body(body, streams, settings, queries, name)
     statement, streams = reading.statement, reading.streams
     query = statement.normalise(name, streams)

@@ -89,7 +89,6 @@ def test_keys_that_may_be_equal_in_some_type_are_refused(keys: str) -> None:
     ("sql", "part"),
     [
         (f"SELECT id FROM {NAMED}", "as the first table"),
-        (f"SELECT id FROM {NAMED} LEFT JOIN R ON v.id = R.k", "as the first table"),
         (f"SELECT R.k FROM R FULL JOIN {NAMED} ON v.id = R.k", "FULL JOIN with VALUES v"),
         (f"SELECT R.k FROM R LEFT SEMI JOIN {NAMED} ON v.id = R.k", "SEMI JOIN with VALUES v"),
         (

@@ -15,6 +15,7 @@ import pytest
 from anabranch_contract.queries.expressions import Column, Output
 from anabranch_contract.queries.types import DataType, parse_type
 from anabranch_contract.queries.views import (
+    Excluded,
     Frame,
     FrameUnit,
     SortKey,
@@ -66,9 +67,21 @@ class Rows:
 
     def frame(self, i: int, frame: Frame) -> list[int]:
         """Row numbers of the frame of the row ``i``, by its definition."""
+        groups = sorted(
+            {(p, k is not None, k or 0) for p, k in zip(self.partitions, self.keys, strict=True)}
+        )
+
+        def group(j: int) -> int:
+            key = self.keys[j]
+            return groups.index((self.partitions[j], key is not None, key or 0))
 
         def within(j: int) -> bool:
             if self.partitions[j] != self.partitions[i]:
+                return False
+            peer, excluded = group(j) == group(i), frame.excluded
+            if (j == i and excluded in (Excluded.ROW, Excluded.GROUP)) or (
+                j != i and peer and excluded in (Excluded.TIES, Excluded.GROUP)
+            ):
                 return False
             return _after(frame.start, j) and not (frame.end is not None and _beyond(frame.end, j))
 
@@ -77,6 +90,8 @@ class Rows:
                 return True
             if frame.unit is FrameUnit.ROWS:
                 return j - i >= limit
+            if frame.unit is FrameUnit.GROUPS:
+                return group(j) - group(i) >= limit
             own, other = self.keys[i], self.keys[j]
             if own is None or other is None:
                 return other is not None or own is None
@@ -85,6 +100,8 @@ class Rows:
         def _beyond(limit: int, j: int) -> bool:
             if frame.unit is FrameUnit.ROWS:
                 return j - i > limit
+            if frame.unit is FrameUnit.GROUPS:
+                return group(j) - group(i) > limit
             own, other = self.keys[i], self.keys[j]
             if own is None or other is None:
                 return own is None and other is not None
@@ -92,9 +109,16 @@ class Rows:
 
         return [j for j in range(len(self.values)) if within(j)]
 
-    def found(self, function: WindowFunction, kind: DataType, frame: Frame) -> list[Any]:
+    def found(
+        self,
+        function: WindowFunction,
+        kind: DataType,
+        frame: Frame,
+        number: int = 1,
+        ignoring: bool = False,
+    ) -> list[Any]:
         """The values of a function by the kernels."""
-        one = Windowed("w", function, "v", kind, frame=frame)
+        one = Windowed("w", function, "v", kind, number, frame=frame, ignore_nulls=ignoring)
 
         def never(_: object) -> pa.Array:
             raise AssertionError("there is no default")
@@ -110,10 +134,11 @@ def _frame(random: Random, scale: int) -> Frame:
         start, end = end, start
     unit = random.choice(tuple(FrameUnit))
     size = scale if unit is FrameUnit.RANGE else 1
-    return Frame(unit, start and start * size, end and end * size)
+    excluded = random.choice((Excluded.NOTHING, *Excluded))
+    return Frame(unit, start and start * size, end and end * size, excluded)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(150))
 def test_frames_by_definition(seed: int) -> None:
     random = Random(seed)
     scale = random.choice((1, 1, 2**61))
@@ -121,11 +146,14 @@ def test_frames_by_definition(seed: int) -> None:
     rows = Rows(random, "int", keys)
     frame = _frame(random, scale)
     starts, ends = rows.sorted.frames(frame)
-    found = [list(range(a, b)) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+    found = [
+        [j for a, b in zip(starts[:, i], ends[:, i], strict=True) for j in range(a, b)]
+        for i in range(len(rows.values))
+    ]
     assert found == [rows.frame(i, frame) for i in range(len(rows.values))]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(150))
 def test_aggregates_of_frames(seed: int) -> None:
     random = Random(seed)
     rows, frame = Rows(random, random.choice(tuple(_VALUES)), (-2, 0, 1, 3)), _frame(random, 1)
@@ -142,6 +170,23 @@ def test_aggregates_of_frames(seed: int) -> None:
         ]
     if numbers:
         _compare_sums(rows, frame, inside)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_values_of_frames(seed: int) -> None:
+    random = Random(seed)
+    rows, frame = Rows(random, "int", (-2, 0, 1, 3)), _frame(random, 1)
+    inside = [[rows.values[j] for j in rows.frame(i, frame)] for i in range(len(rows.values))]
+    for function, place in (
+        (WindowFunction.FIRST_VALUE, 0),
+        (WindowFunction.LAST_VALUE, -1),
+        (WindowFunction.NTH_VALUE, 1),
+    ):
+        number = 2 if place == 1 else 1
+        for ignoring in (False, True):
+            some = [[v for v in vs if v is not None or not ignoring] for vs in inside]
+            expected = [vs[place] if len(vs) >= number else None for vs in some]
+            assert rows.found(function, rows.kind, frame, number, ignoring) == expected
 
 
 def _compare_sums(rows: Rows, frame: Frame, inside: list[list[Any]]) -> None:

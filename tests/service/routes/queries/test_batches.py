@@ -29,6 +29,22 @@ def test_all_are_registered_in_their_order(shop: Service) -> None:
     assert shop.get("/v1/epochs/0")["queries"] == ids
 
 
+def test_all_errors_of_a_statement(shop: Service) -> None:
+    sql = PAIR.replace("SELECT ", "SELECT o.nope, ", 1) + " WHERE o.neither > 1 AND o.also = 2"
+    for path, body in (("/v1/queries", {"sql": sql}), ("/v1/queries:explain", {"sql": sql})):
+        refused = shop.post(path, body, 422)
+        assert [e["code"] for e in refused["errors"]] == ["unknown-column"] * 3
+        assert {e["field"] for e in refused["errors"]} == {"sql"}
+        assert all(e["remedy"] and e["line"] and e["column"] for e in refused["errors"])
+        first = refused["errors"][0]
+        assert (refused["code"], refused["remedy"]) == (first["code"], first["remedy"])
+        assert refused["detail"].endswith(first["message"])
+    refused = batch(shop, {"sql": PAIR}, {"sql": sql}, status=422)
+    assert [e["field"] for e in refused["errors"]] == ["queries.1.sql"] * 3
+    single = shop.post("/v1/queries", {"sql": f"{PAIR} WHERE o.nope > 1"}, 422)
+    assert [sorted(e) for e in single["errors"]] == [["code", "column", "field", "line", "message"]]
+
+
 def test_one_bad_statement_among_many(shop: Service) -> None:
     many = [{"id": f"q{number}", "sql": PAIR} for number in range(100)]
     many[37] = {"id": "bad", "sql": f"{PAIR} WHERE o.nope > 1"}

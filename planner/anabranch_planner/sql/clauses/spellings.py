@@ -1,0 +1,363 @@
+"""Everyday calls of other systems as Spark's: JSON operators, ``= ANY(array)``, ``FILTER`` beside
+``OVER``, lists of percentiles, several columns of a JSON text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sqlglot import exp
+
+from anabranch_contract.errors import QueryError
+from anabranch_planner.sql.aggregates import TOTALS, call_over, function_over
+from anabranch_planner.sql.unresolved import Node, as_written, at, describe, unsupported
+
+#: Key of a JSON path's metadata: its text.
+PATH = "path"
+_PERCENTILES = frozenset({"approx_percentile", "percentile", "percentile_approx"})
+#: Types that Spark lacks, and that the parser reads as others -> type to write.
+_UNREAD = {"BIT": "BOOLEAN", "UUID": "STRING"}
+#: Digits of seconds of timestamps.
+_MICROS = 6
+#: Arguments of ``make_interval``, in order.
+_PARTS = ("years", "months", "weeks", "days", "hours", "mins", "secs")
+#: Comparison with all rows, or with one of them -> aggregate of the rows that decides it.
+_DECIDING: dict[tuple[type[Node], type[Node]], str] = {
+    (exp.GT, exp.All): "max", (exp.GTE, exp.All): "max",
+    (exp.LT, exp.All): "min", (exp.LTE, exp.All): "min",
+    (exp.GT, exp.Any): "min", (exp.GTE, exp.Any): "min",
+    (exp.LT, exp.Any): "max", (exp.LTE, exp.Any): "max",
+}  # fmt: skip
+#: Units of ``FLOOR(ts TO unit)``.
+_UNITS = frozenset({
+    "second", "minute", "hour", "day", "week", "month", "quarter", "year", "millisecond",
+})  # fmt: skip
+
+
+def respell(statement: Node) -> None:
+    """Replace such calls in ``statement``, from the inside out.
+
+    Raises:
+        QueryError: ``unsupported-sql``, ``unnamed-output``.
+    """
+    for node in reversed(list(statement.walk())):
+        rule = _RULES.get(type(node))
+        if rule is None:
+            continue
+        with at(node):
+            made = rule(node)
+        if made is not None:
+            made.meta.update({k: v for k, v in node.meta.items() if k not in made.meta})
+            node.replace(made)
+
+
+def call(name: str, *arguments: Node) -> exp.Anonymous:
+    """The call of a function."""
+    return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+# --- arrays --------------------------------------------------------------------------------------
+
+
+def _compared(node: Node) -> Node | None:
+    """``x = ANY(xs)`` and other comparisons with the elements of an array, or with rows."""
+    side = node.expression
+    if isinstance(side, exp.Anonymous) and str(side.this).upper() == "ALL":
+        side = exp.All(this=exp.Paren(this=side.expressions[0]))
+    if not isinstance(side, exp.Any | exp.All):
+        return None
+    listed, value = side.this, node.this
+    if isinstance(listed, exp.Query):
+        return _with_rows(node, side)
+    while isinstance(listed, exp.Paren):
+        listed = listed.this
+    if isinstance(node, exp.EQ) and isinstance(side, exp.Any):
+        return call("array_contains", listed.copy(), value.copy())
+    item = exp.to_identifier("anabranch_item")
+    test = type(node)(this=value.copy(), expression=exp.Column(this=item.copy()))
+    name = "exists" if isinstance(side, exp.Any) else "forall"
+    return call(name, listed.copy(), exp.Lambda(this=test, expressions=[item]))
+
+
+def _with_rows(node: Node, side: Node) -> Node:
+    query = side.this
+    inner = query.this if isinstance(query, exp.Subquery) else query
+    value = node.this.copy()
+    if isinstance(node, exp.EQ) and isinstance(side, exp.Any):
+        return exp.In(this=value, query=exp.Subquery(this=inner.copy()))
+    if isinstance(node, exp.NEQ) and isinstance(side, exp.All):
+        return exp.Not(this=exp.In(this=value, query=exp.Subquery(this=inner.copy())))
+    what = f"{describe(value)} compared with {type(side).__name__.upper()} rows of a subquery"
+    best = _DECIDING.get((type(node), type(side)))
+    if best is None or not isinstance(inner, exp.Select) or len(inner.expressions) != 1:
+        raise unsupported(what, "write [NOT] EXISTS (SELECT 1 ... WHERE the comparison)")
+    select = inner.copy()
+    select.expressions[0].replace(call(best, inner.expressions[0].unalias().copy()))
+    written = type(node)(this=value, expression=exp.Subquery(this=select))
+    remedy = f"write {as_written(written)}, which is NULL where there are no rows"
+    raise unsupported(what, remedy)
+
+
+# --- JSON ----------------------------------------------------------------------------------------
+
+
+def _extracted(node: Node) -> Node | None:
+    """``text ->> 'a'`` and ``text -> 'a' ->> 'b'`` as ``get_json_object(text, '$.a.b')``."""
+    if isinstance(node.parent, exp.JSONExtractScalar | exp.JSONExtract):
+        return None
+    steps, value = list[str](), node
+    while isinstance(value, exp.JSONExtractScalar | exp.JSONExtract) and not value.args.get(
+        "variant_extract"
+    ):
+        step = _step(value.expression)
+        if step is None:
+            raise unsupported(
+                f"the path {describe(value.expression)} into JSON", "write '$.a.b[0]', a literal"
+            )
+        steps.append(step)
+        value = value.this
+    if value is node or (isinstance(value, exp.Literal) and isinstance(node.parent, exp.Lambda)):
+        return None
+    path = "$" + "".join(reversed(steps))
+    if isinstance(node, exp.JSONExtract):
+        raise unsupported(
+            "-> without ->> after it, which is a value of type json,",
+            f"write get_json_object({as_written(value)}, '{path}') for its text",
+        )
+    return call("get_json_object", value.copy(), exp.Literal.string(path))
+
+
+def _step(path: Node) -> str | None:
+    """A step of a path of ``get_json_object``: of a name, a place, or a path."""
+    text = path.meta.get(PATH)
+    if text is None:
+        return None
+    text = str(text)
+    if text.startswith("$"):
+        return text[1:]
+    if text.isdecimal():
+        return f"[{text}]"
+    return f".{text}" if text.isidentifier() else None if "'" in text else f"['{text}']"
+
+
+def _lambda(node: exp.Lambda) -> Node | None:
+    """``text -> 'a' ->> 'b'`` among arguments, where the first arrow seems to be a lambda's."""
+    root = node.this
+    while isinstance(root, exp.JSONExtractScalar | exp.JSONExtract):
+        root = root.this
+    if root is node.this or not isinstance(root, exp.Literal) or len(node.expressions) != 1:
+        return None
+    path = exp.JSONPath(expressions=[])
+    path.meta[PATH] = root.name
+    made = node.this.copy()
+    inner = made
+    while not isinstance(inner.this, exp.Literal):
+        inner = inner.this
+    text = exp.Column(this=node.expressions[0].copy())
+    inner.set("this", exp.JSONExtract(this=text, expression=path))
+    return _extracted(made)
+
+
+def _json_columns(node: Node) -> Node | None:
+    """``json_tuple(text, 'a', 'b')`` after LATERAL VIEW as ``inline`` of one row."""
+    names = [name.name for name in (node.args.get("alias") or exp.TableAlias()).columns]
+    found = _members(node.this, names)
+    if found is None:
+        return None
+    pairs = [part for name, value in found for part in (exp.Literal.string(name), value)]
+    made = node.copy()
+    made.set("this", call("inline", call("array", call("named_struct", *pairs))))
+    return made
+
+
+def _members(node: Node, names: Sequence[str]) -> list[tuple[str, Node]] | None:
+    """Names and values of the columns of ``json_tuple``; None: another node."""
+    if not isinstance(node, exp.Anonymous) or str(node.this).lower() != "json_tuple":
+        return None
+    text, *keys = node.expressions
+    found = list[tuple[str, Node]]()
+    for number, key in enumerate(keys):
+        step = isinstance(key, exp.Literal) and key.is_string and _named_step(key.name)
+        if not step:
+            raise unsupported(f"json_tuple() of the name {describe(key)}", "write it as a literal")
+        value = call("get_json_object", text.copy(), exp.Literal.string("$" + step))
+        found.append((names[number] if number < len(names) else f"c{number}", value))
+    return found
+
+
+def _named_step(name: str) -> str:
+    return f".{name}" if name.isidentifier() else "" if "'" in name else f"['{name}']"
+
+
+def _items(node: exp.Select) -> Node | None:
+    """``SELECT json_tuple(text, 'a', 'b') AS (a, b)`` as two columns."""
+    items, changed = list[Node](), False
+    for item in node.expressions:
+        several = isinstance(item, exp.Aliases)
+        names = [name.name for name in item.expressions] if several else [item.alias]
+        inner = item.this if isinstance(item, exp.Aliases | exp.Alias) else item
+        found = _members(inner, [name for name in names if name])
+        changed |= found is not None
+        items += [item] if found is None else [exp.alias_(v, n) for n, v in found]
+    if changed:
+        node.set("expressions", items)
+    return None
+
+
+# --- aggregates ----------------------------------------------------------------------------------
+
+
+def _over(node: exp.Window) -> Node | None:
+    """``sum(x) FILTER (WHERE c) OVER (...)`` as ``sum(CASE WHEN c THEN x END) OVER (...)``."""
+    if not isinstance(node.this, exp.Filter) or function_over(node) not in TOTALS:
+        return None
+    inner = call_over(node).copy()
+    value = inner.expressions[0] if len(inner.expressions) == 1 else None
+    if value is None or isinstance(value, exp.Distinct):
+        return None
+    kept = exp.Literal.number(1) if isinstance(value, exp.Star) else value.copy()
+    condition = node.this.expression.this.copy()
+    value.replace(exp.Case(ifs=[exp.If(this=condition, true=kept)]))
+    made = node.copy()
+    made.set("this", inner)
+    return made
+
+
+def _called(node: exp.Anonymous) -> Node | None:
+    name = str(node.this).lower()
+    if name in _PERCENTILES and not isinstance(node.parent, exp.Filter):
+        return _percentiles(node, None)
+    if name == "make_interval":
+        return _make_interval(node)
+    if name == "sequence" and len(node.expressions) in (2, 3):
+        return _moments(*node.expressions)
+    if name == "floor" and len(node.expressions) == 2:
+        unit = node.expressions[1]
+        if isinstance(unit, exp.Column | exp.Var) and unit.name.lower() in _UNITS:
+            return call("date_trunc", exp.Literal.string(unit.name), node.expressions[0].copy())
+    return None
+
+
+def _make_interval(node: exp.Anonymous) -> Node | None:
+    """``make_interval(hours => 1)`` with its arguments in order."""
+    if not any(isinstance(one, exp.Kwarg) for one in node.expressions):
+        return None
+    given = dict[str, Node]()
+    for name, one in zip(_PARTS, node.expressions, strict=False):
+        if isinstance(one, exp.Kwarg):
+            name, one = one.this.name.lower(), one.expression
+        given[name] = one.copy()
+    if not given.keys() <= {*_PARTS}:
+        raise unsupported(as_written(node), f"name some of {', '.join(_PARTS)}")
+    zero = exp.Literal.number(0)
+    return call("make_interval", *(given.get(name) or zero.copy() for name in _PARTS))
+
+
+def _moments(first: Node, last: Node, step: Node | None = None) -> Node | None:
+    """``sequence(first, last, step)`` of dates or times by an interval; None: of numbers."""
+    if step is None and all(isinstance(one, exp.Cast) and _is_time(one) for one in (first, last)):
+        step = exp.Interval(this=exp.Literal.string("1"), unit=exp.Var(this="DAY"))
+    if not isinstance(step, exp.Interval):
+        return None
+    unit = str(step.args.get("unit") or "").upper().rstrip("S")
+    item, number = exp.to_identifier("anabranch_moment"), exp.to_identifier("anabranch_number")
+    steps = exp.Mul(this=exp.Column(this=number.copy()), expression=step.copy())
+    moment = exp.Lambda(
+        this=exp.Add(this=first.copy(), expression=steps), expressions=[number.copy()]
+    )
+    monthly = unit in ("MONTH", "YEAR", "QUARTER")
+    whole = exp.Paren(this=exp.Sub(this=last.copy(), expression=first.copy()))
+    count: Node = exp.IntDiv(this=whole, expression=step.copy())
+    if monthly:
+        months = call(
+            "timestampdiff", exp.Literal.string("MONTH"), *(one.copy() for one in (first, last))
+        )
+        count = exp.Add(this=months, expression=exp.Literal.number(1))
+    # A last value before the first one is an error, as in Spark.
+    there = exp.LTE(this=first.copy(), expression=last.copy())
+    count = exp.Case(ifs=[exp.If(this=there, true=count)], default=exp.Literal.number(-1))
+    numbers = call("sequence", exp.Literal.number(0), count, exp.Literal.number(1))
+    made = call("transform", numbers, moment)
+    if not monthly:
+        return made
+    inside = exp.LTE(this=exp.Column(this=item.copy()), expression=last.copy())
+    return call("filter", made, exp.Lambda(this=inside, expressions=[item]))
+
+
+def _is_time(node: exp.Cast) -> bool:
+    return node.to.this in (exp.DataType.Type.DATE, *exp.DataType.TEMPORAL_TYPES)
+
+
+def _zoned(node: exp.AtTimeZone) -> Node:
+    moment, zone = as_written(node.this), as_written(node.args["zone"])
+    raise unsupported(
+        "AT TIME ZONE, which has two meanings,",
+        f"write from_utc_timestamp({moment}, {zone}) for the local time of a moment, "
+        f"to_utc_timestamp({moment}, {zone}) for the moment of a local time",
+    )
+
+
+def _overlaps(node: exp.Overlaps) -> Node:
+    sides = [[as_written(one) for one in side.expressions] for side in (node.this, node.expression)]
+    if [len(side) for side in sides] != [2, 2]:
+        raise unsupported("OVERLAPS", "write a < d AND c < b for (a, b) and (c, d)")
+    (a, b), (c, d) = sides
+    raise unsupported("OVERLAPS", f"write {a} < {d} AND {c} < {b}")
+
+
+def _cast(node: exp.Cast | exp.TryCast) -> None:
+    """Refuse types that the parser would read as others."""
+    target, value = node.to, as_written(node.this)
+    name = str(target.this.value) if isinstance(target.this, exp.DataType.Type) else ""
+    digits = target.expressions[0].name if target.expressions else str(_MICROS)
+    if name == "TIME":
+        remedy = f"write date_format({value}, 'HH:mm:ss') for its text"
+        raise unsupported("the type TIME, a time without a date,", remedy)
+    if name in _UNREAD:
+        raise unsupported(f"the type {name}", f"write CAST({value} AS {_UNREAD[name]})")
+    if name.startswith("TIMESTAMP") and digits.isdecimal() and int(digits) < _MICROS:
+        part = "SECOND" if digits == "0" else "MILLISECOND"
+        remedy = f"write date_trunc('{part}', {value})"
+        raise unsupported(f"TIMESTAMP({digits}), of fewer digits than six,", remedy)
+
+
+def _filtered(node: exp.Filter) -> Node | None:
+    return _percentiles(node.this, node.expression)
+
+
+def _percentiles(node: Node, condition: Node | None) -> Node | None:
+    """``percentile(x, array(0.5, 0.9))`` as an array of percentiles; NULL without values."""
+    parts = node.expressions if isinstance(node, exp.Anonymous) else []
+    if len(parts) < 2 or str(node.this).lower() not in _PERCENTILES:
+        return None
+    listed = parts[1]
+    if not isinstance(listed, exp.Anonymous) or str(listed.this).lower() != "array":
+        return None
+    holder = node if condition is None or node.parent is None else node.parent
+    if isinstance(holder.parent, exp.Select):
+        text = as_written(holder)
+        raise QueryError("unnamed-output", f"{text} has no name", remedy=f"write {text} AS name")
+
+    def of(made: Node) -> Node:
+        return made if condition is None else exp.Filter(this=made, expression=condition.copy())
+
+    found = [of(call(str(node.this), parts[0].copy(), one.copy())) for one in listed.expressions]
+    some = exp.GT(this=of(call("count", parts[0].copy())), expression=exp.Literal.number(0))
+    return exp.Case(ifs=[exp.If(this=some, true=call("array", *found))])
+
+
+_RULES: dict[type[Node], Callable[..., Node | None]] = {
+    **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), _compared),
+    exp.JSONExtractScalar: _extracted,
+    exp.JSONExtract: _extracted,
+    exp.Lambda: _lambda,
+    exp.Lateral: _json_columns,
+    exp.Select: _items,
+    exp.Window: _over,
+    exp.Anonymous: _called,
+    exp.Filter: _filtered,
+    exp.Cast: _cast,
+    exp.TryCast: _cast,
+    exp.AtTimeZone: _zoned,
+    exp.Overlaps: _overlaps,
+}

@@ -1,0 +1,1 @@
+"""Everyday statements of some domains, over streams of their own."""
