@@ -52,6 +52,7 @@ from anabranch_service.routes.queries import explain, families, queries, results
 from anabranch_service.routes.queries import listing as query_list
 from anabranch_service.settings import ServiceSettings, own_address
 from anabranch_service.streaming.tail import ServedTails
+from anabranch_service.tables.cutover import Cutovers
 from anabranch_service.tables.reader import TableReader
 from anabranch_service.tasks import cancel
 from anabranch_service.transport import problems
@@ -75,6 +76,7 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
     loop = EpochLoop(store, lease, config, metrics, clock)
     emitter = Emitter(store, lease, config, metrics, clock)
     recorder = Recorder(store, lease)
+    cutovers = Cutovers(store, lease, clock)
     forgetter = Forgetter(store, lease, config.retention.ended_days, clock)
     tokens, audit = Tokens(store), Audit(store, clock)
     work = ThreadPools(config.sizes.registration_seconds)
@@ -90,6 +92,7 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
             asyncio.create_task(emitter.run(), name="lineage"),
             asyncio.create_task(recorder.run(), name="history"),
             asyncio.create_task(forgetter.run(), name="ended"),
+            asyncio.create_task(cutovers.run(), name="cutovers"),
             asyncio.create_task(health.watch(app.state.context), name="health"),
         }
         try:
