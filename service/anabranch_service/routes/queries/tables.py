@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -16,21 +17,16 @@ import pyarrow as pa
 from fastapi import Query, Request
 from fastapi.responses import Response, StreamingResponse
 
-from anabranch_contract.protocol.progress import Progress
-from anabranch_contract.queries.runs import query_of
 from anabranch_contract.queries.text_values import interval_text
 from anabranch_contract.queries.types import TypeKind, whole_interval
 from anabranch_contract.rest.normalised import OutputInfo
 from anabranch_contract.rest.tables import ARROW, QueryTableOut, SqlIn, SqlOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
-from anabranch_service.context import Context, Ctx
-from anabranch_service.errors import Conflict, known
-from anabranch_service.registry.cutover import as_of, last_read
-from anabranch_service.registry.lifecycle import LIVE, Status, status_of
-from anabranch_service.registry.records import QueryRecord
-from anabranch_service.tables.current import TableSpec
-from anabranch_service.tables.described import check_batch, newest_batch, spec_of
+from anabranch_service.context import Ctx
+from anabranch_service.registry.lifecycle import LIVE, Status
+from anabranch_service.tables.described import check_batch, spec_of
+from anabranch_service.tables.named import home_of
 
 router = guarded_router("/v1", tag="queries")
 
@@ -44,7 +40,7 @@ _ROWS: dict[int | str, dict[str, Any]] = {
 @needs(Need.READ)
 async def table(name: str, ctx: Ctx) -> QueryTableOut:
     """The columns of a query's table, and its newest batch."""
-    (seen,), _ = await _seen(ctx, [name])
+    (seen,), _ = await ctx.names.seen([name])
     spec = spec_of(seen.record)
     return QueryTableOut(
         run=seen.record.id,
@@ -77,15 +73,15 @@ async def table_rows(
     """The rows of a query's table, or with `changes` or `after` its results, as an Arrow IPC
     stream, whose schema's metadata has the batch (`anabranch_batch`) and the run.
     """
-    (seen,), progress = await _seen(ctx, [name])
+    (seen,), progress = await ctx.names.seen([name])
     upto = check_batch(batch, [seen.batch])
     spec = replace(
-        spec_of(await _as_of(ctx, name, seen, upto)),
+        spec_of(await ctx.names.as_of(name, seen, upto)),
         upto=upto,
         after=-2 if after is None else after,
         raw=changes or after is not None,
     )
-    parts = await ctx.tables.table(_home(progress), spec, limit)
+    parts = await ctx.tables.table(home_of(progress), spec, limit)
     return StreamingResponse(parts, media_type=ARROW, headers={"Cache-Control": "no-store"})
 
 
@@ -96,18 +92,8 @@ async def sql(body: SqlIn, ctx: Ctx, request: Request) -> Response | SqlOut:
 
     The answer is JSON, or with `Accept: application/vnd.apache.arrow.stream` an Arrow IPC stream.
     """
-    home = _home(await ctx.store.progress())
-
-    async def resolve(names: Sequence[str]) -> tuple[int, Mapping[str, TableSpec]]:
-        seen, progress = await _seen(ctx, names)
-        newest = [one.batch for one in seen]
-        if not newest:
-            newest = [-1 if progress is None else progress.committed - 1]
-        batch = check_batch(body.batch, newest)
-        runs = [await _as_of(ctx, n, one, batch) for n, one in zip(names, seen, strict=True)]
-        specs = {n: replace(spec_of(r), upto=batch) for n, r in zip(names, runs, strict=True)}
-        return batch, specs
-
+    home = home_of(await ctx.store.progress())
+    resolve = partial(ctx.names.resolve, wanted=body.batch)
     batch, truncated, content = await ctx.tables.statement(home, body.sql, body.limit, resolve)
     if ARROW in request.headers.get("accept", ""):
         return Response(content, media_type=ARROW, headers={"Cache-Control": "no-store"})
@@ -117,56 +103,6 @@ async def sql(body: SqlIn, ctx: Ctx, request: Request) -> Response | SqlOut:
 
 def _columns(some: Sequence[tuple[str, str]]) -> list[OutputInfo]:
     return [OutputInfo(name=name, type=kind) for name, kind in some]
-
-
-@dataclass(frozen=True, slots=True)
-class _NamedTable:
-    """The run that a name denotes, its status, and the newest batch of its files."""
-
-    record: QueryRecord
-    status: Status
-    batch: int
-
-
-async def _seen(ctx: Context, names: Sequence[str]) -> tuple[list[_NamedTable], Progress | None]:
-    """The runs that ``names`` denote, and the progress by which their newest batches are known.
-
-    Runs are read first, then the progress, then activations: a run that is read in place of another
-    one then includes the last batch of that, and the other run is not read beyond it.
-    """
-    runs = [known(await ctx.store.query(name), "query", name) for name in names]
-    progress, found = await ctx.store.progress(), list[_NamedTable]()
-    for record in runs:
-        activation = await ctx.store.activation(record.id)
-        batch = await asyncio.to_thread(newest_batch, record, progress, activation)
-        last = last_read(record, await ctx.store.queries(), activation)
-        status = status_of(record, activation, progress, ctx.clock())
-        found.append(_NamedTable(record, status, batch if last is None else min(batch, last)))
-    return found, progress
-
-
-async def _as_of(ctx: Context, name: str, seen: _NamedTable, batch: int) -> QueryRecord:
-    """The run that is read under ``name`` as of ``batch``.
-
-    Raises:
-        Conflict: ``batch-forgotten``: another run was, and its record is gone.
-    """
-    if name != query_of(seen.record.id):
-        return seen.record
-    found = as_of(seen.record, await ctx.store.queries(), batch)
-    if found is None:
-        raise Conflict(
-            "batch-forgotten",
-            f"as of batch {batch} an earlier run of query {name!r} was read, which has ended and "
-            "is not listed any more",
-            field="batch",
-            remedy="read a later batch, or the run's files in the results directory",
-        )
-    return found
-
-
-def _home(progress: Progress | None) -> str:
-    return "" if progress is None else progress.results_home
 
 
 def _json_rows(content: bytes) -> tuple[list[str], list[list[Any]]]:
