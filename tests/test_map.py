@@ -37,6 +37,8 @@ ELSEWHERE = {
     "runtime/state/offsets": "runtime/sources/test_feeds.py",
     "runtime/storage/durable": "runtime/storage/test_object_store.py",
     "runtime/task": "runtime/replays/test_random_scenarios.py",
+    "service/registry/redis/queries": "service/tables/test_cutover.py",
+    "service/tables/child": "service/flight/test_server.py",
     "contract/protocol/keys": "service/routes/queries/test_results.py",
     "service/planning/request": "service/planning/what_if/test_dry_run.py",
     "service/registry/store": "service/registry/test_store_corrupt.py",

@@ -254,6 +254,18 @@ class Control:
         if changed:
             self._noted, self._reported = answers[-1], dict(activations)
 
+    def included(self) -> dict[str, int]:
+        """Return, by view, the number of batches that it included by the last report of progress;
+        empty without a report, or if an earlier release wrote it.
+        """
+        text = cast("bytes | None", self._redis.get(self.keys.runtime))
+        try:
+            last = None if text is None else Progress.loads(text)
+        except Malformed:
+            last = None
+        lags = {} if last is None else last.telemetry.view_lag
+        return {name: last.committed - lag for name, lag in lags.items() if last is not None}
+
     def beat(self, state: str, *, standby: bool = False) -> None:
         """Write the heartbeat, which lasts :data:`HEARTBEAT_MILLISECONDS`."""
         heartbeat = Heartbeat(self.run, os.getpid(), os.uname().nodename, state)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -52,6 +53,8 @@ from anabranch_service.routes.queries import explain, families, queries, results
 from anabranch_service.routes.queries import listing as query_list
 from anabranch_service.settings import ServiceSettings, own_address
 from anabranch_service.streaming.tail import ServedTails
+from anabranch_service.tables.cutover import Cutovers
+from anabranch_service.tables.named import TableNames
 from anabranch_service.tables.reader import TableReader
 from anabranch_service.tasks import cancel
 from anabranch_service.transport import problems
@@ -61,10 +64,20 @@ from anabranch_service.transport.hosts import CheckHost
 from anabranch_service.transport.limits import LimitRequests
 from anabranch_service.transport.observe import Observe
 
+if TYPE_CHECKING:
+    from anabranch_service.flight.server import FlightSql
+
 #: Seconds that the epoch loop has to finish its current turn when the service stops.
 STOP_SECONDS = 5.0
 #: Smallest response, in bytes, that is compressed for clients that accept compression.
 COMPRESSED = 1024
+
+
+def serve_flights(context: Context, loop: asyncio.AbstractEventLoop) -> FlightSql:
+    """Serve Flight SQL beside REST. Its library (20 MB) is imported only here."""
+    from anabranch_service.flight.server import FlightSql
+
+    return FlightSql(context, loop)
 
 
 def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
@@ -75,6 +88,7 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
     loop = EpochLoop(store, lease, config, metrics, clock)
     emitter = Emitter(store, lease, config, metrics, clock)
     recorder = Recorder(store, lease)
+    cutovers = Cutovers(store, lease, clock)
     forgetter = Forgetter(store, lease, config.retention.ended_days, clock)
     tokens, audit = Tokens(store), Audit(store, clock)
     work = ThreadPools(config.sizes.registration_seconds)
@@ -90,11 +104,16 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
             asyncio.create_task(emitter.run(), name="lineage"),
             asyncio.create_task(recorder.run(), name="history"),
             asyncio.create_task(forgetter.run(), name="ended"),
+            asyncio.create_task(cutovers.run(), name="cutovers"),
             asyncio.create_task(health.watch(app.state.context), name="health"),
         }
+        running = asyncio.get_running_loop()
+        flights = serve_flights(app.state.context, running) if config.tables.flight_port else None
         try:
             yield
         finally:
+            if flights is not None:
+                await asyncio.to_thread(flights.close)
             loop.stop()
             await asyncio.wait({task}, timeout=STOP_SECONDS)
             # The leader's lease is released last: the epoch loop, which needs it, has ended.
@@ -135,6 +154,7 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
         work,
         HealthLog(),
         TableReader(config.tables.sql_seconds, config.tables.sql_memory),
+        TableNames(store, clock),
     )
     problems.install(app)
     app.state.routers = [

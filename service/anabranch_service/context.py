@@ -21,6 +21,7 @@ from anabranch_service.registry.publishing.lease import Lease
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import ServiceSettings
 from anabranch_service.streaming.tail import ServedTails
+from anabranch_service.tables.named import TableNames
 from anabranch_service.tables.reader import TableReader
 
 
@@ -43,6 +44,7 @@ class Context:
     work: ThreadPools
     health: HealthLog
     tables: TableReader
+    names: TableNames
 
 
 def _context(request: Request) -> Context:

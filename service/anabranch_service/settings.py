@@ -157,14 +157,16 @@ class SizeOptions:
 
 @dataclass(frozen=True, slots=True)
 class SqlOptions:
-    """Limits of SQL over tables of results."""
+    """SQL over tables of results: limits, and the port of Arrow Flight SQL."""
 
     sql_seconds: Annotated[float, "time limit of a statement over tables of results"] = 20.0
     sql_memory: Annotated[int, "bytes that such a statement and its tables may take"] = 512 << 20
+    flight_port: Annotated[int, "port of Arrow Flight SQL, on the same address; 0: none"] = 0
 
     def __post_init__(self) -> None:
         _positive(self, "sql_seconds")
         _at_least(self, 64 << 20, "sql_memory")
+        _require(0 <= self.flight_port <= 65535, "flight_port", "must be between 0 and 65535")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")
 
 
 @queries.command("replace")
-@with_options(field_options(QueryIn, ("dialect", "past")))
+@with_options(field_options(QueryIn, ("dialect", "past", "cutover")))
 def replace(
     name: Name,
     sql: Sql = None,
@@ -55,7 +55,8 @@ def replace(
     """Replace the statement of a query, after showing the difference and asking for confirmation.
 
     Its id, sink and settings stay unless others are given. The current run continues until the
-    next epoch begins.
+    next epoch begins or, with --cutover when-complete, until the new run has caught up; "query
+    show" says what that still lacks.
     """
     document = read_document(structured)
     statement = None if document else read_statement(sql, file)

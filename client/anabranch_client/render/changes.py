@@ -31,6 +31,8 @@ def change_detail(name: str, change: QueryChange, wanted: Mapping[str, Any]) -> 
     found = Text(f"{name}: {ACTIONS.get(str(change.action), str(change.action))}", style="bold")
     if change.query is None:
         return found
+    if change.action == "replaced" and wanted.get("cutover") == "when-complete":
+        found.append("\n  readers stay with the present run until the new one has caught up")
     before = change.query.document()
     for field in change.fields:
         old, new = _lines(before.get(field)), _lines(wanted.get(field))

@@ -36,6 +36,7 @@ from anabranch_contract.rest.queries import (
     PastOut,
     ProblemRecord,
     QueryOut,
+    ReplacementOut,
     RunOut,
 )
 from anabranch_contract.rest.slo import Slo
@@ -252,6 +253,15 @@ def _emitted_past(past: PastOut) -> str:
     return f"{past.status}, {past.results:,} results{left}"
 
 
+def _replacement(found: ReplacementOut | None) -> dict[str, object]:
+    """The run that waits for a query's place, and what it lacks."""
+    if found is None:
+        return {}
+    why = "it has caught up" if found.waits_because is None else found.waits_because
+    remedy = {"to end the wait": found.remedy} if found.remedy else {}
+    return {"replaced by": found.run, "when complete": f"{found.status}: {why}", **remedy}
+
+
 def query_detail(query: QueryOut, spent: float | None = None) -> RenderableType:
     """One query: its normal form and its progress.
 
@@ -283,6 +293,7 @@ def query_detail(query: QueryOut, spent: float | None = None) -> RenderableType:
         **({"reads": ", ".join(query.reads)} if query.reads else {}),
         **({"read by": ", ".join(query.read_by)} if query.read_by else {}),
         "sql": query.sql,
+        **_replacement(query.replacement),
     }
     if query.rationed is not None:
         facts["kept under overload"] = f"about {percent(query.rationed.completeness)} of results"

@@ -34,6 +34,7 @@ from pyspark.sql.types import StructType
 from anabranch_client.errors import ClientError, UsageError
 from anabranch_client.rest.api import DEFAULT_URL, Client, table_batches
 from anabranch_client.rest.token import given_token
+from anabranch_contract.queries.runs import exact_name
 from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 from anabranch_contract.rest.normalised import OutputInfo
 from anabranch_contract.rest.tables import QueryTableOut
@@ -230,7 +231,7 @@ class _Reading:
         wanted = to_arrow_schema(self.schema)
         with self.options.client() as client:
             found = table_batches(
-                client, partition.run, batch=partition.upto, after=partition.after
+                client, exact_name(partition.run), batch=partition.upto, after=partition.after
             )
             for batch in found:
                 columns = [batch.column(f.name).cast(f.type) for f in wanted]
@@ -277,7 +278,7 @@ class ResultStream(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
                 run.
         """
         run, read = str(start["run"]), int(start["batch"])
-        found = self.table(run)
+        found = self.table(exact_name(run))
         newest = found.batch if self._target is None else min(found.batch, self._target)
         if found.ended and newest <= read and self._target is None:
             self._check_run(run)

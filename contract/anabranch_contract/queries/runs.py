@@ -42,6 +42,15 @@ def number_of(run: str) -> int:
     return int(number) if number.isdecimal() else 1
 
 
+def exact_name(run: str) -> str:
+    """Return the name of a run that denotes no later run of its query.
+
+    >>> exact_name("unpaid"), exact_name("unpaid~2")
+    ('unpaid~1', 'unpaid~2')
+    """
+    return run if SEPARATOR in run else f"{run}{SEPARATOR}1"
+
+
 def next_run(run: str) -> str:
     """The name of the run after ``run``.
 

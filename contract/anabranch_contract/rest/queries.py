@@ -66,6 +66,18 @@ Past = Annotated[
 ]
 
 
+#: When a new run of a query takes the place of the present one.
+Cutover = Annotated[
+    Literal["at-once", "when-complete"],
+    Field(
+        description="`at-once`: a new run takes the place of the present one with the next epoch. "
+        "`when-complete`: the present run goes on, and is read under the query's name, until the "
+        "new run has caught up.",
+        examples=["when-complete"],
+    ),
+]
+
+
 #: A value for a parameter of a statement.
 ConstantIn = Annotated[
     bool
@@ -200,6 +212,7 @@ class QueryIn(RegistrationIn):
         description="Values of the statement's parameters (`:name`), which take their places.",
         examples=[{"least": 20}],
     )
+    cutover: Cutover = "at-once"
 
 
 class QueryPatch(Closed):
@@ -375,6 +388,18 @@ class PastOut(Document):
     )
 
 
+class ReplacementOut(Document):
+    """A run that will take the place of the present one when it has caught up."""
+
+    run: str
+    status: Open[QueryStatus]
+    sql: str | None
+    waits_because: str | None = Field(
+        description="Why it has not caught up; null: it has, and takes the place with an epoch."
+    )
+    remedy: str = Field(default="", description="Remedy if it will never catch up.")
+
+
 class QueryOut(QueryTerms):
     """A registered query: its terms, normal form, status and progress."""
 
@@ -383,6 +408,10 @@ class QueryOut(QueryTerms):
     run: str = Field(
         default="",
         description="Name of its newest run, used in plans, metrics and names of folders.",
+    )
+    replacement: ReplacementOut | None = Field(
+        default=None,
+        description="The run that takes the place of this one when it has caught up; null: none.",
     )
     status: Open[QueryStatus]
     waits_because: str | None = Field(
@@ -514,7 +543,8 @@ class QueryChange(Document):
     """Outcome of a PUT, or of its dry run: no change, changed settings, a new run, or a new query.
 
     ``fields`` are the body's fields that differ from the registered ones. A ``replaced`` query
-    keeps its present run until the next epoch begins; ``query`` is its new registration.
+    keeps its present run until the next epoch begins, or with ``cutover: when-complete`` until the
+    new run has caught up; ``query`` is its new registration.
     """
 
     action: Open[Literal["none", "created", "changed", "replaced"]]

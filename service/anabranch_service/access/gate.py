@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from fastapi import Request
@@ -81,10 +82,27 @@ class Gate:
         if need is Need.NOTHING:
             return ANONYMOUS
         given = request.headers.getlist("authorization")
+        address = request.client.host if request.client else ""
+        return await self.identify(
+            given, address, need, partial(setattr, request.state, "identity")
+        )
+
+    async def identify(
+        self, given: list[str], address: str, need: Need, note: Callable[[Identity], None]
+    ) -> Identity:
+        """Authenticate and authorise a caller by its Authorization headers ``given``.
+
+        Args:
+            address: where failures of the caller are counted.
+            note: called with the caller once its token is known, before the token's term and role
+                are checked.
+
+        Raises:
+            Unauthorized, TooManyFailures, Forbidden: as :meth:`admit`.
+        """
         if not given and not self.required:
             return ANONYMOUS
-        identity = await self._authenticate(request, given)
-        request.state.identity = identity
+        identity = await self._authenticate(given, address, note)
         if identity.role not in ADMITTED[need]:
             roles = ", ".join(role for role in Role if role in ADMITTED[need])
             raise Forbidden(
@@ -101,24 +119,25 @@ class Gate:
         record = await self._tokens.find(identity.token)
         return record is not None and record.usable(self._clock())
 
-    async def _authenticate(self, request: Request, given: list[str]) -> Identity:
+    async def _authenticate(
+        self, given: list[str], address: str, note: Callable[[Identity], None]
+    ) -> Identity:
         if not given:
-            raise self._refusal(request, "no-token", "the request has no token")
+            raise self._refusal(address, "no-token", "the request has no token")
         text = _bearer(given)
         ident = id_of(text)
         record = await self._tokens.find(ident) if ident is not None else None
         same, now = is_same(text, record), self._clock()
         if record is None or not same:
-            raise self._refusal(request, "bad-token", "the token is not accepted")
+            raise self._refusal(address, "bad-token", "the token is not accepted")
         identity = Identity(record.id, record.name, record.role)
-        request.state.identity = identity
+        note(identity)
         if not record.usable(now):
-            raise self._refusal(request, "bad-token", "the token has expired or was revoked")
+            raise self._refusal(address, "bad-token", "the token has expired or was revoked")
         await self._tokens.used(record.id, now)
         return identity
 
-    def _refusal(self, request: Request, code: str, message: str) -> ServiceError:
-        address = request.client.host if request.client else ""
+    def _refusal(self, address: str, code: str, message: str) -> ServiceError:
         if self._failures.allow(address):
             remedy = "send 'Authorization: Bearer TOKEN'; an administrator creates tokens"
             return Unauthorized(code, message, field="Authorization", remedy=remedy)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from anabranch_contract.connectors.sinks import SinkSpec
+from anabranch_contract.connectors.sinks import SinkKind, SinkSpec
 from anabranch_contract.plans.plan import Formulation
 from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.protocol.measurements import StreamSample
@@ -120,10 +120,21 @@ class PlanTask:
         return replace(self, statistics=estimate(self.statistics, self.queries, self.samples))
 
     def on_terms_of(self, records: Sequence[QueryRecord]) -> PlanTask:
-        """The task, with ``sinks``, ``freshness`` and ``past`` taken from query ``records``."""
+        """The task, with ``sinks``, ``freshness`` and ``past`` taken from query ``records``.
+
+        A sink is written by one run of a query at a time: the results of a run that waits for the
+        place of another one are only counted while both are planned.
+        """
+        planned = {record.id for record in records}
+        sinks = {
+            r.id: SinkSpec(SinkKind.COUNT)
+            if r.shares_sink and r.replaces in planned
+            else r.sink.to_sink()
+            for r in records
+        }
         return replace(
             self,
-            sinks={record.id: record.sink.to_sink() for record in records},
+            sinks=sinks,
             freshness={r.id: freshness_of(r.slo) for r in records if r.slo.freshness},
             past=frozenset(r.id for r in records if r.emits_past),
         )

@@ -81,9 +81,13 @@ def is_wanted(record: QueryRecord, activation: Activation | None, now: datetime)
 
 
 def newest_runs(records: Iterable[QueryRecord]) -> list[QueryRecord]:
-    """Newest run of each query; input and output are in order of registration."""
+    """Newest run of each query that does not wait for a cutover; input and output are in order of
+    registration.
+    """
     found: dict[str, QueryRecord] = {}
     for record in records:
+        if record.waits:
+            continue
         found.pop(query_of(record.id), None)
         found[query_of(record.id)] = record
     return list(found.values())
@@ -91,9 +95,10 @@ def newest_runs(records: Iterable[QueryRecord]) -> list[QueryRecord]:
 
 def present_run(records: Iterable[QueryRecord]) -> QueryRecord | None:
     """The run that a query's id denotes in requests: its newest run that was not rejected, else its
-    newest run; None without runs. ``records`` are runs of one query in order of registration.
+    newest run; None without runs. ``records`` are runs of one query in order of registration. Runs
+    that wait for a cutover do not count.
     """
-    runs = list(records)
+    runs = [record for record in records if not record.waits]
     accepted = [run for run in runs if run.rejected is None]
     return next(reversed(accepted or runs), None)
 
@@ -104,15 +109,23 @@ def to_plan(
     """Runs to include in an epoch planned now, and earlier runs as replacements.
 
     Each query's newest run that was not rejected is planned. If the planner rejects it, the query's
-    earlier runs are tried instead, the newest first.
+    earlier runs are tried instead, the newest first. A run that waits for a cutover is planned
+    beside the run that it replaces, and instead of it once it has caught up.
     """
     planned, replaced = [], []
     records = _without_orphans(records, activations, now)
+    waiting = _waiting(records, activations, now)
     for several in _accepted(records).values():
         *before, newest = several
+        standby = waiting.get(newest.id)
+        if standby is not None:
+            planned.append(standby)
         if not is_wanted(newest, activations.get(newest.id), now):
             continue
-        planned.append(newest)
+        if standby is not None and standby.caught_up:
+            replaced.append(newest)
+        else:
+            planned.append(newest)
         earlier = reversed(before)
         replaced += [one for one in earlier if is_wanted(one, activations.get(one.id), now)]
     return sorted(planned, key=lambda q: q.sequence), replaced
@@ -122,15 +135,18 @@ def going_on(
     records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
 ) -> list[QueryRecord]:
     """Runs that may continue if no new plan is published: wanted ones (:func:`is_wanted`) of
-    queries whose newest run is wanted as well.
+    queries whose newest run is wanted as well, but not those whose place an active run takes.
     """
 
     def wanted(record: QueryRecord) -> bool:
         return is_wanted(record, activations.get(record.id), now)
 
     records = _without_orphans(records, activations, now)
-    alive = (several for several in _accepted(records).values() if wanted(several[-1]))
-    return [one for several in alive for one in several if wanted(one)]
+    waiting = _waiting(records, activations, now)
+    over = {old for old, run in waiting.items() if run.caught_up and run.id in activations}
+    alive = [several for several in _accepted(records).values() if wanted(several[-1])]
+    found = [one for several in alive for one in several if wanted(one) and one.id not in over]
+    return found + [waiting[runs[-1].id] for runs in alive if runs[-1].id in waiting]
 
 
 def _without_orphans(
@@ -158,7 +174,15 @@ def overtaken(records: Iterable[QueryRecord], now: datetime) -> list[QueryRecord
     found = [
         one for one in records if one.part_of and one.part_of not in wanted and not one.is_over(now)
     ]
-    for several in _accepted(records).values():
+    accepted = _accepted(records)
+    standing = {run.replaces: run.id for run in records if run.waits and run.rejected is None}
+    for run in records:
+        if run.waits and run.rejected is None and not run.is_over(now):
+            present = accepted.get(query_of(run.id))
+            moved = present is not None and present[-1].id != run.replaces
+            if moved or standing[run.replaces] != run.id:
+                found.append(run)
+    for several in accepted.values():
         later = False
         for run in reversed(several):
             waits = run.first_epoch is None or run.paused_at is not None
@@ -168,11 +192,36 @@ def overtaken(records: Iterable[QueryRecord], now: datetime) -> list[QueryRecord
     return found
 
 
+def _waiting(
+    records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
+) -> dict[str, QueryRecord]:
+    """Run -> the newest wanted run that waits for its place. A run that others read keeps its
+    place, and the run that waits for it has not caught up.
+    """
+    records = list(records)
+    read = {
+        name
+        for one in records
+        if one.reads and is_wanted(one, activations.get(one.id), now)
+        for name in one.reads
+    }
+    found: dict[str, QueryRecord] = {}
+    for record in records:
+        if record.waits and is_wanted(record, activations.get(record.id), now):
+            held = query_of(record.id) in read
+            found[record.replaces] = (
+                record.model_copy(update={"caught_up": False}) if held else record
+            )
+    return found
+
+
 def _accepted(records: Iterable[QueryRecord]) -> dict[str, list[QueryRecord]]:
-    """The runs of each query that have not been rejected, in order of registration."""
+    """The runs of each query that have not been rejected and do not wait for a cutover, in order of
+    registration.
+    """
     runs: dict[str, list[QueryRecord]] = {}
     for record in records:
-        if record.rejected is None:
+        if record.rejected is None and not record.waits:
             runs.setdefault(query_of(record.id), []).append(record)
     return runs
 

@@ -45,6 +45,10 @@ class QueryRecord(Closed, QueryTerms):
         part: number of the subquery among the parts of the statement, from 1.
         columns: stream -> the columns that it may read, where later ones would change its meaning
             (``registry.alterations.added_columns``).
+        replaces: the run whose place it takes when it has caught up; empty: it never had to wait.
+        caught_up: whether it has. ``read_from``: the first batch for which readers of the query
+            read this run instead; None: not yet.
+        shares_sink: whether it writes to the sink of the run that it replaces, once that has ended.
         sharing_decided: whether ``relaxed`` is final (``planning.sharing``).
     """
 
@@ -62,6 +66,10 @@ class QueryRecord(Closed, QueryTerms):
     part_of: str = ""
     part: int = 0
     columns: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    replaces: str = ""
+    caught_up: bool = False
+    read_from: int | None = None
+    shares_sink: bool = False
     removed_at: AwareDatetime | None = None
     paused_at: AwareDatetime | None = None
     rejected: ProblemRecord | None = None
@@ -77,6 +85,11 @@ class QueryRecord(Closed, QueryTerms):
     def emits_past(self) -> bool:
         """Whether this run emits results over tuples stored before it began."""
         return self.past == "stored" and not self.resumed
+
+    @property
+    def waits(self) -> bool:
+        """Whether the query's name still denotes the run that it replaces."""
+        return bool(self.replaces) and self.read_from is None
 
     def wanted(self, now: datetime) -> bool:
         """Whether the query should be part of an epoch that is planned now."""

@@ -49,6 +49,8 @@ def listed(
     known = {one.record.id: one for one in before}
     found: dict[str, ListedQuery] = {}
     for record in records:
+        if record.waits:
+            continue
         one = known.get(record.id)
         # The record of an unchanged query is the same object as before.
         if one is None or one.record is not record:

@@ -26,14 +26,21 @@ from typing import IO, Any
 import duckdb
 import pyarrow as pa
 
-from anabranch_contract.queries.types import parse_type
-from anabranch_service.streaming.samples.arrow_types import arrow_type
-from anabranch_service.tables.current import TableKind, TableSpec, quoted, table_sql
+from anabranch_service.tables.current import (
+    NO_ROWS,
+    TableKind,
+    TableSpec,
+    quoted,
+    schema_of,
+    table_sql,
+)
 from anabranch_service.tables.files import ResultFiles, TableError, replaced
-from anabranch_service.tables.statement import tables_of
+from anabranch_service.tables.statement import CATALOG, SCHEMA, tables_of
 
 #: Rows of a record batch; attempts to list files that are being replaced, and seconds between them.
 ROWS, ATTEMPTS, PAUSE = 1 << 16, 40, 0.05
+#: Rows of a record batch of a stream without a limit, which waits for its client.
+STREAMED = 1 << 13
 #: Bytes beyond DuckDB's memory limit: libraries, threads' stacks, and rows on their way.
 _BESIDE = 3 << 30
 Config = dict[str, str | bool | int | float | list[str]]
@@ -78,13 +85,6 @@ def _spec(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, **pairs, "kind": kind, "identity": identity}
 
 
-def schema_of(columns: tuple[tuple[str, str], ...]) -> pa.Schema:
-    """The Arrow schema of columns with types of Spark's."""
-    return pa.schema(
-        [(n, pa.null() if t == "void" else arrow_type(parse_type(t))) for n, t in columns]
-    )
-
-
 def _one_table(request: Mapping[str, Any], spec: TableSpec, target: IO[bytes]) -> None:
     """Write the rows of one table as they are read."""
     with duckdb.connect(":memory:", config=_memory(request)) as connection:
@@ -110,17 +110,35 @@ def _one_table(request: Mapping[str, Any], spec: TableSpec, target: IO[bytes]) -
 
 
 def _statement(request: Mapping[str, Any], source: IO[str], target: IO[bytes]) -> None:
-    sql, limit = str(request["sql"]), int(request["limit"])
+    sql, limit = str(request["sql"]), request["limit"]
     _say(target, {"tables": tables_of(tree_of(sql))})
     answer = json.loads(source.readline())
     request = {**request, "batch": answer["batch"]}
     specs = {name: TableSpec(**_spec(one)) for name, one in answer["specs"].items()}
     with duckdb.connect(":memory:", config=_memory(request)) as connection:
+        connection.execute(f"ATTACH ':memory:' AS {CATALOG}")
+        connection.execute(f"CREATE SCHEMA {CATALOG}.{SCHEMA}")
+        connection.execute(f"USE {CATALOG}.{SCHEMA}")
         connection.execute("SET TimeZone = 'UTC'")
         for name, spec in specs.items():
-            _load(connection, Path(request["results"]), name, spec)
+            if limit == NO_ROWS:
+                _empty(connection, name, spec)
+            else:
+                _load(connection, Path(request["results"]), name, spec)
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
+        if limit == NO_ROWS:
+            # A relation is bound, and not run.
+            bound = connection.sql(sql)
+            found = bound.limit(0).to_arrow_table().rename_columns(bound.columns)
+            _say(target, {"ready": True, "truncated": False})
+            with pa.ipc.new_stream(target, found.schema):
+                pass
+            return
+        if limit is None:
+            # A relation gives its rows as they are found; a cursor first has all of them.
+            _stream(connection.sql(sql).to_arrow_reader(STREAMED), request, target)
+            return
         reader = _reader(connection, sql, min(ROWS, limit + 1))
         found, rows = [], 0
         for batch in reader:
@@ -134,6 +152,26 @@ def _statement(request: Mapping[str, Any], source: IO[str], target: IO[bytes]) -
         with pa.ipc.new_stream(target, noted.schema) as writer:
             writer.write_table(noted, ROWS)
         target.flush()
+
+
+def _stream(reader: pa.RecordBatchReader, request: Mapping[str, Any], target: IO[bytes]) -> None:
+    """Write all rows as they are found; an error after the first ones ends the process."""
+    try:
+        first = next(iter(reader), None)
+    except OSError as error:
+        full = "Out of Memory" in str(error)
+        raise (duckdb.OutOfMemoryException if full else duckdb.Error)(str(error)) from None
+    _say(target, {"ready": True, "truncated": False})
+    noted = reader.schema.with_metadata(_notes(request, None))
+    with pa.ipc.new_stream(target, noted) as writer:
+        try:
+            while first is not None:
+                writer.write_batch(first.replace_schema_metadata(noted.metadata))
+                first = next(iter(reader), None)
+        except (duckdb.Error, pa.ArrowException, OSError, MemoryError):
+            target.flush()
+            os._exit(3)
+    target.flush()
 
 
 def tree_of(sql: str) -> dict[str, Any]:
@@ -150,10 +188,7 @@ def _load(connection: duckdb.DuckDBPyConnection, results: Path, name: str, spec:
         listing = listed(results, spec.run)
         pieces = listing.pieces(spec.after, spec.upto)
         if not pieces:
-            empty = schema_of(spec.shown).empty_table()
-            connection.register("anabranch_empty", empty)
-            connection.execute(f"CREATE TABLE {quoted(name)} AS FROM anabranch_empty")
-            connection.unregister("anabranch_empty")
+            _empty(connection, name, spec)
             return
         try:
             rows = table_sql(spec, pieces)
@@ -164,6 +199,13 @@ def _load(connection: duckdb.DuckDBPyConnection, results: Path, name: str, spec:
         if ResultFiles.of(results, spec.run).marks >= listing.marks:
             return
     raise replaced(spec.run)
+
+
+def _empty(connection: duckdb.DuckDBPyConnection, name: str, spec: TableSpec) -> None:
+    """Make a table without rows."""
+    connection.register("anabranch_empty", schema_of(spec.shown).empty_table())
+    connection.execute(f"CREATE TABLE {quoted(name)} AS FROM anabranch_empty")
+    connection.unregister("anabranch_empty")
 
 
 def listed(results: Path, run: str) -> ResultFiles:

@@ -6,8 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import pyarrow as pa
+
+from anabranch_contract.queries.types import parse_type
 from anabranch_contract.queries.views import CHANGE, VERSION
+from anabranch_service.streaming.samples.arrow_types import arrow_type
 from anabranch_service.tables.files import FileRows, in_batches
+
+#: Limit of a statement whose columns are wanted, and which is not run.
+NO_ROWS = -1
 
 
 class TableKind(StrEnum):
@@ -45,6 +52,13 @@ class TableSpec:
     def shown(self) -> tuple[tuple[str, str], ...]:
         """(name, type) of the columns of the rows that are read."""
         return self.changed if self.raw else self.columns
+
+
+def schema_of(columns: Sequence[tuple[str, str]]) -> pa.Schema:
+    """The Arrow schema of columns with types of Spark's."""
+    return pa.schema(
+        [(n, pa.null() if t == "void" else arrow_type(parse_type(t))) for n, t in columns]
+    )
 
 
 def quoted(name: str) -> str:

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -43,7 +43,7 @@ class TableReader:
 
     async def table(
         self, results: str, spec: TableSpec, limit: int | None = None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes]:
         """The rows of a table as parts of an Arrow IPC stream.
 
         Raises:
@@ -74,27 +74,60 @@ class TableReader:
         process = await self._start()
         try:
             async with asyncio.timeout(self.seconds):
-                await _say(process, {**self._request(results, -1, limit), "sql": sql})
-                names = (await _heard(process, self.seconds))["tables"]
-                batch, specs = await resolve(names)
-                await _say(
-                    process, {"batch": batch, "specs": {n: asdict(s) for n, s in specs.items()}}
-                )
-                truncated = bool((await _heard(process, self.seconds))["truncated"])
+                batch, truncated = await self._run(process, results, sql, limit, resolve)
                 assert process.stdout is not None
                 content = await process.stdout.read()
                 if await process.wait():
                     raise _lost()
                 return batch, truncated, content
         except TimeoutError:
-            raise InvalidInput(
-                "sql-too-slow",
-                f"the statement took more than {self.seconds:g} s",
-                field="sql",
-                remedy="read less, or let the operator raise --sql-seconds (ANABRANCH_SQL_SECONDS)",
-            ) from None
+            raise self._too_slow() from None
         finally:
             await self._end(process)
+
+    async def statement_parts(
+        self, results: str, sql: str, resolve: Resolve
+    ) -> AsyncGenerator[bytes]:
+        """Run a statement over tables; all rows as parts of an Arrow IPC stream, as they are found.
+
+        Raises:
+            ServiceError: as :meth:`statement`; the time limit is that of the first rows.
+        """
+        process = await self._start()
+        try:
+            async with asyncio.timeout(self.seconds):
+                await self._run(process, results, sql, None, resolve)
+        except BaseException as error:
+            await self._end(process)
+            if isinstance(error, TimeoutError):
+                raise self._too_slow() from None
+            raise
+        return self._parts(process)
+
+    async def _run(
+        self,
+        process: asyncio.subprocess.Process,
+        results: str,
+        sql: str,
+        limit: int | None,
+        resolve: Resolve,
+    ) -> tuple[int, bool]:
+        """Run a statement up to its first rows; returns the batch of its tables, and whether rows
+        are left out.
+        """
+        await _say(process, {**self._request(results, -1, limit), "sql": sql})
+        names = (await _heard(process, self.seconds))["tables"]
+        batch, specs = await resolve(names)
+        await _say(process, {"batch": batch, "specs": {n: asdict(s) for n, s in specs.items()}})
+        return batch, bool((await _heard(process, self.seconds))["truncated"])
+
+    def _too_slow(self) -> InvalidInput:
+        return InvalidInput(
+            "sql-too-slow",
+            f"the statement took more than {self.seconds:g} s",
+            field="sql",
+            remedy="read less, or let the operator raise --sql-seconds (ANABRANCH_SQL_SECONDS)",
+        )
 
     def _request(self, results: str, batch: int, limit: int | None) -> dict[str, Any]:
         return {
@@ -105,7 +138,7 @@ class TableReader:
             "seconds": self.seconds,
         }
 
-    async def _parts(self, process: asyncio.subprocess.Process) -> AsyncIterator[bytes]:
+    async def _parts(self, process: asyncio.subprocess.Process) -> AsyncGenerator[bytes]:
         assert process.stdout is not None
         try:
             while part := await asyncio.wait_for(process.stdout.read(_PART), PATIENCE):

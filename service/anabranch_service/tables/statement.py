@@ -11,6 +11,8 @@ from typing import Any
 
 from anabranch_service.tables.files import TableError
 
+#: Catalog and schema of all tables, which a statement may write before their names.
+CATALOG, SCHEMA = "anabranch", "queries"
 #: Table functions that read nothing outside of the statement.
 _HARMLESS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree"})
 #: Kinds of items of a FROM clause, besides tables and functions.
@@ -39,9 +41,13 @@ def tables_of(tree: Mapping[str, Any]) -> list[str]:
             continue
         kind = node.get("type")
         if kind == "BASE_TABLE":
-            if node.get("schema_name") or node.get("catalog_name"):
-                raise _refused(f"{node['table_name']!r} has a schema, and queries have none")
-            if node["table_name"] not in named:
+            schema, catalog = node.get("schema_name") or "", node.get("catalog_name") or ""
+            if schema not in ("", SCHEMA) or catalog not in ("", CATALOG):
+                raise _refused(
+                    f"{node['table_name']!r} has another schema than {CATALOG}.{SCHEMA}, "
+                    "in which all queries are"
+                )
+            if schema or node["table_name"] not in named:
                 found[node["table_name"]] = None
         elif kind == "TABLE_FUNCTION":
             name = str(node["function"].get("function_name", ""))

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch_contract.connectors.sources import BATCHES
-from anabranch_service.tables.child import listed, schema_of
-from anabranch_service.tables.current import TableKind, TableSpec, table_sql
+from anabranch_service.tables.child import listed
+from anabranch_service.tables.current import TableKind, TableSpec, schema_of, table_sql
 from anabranch_service.tables.files import ResultFiles, TableError
 
 Row = tuple[object, ...]

@@ -99,6 +99,9 @@ class Reporting:
         #: Last reported problems of queries, output of views, and views that lag behind.
         self._last: tuple[dict[str, str], ViewOutput, frozenset[str]]
         self._last = {}, ViewOutput(), frozenset()
+        #: View -> number of batches that it includes by an earlier report: while a restarted run
+        #: makes its last versions again, from its last checkpoint, their files are still there.
+        self._included = control.included()
         self._bytes = Derived[StoreState, int](lambda _, store: store.bytes)
 
     def begin(self, state: State) -> None:
@@ -172,7 +175,7 @@ class Reporting:
                     self._telemetry,
                     watermarks=watermarks(state),
                     parked=self.publisher.parked(),
-                    view_lag=self.tables.lag(),
+                    view_lag=self._lag(state),
                     merge_bytes=self.merge_bytes,
                 ),
             ),
@@ -270,6 +273,13 @@ class Reporting:
     def _problems(self) -> dict[str, str]:
         """Query -> error that prevents the delivery of its results."""
         return {**self.publisher.problems(), **self.tables.problems()}
+
+    def _lag(self, state: State) -> dict[str, int]:
+        """View -> number of committed batches that its files do not include."""
+        found = self.tables.lag()
+        known = ((name, self._included.get(name, 0)) for name in found)
+        self._included = {n: max(state.next_batch - found[n], known) for n, known in known}
+        return {n: max(state.next_batch - known, 0) for n, known in self._included.items()}
 
     def _behind(self) -> frozenset[str]:
         """Views that lack committed batches."""

@@ -25,8 +25,10 @@ IDEMPOTENCY_SECONDS = 24 * 3600
 
 #: Register runs of queries, all or none. KEYS queries, streams, runs, journal, idempotency; ARGV
 #: journal entries kept, answer or "", its lifetime (s), and a JSON list with, per record: run,
-#: text, query, streams, streams to register with it ([name, text] pairs), runs that must be neither
-#: withdrawn nor paused, users' functions that must be registered. KEYS[6]: these functions.
+#: text, query, run that it replaces later or "", streams, streams to register with it ([name,
+#: text] pairs), runs that must be neither withdrawn nor paused, users' functions that must be
+#: registered. KEYS[6]: these functions. The field "query~" of KEYS[3] is the last run that waited
+#: for a cutover.
 #: Returns the index of the first failing record, and why.
 _ADD = """
 local records, runs, streams = cjson.decode(ARGV[4]), {}, {}
@@ -70,7 +72,12 @@ for n, one in ipairs(records) do
 end
 for _, one in ipairs(records) do
   redis.call('HSET', KEYS[1], one.run, one.text)
-  if one.query ~= one.run then redis.call('HSET', KEYS[3], one.query, one.run) end
+  if one.replaces ~= '' then
+    redis.call('HSETNX', KEYS[3], one.query, one.replaces)
+    redis.call('HSET', KEYS[3], one.query .. '~', one.run)
+  elseif one.query ~= one.run then
+    redis.call('HSET', KEYS[3], one.query, one.run)
+  end
   runs[#runs + 1] = one.run
   for _, pair in ipairs(one.made) do
     if redis.call('HSETNX', KEYS[2], pair[1], pair[2]) == 1 then streams[#streams + 1] = pair[1] end
@@ -120,6 +127,7 @@ class NewRun:
             "run": self.record.id,
             "text": self.record.model_dump_json(),
             "query": query_of(self.record.id),
+            "replaces": self.record.replaces,
             "streams": sorted({a.stream for a in self.record.normalised.aliases}),
             "made": [[one.name, one.model_dump_json()] for one in self.made],
             "reads": list(self.reads),
@@ -160,7 +168,9 @@ class QueryStore(RedisRecords):
         return self._newest[1]
 
     async def query(self, name: str) -> QueryRecord | None:
-        """The newest run of the query ``name``, or the run of that name; None without one."""
+        """The run that a query's name denotes, its newest one that does not wait for a cutover, or
+        the run of that name; None without one.
+        """
         if SEPARATOR in name:
             run = run_name(query_of(name), number_of(name))
         else:
@@ -168,10 +178,12 @@ class QueryStore(RedisRecords):
         return await self.run(run)
 
     async def last_run(self, query: str) -> str | None:
-        """Name of the newest run of a query whose record was removed; None if the query never ran,
-        or only its first run exists.
+        """Name of the newest run of a query, whether or not its record was removed; None if the
+        query never ran, or only its first run exists.
         """
-        return await self._hget(self.runs_key, query)
+        fields = (query, query + SEPARATOR)
+        names = [name for one in fields if (name := await self._hget(self.runs_key, one))]
+        return max(names, key=number_of, default=None)
 
     async def ended(self) -> dict[str, float]:
         """Run -> when it was first seen to have ended, in seconds since 1970."""

@@ -28,6 +28,7 @@ from anabranch_service.routes.queries.registration import (
     known_queries,
     register,
     shown,
+    waiting_run,
 )
 from anabranch_service.streaming.pushing import IdempotencyKey, reused
 from anabranch_service.versions import IfMatch, check_version, etag
@@ -105,9 +106,11 @@ async def patch_query(
             changes["slo"] = record.slo.changed(body.slo)
         return record.model_copy(update=changes)
 
-    return await shown(
-        ctx, known(await ctx.store.update_query(found.id, change), "query", name), response
-    )
+    changed = known(await ctx.store.update_query(found.id, change), "query", name)
+    waiting = await waiting_run(ctx, changed)
+    if waiting is not None:
+        await ctx.store.update_query(waiting.id, lambda one: one.model_copy(update=changes))
+    return await shown(ctx, changed, response)
 
 
 @router.delete("/{name}", status_code=202)
@@ -136,7 +139,11 @@ async def delete_query(
     found = known(await ctx.store.query(name), "query", name)
 
     def named(runs: Sequence[QueryRecord]) -> QueryRecord | None:
-        newest = [run for run in runs if name == query_of(run.id) or run.id == found.id]
+        newest = [
+            run
+            for run in runs
+            if run.id == found.id or (name == query_of(run.id) and not run.waits)
+        ]
         return newest[-1] if newest else None
 
     query = query_of(found.id)

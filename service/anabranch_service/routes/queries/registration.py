@@ -37,8 +37,10 @@ from anabranch_service.context import Context
 from anabranch_service.durations import read_positive
 from anabranch_service.errors import Conflict, InvalidInput
 from anabranch_service.presenters.records import floors_of, query_out
+from anabranch_service.presenters.replacement import replacement_out
 from anabranch_service.registry.alterations.added_columns import columns_of
 from anabranch_service.registry.alterations.reread import check_whole
+from anabranch_service.registry.cutover import standby
 from anabranch_service.registry.derived import (
     Queries,
     Reading,
@@ -121,19 +123,28 @@ async def run_after(ctx: Context, query: str, before: QueryRecord | None) -> str
     """The name of a query's next run.
 
     Args:
-        before: the newest run with a record; None: there is none.
+        before: the run that the query's name denotes; None: there is none with a record.
     """
-    last = await ctx.store.last_run(query) if before is None else before.id
-    return query if last is None else next_run(last)
+    last = await ctx.store.last_run(query)
+    if last is None:
+        return query if before is None else next_run(before.id)
+    return next_run(last)
 
 
 async def prepare(
-    ctx: Context, run: str, body: QueryIn, now: datetime, before: QueryRecord | None = None
+    ctx: Context,
+    run: str,
+    body: QueryIn,
+    now: datetime,
+    before: QueryRecord | None = None,
+    *,
+    waits: bool = False,
 ) -> Beginning:
     """Check a request for a new run, except for conditions that :func:`register` checks atomically.
 
     Args:
         before: the query's previous run; None: it has none.
+        waits: whether the new run takes the place of ``before`` when it has caught up.
 
     Raises:
         InvalidInput, PlannerError, Conflict: naming the field.
@@ -179,8 +190,17 @@ async def prepare(
     for one in (query, *(part.query for part in reading.parts)):
         check_whole(one, records, progress)
     await _check_target(ctx, record)
-    if before is not None:
-        _check_shared_sink(record, before)
+    shared = before is not None and _shares_sink(record, before)
+    if waits and before is not None:
+        if parts:
+            raise InvalidInput(
+                "cutover-with-parts",
+                "a subquery of the statement is a query of its own (groups, DISTINCT or LIMIT), so "
+                "it is not known when the statement has caught up",
+                field="cutover",
+                remedy="leave cutover out, or register the subquery and read it by name",
+            )
+        record = record.model_copy(update={"replaces": before.id, "shares_sink": shared})
     return Beginning(record, query, reading, tuple(parts))
 
 
@@ -352,11 +372,20 @@ async def runs_of(ctx: Context, query: str) -> list[QueryRecord]:
     return [run for run in await ctx.store.queries() if query_of(run.id) == query]
 
 
+async def waiting_run(ctx: Context, present: QueryRecord) -> QueryRecord | None:
+    """The live run that waits for the place of a query's ``present`` run; None: there is none."""
+    found = standby(present, await ctx.store.queries())
+    if found is None or not found.waits:
+        return None
+    return found if await status_now(ctx, found) in LIVE else None
+
+
 async def change_and_end_earlier(
     ctx: Context, query: str, change: Change, now: datetime, choose: Choice, beside: Beside
 ) -> QueryRecord | None:
-    """Apply ``change`` to the run that ``choose`` picks, withdraw earlier runs, and the runs
-    ``beside``, all in one transaction. Returns the changed record; None if there is no such query.
+    """Apply ``change`` to the run that ``choose`` picks, withdraw earlier runs, runs that wait for
+    its place, and the runs ``beside``, all in one transaction. If it waits itself, earlier runs go
+    on. Returns the changed record; None if there is no such query.
     """
     changed: QueryRecord | None = None
 
@@ -366,7 +395,10 @@ async def change_and_end_earlier(
         chosen = choose(runs)
         if chosen is None:
             return []
-        ended = [*runs[: runs.index(chosen)], *beside(records, chosen)]
+        ended = [one for one in runs if one.waits and one.id != chosen.id]
+        if not chosen.waits:
+            ended += [one for one in runs[: runs.index(chosen)] if not one.waits]
+        ended += beside(records, chosen)
         over = {chosen.id, *(run.id for run in ended)}
         ended += [run for run in records if run.part_of in over]
         changed = change(chosen)
@@ -396,9 +428,10 @@ async def shown(ctx: Context, record: QueryRecord, response: Response) -> QueryO
     approvals = await ctx.store.approvals()
     now, queries = ctx.clock(), await known_queries(ctx)
     readers, ended = queries.readers(query_of(record.id)), queries.ended_below(record)
-    return query_out(
+    answer = query_out(
         record, activation, progress, sources, now, floors, left, approvals, readers, ended
     )
+    return answer.model_copy(update={"replacement": replacement_out(record, queries)})
 
 
 async def check_needs(ctx: Context, record: QueryRecord, slo: Slo) -> None:
@@ -620,8 +653,9 @@ def _place(sink: SinkRecord) -> SinkRecord:
     return sink.model_copy(update={"commit_interval": None})
 
 
-def _check_shared_sink(record: QueryRecord, before: QueryRecord) -> None:
-    """Refuse a run whose output does not fit the sink of its query's previous run.
+def _shares_sink(record: QueryRecord, before: QueryRecord) -> bool:
+    """Whether a run writes to the sink of its query's previous run; refuses it if its output does
+    not fit there.
 
     Sinks with a separate place per run always fit: files in the results directory, and an unnamed
     Redis Stream.
@@ -635,7 +669,7 @@ def _check_shared_sink(record: QueryRecord, before: QueryRecord) -> None:
         or target_of(record.sink) != target_of(before.sink)
         or (target_of(record.sink) is None and _place(record.sink) != _place(before.sink))
     ):
-        return
+        return False
     ours, theirs = record.normalised, before.normalised
     if record.sink.to_sink().option(CONTENT) == LakeContent.CURRENT:
         raise Conflict(
@@ -663,3 +697,4 @@ def _check_shared_sink(record: QueryRecord, before: QueryRecord) -> None:
             field="sink",
             remedy="select the same columns, or give another sink",
         )
+    return True

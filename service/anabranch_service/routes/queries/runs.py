@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 from fastapi import Query, Response
 
 from anabranch_contract.queries.joins import Stream
-from anabranch_contract.queries.runs import next_run, query_of
+from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.documents import QueryName
 from anabranch_contract.rest.queries import QueryChange, QueryIn, QueryOut, RunList
 from anabranch_service.access.guarded import guarded_router
@@ -36,6 +37,7 @@ from anabranch_service.routes.queries.registration import (
     runs_of,
     shown,
     status_now,
+    waiting_run,
 )
 from anabranch_service.settings import ServiceSettings
 from anabranch_service.versions import IfMatch, check_version
@@ -61,7 +63,9 @@ async def put_query(
     """Make a query equal to the body: register it, change its settings, or replace its run.
 
     A changed statement, window or sink begins another run at the next epoch; until then the present
-    run continues. Stores that both need are kept. Idempotent.
+    run continues, with `cutover: when-complete` until the new run has caught up. The body of a run
+    that waits for that changes nothing, or with `cutover: at-once` ends the wait; the body of the
+    present run withdraws it. Stores that both need are kept. Idempotent.
     """
     if body.name is not None and body.name != name:
         raise InvalidInput(
@@ -83,8 +87,19 @@ async def put_query(
     # A ttl counts from the beginning of a run, so that a repeated request does not move the expiry.
     until = before.expires_at if body.ttl is not None else expiry(None, body.expires_at, now)
     settings = {n: getattr(body, n) for n in _SETTINGS} | {"expires_at": until}
-    fields = [n for n, new in (terms | settings).items() if new != getattr(before, n)]
+    waiting = await waiting_run(ctx, before)
+
+    def differing(one: QueryRecord) -> list[str]:
+        return [n for n, new in (terms | settings).items() if new != getattr(one, n)]
+
+    if waiting is not None and not terms.keys() & set(differing(waiting)):
+        return await _wait_on(ctx, body, before, waiting, settings, response, dry_run=dry_run)
+    fields = differing(before)
     if state in GOING_ON and not terms.keys() & set(fields):
+        if waiting is not None:
+            fields = [*(n for n in differing(waiting) if n in terms), *fields]
+            if not dry_run:
+                await _withdraw(ctx, waiting)
         record: QueryRecord | None = before
         if "slo" in fields:
             await check_needs(ctx, before, body.slo)
@@ -105,8 +120,48 @@ async def put_query(
             remedy=f"resume it first: POST /v1/queries/{name}:resume",
         )
     queries.check_unread(name, "replaced")
-    begun = await prepare(ctx, next_run(before.id), body, now, before)
-    return await _begin(ctx, begun, "replaced", fields, response, dry_run=dry_run)
+    # Before its present run has begun, a query has no results that readers would lose.
+    waits = body.cutover == "when-complete" and state is Status.ACTIVE
+    run = await run_after(ctx, name, before)
+    begun = await prepare(ctx, run, body, now, before, waits=waits)
+    answer = await _begin(ctx, begun, "replaced", fields, response, dry_run=dry_run)
+    if waiting is not None and not dry_run:
+        await _withdraw(ctx, waiting)
+    return answer
+
+
+async def _wait_on(
+    ctx: Context,
+    body: QueryIn,
+    present: QueryRecord,
+    waiting: QueryRecord,
+    settings: dict[str, object],
+    response: Response,
+    *,
+    dry_run: bool,
+) -> QueryChange:
+    """Answer a body that equals the run that waits for a cutover: change its settings and the
+    ``present`` run's, or end the wait.
+    """
+    fields = [n for n, new in settings.items() if new != getattr(waiting, n)]
+    at_once = body.cutover == "at-once" and not waiting.caught_up
+    if not dry_run:
+        changes = settings | ({"caught_up": True} if at_once else {})
+        for run, changed in ((present, settings), (waiting, changes)):
+            await ctx.store.update_query(run.id, partial(QueryRecord.model_copy, update=changed))
+    record = known(await ctx.store.run(waiting.id), "query", query_of(waiting.id))
+    action = "replaced" if at_once else "changed" if fields else "none"
+    fields += ["cutover"] if at_once else []
+    query = await shown(ctx, record, response)
+    return _changed(action, fields, query, response, dry_run=dry_run)
+
+
+async def _withdraw(ctx: Context, waiting: QueryRecord) -> None:
+    """Withdraw a run that waits for a cutover."""
+    now = ctx.clock()
+    await ctx.store.update_query(
+        waiting.id, lambda one: one.model_copy(update={"removed_at": one.removed_at or now})
+    )
 
 
 @router.post("/{name}:pause", status_code=202)
@@ -165,7 +220,7 @@ async def resume_query(
     now = ctx.clock()
     if found.is_over(now):
         raise _ended(name)
-    begun = await prepare(ctx, next_run(runs[-1].id), body_of(found), now, found)
+    begun = await prepare(ctx, await run_after(ctx, name, found), body_of(found), now, found)
     resumed = begun.record.model_copy(update={"resumed": True})
     begun = replace(begun, record=resumed)
     await register(ctx, begun)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -16,19 +17,16 @@ import pyarrow as pa
 from fastapi import Query, Request
 from fastapi.responses import Response, StreamingResponse
 
-from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.queries.text_values import interval_text
 from anabranch_contract.queries.types import TypeKind, whole_interval
 from anabranch_contract.rest.normalised import OutputInfo
 from anabranch_contract.rest.tables import ARROW, QueryTableOut, SqlIn, SqlOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
-from anabranch_service.context import Context, Ctx
-from anabranch_service.errors import known
-from anabranch_service.registry.lifecycle import LIVE, Status, status_of
-from anabranch_service.registry.records import QueryRecord
-from anabranch_service.tables.current import TableSpec
-from anabranch_service.tables.described import check_batch, newest_batch, spec_of
+from anabranch_service.context import Ctx
+from anabranch_service.registry.lifecycle import LIVE, Status
+from anabranch_service.tables.described import check_batch, spec_of
+from anabranch_service.tables.named import home_of
 
 router = guarded_router("/v1", tag="queries")
 
@@ -42,15 +40,13 @@ _ROWS: dict[int | str, dict[str, Any]] = {
 @needs(Need.READ)
 async def table(name: str, ctx: Ctx) -> QueryTableOut:
     """The columns of a query's table, and its newest batch."""
-    record = known(await ctx.store.query(name), "query", name)
-    progress = await ctx.store.progress()
-    batch, status = await _newest(ctx, record, progress)
-    spec = spec_of(record)
+    (seen,), _ = await ctx.names.seen([name])
+    spec = spec_of(seen.record)
     return QueryTableOut(
-        run=record.id,
+        run=seen.record.id,
         kind=spec.kind.value,
-        batch=batch,
-        ended=status not in LIVE or status is Status.PAUSED,
+        batch=seen.batch,
+        ended=seen.status not in LIVE or seen.status is Status.PAUSED,
         columns=_columns(spec.columns),
         changes=_columns(spec.changed),
     )
@@ -75,18 +71,17 @@ async def table_rows(
     ] = None,
 ) -> StreamingResponse:
     """The rows of a query's table, or with `changes` or `after` its results, as an Arrow IPC
-    stream, whose schema's metadata has the batch (`anabranch_batch`).
+    stream, whose schema's metadata has the batch (`anabranch_batch`) and the run.
     """
-    record = known(await ctx.store.query(name), "query", name)
-    progress = await ctx.store.progress()
-    newest, _ = await _newest(ctx, record, progress)
+    (seen,), progress = await ctx.names.seen([name])
+    upto = check_batch(batch, [seen.batch])
     spec = replace(
-        spec_of(record),
-        upto=check_batch(batch, [newest]),
+        spec_of(await ctx.names.as_of(name, seen, upto)),
+        upto=upto,
         after=-2 if after is None else after,
         raw=changes or after is not None,
     )
-    parts = await ctx.tables.table(_home(progress), spec, limit)
+    parts = await ctx.tables.table(home_of(progress), spec, limit)
     return StreamingResponse(parts, media_type=ARROW, headers={"Cache-Control": "no-store"})
 
 
@@ -97,19 +92,9 @@ async def sql(body: SqlIn, ctx: Ctx, request: Request) -> Response | SqlOut:
 
     The answer is JSON, or with `Accept: application/vnd.apache.arrow.stream` an Arrow IPC stream.
     """
-    progress = await ctx.store.progress()
-
-    async def resolve(names: Sequence[str]) -> tuple[int, Mapping[str, TableSpec]]:
-        records = {name: known(await ctx.store.query(name), "query", name) for name in names}
-        newest = [(await _newest(ctx, record, progress))[0] for record in records.values()]
-        if not newest:
-            newest = [-1 if progress is None else progress.committed - 1]
-        batch = check_batch(body.batch, newest)
-        return batch, {n: replace(spec_of(one), upto=batch) for n, one in records.items()}
-
-    batch, truncated, content = await ctx.tables.statement(
-        _home(progress), body.sql, body.limit, resolve
-    )
+    home = home_of(await ctx.store.progress())
+    resolve = partial(ctx.names.resolve, wanted=body.batch)
+    batch, truncated, content = await ctx.tables.statement(home, body.sql, body.limit, resolve)
     if ARROW in request.headers.get("accept", ""):
         return Response(content, media_type=ARROW, headers={"Cache-Control": "no-store"})
     columns, rows = await asyncio.to_thread(_json_rows, content)
@@ -118,19 +103,6 @@ async def sql(body: SqlIn, ctx: Ctx, request: Request) -> Response | SqlOut:
 
 def _columns(some: Sequence[tuple[str, str]]) -> list[OutputInfo]:
     return [OutputInfo(name=name, type=kind) for name, kind in some]
-
-
-async def _newest(
-    ctx: Context, record: QueryRecord, progress: Progress | None
-) -> tuple[int, Status]:
-    """The newest batch of a query's files, and its status."""
-    activation = await ctx.store.activation(record.id)
-    batch = await asyncio.to_thread(newest_batch, record, progress, activation)
-    return batch, status_of(record, activation, progress, ctx.clock())
-
-
-def _home(progress: Progress | None) -> str:
-    return "" if progress is None else progress.results_home
 
 
 def _json_rows(content: bytes) -> tuple[list[str], list[list[Any]]]:

@@ -1,0 +1,96 @@
+"""Cutover of queries to new runs that have caught up, by the leading service.
+
+Two records are written per cutover, each atomically, so that any service continues it after a
+crash. First the new run *has caught up*: the next planned epoch omits the old run. When the
+runtime has reported the end of that, the name of the query denotes the new run, as of the old run's
+last batch or later, as soon as its table includes this batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import structlog
+
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.progress import Progress
+from anabranch_service.clock import Clock
+from anabranch_service.errors import Conflict
+from anabranch_service.registry.cutover import lack
+from anabranch_service.registry.lifecycle import LIVE, status_of
+from anabranch_service.registry.publishing.lease import LeadershipLost, Lease
+from anabranch_service.registry.publishing.publication import Publication
+from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.store import Store
+from anabranch_service.tables.described import newest_batch
+
+#: Seconds between two turns.
+EVERY = 0.25
+
+_LOG = structlog.get_logger(__name__)
+
+
+class Cutovers:
+    """Advances the cutovers of all queries, a few times a second."""
+
+    def __init__(self, store: Store, lease: Lease, clock: Clock) -> None:
+        self._store, self._lease, self._clock = store, lease, clock
+
+    async def run(self) -> None:
+        """Take turns until cancelled; no failure ends them."""
+        while True:
+            await asyncio.sleep(EVERY)
+            try:
+                await self.turn()
+            except LeadershipLost:
+                pass
+            except Exception as cause:  # noqa: BLE001 - logged; the next turn tries again
+                _LOG.warning("cutovers not advanced", reason=repr(cause))
+
+    async def turn(self) -> None:
+        """Advance the cutovers, if this process leads.
+
+        Raises:
+            LeadershipLost: another service leads.
+        """
+        term, store, now = self._lease.term, self._store, self._clock()
+        records = [] if term is None else await store.queries()
+        waiting = [one for one in records if one.waits]
+        if term is None or not waiting:
+            return
+        activations, progress = await store.activations(), await store.progress()
+        publication, known = Publication(store, term), {one.id: one for one in records}
+        for run in waiting:
+            own, before = activations.get(run.id), activations.get(run.replaces)
+            if status_of(run, own, progress, now) not in LIVE and not run.caught_up:
+                continue
+            old = known.get(run.replaces)
+            gone = old is None or status_of(old, before, progress, now) not in LIVE
+            if not gone and not run.caught_up and lack(run, activations, progress) is None:
+                await publication.query(run.id, _caught_up)
+            if not gone or own is None:
+                continue
+            end = None if before is None else before.expired_batch
+            last = -1 if end is None else end - 1
+            if await asyncio.to_thread(_includes, run, progress, own, last):
+                await publication.query(run.id, partial(_read_from, batch=last), takes_over=True)
+                _LOG.info("query cut over", query=run.id, batch=last)
+
+
+def _caught_up(record: QueryRecord) -> QueryRecord:
+    return record.model_copy(update={"caught_up": True})
+
+
+def _read_from(record: QueryRecord, batch: int) -> QueryRecord:
+    return record.model_copy(update={"caught_up": True, "read_from": batch})
+
+
+def _includes(
+    run: QueryRecord, progress: Progress | None, activation: Activation, batch: int
+) -> bool:
+    """Whether the table of ``run`` includes ``batch``; results elsewhere are not looked at."""
+    try:
+        return newest_batch(run, progress, activation) >= batch
+    except (Conflict, OSError):
+        return True

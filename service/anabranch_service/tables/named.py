@@ -1,0 +1,97 @@
+"""Runs that are read under names of queries, and the newest batch that all of them have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.queries.runs import query_of
+from anabranch_service.clock import Clock
+from anabranch_service.errors import Conflict, known
+from anabranch_service.registry.cutover import as_of, last_read
+from anabranch_service.registry.lifecycle import Status, status_of
+from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.store import Store
+from anabranch_service.tables.current import TableSpec
+from anabranch_service.tables.described import check_batch, newest_batch, spec_of
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The run that a name denotes, its status, and the newest batch of its files."""
+
+    record: QueryRecord
+    status: Status
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableNames:
+    """Finds tables by names of queries or runs."""
+
+    store: Store
+    clock: Clock
+
+    async def seen(self, names: Sequence[str]) -> tuple[list[Named], Progress | None]:
+        """The runs that ``names`` denote, and the progress by which their newest batches are known.
+
+        Runs are read first, then the progress, then activations: a run that is read in place of
+        another one then includes the last batch of that, and the other is not read beyond it.
+
+        Raises:
+            NotFound: there is no query of a name.
+            Conflict: a query's results are not in files that can be read here.
+        """
+        runs = [known(await self.store.query(name), "query", name) for name in names]
+        progress, found = await self.store.progress(), list[Named]()
+        for record in runs:
+            activation = await self.store.activation(record.id)
+            batch = await asyncio.to_thread(newest_batch, record, progress, activation)
+            last = last_read(record, await self.store.queries(), activation)
+            status = status_of(record, activation, progress, self.clock())
+            found.append(Named(record, status, batch if last is None else min(batch, last)))
+        return found, progress
+
+    async def as_of(self, name: str, seen: Named, batch: int) -> QueryRecord:
+        """The run that is read under ``name`` as of ``batch``.
+
+        Raises:
+            Conflict: ``batch-forgotten``: another run was, and its record is gone.
+        """
+        if name != query_of(seen.record.id):
+            return seen.record
+        found = as_of(seen.record, await self.store.queries(), batch)
+        if found is None:
+            raise Conflict(
+                "batch-forgotten",
+                f"as of batch {batch} an earlier run of query {name!r} was read, which has ended "
+                "and is not listed any more",
+                field="batch",
+                remedy="read a later batch, or the run's files in the results directory",
+            )
+        return found
+
+    async def resolve(
+        self, names: Sequence[str], wanted: int | None
+    ) -> tuple[int, Mapping[str, TableSpec]]:
+        """The tables of ``names``, all as of one batch: the wanted one, or the newest that all
+        have.
+
+        Raises:
+            NotFound, Conflict: as :meth:`seen`; or the batch is not there, or there any more.
+        """
+        seen, progress = await self.seen(names)
+        newest = [one.batch for one in seen]
+        if not newest:
+            newest = [-1 if progress is None else progress.committed - 1]
+        batch = check_batch(wanted, newest)
+        pairs = zip(names, seen, strict=True)
+        runs = {name: await self.as_of(name, one, batch) for name, one in pairs}
+        return batch, {name: replace(spec_of(run), upto=batch) for name, run in runs.items()}
+
+
+def home_of(progress: Progress | None) -> str:
+    """The results directory, as the runtime reports it; empty before it has."""
+    return "" if progress is None else progress.results_home
