@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from anabranch_contract.connectors.avro_schema import record_schema
+from anabranch_contract.connectors.schemas.avro import record_schema
 from anabranch_contract.connectors.sources import (
     OnLoss,
     StreamStart,
