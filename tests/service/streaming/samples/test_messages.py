@@ -115,19 +115,16 @@ def test_topics_of_protobuf(service: Service, kafka: Broker, topics: Topics) -> 
     )
     registered(service, found)
     service.call("DELETE", "/v1/streams/sales", 204)
-    several = propose(service, topic(kafka, plain, schema=text), 422)
-    assert (several["code"], several["details"]["field"]) == (
-        "no-message",
-        "source.options.message",
-    )
+    several = propose(service, topic(kafka, plain, schema=text))["error"]
+    assert (several["code"], several["field"]) == ("no-message", "source.options.message")
     with registry({}, protobuf={7: text, 8: newer}) as options:
-        last: Any = new(id=3, more={"x": 1})
+        last: Any = new(id=3, at={"seconds": 3}, more={"x": 1})
         topics.push(name, [framed(7, b"\0" + rows[0].SerializeToString())])
         topics.push(name, [framed(8, b"\0" + last.SerializeToString()), framed(9, b"\0")])
         found = propose(service, topic(kafka, name, **options))
         assert types(found) == {"id": "int", "at": "timestamp", "more": "map<string,int>"}
         assert (found["invalid"], found["notes"]) == (1, [])
-        assert [r["more"] for r in found["rows"][:2]] == [{}, {"x": 1}]
+        assert [r["more"] for r in found["rows"][:2]] == [None, {"x": 1}]
         assert found["registration"]["source"]["options"]["payload"] == "protobuf"
         registered(service, found)
 
