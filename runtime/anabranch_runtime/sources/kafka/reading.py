@@ -273,8 +273,8 @@ def _within(
                 return []
             one.lost += lowest - one.at
             one.at = lowest
-            reader.incremental_unassign([one.partition])
             if one.left > 0:
+                reader.incremental_unassign([one.partition])
                 reader.incremental_assign([one.partition])
             return []
         if error is not None:
