@@ -35,8 +35,8 @@ def read_columns(
         data: bytes of the messages. ``begins``, ``ends``: start and end of each message.
 
     Returns:
-        The columns of good messages; ``GOOD``, ``BAD`` or ``MERGED`` for every message; which of the
-        good ones have a value that does not fit its column.
+        The columns of good messages; ``GOOD``, ``BAD`` or ``MERGED`` for every message; which of
+        the good ones have a value that does not fit its column.
     """
     count, slots = len(begins), len(program.of)
     defaults = program.defaults.copy()

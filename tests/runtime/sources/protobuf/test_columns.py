@@ -14,6 +14,7 @@ import pytest
 
 from anabranch_runtime.sources.protobuf.decode import from_protobuf
 from tests.support.oracles.protobuf import compiled, is_map, message_class, read_message
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.registry import framed, serving
 
 BESIDE = "#n"
@@ -296,7 +297,7 @@ _TYPES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", mostly_slow(range(200), 30))
 def test_random_schemas(seed: int) -> None:
     made = ProtoGenerator(seed)
     messages = [made.encoded() for _ in range(120)]
@@ -327,7 +328,7 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
     return bytes(message)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", mostly_slow(range(200), 30))
 def test_faulty_messages_fare_as_in_the_reference_parser(seed: int) -> None:
     made = ProtoGenerator(1000 + seed)
     messages = [mutated(made.encoded(), made.chance) for _ in range(400)]

@@ -15,10 +15,11 @@ from tests.runtime.sources.protobuf.test_columns import (
     plain,
     same,
 )
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.registry import framed, serving
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", mostly_slow(range(200), 30))
 def test_random_schemas_as_the_runtime_reads_them(seed: int) -> None:
     made = ProtoGenerator(2000 + seed)
     messages = [mutated(made.encoded(), made.chance) for _ in range(60)]
