@@ -37,6 +37,7 @@ from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
 from benchmarks.session import Session, session
 from scripts.kafka import running
+from tests.support.oracles.protobuf import compiled, message_class
 
 #: Messages that wait to be sent.
 _UNSENT = 50_000
@@ -107,6 +108,8 @@ def _send(stream: RecordedStream, address: str, partitions: int, payload: str) -
     options = {"brokers": address, "topics": topic, "payload": payload}
     if payload == "avro":
         options["schema"] = json.dumps(schema)
+    elif payload == "protobuf":
+        options["schema"] = _proto(table.schema)
     return {"format": "kafka", "options": options, "rows_per_batch": stream.rows_per_batch}
 
 
@@ -125,6 +128,16 @@ def _in_avro(table: pa.Table, schema: Any) -> Iterator[bytes]:
         yield out.getvalue()
 
 
+def _in_protobuf(table: pa.Table, _: Any) -> Iterator[bytes]:
+    cls: Any = message_class(compiled(_proto(table.schema)), "Row")
+    texts = [c.name for c in table.schema if _scalar(c.type) == "string"]
+    for name in texts:
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, table.column(name).cast(pa.string()))
+    for row in table.to_pylist():
+        yield cls(**row).SerializeToString()
+
+
 def _in_arrow(table: pa.Table, _: Any) -> Iterator[bytes]:
     for batch in table.to_batches(_ROWS):
         out = io.BytesIO()
@@ -133,7 +146,7 @@ def _in_arrow(table: pa.Table, _: Any) -> Iterator[bytes]:
         yield out.getvalue()
 
 
-_MESSAGES = {"json": _in_json, "avro": _in_avro, "arrow": _in_arrow}
+_MESSAGES = {"json": _in_json, "avro": _in_avro, "protobuf": _in_protobuf, "arrow": _in_arrow}
 PAYLOADS = tuple(_MESSAGES)
 
 
@@ -151,6 +164,18 @@ def _avro(kind: pa.DataType) -> Any:
         return {"type": "int", "logicalType": "date"}
     if pa.types.is_integer(kind):
         return "long" if kind.bit_width > 32 else "int"
+    return "double" if pa.types.is_floating(kind) else "string"
+
+
+def _proto(columns: pa.Schema) -> str:
+    """Return the Protobuf schema of columns; decimals and dates are texts."""
+    fields = (f"optional {_scalar(c.type)} {c.name} = {n};" for n, c in enumerate(columns, 1))
+    return f'syntax = "proto3"; message Row {{ {" ".join(fields)} }}'
+
+
+def _scalar(kind: pa.DataType) -> str:
+    if pa.types.is_integer(kind):
+        return "int64"
     return "double" if pa.types.is_floating(kind) else "string"
 
 

@@ -26,8 +26,8 @@ def test_topics_and_recorded_files_give_the_oracle_s_results(
         tasks=2, parallelism=1, scale=0.001, batches=2, partitions=2, runs=1, payloads=PAYLOADS
     )
     found = measure(options, tmp_path)
-    assert set(found["sources"]) == {"recorded", "json", "avro", "arrow"}
-    assert [len(grid.rows) for grid in tables(found)] == [4]
+    assert set(found["sources"]) == {"recorded", "json", "avro", "protobuf", "arrow"}
+    assert [len(grid.rows) for grid in tables(found)] == [5]
 
 
 @pytest.mark.spark

@@ -1,5 +1,5 @@
 """Kafka topics end to end: exact through kills of runtime, workers and broker, with transactions,
-and messages in JSON and Avro whose registry is away for a while.
+and messages in JSON, Avro and Protobuf whose registry is away for a while.
 
 The query is active before anything arrives, so its results must be what DuckDB computes over the
 committed messages.
@@ -29,10 +29,14 @@ from anabranch_runtime.faults import Point
 from scripts.kafka import Broker
 from tests.e2e.test_sinks import ROWS, SQL, drop
 from tests.e2e.test_sources import RST, Streams, line, some
+from tests.support.oracles.protobuf import compiled, message_class
 from tests.support.surroundings.kafka import Topics
 from tests.support.surroundings.kafka_reader import Reader
 from tests.support.surroundings.registry import Registry, framed
 from tests.support.worlds.processes import kill, live_pipeline
+
+#: Schema of stream ``t``, and its id in the registry.
+PROTO, PROTO_ID = 'syntax = "proto3"; message Row { int32 k = 1; sint64 v = 2; }', 9
 
 
 @dataclass
@@ -46,8 +50,10 @@ class Load:
     #: Schemas of stream ``s`` in the registry.
     schemas: list[Any]
     producer: Producer = field(init=False)
+    message: Any = field(init=False)
 
     def __post_init__(self) -> None:
+        self.message = message_class(compiled(PROTO), "Row")
         transaction = {"transactional.id": self.names["r"], "transaction.timeout.ms": 60_000}
         self.producer = self.topics.producer(**transaction)
         self.producer.init_transactions()
@@ -59,6 +65,11 @@ class Load:
         fastavro.schemaless_writer(out, self.schemas[number], {"k": k, "v": v, "more": "x"})
         return framed(number + 1, out.getvalue())
 
+    def protobuf(self, k: int, v: int) -> bytes:
+        """A row in Protobuf."""
+        message: Any = self.message(k=k, v=v)
+        return framed(PROTO_ID, b"\0" + message.SerializeToString())
+
     def send(self, rows: int) -> None:
         """Send a transaction of rows to all topics; every fourth is aborted."""
         self.producer.begin_transaction()
@@ -66,7 +77,7 @@ class Load:
         for name, values in sent.items():
             for k, v in values:
                 partition = self.chance.randrange(self.partitions[name])
-                message = self.avro(k, v) if name == "s" else line(k, v)
+                message = {"r": line, "s": self.avro, "t": self.protobuf}[name](k, v)
                 self.producer.produce(self.names[name], message, partition=partition)
                 self.producer.poll(0)
         self.producer.flush()
@@ -91,9 +102,11 @@ def test_topics_through_kills_of_runtime_worker_and_broker_are_exact(
         names = {name: topics.make(2) for name in "rst"}
         schemas = [_schema("int", "long"), _schema(["null", "long"], "int", "string")]
         registry = Registry(dict(enumerate(schemas, 1)))
-        avro = {"payload": "avro", "registry": registry.address}
+        registry.add_protobuf(PROTO_ID, PROTO)
+        payloads = {"s": "avro", "t": "protobuf"}
         for name, topic in names.items():
-            given = avro if name == "s" else {}
+            registered = {"payload": payloads.get(name, ""), "registry": registry.address}
+            given = registered if name in payloads else {}
             streams.add(name, "kafka", brokers=kafka.address, topics=topic, **given)
         streams.activate("rst", RST)
         load = Load(topics, streams, names, chance, schemas[:1])

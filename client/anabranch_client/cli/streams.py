@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,11 @@ Format = Annotated[
     ),
 ]
 SourceOptions = Annotated[
-    list[str] | None, typer.Option("--option", help="name=value, for the source (repeatable).")
+    list[str] | None,
+    typer.Option(
+        "--option",
+        help="name=value, for the source (repeatable); schema=@FILE: the content of a file.",
+    ),
 ]
 SourcePath = Annotated[
     Path | None,
@@ -72,6 +77,8 @@ SourcePath = Annotated[
     ),
 ]
 RowsPerBatch = Annotated[int, typer.Option(min=1, help="Batch size for --path.")]
+#: Characters that no text has.
+_CONTROL = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f]")
 #: Options that name a source whose registration is proposed.
 ORIGINS = [
     option_of(f"from_{what}", str, typer.Option(metavar=what.upper(), help=text))
@@ -320,7 +327,25 @@ def _options(texts: list[str]) -> dict[str, str]:
             raise UsageError(
                 f"{text!r} is not an option", field="--option", remedy="write name=value"
             )
-    return dict(text.split("=", 1) for text in texts)
+    options = dict(text.split("=", 1) for text in texts)
+    if options.get("schema", "").startswith("@"):
+        options["schema"] = _schema_of(Path(options["schema"][1:]))
+    return options
+
+
+def _schema_of(path: Path) -> str:
+    """The text of a file, in base64 if it is none: a descriptor set of Protobuf."""
+    try:
+        content = path.read_bytes()
+    except OSError as cause:
+        raise UsageError(
+            f"{path}: {cause.strerror}", field="--option schema", remedy="name a schema's file"
+        ) from None
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return b64encode(content).decode()
+    return b64encode(content).decode() if _CONTROL.search(text) else text
 
 
 @streams.command("list")

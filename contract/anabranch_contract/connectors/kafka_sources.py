@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from anabranch_contract.connectors.avro_schema import record_schema
+from anabranch_contract.connectors.schemas.avro import record_schema
+from anabranch_contract.connectors.schemas.protobuf import message_of, parse_schema
 from anabranch_contract.connectors.sources import (
     OnLoss,
     StreamStart,
@@ -37,7 +38,7 @@ CONNECTION = (
     *("brokers", "security", "mechanism", "user", "password", "ca_file", "certificate_file"),
     *("private_key", "private_key_password"),
 )
-_SCHEMAS = ("schema", "registry", "registry_user", "registry_password")
+_SCHEMAS = ("schema", "message", "registry", "registry_user", "registry_password")
 NAMES = (
     *(*CONNECTION, "topics", "payload", *_SCHEMAS, "start", "on_loss", "group"),
     *PARTS.values(),
@@ -77,12 +78,19 @@ class MessagePayload(StrEnum):
     """The content of a message's value.
 
     ``JSON``: one object. ``ARROW``: an Arrow IPC stream of any number of rows. ``AVRO``: one
-    record, by the schema in the options or behind the id of its schema in a registry.
+    record, by the schema in the options or behind the id of its schema in a registry. ``PROTOBUF``:
+    one message, by either.
     """
 
     JSON = "json"
     ARROW = "arrow"
     AVRO = "avro"
+    PROTOBUF = "protobuf"
+
+    @property
+    def schema_name(self) -> str | None:
+        """The name of the form of schemas; None: there are none."""
+        return {"avro": "Avro", "protobuf": "Protobuf"}.get(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +212,24 @@ def client_settings(options: Mapping[str, str]) -> dict[str, str]:
 
 def _check_schemas(options: Mapping[str, str], payload: MessagePayload) -> None:
     for name in _SCHEMAS:
-        if name in options and payload is not MessagePayload.AVRO:
-            raise bad_option(name, f"payload {payload} has no schemas", "set payload avro")
-    if payload is not MessagePayload.AVRO:
+        if name in options and payload.schema_name is None:
+            remedy = "set payload avro or protobuf"
+            raise bad_option(name, f"payload {payload} has no schemas", remedy)
+    if payload.schema_name is None:
         return
+    if payload is MessagePayload.AVRO and "message" in options:
+        raise bad_option("message", "Avro schemas have one record", "set payload protobuf")
+    if payload is MessagePayload.PROTOBUF and "registry" in options and "schema" in options:
+        remedy = "give schema, or registry"
+        raise bad_option("schema", "messages name their schemas in the registry", remedy)
     if "schema" in options:
-        record_schema(options["schema"])
+        if payload is MessagePayload.AVRO:
+            record_schema(options["schema"])
+        else:
+            message_of(parse_schema(options["schema"]), options.get("message"))
     elif "registry" not in options:
-        raise bad_option("schema", "Avro messages need their schema", "give schema, or registry")
+        why = f"{payload.schema_name} messages need their schema"
+        raise bad_option("schema", why, "give schema, or registry")
     if ("registry_user" in options) != ("registry_password" in options):
         raise bad_option("registry_user", "a user and a password go together", "give both")
     if "registry_user" in options and "registry" not in options:

@@ -404,6 +404,12 @@ def from_text(kind: DataType) -> Callable[[pa.Array], pa.Array]:
     return lambda column: cast(column, _STRING, kind)
 
 
+def from_utf8(kind: DataType) -> Callable[[pa.Array], pa.Array]:
+    """Return the function that converts bytes of UTF-8 to values of ``kind``."""
+    convert = from_text(kind)
+    return lambda column: convert(column.cast(pa.string()))
+
+
 def _from_base64(column: pa.Array) -> pa.Array:
     values = [None if v is None else base64.b64decode(v, validate=True) for v in column.to_pylist()]
     return pa.array(values, pa.binary())

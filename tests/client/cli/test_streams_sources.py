@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from anabranch_client.cli.app import app
 from anabranch_client.rest.api import Client
+from anabranch_contract.connectors.schemas.protobuf import parse_schema
+from tests.support.oracles.protobuf import compiled
 
 if TYPE_CHECKING:
     from typer.testing import Result
@@ -95,6 +97,27 @@ def test_a_folder_is_proposed_with_the_topics_that_continue_it(
     source = client.stream("sales").source
     assert source.then is not None
     assert (source.format, source.then.format, source.then.options) == ("files", "kafka", topics)
+
+
+def test_schemas_of_files(url: str, client: Client, tmp_path: Path) -> None:
+    text = 'syntax = "proto3"; message A { int64 id = 1; string größe_ = 2; }'
+    (tmp_path / "a.proto").write_text(text.replace("größe_", "name"))
+    (tmp_path / "a.desc").write_bytes(compiled(text.replace("größe_", "name")))
+    topic = ("brokers=localhost:9092", "topics=t", "payload=protobuf")
+    given = [word for option in topic for word in ("--option", option)]
+    for name in ("a.proto", "a.desc"):
+        stream = name.replace(".", "_")
+        schema = ("--option", f"schema=@{tmp_path / name}")
+        found = run(url, "stream", "add", stream, "--column", "id:bigint", "--format", "kafka",
+                    *given, *schema)  # fmt: skip
+        assert found.exit_code == 0, found.output
+        kept = client.stream(stream).source.options["schema"]
+        assert parse_schema(kept).roots == ("A",)
+    missing = ("--option", f"schema=@{tmp_path / 'b.proto'}")
+    found = run(url, "stream", "add", "b", "--column", "id:bigint", "--format", "kafka", *given,
+                *missing)  # fmt: skip
+    assert found.exit_code == 2
+    assert "name a schema's file" in found.output
 
 
 def test_mistakes_are_named(url: str, client: Client, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from anabranch_contract.connectors.check import check_source_access
 from anabranch_contract.connectors.kafka_sources import (
+    MessagePayload,
     check_parts,
     client_settings,
     is_own_topic,
@@ -18,6 +19,7 @@ from anabranch_contract.queries.types import parse_type
 
 GIVEN = {"brokers": "b:9092", "topics": "t"}
 SCHEMA = '{"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]}'
+PROTO = 'syntax = "proto3"; message A {} message B {}'
 LOGIN = {"security": "sasl_ssl", "mechanism": "PLAIN", "user": "ann"}
 
 
@@ -27,6 +29,8 @@ def test_what_is_read_from_options() -> None:
     assert (found.on_loss, found.group, found.parts) == (OnLoss.SKIP, "", {"o": "offset"})
     at = kafka_options({**GIVEN, "start": '{"t": {"0": 17, "3": 0}}'})
     assert at.offsets == {("t", 0): 17, ("t", 3): 0}
+    protobuf = {**GIVEN, "payload": "protobuf", "schema": PROTO, "message": "B"}
+    assert kafka_options(protobuf).payload is MessagePayload.PROTOBUF
     assert kafka_options({**GIVEN, "start": "1970-01-01T00:00:01"}).start == 1000
     assert kafka_options({**GIVEN, "start": "1970-01-01T01:00:01+01:00"}).start == 1000
     assert not is_own_topic("kafka", {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"})
@@ -47,6 +51,12 @@ def test_what_is_read_from_options() -> None:
         ({**GIVEN, "payload": "avro", "schema": "{"}, "schema"),
         ({**GIVEN, "payload": "avro", "schema": SCHEMA, "registry_user": "a"}, "registry_user"),
         ({**GIVEN, "registry": "http://r"}, "registry"),
+        ({**GIVEN, "payload": "avro", "schema": SCHEMA, "message": "r"}, "message"),
+        ({**GIVEN, "payload": "protobuf"}, "schema"),
+        ({**GIVEN, "payload": "protobuf", "schema": SCHEMA}, "schema"),
+        ({**GIVEN, "payload": "protobuf", "schema": PROTO}, "message"),
+        ({**GIVEN, "payload": "protobuf", "schema": PROTO, "message": "C"}, "message"),
+        ({**GIVEN, "payload": "protobuf", "schema": PROTO, "registry": "http://r"}, "schema"),
         ({**GIVEN, "start": "yesterday"}, "start"),
         ({**GIVEN, "start": '{"u": {"0": 1}}'}, "start"),
         ({**GIVEN, "start": '{"t": {"0": -1}}'}, "start"),

@@ -17,6 +17,7 @@ from confluent_kafka import TopicPartition
 from anabranch_contract.protocol.registered import SourceRecord
 from scripts.kafka import Broker
 from tests.runtime.sources.test_batch_input import run_at_random
+from tests.support.oracles.protobuf import compiled, message_class
 from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.kafka import Topics
 from tests.support.surroundings.registry import Registry, framed
@@ -86,42 +87,40 @@ def test_whatever_happens_results_are_those_of_the_read_messages(
     run_at_random(KafkaFed(url, tmp_path / "fed", kafka, chance), monkeypatch, chance, 40)
 
 
-class AvroFed(KafkaFed):
-    """The pipeline with Avro messages: each by one of several schemas in a registry, which now and
-    then does not answer.
+class RegistryFed(KafkaFed):
+    """The pipeline with messages that have schemas: each by one of several in a registry, which now
+    and then does not answer.
     """
 
+    form: str
+
     def __init__(self, url: str, home: Path, broker: Broker, chance: random.Random) -> None:
-        self.registry, self.fields = Registry({}), dict[int, list[tuple[str, Any]]]()
+        self.registry, self.fields = Registry({}), dict[int, Any]()
         super().__init__(
-            url, home, broker, chance, {"payload": "avro", "registry": self.registry.address}
+            url, home, broker, chance, {"payload": self.form, "registry": self.registry.address}
         )
 
     def push(self, keys: list[int]) -> None:
         """Messages; more schemas, and another state of the registry."""
         if len(self.fields) < 6:
-            kinds = ["int", "long", ["null", "int"], ["long", "null"]]
-            fields: list[tuple[str, Any]] = [
-                ("a", self.chance.choice(kinds)),
-                ("n", self.chance.choice(kinds)),
-            ]
-            fields += [(f"x{len(self.fields)}", {"type": "array", "items": "string"})]
-            self.chance.shuffle(fields)
             number = len(self.fields) + 1
-            self.fields[number] = fields
-            self.registry.add(number, _record(fields))
+            self.fields[number] = self.schema(number)
         # Schemas that a process knows stay known.
         self.registry.login = self.chance.choice([None, None, "none has it"])
         super().push(keys)
 
     def message(self, a: int, n: int) -> bytes:
         """The message of a row, by one of the schemas."""
-        number, out = self.chance.choice(sorted(self.fields)), io.BytesIO()
-        fields = self.fields[number]
-        row = {name: ["x"] * (n % 3) for name, _ in fields}
-        schema = fastavro.parse_schema(_record(fields))
-        fastavro.schemaless_writer(out, schema, {**row, "a": a, "n": n})
-        return framed(number, out.getvalue())
+        number = self.chance.choice(sorted(self.fields))
+        return framed(number, self.encoded(number, a, n))
+
+    def schema(self, number: int) -> Any:
+        """A new schema, which is registered."""
+        raise NotImplementedError
+
+    def encoded(self, number: int, a: int, n: int) -> bytes:
+        """A row in a schema's encoding."""
+        raise NotImplementedError
 
     def read_anew(self) -> None:
         """Look at the registered streams; the registry answers from now on."""
@@ -129,17 +128,81 @@ class AvroFed(KafkaFed):
         super().read_anew()
 
 
+class AvroFed(RegistryFed):
+    """The pipeline with Avro messages."""
+
+    form = "avro"
+
+    def schema(self, number: int) -> Any:
+        """A record whose fields have one of several types and orders."""
+        kinds = ["int", "long", ["null", "int"], ["long", "null"]]
+        fields: list[tuple[str, Any]] = [
+            ("a", self.chance.choice(kinds)),
+            ("n", self.chance.choice(kinds)),
+        ]
+        fields += [(f"x{number}", {"type": "array", "items": "string"})]
+        self.chance.shuffle(fields)
+        self.registry.add(number, _record(fields))
+        return fields
+
+    def encoded(self, number: int, a: int, n: int) -> bytes:
+        """A record of the row."""
+        out, fields = io.BytesIO(), self.fields[number]
+        row = {name: ["x"] * (n % 3) for name, _ in fields}
+        schema = fastavro.parse_schema(_record(fields))
+        fastavro.schemaless_writer(out, schema, {**row, "a": a, "n": n})
+        return out.getvalue()
+
+
+class ProtobufFed(RegistryFed):
+    """The pipeline with Protobuf messages."""
+
+    form = "protobuf"
+
+    def schema(self, number: int) -> Any:
+        """A file whose message is the first or second, with other numbers and types."""
+        kinds = ["int32", "int64", "optional sint32", "fixed64", "google.protobuf.Int64Value"]
+        a, n = self.chance.sample(range(1, 300), 2)
+        other = "message Other {} " if number % 2 else ""
+        text = (
+            f'syntax = "proto3"; import "google/protobuf/wrappers.proto"; {other} message Row {{'
+            f" {self.chance.choice(kinds)} a = {a}; {self.chance.choice(kinds)} n = {n};"
+            f" repeated string x{number} = 400; }}"
+        )
+        self.registry.add_protobuf(number, text)
+        return message_class(compiled(text), "Row")
+
+    def encoded(self, number: int, a: int, n: int) -> bytes:
+        """A message of the row, behind the index of its type."""
+        one = self.fields[number]()
+        for name, value in (("a", a), ("n", n)):
+            field = one.DESCRIPTOR.fields_by_name[name]
+            wrapped = field.message_type is not None
+            setattr(getattr(one, name) if wrapped else one, "value" if wrapped else name, value)
+            if wrapped:
+                getattr(one, name).SetInParent()
+        getattr(one, f"x{number}").extend(["x"] * (n % 3))
+        head = bytes([2, 2]) if number % 2 else b"\0"
+        return head + bytes(one.SerializeToString())
+
+
 def _record(fields: list[tuple[str, Any]]) -> Any:
     members = [{"name": name, "type": kind} for name, kind in fields]
     return {"type": "record", "name": "r", "fields": members}
 
 
+@pytest.mark.parametrize("kind", [AvroFed, ProtobufFed])
 @pytest.mark.parametrize("seed", mostly_slow(range(3)))
 def test_whatever_the_schemas_results_are_those_of_the_read_messages(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka: Broker, seed: int
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kafka: Broker,
+    seed: int,
+    kind: type[RegistryFed],
 ) -> None:
     chance = random.Random(1000 + seed)
-    fed = AvroFed(url, tmp_path / "fed", kafka, chance)
+    fed = kind(url, tmp_path / "fed", kafka, chance)
     run_at_random(fed, monkeypatch, chance, 40)
     fed.registry.close()
 

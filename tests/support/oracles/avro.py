@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from anabranch_contract.connectors.avro_schema import AvroSchema, AvroType
+from anabranch_contract.connectors.schemas.avro import AvroSchema, AvroType
 
 
 class Malformed(Exception):

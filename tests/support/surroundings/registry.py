@@ -55,6 +55,11 @@ class Registry:
         """Give an id to a schema."""
         self.answers[f"/schemas/ids/{number}"] = 200, {"schema": json.dumps(schema), **more}
 
+    def add_protobuf(self, number: int, text: str, **more: Any) -> None:
+        """Give an id to the text of a Protobuf schema."""
+        answer = {"schema": text, "schemaType": "PROTOBUF", **more}
+        self.answers[f"/schemas/ids/{number}"] = 200, answer
+
     def close(self) -> None:
         """End it."""
         self._server.shutdown()
@@ -62,9 +67,13 @@ class Registry:
 
 
 @contextmanager
-def serving(schemas: Mapping[int, Any]) -> Iterator[dict[str, str]]:
-    """A registry with these schemas; the options of a source that uses it."""
+def serving(
+    schemas: Mapping[int, Any], protobuf: Mapping[int, str] | None = None
+) -> Iterator[dict[str, str]]:
+    """A registry with these schemas of Avro and Protobuf; the options of a source that uses it."""
     registry = Registry(schemas)
+    for number, text in (protobuf or {}).items():
+        registry.add_protobuf(number, text)
     try:
         yield {"registry": registry.address}
     finally:

@@ -15,6 +15,8 @@ from anabranch_runtime.sources.avro import kernel
 from anabranch_runtime.sources.avro.program import UUID_SIZE, AvroProgram, AvroTarget, form_of
 from anabranch_runtime.sources.decode import to_type
 from anabranch_runtime.sources.invalid import convert_values
+from anabranch_runtime.sources.schemas.messages import ReadColumns
+from anabranch_runtime.sources.schemas.values import bitmap, bytes_column
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -31,16 +33,12 @@ _TIMES = {
 
 def read_columns(
     program: AvroProgram, data: NDArray[np.uint8], begins: Ints, ends: Ints
-) -> tuple[list[pa.Array], Bools, Bools]:
+) -> ReadColumns:
     """Decode messages.
 
     Args:
         program: from the messages' schema to the wanted columns.
         data: bytes of the messages. ``begins``, ``ends``: start and end of each message.
-
-    Returns:
-        The columns of messages that can be read; which messages can't; which of the others have a
-        value that does not fit its column, where it is NULL.
     """
     kids = program.kids.copy()
     kids[program.places] += len(data)
@@ -143,15 +141,8 @@ class _SlotColumns:
             return pa.array(values, mask=absent).view(_TIMES[form]), None
         if form.startswith("decimal"):
             return self._decimals(int(form.removeprefix("decimal ")), here, present)
-        column = self._bytes(values, self.sizes[here], present)
+        column = bytes_column(self.data, values, self.sizes[here], present)
         return (_uuids(column) if form == "uuid" else column), None
-
-    def _bytes(self, places: Ints, sizes: Ints, present: Bools) -> pa.Array:
-        limits = np.zeros(len(places) + 1, np.int32)
-        found = np.empty(int(sizes.sum()), np.uint8)
-        kernel.gather(self.data, places, sizes, limits, found)
-        buffers = [_bitmap(present), pa.py_buffer(limits), pa.py_buffer(found)]
-        return pa.Array.from_buffers(pa.binary(), len(places), buffers)
 
     def _decimals(self, scale: int, here: slice, present: Bools) -> tuple[pa.Array, Bools | None]:
         places, sizes = self.values[here], self.sizes[here]
@@ -159,7 +150,7 @@ class _SlotColumns:
         kernel.big_endian(self.data, places, sizes, found, bad)
         bad &= present
         good = present & ~bad
-        buffers = [_bitmap(good), pa.py_buffer(found)]
+        buffers = [bitmap(good), pa.py_buffer(found)]
         column = pa.Array.from_buffers(pa.decimal128(38, scale), len(places), buffers)
 
         def checked(some: pa.Array) -> pa.Array:
@@ -168,10 +159,6 @@ class _SlotColumns:
 
         column, wrong = convert_values(column, column.type, checked)
         return column, bad if wrong is None else bad | wrong
-
-
-def _bitmap(present: Bools) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(present, bitorder="little"))
 
 
 def _uuids(column: pa.Array) -> pa.Array:

@@ -201,17 +201,6 @@ def read_messages(
 
 
 @njit(cache=True, nogil=True)
-def gather(data: Any, places: Any, sizes: Any, limits: Any, found: Any) -> None:
-    """Copy the bytes at ``places`` to ``found``, and write the offsets of the values in it."""
-    end = 0
-    for i in range(len(places)):
-        for k in range(sizes[i]):
-            found[end + k] = data[places[i] + k]
-        end += sizes[i]
-        limits[i + 1] = end
-
-
-@njit(cache=True, nogil=True)
 def big_endian(data: Any, places: Any, sizes: Any, found: Any, bad: Any) -> None:
     """Read numbers in two's complement, highest byte first, as 16 bytes, lowest first; ``bad``:
     numbers that have no bytes or need more than 16.

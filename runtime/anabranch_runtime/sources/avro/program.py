@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch_contract.connectors.avro_schema import AvroField, AvroSchema, AvroType
+from anabranch_contract.connectors.schemas.avro import AvroField, AvroSchema, AvroType
 from anabranch_contract.queries.types import INTEGRAL, TIMESTAMPS, DataType, TypeKind
 from anabranch_runtime.sources.avro import kernel
 

@@ -31,7 +31,7 @@ from anabranch_runtime.sources.avro.decode import from_avro
 from anabranch_runtime.sources.decode import (
     from_messages,
     from_streams,
-    from_text,
+    from_utf8,
     schema_of,
     with_columns,
 )
@@ -45,6 +45,7 @@ from anabranch_runtime.sources.invalid import (
     unreadable,
 )
 from anabranch_runtime.sources.kafka.client import admin, consumer, failure, no_answer
+from anabranch_runtime.sources.protobuf.decode import from_protobuf
 
 #: Number of messages and bytes that are decoded at once, and of messages while their size is
 #: unknown.
@@ -53,6 +54,8 @@ MESSAGES, BYTES, FIRST = 20_000, 1 << 24, 256
 FEW = 64
 #: Seconds of a call that waits for messages, and without any message after which reading fails.
 POLL, PATIENCE = 0.005, 5.0
+#: Payload with schemas -> its decoder.
+_DECODERS = {MessagePayload.AVRO: from_avro, MessagePayload.PROTOBUF: from_protobuf}
 _NOTHING = f"no message for {PATIENCE:.0f} s"
 #: Names of the columns of offsets and pieces beside a stream's, which has no such names.
 _OFFSET, _PIECE = "#offset", "#piece"
@@ -270,8 +273,8 @@ def _within(
                 return []
             one.lost += lowest - one.at
             one.at = lowest
-            reader.incremental_unassign([one.partition])
             if one.left > 0:
+                reader.incremental_unassign([one.partition])
                 reader.incremental_assign([one.partition])
             return []
         if error is not None:
@@ -341,7 +344,7 @@ def _rows(
     values = [message.value() for message in messages]
     beside, bad = _beside(messages, numbers, pieces)
     deletes = where["tombstones"] == "delete" and payload is not MessagePayload.ARROW
-    if None in values and not (deletes and payload is MessagePayload.AVRO):
+    if None in values and not (deletes and payload in _DECODERS):
         null = np.fromiter([value is None for value in values], np.bool_, len(values))
         if deletes:
             values = [b"{}" if value is None else value for value in values]
@@ -359,8 +362,8 @@ def _rows(
         beside = beside.filter(pa.array(~bad))
     if not values:
         return
-    if payload is MessagePayload.AVRO:
-        rows = from_avro(values, columns, beside, where["options"])
+    if payload in _DECODERS:
+        rows = _DECODERS[payload](values, columns, beside, where["options"])
     elif payload is MessagePayload.ARROW:
         rows = from_streams(values, columns, beside, piece.optional)
     else:
@@ -385,7 +388,7 @@ def _beside(
         if part == "key":
             keys = pa.array([message.key() for message in messages], pa.binary())
             if kind.kind is not TypeKind.BINARY:
-                keys, wrong = convert_values(keys, arrow_type(kind), _key(kind))
+                keys, wrong = convert_values(keys, arrow_type(kind), from_utf8(kind))
                 bad = bad if wrong is None else wrong
             found[name] = keys
         elif part == "offset":
@@ -404,12 +407,6 @@ def _beside(
 def _of_pieces(pieces: Sequence[Piece], part: str, kind: pa.DataType) -> pa.Array:
     """Return the topic or partition of each piece."""
     return pa.array([piece.where[part] for piece in pieces], kind)
-
-
-def _key(kind: DataType) -> Callable[[pa.Array], pa.Array]:
-    """Return the function that converts keys, as text, to values of ``kind``."""
-    convert = from_text(kind)
-    return lambda column: convert(column.cast(pa.string()))
 
 
 def _headers(messages: Sequence[Message], kind: DataType) -> pa.Array:

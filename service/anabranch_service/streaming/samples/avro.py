@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, localcontext
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-import httpx
 import pyarrow as pa
 
-from anabranch_contract.connectors.avro_schema import (
+from anabranch_contract.connectors.schemas.avro import (
     AvroSchema,
     AvroType,
     record_schema,
@@ -34,17 +34,9 @@ from anabranch_contract.queries.types import (
     struct_of,
 )
 from anabranch_service.streaming.samples.arrow_types import arrow_type
-from anabranch_service.streaming.samples.sample import (
-    BYTES,
-    SECONDS,
-    Declared,
-    Row,
-    Unreadable,
-    decoded,
-)
+from anabranch_service.streaming.samples.registry import PREFIX, ask_registry, id_of
+from anabranch_service.streaming.samples.sample import Declared, Row, decoded
 
-#: Number of bytes in front of a message that name its schema.
-_PREFIX = 5
 #: Greatest depth of a column's type.
 _DEEP = 16
 #: Number of items without bytes that a message may have, beside one per byte of it.
@@ -87,9 +79,9 @@ class AvroMessages:
         """
         number, begin = None, 0
         if "registry" in self.options:
-            if len(value) < _PREFIX or value[0]:
+            number, begin = id_of(value), PREFIX
+            if number is None:
                 return f"no id of a schema: {decoded(value)}"
-            number, begin = int.from_bytes(value[1:_PREFIX]), _PREFIX
         known = self._schema(number)
         if known is None:
             return f"the registry has no Avro record of id {number}: {decoded(value)}"
@@ -112,44 +104,15 @@ class AvroMessages:
             if number is None:
                 schema: AvroSchema | None = record_schema(self.options["schema"])
             else:
-                answer = self._get(f"schemas/ids/{number}")
-                schema = None if answer is None else registered_schema(answer, self._get)
+                get = partial(ask_registry, self.options)
+                answer = get(f"schemas/ids/{number}")
+                schema = None if answer is None else registered_schema(answer, get)
             self._known[number] = None
             if schema is not None:
                 columns = {f.name: _column(f.type, schema) for f in schema.root.fields}
                 self._known[number] = schema, columns
                 self.declared.append(columns)
         return self._known[number]
-
-    def _get(self, path: str) -> Mapping[str, Any] | None:
-        """The registry's answer; None: it does not have it. Redirections are not followed: only the
-        registry's own host is allowed.
-        """
-        address = self.options["registry"].rstrip("/")
-        user = self.options.get("registry_user")
-        login = None if user is None else (user, self.options["registry_password"])
-        why = "the answer is not a schema"
-        try:
-            with httpx.Client(timeout=SECONDS, trust_env=False, auth=login) as client:
-                answer = client.get(f"{address}/{path}")
-            if answer.status_code == 404:
-                return None
-            if answer.status_code != 200:
-                why = f"status {answer.status_code}"
-            found = (
-                answer.json() if answer.status_code == 200 and len(answer.content) < BYTES else 0
-            )
-            if isinstance(found, dict) and "schema" in found:
-                return found
-        except (httpx.HTTPError, ValueError) as cause:
-            why = str(cause) or type(cause).__name__
-        raise Unreadable(
-            "no-server",
-            f"schema registry at {address}: {why}",
-            field="source.options.registry",
-            remedy="check that the registry runs, and the options registry, registry_user and"
-            " registry_password",
-        )
 
 
 def _column(type: AvroType, schema: AvroSchema) -> DataType | None:

@@ -32,6 +32,8 @@ from anabranch_contract.protocol.registered import SourceRecord
 from anabranch_contract.queries.types import parse_type
 from anabranch_service.streaming.samples.avro import AvroMessages
 from anabranch_service.streaming.samples.fit import Field, Form
+from anabranch_service.streaming.samples.protobuf import ProtobufMessages
+from anabranch_service.streaming.samples.registry import ask_registry, id_of
 from anabranch_service.streaming.samples.sample import (
     BYTES,
     SECONDS,
@@ -50,6 +52,11 @@ _FORMS = {
     MessagePayload.JSON: Form.JSON,
     MessagePayload.ARROW: Form.TYPED,
     MessagePayload.AVRO: Form.TYPED,
+    MessagePayload.PROTOBUF: Form.TYPED,
+}
+_DECODERS: Mapping[MessagePayload, type[AvroMessages] | type[ProtobufMessages]] = {
+    MessagePayload.AVRO: AvroMessages,
+    MessagePayload.PROTOBUF: ProtobufMessages,
 }
 #: First bytes of an Arrow IPC stream.
 _ARROW = b"\xff\xff\xff\xff"
@@ -95,20 +102,20 @@ def sample_topics(source: SourceRecord, columns: Wanted, most: int) -> Sample:
         begins = _begins(consumer, options, most, sample)
         messages = sorted(_read(consumer, begins, most), key=_arrival)
     if columns is None and "payload" not in source.options:
-        payload = _payload(messages, source.options)
+        payload = _payload(messages, given)
         sample.options, sample.form = {"payload": payload.value}, _FORMS[payload]
     else:
         payload = options.payload
-    avro = AvroMessages(given) if payload is MessagePayload.AVRO else None
+    decoder = _DECODERS[payload](given) if payload in _DECODERS else None
     for message in messages:
-        rows = _rows(message, payload, columns, sample, avro)
+        rows = _rows(message, payload, columns, sample, decoder)
         sample.add((_with_parts(row, message, options.parts) for row in rows),
                    most, message.place, numbered=False)  # fmt: skip
     if columns is None:
         sample.beside = {c: parse_type(_TYPES[part]) for c, part in options.parts.items()}
-        if avro is not None and avro.declared:
+        if decoder is not None and decoder.declared:
             # A record without a field has NULL in its column; the newest schema's types count.
-            sample.declared.append({n: k for one in avro.declared for n, k in one.items()})
+            sample.declared.append({n: k for one in decoder.declared for n, k in one.items()})
     if options.start is not StreamStart.EARLIEST and sample.found:
         sample.limits.append("by the option start, other messages may be read than these")
     return sample
@@ -118,7 +125,14 @@ def _assumed(options: Mapping[str, str]) -> Mapping[str, str]:
     """Options with the payload that they imply, so that schemas are accepted beside none."""
     if "payload" in options or not {"schema", "registry"} & options.keys():
         return options
-    return {**options, "payload": MessagePayload.AVRO.value}
+    return {**options, "payload": _implied(options).value}
+
+
+def _implied(options: Mapping[str, str]) -> MessagePayload:
+    """The payload of messages with schemas, by these: Avro's are JSON."""
+    text = options.get("schema", "")
+    given = "message" in options or (text and not text.lstrip().startswith(("{", "[", '"')))
+    return MessagePayload.PROTOBUF if given else MessagePayload.AVRO
 
 
 @contextmanager
@@ -216,22 +230,25 @@ def _payload(messages: Sequence[TopicMessage], options: Mapping[str, str]) -> Me
     Raises:
         Unreadable: it is not known.
     """
-    if {"schema", "registry"} & options.keys():
-        return MessagePayload.AVRO
     value = next((m.value for m in messages if m.value is not None), b"{}")
+    number = id_of(value)
+    if "registry" in options and "schema" not in options and number is not None:
+        answer = ask_registry(options, f"schemas/ids/{number}")
+        if answer is not None and answer.get("schemaType") == "PROTOBUF":
+            return MessagePayload.PROTOBUF
+    if {"schema", "registry"} & options.keys():
+        return _implied(options)
     if value.startswith(_ARROW):
         return MessagePayload.ARROW
     if isinstance(object_of(value), dict):
         return MessagePayload.JSON
-    named = value[:1] == b"\0" and len(value) > 5
-    number = int.from_bytes(value[1:5])
     raise Unreadable(
         "unknown-payload",
         f"messages are neither JSON objects nor Arrow: the first is {decoded(value[:60])!r}",
         field="source.options.payload",
-        remedy=f"give the option registry, if they are Avro of schema {number} in a registry"
-        if named
-        else "give payload avro with the option schema, or have JSON objects written",
+        remedy=f"give the option registry, if they are of schema {number} in a registry"
+        if number is not None
+        else "give payload avro or protobuf with the option schema, or have JSON objects written",
     )
 
 
@@ -240,13 +257,13 @@ def _rows(
     payload: MessagePayload,
     columns: Wanted,
     sample: Sample,
-    avro: AvroMessages | None,
+    decoder: AvroMessages | ProtobufMessages | None,
 ) -> list[Row]:
     value = message.value
     if value is None:
         return ["a message without a value"]
-    if avro is not None:
-        return [avro.row(value)]
+    if decoder is not None:
+        return [decoder.row(value)]
     if payload is MessagePayload.ARROW:
         rows, declared = arrow_rows(value, columns)
         sample.declared += [declared] if columns is None and declared is not None else []

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from anabranch_contract.connectors.avro_schema import parse_schema
+from anabranch_contract.connectors.schemas.avro import parse_schema
 from anabranch_runtime.sources.avro.decode import from_avro
 from tests.support.oracles.avro import Malformed, read_message
 from tests.support.surroundings.registry import framed, serving

@@ -1,4 +1,6 @@
-"""Contents of Kafka messages other than JSON: Avro, plain or with a registry, and Arrow."""
+"""Contents of Kafka messages other than JSON: Avro and Protobuf, plain or with a registry, and
+Arrow.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import io
 import json
 import time
 from collections.abc import Callable
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any
 
 import fastavro
@@ -21,6 +23,7 @@ from anabranch_runtime.sinks.late import aside
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.kafka.feed import KafkaFeed, kafka_feed
 from scripts.kafka import Broker
+from tests.support.oracles.protobuf import compiled, message_class
 from tests.support.surroundings.kafka import Topics
 from tests.support.surroundings.registry import Registry, framed
 
@@ -138,6 +141,66 @@ def test_messages_wait_for_the_registry(topics: Topics, feed: Make) -> None:
     registry.close()
     assert sorted((row["a"], row["tags"]) for row in good) == [(1, []), (5, None), (6, [])]
     assert sorted((row["partition"], row["offset"]) for row in bad) == [(0, 1), (1, 2)]
+
+
+PROTO = """
+    syntax = "proto3";
+    import "google/protobuf/timestamp.proto";
+    message Row { int64 a = 1; google.protobuf.Timestamp at = 2; repeated string tags = 3; }
+    message Other { int64 a = 1; }"""
+
+
+def test_plain_protobuf(topics: Topics, feed: Make) -> None:
+    name, descriptors = topics.make(), compiled(PROTO)
+    cls: Any = message_class(descriptors, "Row")
+    whole = cls(a=3, at={"seconds": 5}, tags=["x", "y"]).SerializeToString()
+    topics.push(name, [whole, whole[:-1], b"", None, b"\x1a\1\xff", whole + b"\0"], key=b"7")
+    columns = {"k": "int", "a": "bigint", "at": "timestamp", "tags": "array<string>", "o": "bigint"}
+    for schema in (PROTO, base64.b64encode(descriptors).decode()):
+        source = feed(
+            name, columns, payload="protobuf", schema=schema, message="Row", offset_column="o",
+            key_column="k",
+        )  # fmt: skip
+        good, bad = everything(source)
+        at = datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)
+        assert good == [
+            {"k": 7, "a": 3, "at": at, "tags": ["x", "y"], "o": 0},
+            {"k": 7, "a": 0, "at": None, "tags": [], "o": 2},
+        ]
+        found = {row["offset"]: row["value"] for row in bad}
+        assert sorted(found) == [1, 3, 4, 5]
+        # Raw bytes that are UTF-8 are shown as text.
+        assert found[1] == whole[:-1].decode()
+        assert found[3] is None
+    keyed = ChangeFormat(operation=None, key=("k",), null_deletes=True)
+    source = feed(name, {"k": "int", "a": "bigint"}, keyed, payload="protobuf", schema=PROTO,
+                  message="Row", key_column="k")  # fmt: skip
+    assert [row["a"] for row in everything(source)[0]] == [3, 0, None, 0]
+
+
+def test_protobuf_of_a_registry(topics: Topics, feed: Make) -> None:
+    name = topics.make(2)
+    newer = PROTO.replace("int64 a = 1;", "int64 a = 1; bool more = 9;")
+    registry = Registry({3: SCHEMA})
+    registry.add_protobuf(1, PROTO)
+    registry.add_protobuf(2, newer)
+    old, new = (message_class(compiled(text), "Row") for text in (PROTO, newer))
+    first: Any = old(a=1, tags=["x"])
+    second: Any = new(a=2, more=True)
+    topics.push(name, [framed(1, b"\0" + first.SerializeToString()), framed(3, message(2))], 0)
+    topics.push(
+        name, [framed(2, b"\0" + second.SerializeToString()), framed(1, b"\2\2\x08\7"), b"\0"], 1
+    )
+    columns = {"a": "bigint", "more": "boolean"}
+    source = feed(name, columns, payload="protobuf", registry=registry.address, message="Row")
+    registry.login = "another"
+    with pytest.raises(SourceError, match=r"schema registry at .* status 401"):
+        everything(source)
+    registry.login = None
+    good, bad = everything(source)
+    registry.close()
+    assert sorted((row["a"], row["more"]) for row in good) == [(1, None), (2, True)]
+    assert sorted((row["partition"], row["offset"]) for row in bad) == [(0, 1), (1, 1), (1, 2)]
 
 
 def stream(*batches: pa.RecordBatch) -> bytes:

@@ -18,6 +18,7 @@ from tests.service.routes.test_source_tests_proposals import (
     registered,
     types,
 )
+from tests.support.oracles.protobuf import compiled, message_class
 from tests.support.surroundings.kafka import Topics
 from tests.support.surroundings.registry import framed
 from tests.support.surroundings.registry import serving as registry
@@ -95,6 +96,37 @@ def test_topics_of_avro(service: Service, kafka: Broker, topics: Topics) -> None
     assert (found["error"]["code"], found["error"]["field"]) == (
         "no-server", "source.options.registry",
     )  # fmt: skip
+
+
+def test_topics_of_protobuf(service: Service, kafka: Broker, topics: Topics) -> None:
+    text = 'syntax = "proto3"; import "google/protobuf/timestamp.proto";'
+    text += "message Row { int32 id = 1; google.protobuf.Timestamp at = 2; } message Other {}"
+    newer = text.replace("int32 id = 1;", "int32 id = 1; map<string, int32> more = 3;")
+    old, new = (message_class(compiled(one), "Row") for one in (text, newer))
+    rows: list[Any] = [old(id=n, at={"seconds": n}) for n in (1, 2)]
+    plain, name = topics.make(), topics.make()
+    topics.push(plain, [row.SerializeToString() for row in rows] + [b"\2"])
+    found = propose(service, topic(kafka, plain, schema=text, message="Row"))
+    assert types(found) == {"id": "int", "at": "timestamp"}
+    assert [r["at"] for r in found["rows"][:2]] == ["1970-01-01T00:00:01Z", "1970-01-01T00:00:02Z"]
+    assert (found["invalid"], found["misfits"][0]["place"]) == (
+        1,
+        f"{plain}, partition 0, offset 2",
+    )
+    registered(service, found)
+    service.call("DELETE", "/v1/streams/sales", 204)
+    several = propose(service, topic(kafka, plain, schema=text))["error"]
+    assert (several["code"], several["field"]) == ("no-message", "source.options.message")
+    with registry({}, protobuf={7: text, 8: newer}) as options:
+        last: Any = new(id=3, at={"seconds": 3}, more={"x": 1})
+        topics.push(name, [framed(7, b"\0" + rows[0].SerializeToString())])
+        topics.push(name, [framed(8, b"\0" + last.SerializeToString()), framed(9, b"\0")])
+        found = propose(service, topic(kafka, name, **options))
+        assert types(found) == {"id": "int", "at": "timestamp", "more": "map<string,int>"}
+        assert (found["invalid"], found["notes"]) == (1, [])
+        assert [r["more"] for r in found["rows"][:2]] == [None, {"x": 1}]
+        assert found["registration"]["source"]["options"]["payload"] == "protobuf"
+        registered(service, found)
 
 
 def test_topics_that_are_not_there(service: Service, kafka: Broker) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anabranch_contract.connectors.avro_schema import parse_schema, record_schema
+from anabranch_contract.connectors.schemas.avro import parse_schema, record_schema
 from anabranch_contract.errors import StreamError
 
 

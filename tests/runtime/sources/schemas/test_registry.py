@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from anabranch_contract.connectors.schemas.avro import registered_schema
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.avro import registry as registries
-from anabranch_runtime.sources.avro.registry import schemas_of
+from anabranch_runtime.sources.schemas import registry as registries
+from anabranch_runtime.sources.schemas.registry import schemas_of
 from tests.support.surroundings.registry import Registry
 
 RECORD = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]}
@@ -24,7 +25,7 @@ def registry() -> Iterator[Registry]:
 
 
 def names(options: dict[str, str], number: int) -> list[str] | None:
-    schema = schemas_of(options, [number])[number]
+    schema = schemas_of(options, [number], registered_schema)[number]
     return None if schema is None else [field.name for field in schema.root.fields]
 
 
@@ -73,14 +74,14 @@ def test_a_registry_that_does_not_answer_is_waited_for(registry: Registry) -> No
     ):
         registry.answers["/schemas/ids/7"] = status, body
         with pytest.raises(SourceError, match="schema registry at http") as refused:
-            schemas_of(options, [7])
+            schemas_of(options, [7], registered_schema)
         assert refused.value.code == "no-server"
     registry.add(7, RECORD)
     assert names(options, 7) == ["a"]
     registry.close()
     assert names(options, 7) == ["a"]
     with pytest.raises(SourceError, match="refused"):
-        schemas_of(options, [8])
+        schemas_of(options, [8], registered_schema)
 
 
 def test_a_login(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,6 +92,6 @@ def test_a_login(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     }  # fmt: skip
     monkeypatch.setenv("ANABRANCH_SOURCE_REGISTRY", "wrong")
     with pytest.raises(SourceError, match="status 401"):
-        schemas_of(options, [1])
+        schemas_of(options, [1], registered_schema)
     monkeypatch.setenv("ANABRANCH_SOURCE_REGISTRY", "word")
     assert names(options, 1) == ["a"]

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
+from anabranch_contract.connectors.schemas.registered import Get, referred
 from anabranch_contract.errors import StreamError
 
 PRIMITIVE = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 #: Greatest depth of a schema's text, and number of its types.
 MOST_DEEP, MOST_TYPES = 64, 5000
-#: Most schemas to which one of a registry refers.
-_MOST_REFERENCES = 100
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _MISSING = object()
 
@@ -110,51 +108,25 @@ def record_schema(text: str) -> AvroSchema:
     return found
 
 
-def registered_schema(
-    answer: Mapping[str, Any], get: Callable[[str], Mapping[str, Any] | None]
-) -> AvroSchema | None:
+def registered_schema(answer: Mapping[str, Any], get: Get) -> AvroSchema | None:
     """Parse the answer of a schema registry, with the schemas to which it refers.
 
     Args:
-        get: returns the registry's answer for a path; None: it does not have it.
+        get: returns the registry's answer for a path.
 
     Returns:
         None if it is not the schema of an Avro record.
     """
     named = dict[str, AvroType]()
     try:
-        _refer(answer, get, named, set())
         if answer.get("schemaType", "AVRO") != "AVRO":
             return None
+        for text in referred(answer, get).values():
+            named |= parse_schema(text, named).named
         found = parse_schema(str(answer["schema"]), named)
     except (StreamError, KeyError):
         return None
     return found if found.root.kind == "record" else None
-
-
-def _refer(
-    answer: Mapping[str, Any],
-    get: Callable[[str], Mapping[str, Any] | None],
-    named: dict[str, AvroType],
-    seen: set[tuple[str, str]],
-) -> None:
-    """Add the named types of the schemas to which a schema refers.
-
-    Raises:
-        KeyError, StreamError: they can't be had.
-    """
-    for reference in answer.get("references") or ():
-        subject, version = str(reference["subject"]), str(reference["version"])
-        if (subject, version) in seen:
-            continue
-        seen.add((subject, version))
-        if len(seen) > _MOST_REFERENCES:
-            raise KeyError(subject)
-        other = get(f"subjects/{quote(subject, safe='')}/versions/{quote(version, safe='')}")
-        if other is None:
-            raise KeyError(subject)
-        _refer(other, get, named, seen)
-        named |= parse_schema(str(other["schema"]), named).named
 
 
 def _bad(why: str) -> StreamError:

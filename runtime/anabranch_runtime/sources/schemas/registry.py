@@ -10,14 +10,14 @@ import base64
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
-from anabranch_contract.connectors.avro_schema import AvroSchema, registered_schema
 from anabranch_contract.connectors.kafka_sources import KAFKA
+from anabranch_contract.connectors.schemas.registered import Get
 from anabranch_contract.connectors.secrets import resolved
 from anabranch_runtime.errors import SourceError
 
@@ -27,8 +27,11 @@ PATIENCE, KNOWN, UNKNOWN = 5.0, 3600.0, 10.0
 _MOST_BYTES, _MOST = 4 << 20, 10_000
 #: Codes of a registry for a schema, subject or version that it does not have.
 _ABSENT = frozenset({40401, 40402, 40403})
-#: (address, id) -> time until which it is remembered, and the schema; None: there is none.
-_known: dict[tuple[str, int], tuple[float, AvroSchema | None]] = {}
+_T = TypeVar("_T")
+#: Parses an answer, with a function for further ones; None: it is no schema of the wanted form.
+Parse = Callable[[Mapping[str, Any], Get], Any]
+#: (parser, address, id) -> time until which it is remembered, and the schema; None: there is none.
+_known: dict[tuple[Parse, str, int], tuple[float, Any]] = {}
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -41,26 +44,32 @@ class _NoRedirect(HTTPRedirectHandler):
 _OPENER = build_opener(ProxyHandler({}), _NoRedirect)
 
 
-def schemas_of(options: Mapping[str, str], ids: Iterable[int]) -> dict[int, AvroSchema | None]:
-    """Return the schemas of ``ids``; None: the registry has no schema of an Avro record for it.
+def schemas_of(
+    options: Mapping[str, str],
+    ids: Iterable[int],
+    parse: Callable[[Mapping[str, Any], Get], _T | None],
+) -> dict[int, _T | None]:
+    """Return the schemas of ``ids``; None: the registry has none of this form for it.
 
     Args:
         options: of a source: ``registry``, and its login.
+        ids: of schemas.
+        parse: of a schema's form.
 
     Raises:
         AccessError: a variable of a secret is not set.
         SourceError: the registry does not answer.
     """
-    return {number: _schema(options, number) for number in ids}
+    return {number: _schema(options, number, parse) for number in ids}
 
 
-def _schema(options: Mapping[str, str], number: int) -> AvroSchema | None:
-    key, now = (options["registry"], number), time.monotonic()
+def _schema(options: Mapping[str, str], number: int, parse: Parse) -> Any:
+    key, now = (parse, options["registry"], number), time.monotonic()
     until, schema = _known.get(key, (0.0, None))
     if now < until:
         return schema
     answer = _get(options, f"schemas/ids/{number}")
-    schema = None if answer is None else registered_schema(answer, partial(_get, options))
+    schema = None if answer is None else parse(answer, partial(_get, options))
     if len(_known) >= _MOST:
         _known.clear()
     _known[key] = now + (UNKNOWN if schema is None else KNOWN), schema

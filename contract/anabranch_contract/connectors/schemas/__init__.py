@@ -1,0 +1,1 @@
+"""Schemas of messages: Avro and Protobuf, plain and from a schema registry."""

@@ -1,0 +1,1 @@
+"""Protobuf messages as sources: their decoding to columns."""

@@ -1,0 +1,92 @@
+"""Messages of several schemas: decoded schema by schema, and put back into their order.
+
+The first bytes of a message with an id in a registry are 0 and the id, four bytes, highest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from anabranch_runtime.columns.arrays import Bools, Ints
+from anabranch_runtime.sources.decode import Columns, schema_of, with_columns
+from anabranch_runtime.sources.invalid import Decoded, split, unreadable
+
+#: Number of bytes in front of a message that name its schema.
+PREFIX = 5
+#: Columns of messages that can be read; which messages can't; which of the others have a value that
+#: does not fit its column, where it is NULL.
+ReadColumns = tuple[list[pa.Array], Bools, Bools]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedMessages:
+    """Messages as bytes: ``data``, with each begin and end; NULL ones are not ``present``."""
+
+    given: pa.Array
+    data: NDArray[np.uint8]
+    begins: Ints
+    ends: Ints
+    present: Bools
+
+    @classmethod
+    def of(cls, values: Sequence[bytes | None]) -> EncodedMessages:
+        """Lay messages behind each other."""
+        given = pa.array(values, pa.binary())
+        limits = np.frombuffer(given.buffers()[1], np.int32)[: len(given) + 1].astype(np.int64)
+        data = np.frombuffer(given.buffers()[2] or b"", np.uint8)
+        present = given.is_valid().to_numpy(zero_copy_only=False)
+        return cls(given, data, limits[:-1], limits[1:], present)
+
+    def identified(self) -> tuple[Ints, Ints]:
+        """Return the numbers of the messages that begin with an id, and their ids."""
+        named = np.flatnonzero(self.present & (self.ends - self.begins >= PREFIX))
+        named = named[self.data[self.begins[named]] == 0]
+        digits = self.data[self.begins[named][:, None] + np.arange(1, PREFIX)].astype(np.int64)
+        return named, digits @ (np.int64(1) << np.array([24, 16, 8, 0]))
+
+    def rows(
+        self, columns: Columns, beside: pa.RecordBatch, read: Iterable[tuple[Ints, ReadColumns]]
+    ) -> Iterator[Decoded]:
+        """Yield rows in the order of their messages, with the columns ``columns`` and, from
+        ``beside``, further ones with a row per message.
+
+        Args:
+            read: numbers of messages, and their columns; other messages are invalid, and NULL ones
+                rows whose columns are NULL.
+        """
+        schema = schema_of(columns)
+        bad = self.present.copy()
+        numbers, parts, unfit = list[Ints](), list[pa.RecordBatch](), list[Bools]()
+        if not self.present.all():
+            numbers.append(np.flatnonzero(~self.present))
+            unfit.append(np.zeros(len(numbers[0]), np.bool_))
+            nothing = [pa.nulls(len(numbers[0]), field.type) for field in schema]
+            parts.append(pa.RecordBatch.from_arrays(nothing, schema=schema))
+        for which, (found, wrong, other) in read:
+            numbers.append(which[~wrong])
+            bad[numbers[-1]] = False
+            unfit.append(other)
+            parts.append(pa.RecordBatch.from_arrays(found, schema=schema))
+        if bad.any():
+            gone = pa.array(np.flatnonzero(bad))
+            yield with_columns(unreadable(schema, self.given.take(gone)), beside.take(gone))
+        if not parts:
+            return
+        places = np.concatenate(numbers)
+        order = np.argsort(places)
+        rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts).take(pa.array(order))
+        places = places[order]
+        more = beside.take(pa.array(places))
+        rows = pa.RecordBatch.from_arrays(
+            [*rows.columns, *more.columns], names=[*schema.names, *more.schema.names]
+        )
+        yield split(
+            rows,
+            np.concatenate(unfit)[order],
+            lambda some: self.given.take(pa.array(places).take(some)),
+        )
