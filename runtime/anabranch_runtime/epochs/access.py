@@ -34,7 +34,8 @@ class _Questions:
     Attributes:
         rules: one rule per distinct access. ``numbers``: edge -> index in ``rules``.
         relations: relations of the ruleset, by id.
-        stores, batch, found: stores and batch of the last computed accesses, and these accesses.
+        stores, batch, found, by_edge: stores and batch of the last computed accesses, and these
+            accesses by rule and by edge.
     """
 
     rules: tuple[ProbeRule, ...]
@@ -43,6 +44,7 @@ class _Questions:
     stores: list[_Kept] | None = None
     batch: int = -1
     found: list[Access] = field(default_factory=list)
+    by_edge: dict[str, Access] = field(default_factory=dict)
 
 
 @per_ruleset
@@ -83,8 +85,10 @@ def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
     ]
     usable = all(s.open_since is None or s.open_since <= now for s in state.stores.values())
     questions.stores, questions.batch = stores if usable else None, now
+    if any(one is not other for one, other in zip(found, before, strict=True)):
+        questions.by_edge = {edge: found[number] for edge, number in questions.numbers.items()}
     questions.found = found
-    return {edge: found[number] for edge, number in questions.numbers.items()}
+    return questions.by_edge
 
 
 def _endless(tiles: Iterable[Tile], now: int) -> tuple[Tile, ...]:

@@ -43,7 +43,7 @@ def withdraw(reports: Sequence[TaskReport], ruleset: Ruleset) -> dict[str, Failu
         for query, failure in report.failures.items():
             found.setdefault(query, failure)
     whole = {registered(query): failure for query, failure in reversed(found.items())}
-    for spec in ruleset.queries:
+    for spec in ruleset.queries if whole else ():
         if (name := registered(spec.id)) in whole:
             found.setdefault(spec.id, whole[name])
     for report in reports:

@@ -46,6 +46,8 @@ class PredicateSets:
         self._places: Ints = np.zeros((64, 2), np.int64)
         self._data: U64 = np.zeros(1024, np.uint64)
         self._count, self._used = 1, 0
+        #: Arguments and result of the newest :meth:`by_member`.
+        self._by_member: tuple[tuple[int, int], tuple[Ints, I32]] | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -81,6 +83,16 @@ class PredicateSets:
         if new:
             self._add(bits[first[new]])
         return found[inverse]
+
+    def by_member(self, first: int, last: int) -> tuple[Ints, I32]:
+        """Member -> range in an array of numbers, from ``first`` on, of the sets before ``last``
+        that have the member, except :data:`ALL`. The newest result is kept.
+        """
+        known = self._by_member
+        if known is None or known[0] != (first, last):
+            known = (first, last), sets_by_member(self._places[first:last], self._data)
+            self._by_member = known
+        return known[1]
 
     def bits(self, numbers: Ints | I32, words: int) -> U64:
         """Bits of sets' first 64 ``words`` numbers: shape (sets, words); all for :data:`ALL`."""
@@ -169,6 +181,50 @@ def _unpacked(places, data, numbers, words):  # type: ignore[no-untyped-def]
                 if member >> 6 < words:
                     found[i, member >> 6] |= np.uint64(1) << np.uint64(member & 63)
     return found
+
+
+@njit(cache=True, nogil=True)
+def sets_by_member(places, data):  # type: ignore[no-untyped-def]
+    """Ends of each member's part in an array of sets, after a 0, and the array."""
+    most = np.int64(0)
+    for number in range(len(places)):
+        at, size = places[number]
+        if size > 0:
+            last = data[at + ((size - 1) >> 1)] >> np.uint64(32 * ((size - 1) & 1))
+            most = max(most, np.int64(last & np.uint64(0xFFFFFFFF)) + 1)
+        else:
+            most = max(most, -64 * size)
+    ends = np.zeros(most + 1, np.int64)
+    found = np.empty(0, np.int32)
+    # The first turn counts, the second one fills in.
+    for turn in range(2):
+        for number in range(len(places)):
+            at, size = places[number]
+            for k in range(size):
+                pair = data[at + (k >> 1)] >> np.uint64(32 * (k & 1))
+                member = np.int64(pair & np.uint64(0xFFFFFFFF))
+                if turn == 0:
+                    ends[member + 1] += 1
+                else:
+                    found[ends[member]] = number
+                    ends[member] += 1
+            for w in range(-size):
+                word = data[at + w]
+                for bit in range(64):
+                    if (word >> np.uint64(bit)) & np.uint64(1) != np.uint64(0):
+                        one = (w << 6) + bit
+                        if turn == 0:
+                            ends[one + 1] += 1
+                        else:
+                            found[ends[one]] = number
+                            ends[one] += 1
+        if turn == 0:
+            ends = np.cumsum(ends)
+            found = np.empty(ends[-1], np.int32)
+    # Each beginning has become an end.
+    ends[1:] = ends[:-1].copy()
+    ends[0] = 0
+    return ends, found
 
 
 @njit(cache=True, nogil=True)

@@ -102,8 +102,12 @@ def _counted(
 ) -> dict[SubJoinStep, EdgeStatistics]:
     found = dict(period.steps)
     # Skip counters of a failed query: its rules are removed, but the counters stay in the state.
-    known = {edge: counts for edge, counts in state.measured.edges.items() if edge in steps}
-    fresh = {edge: c - period.edges.get(edge, EdgeStatistics()) for edge, c in known.items()}
+    # Counters of edges without probes in the period are the same objects as at its beginning.
+    fresh = {
+        edge: counts - period.edges.get(edge, EdgeStatistics())
+        for edge, counts in state.measured.edges.items()
+        if counts is not period.edges.get(edge) and edge in steps
+    }
     for step, counts in of_steps(steps, fresh).items():
         found[step] = found.get(step, EdgeStatistics()) + counts
     return found

@@ -54,10 +54,10 @@ def of_steps(
     If a probe has several look-ahead filters, each is assumed to drop the same share.
     """
     found: dict[SubJoinStep, EdgeStatistics] = {}
-    for edge, (step, asked) in steps.items():
-        counts = edges.get(edge)
-        if counts is None:
+    for edge, counts in edges.items():
+        if edge not in steps:
             continue
+        step, asked = steps[edge]
         asking = None if asked is None else edges.get(asked[0])
         if asked is not None and asking is not None and 0 < asking.dropped < asking.asked:
             passed = 1 - asking.dropped / asking.asked

@@ -107,8 +107,10 @@ def measured(
 def _edges(known: Measurements, tasks: Sequence[TaskMeasures]) -> dict[str, EdgeStatistics]:
     edges = added(known.edges, (task.edges for task in tasks))
     # A tuple may have been counted as matching on several hosts, and in a store and in its gaps.
-    over = {e: replace(c, found=c.probes) for e, c in edges.items() if c.found > c.probes}
-    return edges | over if over else edges
+    for edge in {edge for task in tasks for edge in task.edges}:
+        if edges[edge].found > edges[edge].probes:
+            edges[edge] = replace(edges[edge], found=edges[edge].probes)
+    return edges
 
 
 def _with_punctual(meter: StreamMeter) -> StreamMeter:

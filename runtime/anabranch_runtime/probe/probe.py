@@ -43,6 +43,7 @@ from anabranch_runtime.storage.partial import (
     narrow,
 )
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
+from anabranch_runtime.tags.tags import Tags, WantedResults
 
 #: Up to this number of tuples, a probe reads the segments of all partitions in one call: a call
 #: per partition would cost more than the needless lookups.
@@ -77,6 +78,7 @@ class Prober:
         most: maximum number of result tuples of a probe, or of one of its fill steps.
         by_stream: whether tuples of one batch are ordered by their streams (``Routes.order``), not
             by their sigmas (``semantics.md``, "Rations").
+        tags: drop results of :meth:`probe` that no query wants; None: all are kept.
     """
 
     layout: Layout
@@ -84,6 +86,7 @@ class Prober:
     batch: int
     most: int = ANY
     by_stream: bool = False
+    tags: Tags | None = None
     meters: dict[str, EdgeStatistics] = field(default_factory=lambda: defaultdict(EdgeStatistics))
     reads: ReadMeters = field(default_factory=ReadMeters)
 
@@ -145,6 +148,8 @@ class Prober:
         )
         bounds = rule.bounds if early else ()
         lookup = Lookup(self, partial, target, bounds)
+        if self.tags is not None:
+            lookup.wanted = self.tags.tested(partial, rule)
         found = self._join(lookup, access.tiles, meter, most)
         parts = [found] if found is not None else []
         marks = lookup.marks()
@@ -280,9 +285,21 @@ class Lookup:
 
     The match may enforce some of the time bounds ``bounds``, where that is exact and cheap. The
     caller checks all of them again.
+
+    Attributes:
+        wanted: test of counted matches, if the caller needs only some; None: all are needed.
     """
 
-    __slots__ = ("_arrived", "_keys", "_lookups", "_ranges", "partial", "prober", "target")
+    __slots__ = (
+        "_arrived",
+        "_keys",
+        "_lookups",
+        "_ranges",
+        "partial",
+        "prober",
+        "target",
+        "wanted",
+    )
 
     def __init__(
         self, prober: Prober, partial: Partial, target: Target, bounds: Sequence[TimeBound]
@@ -292,6 +309,7 @@ class Lookup:
         self._arrived: dict[Label, Ints] = {}
         self._lookups: dict[str, tuple[IndexKey, LookupCounts]] = {}
         self._ranges = self._time_ranges(bounds) if bounds and partial.length else []
+        self.wanted: WantedResults | None = None
 
     def marks(self) -> NDArray[np.uint8]:
         """A copy of the marks: 1 for each tuple of the partial result with a match so far."""
@@ -401,6 +419,9 @@ class Lookup:
             meter.matches += int(counted.sum())
             if not weaker:
                 meter.hits += int(counted[whole].sum())
+        if self.wanted is not None and len(positions):
+            kept = self.wanted.among(positions, joined, store.is_base)
+            positions, joined = pick(positions, kept), joined.take(kept)
         return (positions, joined) if len(positions) else None
 
     def _arrival(self, store: StoreLayout, tile: Tile, group: SegmentGroup) -> list[Constraint]:
@@ -514,14 +535,19 @@ def check(
     layout: Layout, partial: Partial, bounds: Sequence[TimeBound], residuals: Sequence[Expr]
 ) -> Partial:
     """``partial`` without the tuples that violate a time bound or a residual."""
+    partial = partial.where(within(partial, bounds))
+    if residuals and partial.length:
+        partial = partial.where(filter_mask(residuals, fetcher(partial), partial.length))
+    return partial
+
+
+def within(partial: Partial, bounds: Sequence[TimeBound]) -> NDArray[np.bool_] | None:
+    """Mask of the tuples that satisfy all time bounds; None if there are none."""
     mask: NDArray[np.bool_] | None = None
     for bound in bounds:
         held = partial.tau(bound.later) - partial.tau(bound.earlier) <= bound.micros
         mask = held if mask is None else mask & held
-    partial = partial.where(mask)
-    if residuals and partial.length:
-        partial = partial.where(filter_mask(residuals, fetcher(partial), partial.length))
-    return partial
+    return mask
 
 
 def _stored(layout: Layout, store: StoreLayout, rows: RowSet, part: KeyPart) -> pa.Array:

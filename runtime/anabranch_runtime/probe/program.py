@@ -20,9 +20,9 @@ from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
+from anabranch_runtime.tags.choices import Choices
 from anabranch_runtime.tags.predicates import PredicateIndex
 from anabranch_runtime.tags.program import (
-    Choices,
     RoundChoices,
     RoundChoicesBuilder,
     TaggedRule,
@@ -32,6 +32,8 @@ from anabranch_runtime.tags.program import (
 #: Label -> (index of its row set in a partial result, prefix of its columns): ``Partial.place``.
 Place = dict[Label, tuple[int, str]]
 _NONE = np.zeros(0, np.int32)
+#: Most choices of a probe tree in rounds: these test each one by itself.
+FEW_CHOICES = 16
 #: Key type -> types of columns that the kernel reads.
 _PLAIN = {
     "bigint": frozenset({pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.duration("us")}),
@@ -163,7 +165,7 @@ class _Compiler:
     def add(self, rule: ProbeRule) -> None:
         """Add ``rule`` if it can run in rounds."""
         layout = self.layout
-        if not all(self._is_plain(part) for part in rule.key):
+        if not all(self._is_plain(part) for part in rule.key) or self._has_many_choices(rule):
             return
         before, kinds = self._input(rule)
         place, kinds = self._output(rule)
@@ -208,19 +210,25 @@ class _Compiler:
         self.checked.append((bool(rule.residuals) or unbounded, bool(residuals) or unbounded))
         self._choose(rule, before, kinds)
 
+    def _has_many_choices(self, rule: ProbeRule) -> bool:
+        """Whether rules of one probe tree with ``rule`` have more choices than a round tests."""
+        tags, outputs = self.tags, self.tags.outputs.get(rule.out)
+        found = [tags.inputs.get(rule.out), tags.results.get(rule.out)]
+        found.append(None if outputs is None else outputs.choices)
+        return any(one is not None and len(one.group.predicates) > FEW_CHOICES for one in found)
+
     def _choose(self, rule: ProbeRule, place: Place, kinds: tuple[str, ...]) -> None:
         """Add the tags that ``rule`` requires of its tuples, and the tags of its outputs."""
         choices = self.tags.inputs.get(rule.out)
         if choices is None:
-            self.choices.add((), _NONE, _NONE)
+            self.choices.add((), _NONE)
         else:
-            located = self._located(choices, place, kinds[:-1])
-            self.choices.add(located, choices.predicates, choices.orders)
+            self.choices.add(self._located(choices, place, kinds[:-1]), choices.predicates)
         outputs = self.tags.outputs.get(rule.out)
         if outputs is not None:
             places = self._located(outputs.choices, self._output(rule)[0], kinds)
             for predicates, rules in zip(outputs.choices.predicates, outputs.rules, strict=True):
-                self.outputs.add(places, predicates, np.zeros_like(predicates))
+                self.outputs.add(places, predicates)
                 self.output_rules.append((len(self.rules) - 1, rules))
         self.output_ends.append(len(self.output_rules))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_runtime.epochs.access import latest_tiles, seen_from
 from anabranch_runtime.epochs.failed_queries import failed
+from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.epochs.table_versions import looked_up
 from anabranch_runtime.state.coverage import Access, Tile
 from anabranch_runtime.state.manifest import State
@@ -42,10 +45,33 @@ class ProbeScope:
         known = state.queries
         return cls(
             access=access,
-            visible={q.id: seen_from(known[q.id], q.members) for q in ruleset.queries},
+            visible=_visible(ruleset, known),
             activated={q.id: known[q.id].activated_batch for q in ruleset.queries},
             failed=failed(state),
             latest=latest_tiles(state, ruleset),
             replaced=latest_tiles(state, ruleset, arriving=True),
             looked_up=looked_up(state),
         )
+
+
+def _visible(
+    ruleset: Ruleset, known: Mapping[str, Activation]
+) -> dict[str, dict[str, tuple[int, int | None]]]:
+    """The limited labels of the queries that have any."""
+    limits, found = _limits(ruleset), dict[str, dict[str, tuple[int, int | None]]]()
+    for query in ruleset.queries:
+        seen = known[query.id].visible_from
+        before = limits.get(query.id)
+        if before is None or before[0] is not seen:
+            before = limits[query.id] = seen, seen_from(known[query.id], query.members)
+        if before[1]:
+            found[query.id] = before[1]
+    return found
+
+
+@per_ruleset
+def _limits(
+    ruleset: Ruleset,
+) -> dict[str, tuple[Mapping[str, Visibility], dict[str, tuple[int, int | None]]]]:
+    """Query -> its record of visible tuples in the last batch, and the limits in it."""
+    return {}

@@ -59,6 +59,8 @@ class CompletenessFiles:
 
     results: Path
     _written: dict[str, Completeness] = field(default_factory=dict)
+    #: The queries of the last look: equal objects have not changed since.
+    _seen: Mapping[str, Activation] = field(default_factory=dict)
     _looked: float = -INTERVAL
 
     def show(
@@ -78,8 +80,11 @@ class CompletenessFiles:
         if not at_once and now - self._looked < INTERVAL:
             return
         self._looked = now
-        for name in queries:
+        seen, self._seen = self._seen, queries
+        for name, known in queries.items():
             left = left_rows.get(name)
+            if left is None and seen.get(name) is known:
+                continue
             one = counted(queries, name, left)
             undecided = 0 if left is None else left.undecided
             if registered(name) == name and one is not None and (one.incomplete or undecided):

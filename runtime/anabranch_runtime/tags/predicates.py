@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from threading import RLock
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,7 @@ from anabranch_runtime.expressions.failures import EVALUATION
 from anabranch_runtime.index.gather import DerivedColumn
 from anabranch_runtime.index.predicate_sets import ALL, PredicateSets
 from anabranch_runtime.tags.axes import Axis, condition_on_column, words_for
+from anabranch_runtime.tags.choices import TranslatedSets
 
 
 class TaggedTable(Protocol):
@@ -73,6 +75,8 @@ class PredicateIndex:
         self.overflowed = False
         #: Combinations of codes with known sets, sorted, and these sets.
         self._codes: tuple[Ints, I32] = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        #: Predicates of choices -> the sets translated into these choices, while they are in use.
+        self._translated = WeakValueDictionary[bytes, TranslatedSets]()
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -84,6 +88,15 @@ class PredicateIndex:
             if found is None:
                 found = self._numbers[conditions] = len(self._numbers)
                 self._add(conditions, found)
+            return found
+
+    def translated(self, predicates: I32) -> TranslatedSets:
+        """The sets, translated into choices with these ``predicates`` (-1: none)."""
+        with self._lock:
+            key = predicates.tobytes()
+            found = self._translated.get(key)
+            if found is None:
+                found = self._translated[key] = TranslatedSets(self.met, predicates)
             return found
 
     def _add(self, conditions: Conditions, number: int) -> None:

@@ -2,8 +2,8 @@
 
 A *tag* is a predicate that a query has on one of its labels and does not share with the label's
 relation: queries whose filters differ read one store. A probe is sent the tuples that some query
-downstream of it wants, and an output takes the tuples that its query wants. Downstream of a probe,
-queries with equal predicates on the labels joined so far are one *choice*.
+downstream of it wants, and an output takes the tuples that its query wants. Queries of one probe
+tree with equal predicates are one *choice* (:mod:`~anabranch_runtime.tags.choices`).
 
 Only conditions that can't raise an error are tags; others remain residuals.
 """
@@ -11,7 +11,7 @@ Only conditions that can't raise an error are tags; others remain residuals.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from threading import Lock
@@ -24,6 +24,7 @@ from anabranch_contract.queries.joins import Label, Stream
 from anabranch_runtime.columns.arrays import I32, Ints
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
+from anabranch_runtime.tags.choices import ChoiceGroup, Choices, bits_of
 from anabranch_runtime.tags.predicates import PredicateIndex
 
 #: Name of the column with the numbers of rows' sets, before the generation of the indexes.
@@ -36,40 +37,19 @@ LASTING = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
-    """Alternatives of predicates: a tuple passes if it satisfies all predicates of one of them.
-
-    Attributes:
-        labels: the labels with predicates.
-        predicates: shape (choices, labels): predicate of the label, or -1.
-        orders: the same shape: per label, the numbers of the choices by their predicates.
-    """
-
-    labels: tuple[Label, ...]
-    predicates: I32
-    orders: I32
-
-    @property
-    def flat(self) -> tuple[I32, I32]:
-        """Predicates and orders as flat arrays, as the kernels take them."""
-        return self.predicates.reshape(-1), self.orders.reshape(-1)
-
-
-@dataclass(frozen=True, slots=True)
 class RoundChoices:
     """The choices that tuples must satisfy to be sent in a round, as tables for
     ``index.choosing.send``.
 
     Attributes:
-        rules, labels, predicates, orders: the kernel's tables; addresses in ``labels`` are filled
-            in per call.
+        rules, labels, predicates: the kernel's tables; addresses in ``labels`` are filled in per
+            call.
         indexes: the predicate indexes. ``index_of``: per row of ``labels``, its number.
     """
 
     rules: Ints
     labels: Ints
     predicates: I32
-    orders: I32
     indexes: tuple[PredicateIndex, ...]
     index_of: Ints
 
@@ -81,12 +61,9 @@ class RoundChoicesBuilder:
     rules: list[tuple[int, int, int, int]] = field(default_factory=list)
     labels: list[tuple[int, int, int, int]] = field(default_factory=list)
     predicates: list[I32] = field(default_factory=list)
-    orders: list[I32] = field(default_factory=list)
     indexes: list[PredicateIndex] = field(default_factory=list)
 
-    def add(
-        self, places: Sequence[tuple[int, int, PredicateIndex]], predicates: I32, orders: I32
-    ) -> None:
+    def add(self, places: Sequence[tuple[int, int, PredicateIndex]], predicates: I32) -> None:
         """Add the choices of one rule: row set, column and index of each label."""
         first, begun = len(self.labels), self.rules[-1][3] if self.rules else 0
         for rows, column, index in places:
@@ -94,7 +71,6 @@ class RoundChoicesBuilder:
             self.indexes.append(index)
         flat = predicates.reshape(-1)
         self.predicates.append(flat)
-        self.orders.append(orders.reshape(-1))
         self.rules.append((first, len(self.labels), begun, begun + len(flat)))
 
     def made(self) -> RoundChoices | None:
@@ -107,7 +83,6 @@ class RoundChoicesBuilder:
             np.array(self.rules, np.int64),
             np.array(self.labels, np.int64),
             np.concatenate(self.predicates),
-            np.concatenate(self.orders),
             tuple(distinct),
             np.array([numbers[id(index)] for index in self.indexes], np.int64),
         )
@@ -130,8 +105,8 @@ class TaggedOutputs:
     """The output rules of one edge, some with tags.
 
     Attributes:
-        untagged: rules without tags. ``choices``: the distinct predicates of the others.
-        rules: per choice, its rules.
+        untagged: rules without tags. ``choices``: the predicates of the others.
+        rules: per chosen choice, its rules.
     """
 
     untagged: tuple[OutputRule, ...]
@@ -147,6 +122,8 @@ class TagProgram:
         name: the column with the numbers of rows' sets.
         indexes: stream -> its predicates.
         inputs: outgoing edge of a probe -> choices of the tuples sent to it; absent: all are sent.
+        results: the same edge -> choices of its results; absent: all are needed, or are known to
+            satisfy one by the inputs.
         residuals: outgoing edge of a probe -> its residuals that no tag tests; absent: all of them.
         outputs: edge -> its output rules; absent: none has tags.
     """
@@ -154,34 +131,59 @@ class TagProgram:
     name: str = TAGS
     indexes: Mapping[str, PredicateIndex] = field(default_factory=dict)
     inputs: Mapping[str, Choices] = field(default_factory=dict)
+    results: Mapping[str, Choices] = field(default_factory=dict)
     residuals: Mapping[str, tuple[Expr, ...]] = field(default_factory=dict)
     outputs: Mapping[str, TaggedOutputs] = field(default_factory=dict)
 
 
 #: Number of conditions whose compiled forms are cached.
 _CACHED = 1 << 16
-#: Predicates of a query by label.
-_Predicates = Mapping[Label, int]
+#: Label and predicate of each tag of a query.
+_Predicates = tuple[tuple[Label, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """The tags of an output rule, with residuals ``applied`` upstream.
+
+    Attributes:
+        wanted: its query's predicates. ``tagged``: the rule without them and with them.
+    """
+
+    output: OutputRule
+    applied: tuple[Expr, ...]
+    wanted: _Predicates
+    tagged: TaggedRule
 
 
 class _Generation:
-    """Predicate indexes, one per stream, for the sets of rows; replaced together when full."""
+    """Predicate indexes, one per stream, for the sets of rows; replaced together when full.
+
+    Attributes:
+        prepared: identity of each output rule of the newest program -> its tags. Most rules of a
+            ruleset are the last one's objects (``decoding.read_ruleset``).
+    """
 
     def __init__(self, number: int) -> None:
         self.name = f"{TAGS}{number}"
+        self.prepared: Mapping[int, _Prepared] = {}
         self._lock = Lock()
         self._found: dict[str, PredicateIndex] = {}
         self._columns: dict[str, object] = {}
 
-    def serves(self, streams: Iterable[Stream], needed: int) -> bool:
-        """Whether the generation can be used for a ruleset: its streams have the same columns,
-        every index has space, and enough of the predicates are ``needed``.
+    def serves(self, streams: Iterable[Stream]) -> bool:
+        """Whether the generation can be used for a ruleset: its streams have the same columns, and
+        every index has space.
         """
         with self._lock:
-            known = sum(map(len, self._found.values()))
             full = any(index.overflowed for index in self._found.values())
             same = all(self._columns.get(s.name, s.columns) == s.columns for s in streams)
-            return same and not full and known <= _FEW + _WASTE * needed
+            return same and not full
+
+    def wastes(self, used: int) -> bool:
+        """Whether too few predicates are among the ``used`` ones."""
+        with self._lock:
+            return sum(map(len, self._found.values())) > _FEW + _WASTE * used
 
     def of(self, stream: Stream) -> PredicateIndex:
         """The index of a stream."""
@@ -197,10 +199,10 @@ _NEWEST = [_Generation(0)]
 _BEGINNING = Lock()
 
 
-def _generation(streams: Iterable[Stream], needed: int) -> _Generation:
+def _generation(serves: Callable[[_Generation], bool]) -> _Generation:
     """The newest generation, or a new one if that does not serve."""
     with _BEGINNING:
-        if not _NEWEST[-1].serves(streams, needed):
+        if not serves(_NEWEST[-1]):
             _NEWEST.append(_Generation(int(_NEWEST.pop().name[len(TAGS) :]) + 1))
         return _NEWEST[-1]
 
@@ -232,16 +234,12 @@ def _kept(ruleset: Ruleset) -> _Kept:
 
 def _made(ruleset: Ruleset) -> TagProgram:
     layout = Layout(ruleset, {})
-    local = {e for e in _residuals(ruleset) if _local_to(e) is not None}
-    if not local:
-        return TagProgram()
-    return _TagCompiler(layout, _generation(ruleset.streams, len(local))).program()
-
-
-def _residuals(ruleset: Ruleset) -> Iterable[Expr]:
-    for rules in (ruleset.output_rules, ruleset.probe_rules):
-        for rule in rules:
-            yield from rule.residuals
+    compiler = _TagCompiler(layout, _generation(lambda one: one.serves(ruleset.streams)))
+    program = compiler.program()
+    if compiler.generation.wastes(len(compiler.used)):
+        wasteful = compiler.generation
+        program = _TagCompiler(layout, _generation(lambda one: one is not wasteful)).program()
+    return program
 
 
 @lru_cache(_CACHED)
@@ -261,104 +259,167 @@ def _predicate(conditions: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 @dataclass(slots=True)
+class _Tree:
+    """Predicates of the queries of one probe tree, while they are collected.
+
+    Attributes:
+        steps: outgoing edge of a probe, labels before and after it, and the predicates of the
+            queries downstream.
+        outputs: edge, rules without tags, and the other rules by their predicates.
+    """
+
+    steps: list[tuple[str, tuple[Label, ...], tuple[Label, ...], list[_Predicates]]] = field(
+        default_factory=list
+    )
+    outputs: list[tuple[str, list[OutputRule], dict[_Predicates, list[TaggedRule]]]] = field(
+        default_factory=list
+    )
+
+
+@dataclass(slots=True)
 class _TagCompiler:
     layout: Layout
     generation: _Generation
     #: Stream -> index, of the streams with tags.
     indexes: dict[str, PredicateIndex] = field(default_factory=dict)
     inputs: dict[str, Choices] = field(default_factory=dict)
+    results: dict[str, Choices] = field(default_factory=dict)
     residuals: dict[str, tuple[Expr, ...]] = field(default_factory=dict)
     outputs: dict[str, TaggedOutputs] = field(default_factory=dict)
+    prepared: dict[int, _Prepared] = field(default_factory=dict)
+    #: Stream and number of each predicate of the ruleset.
+    used: set[tuple[str, int]] = field(default_factory=set)
 
     def program(self) -> TagProgram:
         layout = self.layout
         arriving = [edge for edge in layout.probes if edge not in layout.rules]
         for edge in dict.fromkeys([*arriving, *layout.outputs]):
             if edge not in layout.rules:
-                self._below(edge, (), ())
+                root = _Tree()
+                self._below(edge, (), (), root)
+                self._finish(root)
+        self.generation.prepared = self.prepared
         return TagProgram(
-            self.generation.name, self.indexes, self.inputs, self.residuals, self.outputs
+            self.generation.name,
+            self.indexes,
+            self.inputs,
+            self.results,
+            self.residuals,
+            self.outputs,
         )
 
     def _below(
-        self,
-        edge: str,
-        labels: tuple[Label, ...],
-        applied: tuple[Expr, ...],
+        self, edge: str, labels: tuple[Label, ...], applied: tuple[Expr, ...], tree: _Tree
     ) -> list[_Predicates] | None:
-        """Predicates by label, per query downstream of ``edge``; None if all tuples are needed, as
-        an intermediate result downstream has no filter. ``applied``: residuals checked upstream.
+        """Predicates per query downstream of ``edge``; None if all tuples are needed, as an
+        intermediate result downstream has no filter.
+
+        Args:
+            applied: residuals checked upstream.
+            tree: gets the steps and outputs; the probes of starting tuples begin trees of their
+                own.
         """
         layout = self.layout
-        needed = self._tag_outputs(edge, applied)
+        needed = self._tag_outputs(edge, applied, tree)
         all_wanted = edge in layout.rules and bool(layout.inserts.get(edge))
         for child in layout.probes.get(edge, ()):
+            own = tree if labels else _Tree()
             before = labels or (child.start,)
             made = (*before, *child.members)
-            found = self._below(child.out, made, (*applied, *child.residuals))
-            if found is None:
-                all_wanted = True
-                continue
-            needed += found
-            choices = self._choices(found, before)
-            if choices is not None:
-                self.inputs[child.out] = choices
-            # Its outputs and the probes below test them.
-            left = tuple(e for e in child.residuals if _local_to(e) is None)
-            if len(left) < len(child.residuals):
-                self.residuals[child.out] = left
+            found = self._below(child.out, made, (*applied, *child.residuals), own)
+            if found is not None:
+                needed += found
+                own.steps.append((child.out, before, made, found))
+                # Its outputs and the probes below test them.
+                left = tuple(e for e in child.residuals if _local_to(e) is None)
+                if len(left) < len(child.residuals):
+                    self.residuals[child.out] = left
+            all_wanted |= found is None
+            if own is not tree:
+                self._finish(own)
         return None if all_wanted else needed
 
-    def _tag_outputs(self, edge: str, applied: Sequence[Expr]) -> list[_Predicates]:
-        """Set the tagged outputs of ``edge``; returns the predicates by label of each of its
-        queries."""
+    def _tag_outputs(self, edge: str, applied: Sequence[Expr], tree: _Tree) -> list[_Predicates]:
+        """Add the outputs of ``edge`` to ``tree``; returns the predicates of their queries."""
         untagged, needed = list[OutputRule](), list[_Predicates]()
-        rules: dict[tuple[tuple[Label, int], ...], list[TaggedRule]] = defaultdict(list)
+        rules: dict[_Predicates, list[TaggedRule]] = defaultdict(list)
+        known, applied = self.generation.prepared, tuple(applied)
         for output in self.layout.outputs.get(edge, ()):
-            whole = replace(output, residuals=tuple(dict.fromkeys((*output.residuals, *applied))))
-            wanted = self._tags(whole.residuals)
-            needed.append(wanted)
-            if not wanted:
+            one = known.get(id(output))
+            if one is None or one.output is not output or one.applied != applied:
+                one = self._prepared(output, applied)
+            self.prepared[id(output)] = one
+            needed.append(one.wanted)
+            if one.wanted:
+                rules[one.wanted].append(one.tagged)
+            else:
                 untagged.append(output)
-                continue
-            left = tuple(e for e in output.residuals if _local_to(e) is None)
-            rules[tuple(sorted(wanted.items()))].append(
-                TaggedRule(replace(output, residuals=left), whole)
-            )
+        for wanted in rules:
+            self.used.update((self._stream(label), number) for label, number in wanted)
         if rules:
-            choices = _choices([dict(key) for key in rules])
-            order = [
-                tuple((x, n) for x, n in zip(choices.labels, row, strict=True) if n >= 0)
-                for row in choices.predicates.tolist()
-            ]
-            self.outputs[edge] = TaggedOutputs(
-                tuple(untagged), choices, tuple(tuple(rules[key]) for key in order)
-            )
+            tree.outputs.append((edge, untagged, rules))
         return needed
 
-    def _tags(self, residuals: Iterable[Expr]) -> _Predicates:
-        """Label -> predicate of one query."""
+    def _prepared(self, output: OutputRule, applied: tuple[Expr, ...]) -> _Prepared:
+        whole = replace(output, residuals=tuple(dict.fromkeys((*output.residuals, *applied))))
         found: dict[str, list[Expr]] = defaultdict(list)
-        for condition in residuals:
+        for condition in whole.residuals:
             label = _local_to(condition)
             if label is not None:
                 found[label].append(condition)
-        return {Label(label): self._number(Label(label), some) for label, some in found.items()}
+        wanted = tuple(
+            (Label(x), self._index(Label(x)).number(_predicate(tuple(some))))
+            for x, some in sorted(found.items())
+        )
+        left = tuple(e for e in output.residuals if _local_to(e) is None)
+        return _Prepared(
+            output, applied, wanted, TaggedRule(replace(output, residuals=left), whole)
+        )
 
-    def _number(self, label: Label, conditions: Sequence[Expr]) -> int:
-        stream = self.layout.stream(label)
+    def _stream(self, label: Label) -> str:
+        return str(self.layout.stream(label))
+
+    def _index(self, label: Label) -> PredicateIndex:
+        stream = self._stream(label)
         if stream not in self.indexes:
             self.indexes[stream] = self.generation.of(self.layout.streams[stream])
-        return self.indexes[stream].number(_predicate(tuple(conditions)))
+        return self.indexes[stream]
 
-    def _choices(self, needed: Sequence[_Predicates], labels: Sequence[Label]) -> Choices | None:
-        """Choices on ``labels`` of the queries; None if one of them wants all tuples."""
-        some = [{label: w[label] for label in labels if label in w} for w in needed]
-        return None if not all(some) else _choices(some)
+    def _finish(self, tree: _Tree) -> None:
+        """Set the choices of a complete tree's probes and outputs."""
+        every = {wanted for _, _, rules in tree.outputs for wanted in rules}
+        if not every:
+            return
+        labels = tuple(sorted({label for wanted in every for label, _ in wanted}))
+        rows = {wanted: tuple(dict(wanted).get(x, -1) for x in labels) for wanted in every}
+        ordered = sorted(every, key=rows.__getitem__)
+        numbers = {wanted: n for n, wanted in enumerate(ordered)}
+        predicates = np.array([rows[wanted] for wanted in ordered], np.int32)
+        group = ChoiceGroup(
+            labels,
+            predicates,
+            tuple(
+                self._index(label).translated(np.ascontiguousarray(predicates[:, j]))
+                for j, label in enumerate(labels)
+            ),
+        )
 
+        def choices(some: Iterable[_Predicates], tested: Container[Label]) -> Choices:
+            chosen = np.unique(np.array([numbers[wanted] for wanted in some], np.int64))
+            mask = bits_of(chosen, (len(ordered) + 63) // 64)
+            used: list[bool] = np.any(predicates[chosen] >= 0, axis=0).tolist()
+            kept = tuple(x for x, u in zip(labels, used, strict=True) if u and x in tested)
+            return Choices(group, chosen, mask, kept)
 
-def _choices(needed: Sequence[_Predicates]) -> Choices:
-    labels = tuple(sorted({label for one in needed for label in one}))
-    distinct = {tuple(one.get(label, -1) for label in labels) for one in needed}
-    predicates = np.array(sorted(distinct), np.int32)
-    return Choices(labels, predicates, np.argsort(predicates, axis=0, kind="stable").astype("i4"))
+        for edge, before, made, found in tree.steps:
+            for into, tested in ((self.inputs, before), (self.results, made)):
+                if all(any(label in tested for label, _ in wanted) for wanted in found):
+                    into[edge] = choices(found, tested)
+            if edge in self.results and set(self.results[edge].labels) <= set(before):
+                del self.results[edge]
+        for edge, untagged, tagged in tree.outputs:
+            one = choices(tagged, labels)
+            by_choice = sorted(tagged, key=numbers.__getitem__)
+            self.outputs[edge] = TaggedOutputs(
+                tuple(untagged), one, tuple(tuple(tagged[wanted]) for wanted in by_choice)
+            )

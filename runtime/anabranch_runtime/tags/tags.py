@@ -7,44 +7,59 @@ stored: they are computed again for a merged segment, or after a start (ADR 0074
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import numpy as np
 
 from anabranch_contract.plans.ruleset import OutputRule, ProbeRule
-from anabranch_runtime.columns.arrays import I32, Bools, Ints, fixed
+from anabranch_contract.queries.joins import Label
+from anabranch_runtime.columns.arrays import I32, U64, Bools, Ints, fixed
 from anabranch_runtime.epochs.layout import Layout
-from anabranch_runtime.index.choosing import choose, passing_any, send
-from anabranch_runtime.index.predicate_sets import SetView
-from anabranch_runtime.storage.partial import Partial, Renamed, Table
+from anabranch_runtime.index.choosing import choose, satisfied, send, wanted_pairs
+from anabranch_runtime.index.gather import NOWHERE
+from anabranch_runtime.storage.partial import Partial, Renamed, RowSet, Table, Tables
+from anabranch_runtime.tags.choices import Choices, addresses_of
 from anabranch_runtime.tags.predicates import PredicateIndex, TaggedTable
 from anabranch_runtime.tags.program import (
-    Choices,
     RoundChoices,
-    TaggedOutputs,
+    TaggedRule,
     TagProgram,
     tag_program,
 )
 
 #: Most pairs of tuples and choices that are tested in one call.
 _PAIRS = 1 << 22
+#: Tuples of a probe up to which all of its results are kept, as the test takes longer.
+FEW_TESTED = 256
 
 
 @dataclass(frozen=True, slots=True)
-class _Tested:
-    """Arguments of a kernel that tests choices.
+class ChosenTuples:
+    """Tuples divided by the choices that they satisfy.
 
     Attributes:
-        labels: the kernel's table of labels, with addresses in ``views``.
-        sets: shape (labels, tuples): the tuples' sets.
-        exact: whether no set is unknown.
+        tuples: the tuples.
+        positions, ends: positions in ``tuples`` by choice, and the end of each choice's part.
+        rules: per choice, its output rules.
+        exact: whether the tuples satisfy all conditions of their choices, as no set is unknown.
     """
 
-    labels: Ints
-    views: Sequence[SetView]
-    sets: I32
+    tuples: Partial
+    positions: I32
+    ends: Ints
+    rules: Sequence[tuple[TaggedRule, ...]]
     exact: bool
+
+    def parts(self) -> Iterator[tuple[Partial, OutputRule]]:
+        """The output rules, each with its tuples."""
+        begin = 0
+        for end, rules in zip(self.ends.tolist(), self.rules, strict=True):
+            if end > begin:
+                some = self.tuples.take(self.positions[begin:end])
+                for rule in rules:
+                    yield some, rule.tested if self.exact else rule.whole
+            begin = end
 
 
 @dataclass(slots=True)
@@ -93,8 +108,7 @@ class Tags:
         labels = choices.labels.copy()
         addresses = np.array([view.addresses for view in views], np.int64)
         labels[:, 2:] = addresses[choices.index_of]
-        predicates, orders = choices.predicates, choices.orders
-        return send(edges, which, rows, choices.rules, labels, predicates, orders, places)
+        return send(edges, which, rows, choices.rules, labels, choices.predicates, places)
 
     def passing(self, partial: Partial, rule: ProbeRule) -> Partial:
         """The tuples of ``partial`` that some query downstream of ``rule`` wants."""
@@ -104,61 +118,104 @@ class Tags:
         name = ("tags", id(choices))
         found: Partial | None = partial.lookups.get(name)
         if found is None:
-            one = self._tested(partial, choices)
-            mask: Bools = passing_any(one.labels, *choices.flat, one.sets)
+            mask: Bools = np.asarray(self._held(partial, choices).any(axis=1))
             found = partial.lookups[name] = partial.where(mask)
         return found
 
+    def tested(self, partial: Partial, rule: ProbeRule) -> WantedResults | None:
+        """A test of the results of ``rule`` that ``partial`` gives; None: all are kept."""
+        choices = self.program.results.get(rule.out)
+        if choices is None or not self.complete or partial.length <= FEW_TESTED:
+            return None
+        held = self._held(partial, replace(choices, labels=_among(choices, partial)))
+        return WantedResults(self, choices, held, [x for x in choices.labels if x in rule.members])
+
     def divided(self, partial: Partial, edge: str) -> Iterator[tuple[Partial, OutputRule]]:
         """The output rules of an edge, each with the tuples that its tags let pass."""
-        outputs = self.program.outputs.get(edge)
-        if outputs is None or not self.complete:
-            for rule in self.layout.outputs.get(edge, ()):
-                yield partial, rule
-            return
-        for rule in outputs.untagged:
+        for rule in self.untagged(edge):
             yield partial, rule
+        for chosen in self.chosen(partial, edge):
+            yield from chosen.parts()
+
+    def chosen(self, partial: Partial, edge: str) -> Iterator[ChosenTuples]:
+        """The tuples for outputs with tags, in pieces."""
+        outputs = self.program.outputs.get(edge)
         # Tuples arrive for several labels over one edge; an output takes one label's.
-        if partial.place.keys() >= set(outputs.choices.labels):
-            yield from self._chosen(partial, outputs)
+        if (
+            outputs is None
+            or not self.complete
+            or not partial.place.keys() >= set(outputs.choices.labels)
+        ):
+            return
+        choices = outputs.choices
+        most = max(1, _PAIRS // len(choices.group.predicates))
+        for first in range(0, partial.length, most):
+            piece = partial.cut(first, first + most)
+            positions, ends = choose(self._held(piece, choices))
+            exact = not any(self._index(label).overflowed for label in choices.labels)
+            # The others are in no tuple's bits: a choice's part begins where the last one ends.
+            yield ChosenTuples(piece, positions, ends[choices.chosen + 1], outputs.rules, exact)
 
     def untagged(self, edge: str) -> Sequence[OutputRule]:
         """The output rules of an edge that have no tags."""
-        outputs = self.program.outputs.get(edge)
+        outputs = self.program.outputs.get(edge) if self.complete else None
         return self.layout.outputs.get(edge, ()) if outputs is None else outputs.untagged
 
-    def _chosen(
-        self, partial: Partial, outputs: TaggedOutputs
-    ) -> Iterator[tuple[Partial, OutputRule]]:
-        choices = outputs.choices
-        most = max(1, _PAIRS // len(choices.predicates))
-        for first in range(0, partial.length, most):
-            piece = partial.cut(first, first + most)
-            one = self._tested(piece, choices)
-            positions, ends = choose(one.labels, *choices.flat, one.sets)
-            begin = 0
-            for end, rules in zip(ends.tolist(), outputs.rules, strict=True):
-                if end > begin:
-                    some = piece.take(positions[begin:end])
-                    for rule in rules:
-                        yield some, rule.tested if one.exact else rule.whole
-                begin = end
-
-    def _tested(self, partial: Partial, choices: Choices) -> _Tested:
-        name, indexes = self.program.name, list[PredicateIndex]()
+    def _held(self, partial: Partial, choices: Choices) -> U64:
+        """Bits of the choices that tuples satisfy by the tested labels: shape (tuples, words)."""
         sets = np.empty((len(choices.labels), partial.length), np.int32)
         for j, label in enumerate(choices.labels):
             at, member = partial.place[label]
-            index = self.program.indexes[self.layout.stream(label)]
             rows = partial.sets[at].settled()
-            prefix = f"{member}." if member else ""
-            for table in rows.tables.members:
-                _prepare(table, f"{prefix}{name}", prefix, index)
-            sets[j] = fixed(rows.column(f"{prefix}{name}"), np.int32)
-            indexes.append(index)
-        views = [index.met.view for index in indexes]
-        labels = np.array([(0, 0, *view.addresses) for view in views], np.int64)
-        return _Tested(labels, views, sets, not any(index.overflowed for index in indexes))
+            sets[j] = fixed(rows.column(self.column(label, member, rows.tables)), np.int32)
+        views = choices.views(choices.labels)
+        found: U64 = satisfied(addresses_of(views), choices.mask, sets)
+        return found
+
+    def column(self, label: Label, member: str, tables: Tables) -> str:
+        """The column with the numbers of the sets of ``label``'s rows, computed in all tables.
+
+        Args:
+            member: prefix of the label's columns; empty in rows of a base store.
+        """
+        name, prefix = self.program.name, f"{member}." if member else ""
+        index = self._index(label)
+        for table in tables.members:
+            _prepare(table, f"{prefix}{name}", prefix, index)
+        return f"{prefix}{name}"
+
+    def _index(self, label: Label) -> PredicateIndex:
+        return self.program.indexes[self.layout.stream(label)]
+
+
+@dataclass(frozen=True, slots=True)
+class WantedResults:
+    """A test of pairs of a probing tuple and a stored row: whether a query wants them.
+
+    Attributes:
+        held: bits of the choices that each probing tuple satisfies. ``labels``: of the stored row,
+            with predicates.
+    """
+
+    tags: Tags
+    choices: Choices
+    held: U64
+    labels: Sequence[Label]
+
+    def among(self, positions: I32, rows: RowSet, is_base: bool) -> I32:
+        """Indexes of the wanted pairs of tuple ``positions[i]`` and ``rows[i]``."""
+        tables = rows.tables
+        names = [self.tags.column(x, "" if is_base else str(x), tables) for x in self.labels]
+        columns = np.stack([tables.places(name).first for name in names])
+        views = self.choices.views(self.labels)
+        which = NOWHERE if rows.which is None else rows.which
+        labels = addresses_of(views)
+        found: I32 = wanted_pairs(self.held, positions, which, rows.rows, columns, labels)
+        return found
+
+
+def _among(choices: Choices, partial: Partial) -> tuple[Label, ...]:
+    return tuple(label for label in choices.labels if label in partial.place)
 
 
 def _prepare(table: Table, name: str, prefix: str, index: PredicateIndex) -> None:

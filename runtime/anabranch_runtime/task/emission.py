@@ -13,10 +13,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from anabranch_contract.connectors.sinks import SinkKind
-from anabranch_contract.plans.ruleset import OutputRule, QuerySpec
+from anabranch_contract.plans.ruleset import OutputRule, QuerySpec, TimeBound
 from anabranch_contract.protocol.measurements import Writes
 from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_contract.queries.expressions import Expansion
@@ -33,7 +34,7 @@ from anabranch_runtime.expressions.evaluate import Fetch, evaluate
 from anabranch_runtime.expressions.expansion import MOST_EXPANDED, expanded
 from anabranch_runtime.expressions.failures import EVALUATION, Failures
 from anabranch_runtime.probe.latest import Latest
-from anabranch_runtime.probe.probe import FEW, check
+from anabranch_runtime.probe.probe import FEW, check, within
 from anabranch_runtime.rations.limits import RationLimits
 from anabranch_runtime.rations.shares import Ranks, Wanted, kept_by
 from anabranch_runtime.sinks.gathered import SUFFIX, StagedWriter
@@ -43,6 +44,7 @@ from anabranch_runtime.sinks.parquet import ResultWriter, RowBuffer, output_sche
 from anabranch_runtime.sinks.sampling import slots, with_slots
 from anabranch_runtime.storage.partial import Partial, concat_alike, fetcher, shape
 from anabranch_runtime.storage.segment import PackWriter
+from anabranch_runtime.tags.tags import ChosenTuples
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.memory import PrivateMemory
 from anabranch_runtime.task.probe_router import ProbeRouter
@@ -91,6 +93,8 @@ class Emission:
     #: Small sets of results of equal shape, to be written together, and one of their rules.
     _gathered: dict[Hashable, tuple[OutputRule, list[Partial]]] = field(default_factory=dict)
     _waiting: int = 0
+    #: Query -> whether nothing but counting is left to do with its results.
+    _counts: dict[QueryId, bool] = field(init=False, default_factory=dict)
     #: Query -> number of rows that its expansions have made.
     _expanded: dict[QueryId, int] = field(init=False, default_factory=dict)
 
@@ -117,6 +121,68 @@ class Emission:
                     self.flush()
                 return
         self.emit(self._alike(partial, rule.query), rule, NOW)
+
+    def output_chosen(self, wanted: Wanted, chosen: ChosenTuples) -> None:
+        """Write the results among ``wanted`` of outputs with tags, as :meth:`output` does. A time
+        bound is checked once for all outputs that have it, and results that are only counted are
+        not copied.
+        """
+        if not chosen.exact or self.rationing.goals or self.router.traffic is not None:
+            for some, rule in chosen.parts():
+                self.output(wanted.among(some), rule)
+            return
+        started, tuples, positions = time.process_time(), chosen.tuples, chosen.positions
+        timely: dict[Sequence[TimeBound], tuple[Bools, list[int]]] = {}
+        begins = np.concatenate([[0], chosen.ends[:-1]])
+        counted, others = dict[QueryId, int](), list[tuple[Partial, OutputRule]]()
+        for choice in np.flatnonzero(chosen.ends > begins).tolist():
+            for tagged in chosen.rules[choice]:
+                rule = tagged.tested
+                if rule.bounds not in timely:
+                    mask = within(tuples, rule.bounds)
+                    held = np.ones(len(positions), np.bool_) if mask is None else mask[positions]
+                    sums = np.concatenate([[0], np.cumsum(held)])
+                    timely[rule.bounds] = held, (sums[chosen.ends] - sums[begins]).tolist()
+                held, counts = timely[rule.bounds]
+                if not counts[choice]:
+                    continue
+                if self._only_counts(rule):
+                    counted[rule.query] = counted.get(rule.query, 0) + counts[choice]
+                    continue
+                part = slice(begins[choice], chosen.ends[choice])
+                others.append((tuples.take(positions[part][held[part]]), rule))
+        self._count(counted, time.process_time() - started)
+        for some, rule in others:
+            self.output(wanted.among(some), rule)
+
+    def _only_counts(self, rule: OutputRule) -> bool:
+        """Whether results of the rule within its time bounds are counted without another check."""
+        if rule.residuals or rule.query in self.failures.found:
+            return False
+        found = self._counts.get(rule.query)
+        if found is None:
+            query, scope = self.layout.queries[rule.query], self.context.scope
+            found = self._counts[rule.query] = query.sink.kind is SinkKind.COUNT and not (
+                query.has_outer_join
+                or query.expansions
+                or rule.query in self._shared
+                or scope.visible.get(rule.query)
+                or scope.looked_up
+                or (self.context.shedding.now is not None and query.freshness)
+                or self.latest.kept(query)
+            )
+        return found
+
+    def _count(self, counted: Mapping[QueryId, int], seconds: float) -> None:
+        """Count results of queries, which took ``seconds`` together."""
+        measured, total = self.report.measured, sum(counted.values())
+        for query, rows in counted.items():
+            name = _written_as(self.layout.queries[query])
+            self.report.results[name] = self.report.results.get(name, 0) + rows
+            use = CpuGroup.SINK, query
+            measured.cpu[use] = measured.cpu.get(use, 0.0) + seconds * rows / total
+        if counted:
+            measured.emitted += Writes(len(counted), total, seconds)
 
     def flush(self) -> None:
         """Write the results that wait to be written together."""

@@ -58,7 +58,7 @@ from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.storage.segment_cache import keep_open
-from anabranch_runtime.tags.tags import Tags
+from anabranch_runtime.tags.tags import ChosenTuples, Tags
 from anabranch_runtime.task.arrivals import TaskArrivals, take_in
 from anabranch_runtime.task.backfill import as_probe, merge_parts, stored_rows
 from anabranch_runtime.task.catch_up import Payer
@@ -149,17 +149,18 @@ class _Task:
         self.rationing = rationing(self.ruleset, context.shedding.rations)
         self.oldest = oldest_starts(self.ruleset, context.shedding.now)
         self.ranks = Ranks(self.layout, context.batch)
+        self.tags = Tags(self.layout, complete=traffic is None)
         self.prober = Prober(
             self.layout,
             self.live,
             context.batch,
             self.budget.pairs,
             by_stream=bool(self.rationing.goals),
+            tags=self.tags,
         )
         self.pieces = Pieces(self.prober)
         access = context.scope.access
         self.presence = PresenceTest(self.prober, access)
-        self.tags = Tags(self.layout, complete=traffic is None)
         self.rounds = Rounds(
             self.prober,
             access,
@@ -501,12 +502,8 @@ class _Task:
         """Pass on the results of an edge that was probed in a round (``probe.rounds``)."""
         self.advanced()
         self.memory.glance()
-        if not self.tags.complete:
-            self._pass_on(joined, rule, children)
-            return
         # The round has already emitted the results for outputs with tags.
-        outputs = ((joined, output) for output in self.tags.untagged(rule.out))
-        self._send(joined, rule, children, outputs)
+        self._send(joined, rule, children, ())
 
     def _output(self, found: Partial, rule: ProbeRule, output: OutputRule) -> None:
         """Put out results of an edge that was probed in a round."""
@@ -514,14 +511,14 @@ class _Task:
 
     def _pass_on(self, joined: Partial, rule: ProbeRule, children: Sequence[ProbeRule]) -> None:
         """Send the results of a probe to stores, outputs and the next probes."""
-        self._send(joined, rule, children, self.tags.divided(joined, rule.out))
+        self._send(joined, rule, children, self.tags.chosen(joined, rule.out))
 
     def _send(
         self,
         joined: Partial,
         rule: ProbeRule,
         children: Sequence[ProbeRule],
-        outputs: Iterable[tuple[Partial, OutputRule]],
+        tagged: Iterable[ChosenTuples],
     ) -> None:
         for spec in self.layout.inserts.get(rule.out, ()):
             self.inserts.combination(spec.id, joined)
@@ -529,8 +526,10 @@ class _Task:
             with self._phase("store"):
                 self.inserts.flush()
         wanted = Wanted(joined, self.rationing.edge(rule.out), self.ranks)
-        for some, output in outputs:
-            self.emission.output(wanted.among(some), output)
+        for output in self.tags.untagged(rule.out):
+            self.emission.output(wanted, output)
+        for chosen in tagged:
+            self.emission.output_chosen(wanted, chosen)
         for child in children:
             self._probe(wanted.by(self.rationing.edge(child.out)), child)
 

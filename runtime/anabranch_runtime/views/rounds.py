@@ -10,6 +10,7 @@ from dataclasses import replace
 from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.queries.outer_joins import registered
+from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.epochs.retention import clocks
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.expressions.finishing import with_counts
@@ -24,6 +25,7 @@ from anabranch_runtime.views.keeper import TablesStatus
 Write = Callable[[int, Sequence[KeptTable]], Segment]
 
 
+@per_ruleset
 def post_joins(ruleset: Ruleset) -> dict[str, QuerySpec]:
     """Return the queries with post-join parts by name."""
     return {str(q.id): q for q in ruleset.queries if q.has_post_join and q.registered == q.id}

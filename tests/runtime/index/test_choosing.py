@@ -4,72 +4,110 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from anabranch_runtime.columns.arrays import I32, U64, Bools
-from anabranch_runtime.index.choosing import choose, passing_any, send
-from anabranch_runtime.index.predicate_sets import PredicateSets, SetView
+from anabranch_runtime.index.choosing import choose, satisfied, send, wanted_pairs
+from anabranch_runtime.index.predicate_sets import PredicateSets
 from anabranch_runtime.index.rounds import AT
+from anabranch_runtime.tags import choices
+from anabranch_runtime.tags.choices import TranslatedSets, addresses_of, bits_of
 
 pytestmark = pytest.mark.fast
 
-_KEPT: list[SetView] = []
+
+def _sets(rng: np.random.Generator, count: int, rows: int) -> U64:
+    """Bits of ``rows`` random sets of ``count`` predicates."""
+    held = rng.random((rows, 64 * ((count + 63) // 64))) < rng.choice((0.001, 0.02, 0.3, 0.9))
+    held[:, count:] = False
+    return np.packbits(held, axis=1, bitorder="little").view(np.uint64)
 
 
-def _drawn(
-    rng: np.random.Generator, labels: int
-) -> tuple[list[U64], I32, I32, I32, NDArray[np.int64]]:
-    """Bits of each label's sets, predicates and orders of choices, tuples' sets, kernel's table.
-
-    The table has addresses of the sets, which stay until the next call.
-    """
+def _drawn(rng: np.random.Generator, labels: int) -> tuple[list[PredicateSets], I32, I32]:
+    """Each label's sets; predicates of choices; tuples' sets."""
     counts = [int(rng.choice((1, 5, 64, 65, 200, 2500))) for _ in range(labels)]
-    bits = []
-    _KEPT.clear()
-    for count in counts:
-        words = (count + 63) // 64
-        held = rng.random((int(rng.integers(2, 40)), 64 * words)) < rng.choice(
-            (0.001, 0.02, 0.3, 0.9)
-        )
-        held[:, count:] = False
-        made = PredicateSets()
-        made.numbered(np.packbits(held, axis=1, bitorder="little").view(np.uint64), 1 << 20)
-        bits.append(made.bits(np.arange(len(made)), words))
-        _KEPT.append(made.view)
-    choices = int(rng.choice((1, 2, 64, 65, 150)))
+    made = [PredicateSets() for _ in counts]
+    for sets, count in zip(made, counts, strict=True):
+        sets.numbered(_sets(rng, count, int(rng.integers(2, 40))), 1 << 20)
+    number = int(rng.choice((1, 2, 64, 65, 150)))
     predicates = np.stack(
-        [rng.integers(-1, count, choices, dtype=np.int32) for count in counts], axis=1
+        [rng.integers(-1, count, number, dtype=np.int32) for count in counts], axis=1
     )
-    orders = np.argsort(predicates, axis=0, kind="stable").astype(np.int32)
     tuples = int(rng.choice((0, 1, 90)))
-    sets = np.stack([rng.integers(0, len(b), tuples, dtype=np.int32) for b in bits])
-    table = np.array([(j, j, *view.addresses) for j, view in enumerate(_KEPT)], np.int64)
-    return bits, predicates, orders, sets, table
+    numbers = np.stack([rng.integers(0, len(sets), tuples, dtype=np.int32) for sets in made])
+    return made, predicates, numbers
 
 
-def _expected(bits: list[U64], predicates: I32, sets: I32) -> Bools:
+def _expected(made: list[PredicateSets], predicates: I32, numbers: I32) -> Bools:
     """Whether each tuple satisfies each choice: shape (choices, tuples)."""
-    found = np.ones((len(predicates), sets.shape[1]), np.bool_)
-    for j, own in enumerate(bits):
+    found = np.ones((len(predicates), numbers.shape[1]), np.bool_)
+    for j, sets in enumerate(made):
+        own = sets.bits(np.arange(len(sets)), 40)
         every = np.unpackbits(own.view(np.uint8), axis=1, bitorder="little").astype(np.bool_)
         for choice, predicate in enumerate(predicates[:, j]):
             if predicate >= 0:
-                found[choice] &= every[sets[j], predicate]
+                found[choice] &= every[numbers[j], predicate]
     return found
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_choices_are_as_tested_alone(seed: int) -> None:
+def test_choices_are_as_tested_alone(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of sets that are added after a translation, and in several pieces."""
+    monkeypatch.setattr(choices, "_PIECE", 7)
     rng = np.random.default_rng(seed)
-    bits, predicates, orders, sets, table = _drawn(rng, int(rng.integers(1, 4)))
-    wanted = _expected(bits, predicates, sets)
-    flat = predicates.reshape(-1), orders.reshape(-1)
-    assert np.array_equal(passing_any(table, *flat, sets), wanted.any(axis=0))
-    positions, ends = choose(table, *flat, sets)
-    begin = 0
-    for choice, end in enumerate(ends):
-        assert positions[begin:end].tolist() == np.flatnonzero(wanted[choice]).tolist()
-        begin = end
+    made, predicates, numbers = _drawn(rng, int(rng.integers(1, 4)))
+    translated = [
+        TranslatedSets(sets, np.ascontiguousarray(predicates[:, j])) for j, sets in enumerate(made)
+    ]
+    for _ in range(2):
+        views = [one.view for one in translated]
+        wanted = _expected(made, predicates, numbers)
+        chosen = np.flatnonzero(rng.random(len(predicates)) < 0.7)
+        wanted[np.setdiff1d(np.arange(len(predicates)), chosen)] = False
+        mask = bits_of(chosen, (len(predicates) + 63) // 64)
+        held = satisfied(addresses_of(views), mask, numbers)
+        assert held.any(axis=1).tolist() == wanted.any(axis=0).tolist()
+        positions, ends = choose(held)
+        for choice, row in enumerate(wanted):
+            part = positions[ends[choice] : ends[choice + 1]]
+            assert part.tolist() == np.flatnonzero(row).tolist()
+        for sets in made:
+            sets.numbered(_sets(rng, 2500, 30), 1 << 20)
+        numbers = np.stack([rng.integers(0, len(s), 50, dtype=np.int32) for s in made])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_wanted_pairs_are_as_tested_one_by_one(seed: int) -> None:
+    """Pairs of tuples and stored rows, whose sets are in columns of two tables."""
+    rng = np.random.default_rng(seed)
+    labels = int(rng.integers(2, 4))
+    made, predicates, numbers = _drawn(rng, labels)
+    views = [
+        TranslatedSets(sets, np.ascontiguousarray(predicates[:, j])).view
+        for j, sets in enumerate(made)
+    ]
+    probing = int(rng.integers(1, labels))
+    words = (len(predicates) + 63) // 64
+    mask = bits_of(np.arange(len(predicates)), words)
+    held = satisfied(addresses_of(views[:probing]), mask, numbers[:probing])
+    tables = int(rng.integers(1, 3))
+    stored = [
+        [rng.integers(0, len(sets), 20, dtype=np.int32) for _ in range(tables)]
+        for sets in made[probing:]
+    ]
+    columns = np.array([[c.ctypes.data for c in one] for one in stored], np.int64)
+    pairs = 0 if numbers.shape[1] == 0 else 200
+    positions = rng.integers(0, max(numbers.shape[1], 1), pairs).astype(np.int32)
+    which = rng.integers(0, tables, pairs if tables > 1 else 1).astype(np.int16)
+    rows = rng.integers(0, 20, pairs).astype(np.int32)
+    found = wanted_pairs(held, positions, which, rows, columns, addresses_of(views[probing:]))
+    there = np.broadcast_to(which, pairs)
+    sets = np.stack(
+        [
+            *(own[positions] for own in numbers[:probing]),
+            *([one[t][r] for t, r in zip(there, rows, strict=True)] for one in stored),
+        ]
+    ).astype(np.int32)
+    assert found.tolist() == np.flatnonzero(_expected(made, predicates, sets).any(axis=0)).tolist()
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -77,23 +115,24 @@ def test_edges_send_the_tuples_that_satisfy_a_choice(seed: int) -> None:
     """The sets of tuples are in columns of numbered tables; an edge without labels sends all."""
     rng = np.random.default_rng(seed)
     labels = int(rng.integers(1, 3))
-    bits, predicates, orders, sets, table = _drawn(rng, labels)
-    tuples = sets.shape[1]
+    made, predicates, numbers = _drawn(rng, labels)
+    views = [sets.view for sets in made]
+    table = np.array([(j, j, *view.addresses) for j, view in enumerate(views)], np.int64)
+    tuples = numbers.shape[1]
     # One table per label, whose row i has the set of tuple i.
     which = np.stack([np.full(tuples, j, np.int32) for j in range(labels)])
     rows = np.stack([np.arange(tuples, dtype=np.int32)] * labels)
-    columns = [np.ascontiguousarray(s) for s in sets]
+    columns = [np.ascontiguousarray(s) for s in numbers]
     places = np.zeros((labels, labels, AT + 5), np.int64)
     for j, column in enumerate(columns):
         places[j, j, AT] = column.ctypes.data
-    flat = predicates.reshape(-1), orders.reshape(-1)
     rules = np.array([(0, 0, 0, 0), (0, labels, 0, predicates.size)], np.int64)
     edges = np.array([(0, tuples, 1, 10 * tuples), (0, tuples // 2, 0, 7)], np.int64)
-    positions, made = send(edges, which, rows, rules, table, *flat, places)
-    passing = np.flatnonzero(_expected(bits, predicates, sets).any(axis=0))
-    first, last = made[0, :2]
+    positions, sent = send(edges, which, rows, rules, table, predicates.reshape(-1), places)
+    passing = np.flatnonzero(_expected(made, predicates, numbers).any(axis=0))
+    first, last = sent[0, :2]
     assert positions[first:last].tolist() == passing.tolist()
-    assert made[0, 3] == (10 * len(passing) if tuples else 0)
-    first, last = made[1, :2]
+    assert sent[0, 3] == (10 * len(passing) if tuples else 0)
+    first, last = sent[1, :2]
     assert positions[first:last].tolist() == list(range(tuples // 2))
-    assert made[1, 3] == 7
+    assert sent[1, 3] == 7

@@ -50,7 +50,7 @@ def compared() -> Iterator[tuple[Counter[str], list[Any]]]:
         done, matched, bare = match(self, front)
         # Residuals are checked here, to compare results with the probes' own; `run` does so again.
         made, ends = self._checked(front.edges[:done], matched, bare)
-        general = replace(self.prober, most=ANY, reads=ReadMeters())
+        general = replace(self.prober, most=ANY, tags=None, reads=ReadMeters())
         first, meters = 0, defaultdict[int, EdgeStatistics](EdgeStatistics)
         for edge, end in zip(front.edges[:done].tolist(), ends.tolist(), strict=True):
             rule = self._program.rules[edge[2]]

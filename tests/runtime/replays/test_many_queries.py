@@ -6,6 +6,7 @@ planner, driver and workers, with rewires, tasks that fail, drivers that die, la
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,11 @@ from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
+from anabranch_runtime.columns.arrays import I32
+from anabranch_runtime.probe import program
+from anabranch_runtime.storage.partial import RowSet
+from anabranch_runtime.tags import tags
+from anabranch_runtime.tags.tags import WantedResults
 from tests.support.scenarios.crowded import BATCHES, generate_crowded
 from tests.support.scenarios.run import run_local
 from tests.support.scenarios.script import draw
@@ -31,6 +37,31 @@ def assert_exact(seed: int, count: int, folder: Path, url: str) -> None:
 
 def test_many_queries_are_exact(redis: str, tmp_path: Path) -> None:
     assert_exact(3, 25, tmp_path, redis)
+
+
+@pytest.mark.parametrize("few", [0, program.FEW_CHOICES])
+@pytest.mark.parametrize("seed", mostly_slow([*range(30, 40)]))
+def test_queries_that_share_stores_are_exact(
+    seed: int, few: int, redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of filters are tags. With ``few`` 0 no probe tree with tags is processed in rounds:
+    pairs that no query wants are dropped where they are found.
+    """
+    monkeypatch.setattr(program, "FEW_CHOICES", few)
+    monkeypatch.setattr(tags, "FEW_TESTED", few)
+    dropped, among = Counter[str](), WantedResults.among
+
+    def counted(self: WantedResults, positions: I32, rows: RowSet, is_base: bool) -> I32:
+        kept = among(self, positions, rows, is_base)
+        dropped["base" if is_base else "joined"] += len(positions) - len(kept)
+        return kept
+
+    monkeypatch.setattr(WantedResults, "among", counted)
+    script = replace(draw(seed, BATCHES), relaxed=True)
+    verdict, _ = run_local(generate_crowded(seed, tmp_path, 25), script, redis)
+    assert not verdict.problems, f"seed {seed}: {verdict}"
+    assert verdict.results > 200
+    assert few or dropped["base"] > 100
 
 
 @pytest.mark.parametrize("seed", mostly_slow([4, 5]))
