@@ -420,6 +420,31 @@ def stream_add_column(
         show(found, stream_detail, as_json)
 
 
+@streams.command("widen-column")
+def stream_widen_column(
+    name: Name,
+    column: Annotated[str, typer.Argument(help="Name of the column.")],
+    type: Annotated[str, typer.Argument(help="Its wider type, such as bigint after int.")],
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Widen the type of a column of a stream in use. Stored rows and registered queries stay."""
+    with connect(url) as client:
+        show(client.widen_column(name, column, type), stream_detail, as_json)
+
+
+@streams.command("drop-column")
+def stream_drop_column(
+    name: Name,
+    column: Annotated[str, typer.Argument(help="Name of the column.")],
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Drop a column that no query reads. Stored rows and registered queries stay."""
+    with connect(url) as client:
+        show(client.drop_column(name, column), stream_detail, as_json)
+
+
 @streams.command("reread")
 def stream_reread(
     name: Name,

@@ -128,6 +128,17 @@ class Calls(QueryCalls):
         return RestCall("POST", f"{_path('streams', stream)}/columns", StreamOut.read, column)
 
     @method
+    def widen_column(self, stream: str, column: str, type: str) -> RestCall[StreamOut]:
+        """Widen the type of a column, such as int to bigint; stored rows and queries stay."""
+        path = _path("streams", stream, "columns", column)
+        return RestCall("PATCH", path, StreamOut.read, {"type": type})
+
+    @method
+    def drop_column(self, stream: str, column: str) -> RestCall[StreamOut]:
+        """Drop a column that no query reads; stored rows and queries stay."""
+        return RestCall("DELETE", _path("streams", stream, "columns", column), StreamOut.read)
+
+    @method
     def reread_stream(self, name: str) -> RestCall[StreamOut]:
         """Read a table again; queries look up the previous rows until all new rows are read."""
         return RestCall("POST", f"{_path('streams', name)}:reread", StreamOut.read)

@@ -93,7 +93,7 @@ class StreamRecord(Closed, StreamProperties):
             runtime reads it itself.
         accepted_rejects: number of rejected tuples that an operator has acknowledged.
         version: of a table: 1, increased by 1 for each requested re-read.
-        added: the added columns, as in ``Stream``.
+        added, widened, dropped: columns that were changed, as in ``Stream``.
     """
 
     name: str
@@ -114,10 +114,15 @@ class StreamRecord(Closed, StreamProperties):
     accepted_rejects: int = 0
     version: int = 1
     added: tuple[tuple[str, str | None], ...] = ()
+    widened: tuple[tuple[str, str], ...] = ()
+    dropped: tuple[tuple[str, str], ...] = ()
 
     def same_definition(self, other: StreamRecord) -> bool:
         """Whether both records define the same stream, apart from the registration id."""
-        names = ("registration", "reading", "accepted_rejects", "version", "added")
+        names = (
+            *("registration", "reading", "accepted_rejects", "version"),
+            *("added", "widened", "dropped"),
+        )
         same = {name: getattr(other, name) for name in names}
         return self.model_copy(update=same) == other
 
@@ -128,7 +133,11 @@ class StreamRecord(Closed, StreamProperties):
             PlannerError: the definition can't be used.
         """
         given = {f.name: getattr(self, f.name) for f in fields(Stream)}
-        return Stream(**{**given, "columns": self.tuple_columns})
+        typed = {
+            name: tuple((column, parse_type(kind)) for column, kind in given[name])
+            for name in ("widened", "dropped")
+        }
+        return Stream(**{**given, "columns": self.tuple_columns, **typed})
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from anabranch_contract.queries.types import (
     NESTED,
     NUMERIC,
     TIMESTAMPS,
+    WIDTHS,
     DataType,
     TypeKind,
     parse_type,
@@ -28,7 +29,6 @@ from anabranch_contract.queries.types import (
 
 MAX_PRECISION = 38
 _MINIMUM_ADJUSTED_SCALE = 6
-_WIDTHS = (TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT)
 _DIGITS = {TypeKind.TINYINT: 3, TypeKind.SMALLINT: 5, TypeKind.INT: 10, TypeKind.BIGINT: 20}
 _RANGES = {
     TypeKind.TINYINT: 2**7,
@@ -84,7 +84,7 @@ def common_type(left: DataType, right: DataType) -> DataType | None:
     if TypeKind.NULL in kinds:
         return right if left.kind is TypeKind.NULL else left
     if kinds <= INTEGRAL:
-        return DataType(max(kinds, key=_WIDTHS.index))
+        return DataType(max(kinds, key=WIDTHS.index))
     if kinds <= EXACT:
         a, b = as_decimal(left), as_decimal(right)
         scale = max(a.scale, b.scale)
@@ -120,7 +120,7 @@ def arithmetic_type(op: str, left: DataType, right: DataType) -> DataType | None
     if kinds & FLOATING:
         return left if kinds == {TypeKind.FLOAT} and op != "div" else DOUBLE
     if kinds <= INTEGRAL:
-        return DOUBLE if op == "div" else DataType(max(kinds, key=_WIDTHS.index))
+        return DOUBLE if op == "div" else DataType(max(kinds, key=WIDTHS.index))
     a, b = as_decimal(left), as_decimal(right)
     whole_a, whole_b = a.precision - a.scale, b.precision - b.scale
     if op in ("add", "sub"):

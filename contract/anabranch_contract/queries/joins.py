@@ -78,7 +78,10 @@ class Stream:
         changes: of a stream of changes: how its rows say whether they insert or delete. With a key
             (upsert) a row replaces the tuple of its key; it has no event time, as a table.
         added: (column, value in earlier rows) of the columns that were added after registration, in
-            order; the value is text that is cast to the column's type; None: NULL.
+            order, also of dropped ones; the value is text that is cast to the column's type; None:
+            NULL.
+        widened: (column, its first type) of the columns whose type was widened since.
+        dropped: (column, its first type) of the columns that it no longer has.
     """
 
     name: StreamName
@@ -96,6 +99,8 @@ class Stream:
     kind: StreamKind = StreamKind.STREAM
     changes: ChangeFormat | None = None
     added: tuple[tuple[str, str | None], ...] = ()
+    widened: tuple[tuple[str, DataType], ...] = ()
+    dropped: tuple[tuple[str, DataType], ...] = ()
 
     def __post_init__(self) -> None:
         names = [c for c, _ in self.columns]
@@ -145,6 +150,8 @@ class Stream:
             retain=None,
             kind=StreamKind.TABLE,
             added=self.added,
+            widened=self.widened,
+            dropped=self.dropped,
         )
 
     def as_changes(self) -> Stream:
@@ -184,9 +191,12 @@ class Stream:
 
     @property
     def first_columns(self) -> tuple[tuple[str, DataType], ...]:
-        """(name, type) of the columns with which the stream was registered."""
-        added = {name for name, _ in self.added}
-        return tuple(column for column in self.columns if column[0] not in added)
+        """(name, type) of the columns with which the stream was registered, the dropped ones
+        last.
+        """
+        added, first = {name for name, _ in self.added}, dict(self.widened)
+        present = ((name, first.get(name, kind)) for name, kind in self.columns)
+        return tuple(column for column in (*present, *self.dropped) if column[0] not in added)
 
     def deletes_results(self, *, looked_up: bool) -> bool:
         """Whether rows may delete earlier results of a query, which looks the stream up or not."""

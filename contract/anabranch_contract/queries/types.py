@@ -46,7 +46,9 @@ class TypeKind(StrEnum):
     VARIANT = "variant"
 
 
-INTEGRAL = frozenset({TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT})
+#: Integers, shortest first.
+WIDTHS = (TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT)
+INTEGRAL = frozenset(WIDTHS)
 FLOATING = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
 EXACT = INTEGRAL | {TypeKind.DECIMAL}
 NUMERIC = EXACT | FLOATING
@@ -327,6 +329,24 @@ class _Reader:
         if not found:
             raise self._unknown()
         return tuple(found.values())
+
+
+def widens(old: DataType, new: DataType) -> bool:
+    """Whether ``new`` has all values of ``old``, and Delta and Iceberg tables may change a column's
+    type so: a longer integer, double after float, more digits of a decimal before its point,
+    a timestamp without time zone after a date.
+
+    >>> [widens(parse_type("int"), parse_type(new)) for new in ("bigint", "smallint", "double")]
+    [True, False, False]
+    """
+    if old.kind in INTEGRAL and new.kind in INTEGRAL:
+        return WIDTHS.index(old.kind) < WIDTHS.index(new.kind)
+    if old.kind is new.kind is TypeKind.DECIMAL:
+        return old.scale == new.scale and old.precision < new.precision
+    return (old.kind, new.kind) in (
+        (TypeKind.FLOAT, TypeKind.DOUBLE),
+        (TypeKind.DATE, TypeKind.TIMESTAMP_NTZ),
+    )
 
 
 def key_type(types: Iterable[DataType]) -> str | None:

@@ -247,6 +247,17 @@ class AddedColumnIn(ColumnRecord):
     )
 
 
+class WidenedColumnIn(Closed):
+    """Another type for a column of a stream in use."""
+
+    model_config = examples({"type": "decimal(12,2)"})
+
+    type: Annotated[str, Field(max_length=1000)] = Field(
+        description="A type that has all values of the present one: a longer integer, double after "
+        "float, a decimal with more digits and the same scale, timestamp_ntz after date."
+    )
+
+
 class RowsIn(Closed):
     """Rows for a stream: an object per row, checked against the stream's columns."""
 

@@ -55,6 +55,7 @@ from anabranch_planner.normal.key_classes import (
 )
 from anabranch_planner.normal.occurrences import Structure, occurrences
 from anabranch_planner.normal.unions import united
+from anabranch_planner.normal.widened import typed
 from anabranch_planner.sql.scope import Scope, nearest
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
@@ -240,7 +241,10 @@ def _joined(
     """
     scope, names = bound.scope, list(bound.scope.streams)
     closed = _closed_bounds(bound, given.window)
-    equalities = [*bound.equalities, *_constant_keys(bound, outer=outer)]
+    equalities = [
+        (_typed_side(left, scope), _typed_side(right, scope))
+        for left, right in (*bound.equalities, *_constant_keys(bound, outer=outer))
+    ]
     classes = classes_of(equalities)
 
     def inner(node: Node) -> JoinQuery:
@@ -264,9 +268,14 @@ def _joined(
         shown = weights.weighted(shown, scope, post_join=parts is not None)
     else:
         shown = columns
+    shown = tuple((name, typed(expr, partial(_is_widened, scope))) for name, expr in shown)
     relaxed = given.relaxed or weights.stored_whole(bound.scope)
     relations, lacking = _relations(bound, classes, relaxed)
-    residuals = [*bound.residuals, *lacking, *weights.of_rows(scope, given.streams)]
+    residuals = [
+        *(typed(condition, partial(_is_widened, scope)) for condition in bound.residuals),
+        *lacking,
+        *weights.of_rows(scope, given.streams),
+    ]
     structure = Structure(
         {alias: relation.id for alias, relation in relations.items()},
         [c for c in classes if len(c.aliases) > 1],
@@ -424,7 +433,10 @@ def _relations(
     """Alias -> its relation: stream and local filter (with implied equalities, or relaxed); and
     the conditions that relaxed filters omit.
     """
-    filters = {alias: list(conditions) for alias, conditions in bound.filters.items()}
+    filters = {
+        alias: [typed(c, partial(_is_widened_of, bound.scope, alias)) for c in conditions]
+        for alias, conditions in bound.filters.items()
+    }
     for key_class in classes:
         for alias, equalities in local_filters(key_class).items():
             filters.setdefault(alias, []).extend(canonical(e) for e in equalities)
@@ -440,6 +452,20 @@ def _relations(
         for alias, stream in bound.scope.streams.items()
     }
     return relations, lacking
+
+
+def _typed_side(side: Side, scope: Scope) -> Side:
+    if isinstance(side.expr, Column):
+        return side
+    return replace(side, expr=typed(side.expr, partial(_is_widened_of, scope, side.alias)))
+
+
+def _is_widened(scope: Scope, column: Column) -> bool:
+    return column.alias in scope.streams and _is_widened_of(scope, column.alias, column)
+
+
+def _is_widened_of(scope: Scope, alias: str, column: Column) -> bool:
+    return any(name == column.name for name, _ in scope.streams[alias].widened)
 
 
 def _of_alias(alias: str, column: Column) -> Column:

@@ -28,7 +28,7 @@ from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.state.dealt import Dealt, DealtRows, dealt_rows
 from anabranch_runtime.state.derived import Derived
 from anabranch_runtime.state.manifest import State, StoreState
-from anabranch_runtime.storage.segment import IndexKey
+from anabranch_runtime.storage.segment import UNCHANGED, ChangedColumns, IndexKey
 
 
 class Columns(Protocol):
@@ -55,7 +55,7 @@ class StoreLayout:
         members: labels of the joined relations; for a base store only its relation's id.
         filter: texts of the conjuncts that a base store's rows satisfy.
         dealt: hot key values with rows spread outside their home partitions (``state.dealt``).
-        stream: the stream of a base store.
+        streams: the streams of ``members``.
     """
 
     id: str
@@ -65,7 +65,7 @@ class StoreLayout:
     is_base: bool
     filter: tuple[str, ...] = ()
     dealt: tuple[Dealt, ...] = ()
-    stream: str = ""
+    streams: tuple[str, ...] = ()
 
     @property
     def dealt_rows(self) -> DealtRows | None:
@@ -97,7 +97,7 @@ def _layout(name: str, store: StoreState) -> StoreLayout:
         store.is_base,
         store.filter,
         store.dealt,
-        store.streams[0] if store.is_base else "",
+        store.streams,
     )
 
 
@@ -110,15 +110,33 @@ def base_layout(relation: RelationId) -> StoreLayout:
 
 
 @lru_cache(maxsize=256)
+def _changed(store: StoreLayout, streams: tuple[Stream | None, ...]) -> ChangedColumns:
+    members = zip(store.members, streams, strict=True)
+    types = {
+        store.column(member, name): arrow_type(dict(stream.columns)[name])
+        for member, stream in members
+        if stream is not None
+        for name, _ in stream.widened
+    }
+    first = streams[0]
+    if not store.is_base or first is None:
+        return ChangedColumns({}, types)
+    return ChangedColumns(added_values(first), types, frozenset(n for n, _ in first.dropped))
+
+
+@lru_cache(maxsize=256)
 def added_values(stream: Stream) -> Mapping[str, pa.Scalar]:
     """Return added column -> its value in the rows that were stored before."""
-    kinds, text = dict(stream.columns), DataType(TypeKind.STRING)
-    return {
-        name: cast(pa.array([given], pa.string()), text, kinds[name])[0]
-        if given is not None
-        else pa.scalar(None, arrow_type(kinds[name]))
-        for name, given in stream.added
-    }
+    kinds, first, text = dict(stream.columns), dict(stream.widened), DataType(TypeKind.STRING)
+
+    def value(name: str, given: str | None) -> pa.Scalar:
+        kind = kinds[name]
+        if given is None:
+            return pa.scalar(None, arrow_type(kind))
+        found = cast(pa.array([given], pa.string()), text, first.get(name, kind))
+        return found.cast(arrow_type(kind))[0]
+
+    return {name: value(name, given) for name, given in stream.added if name in kinds}
 
 
 routes = per_ruleset(Routes)
@@ -170,13 +188,15 @@ class Layout:
         satisfied = self.stores[store].filter
         return tuple(f for text, f in wanted if text not in satisfied)
 
-    def added(self, store: str) -> Mapping[str, pa.Scalar]:
-        """Columns that rows of a base store may lack, as their stream had not got them yet, with
-        the value of these rows.
+    def changed(self, store: str) -> ChangedColumns:
+        """Columns that rows of a store may lack, or have with an earlier type, as they were stored
+        before their streams got these columns or types.
         """
-        name = self.stores[store].stream
-        stream = self.streams.get(StreamName(name))
-        return added_values(stream) if stream is not None and stream.added else {}
+        known = self.stores[store]
+        streams = tuple(self.streams.get(StreamName(name)) for name in known.streams)
+        if not any(s is not None and (s.added or s.widened or s.dropped) for s in streams):
+            return UNCHANGED
+        return _changed(known, streams)
 
     def stored(self, store: StoreLayout, table: Columns, rows: int, ref: AttrRef) -> pa.Array:
         """Column of the key attribute ``ref`` over all rows of a table in ``store``'s layout."""

@@ -209,10 +209,10 @@ def _counted(stream: StreamState, batch: int) -> StreamState:
 
 def _definition(spec: Stream) -> tuple[object, ...]:
     """Return the part of a stream's definition whose change restarts the stream: all but the
-    handling of idleness, of late and of future tuples, retention, and added columns.
+    handling of idleness, of late and of future tuples, retention, and changes of columns.
     """
     kind = spec.kind, tuple(sorted(spec.latest)) if spec.is_table else ()
-    columns = spec.first_columns, spec.changes
+    columns = frozenset(spec.first_columns), spec.changes
     return spec.name, columns, spec.event_time, spec.lateness, spec.registration, kind
 
 

@@ -18,7 +18,13 @@ from anabranch_runtime.index.hash_index import HashIndex
 from anabranch_runtime.index.matching import described
 from anabranch_runtime.state.coverage import Interval
 from anabranch_runtime.storage.partial import Tables
-from anabranch_runtime.storage.segment import IndexKey, Segment, SegmentReader
+from anabranch_runtime.storage.segment import (
+    UNCHANGED,
+    ChangedColumns,
+    IndexKey,
+    Segment,
+    SegmentReader,
+)
 from anabranch_runtime.storage.segment_cache import open_segment
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
@@ -163,16 +169,16 @@ class LiveSegments:
         batch: int,
         segments: Mapping[str, Sequence[Segment]],
         counted: Mapping[str, int] | None = None,
-        added: Callable[[str], Mapping[str, pa.Scalar]] = lambda _: {},
+        changed: Callable[[str], ChangedColumns] = lambda _: UNCHANGED,
     ) -> None:
         """Index the segments.
 
         Args:
             counted: store -> number of partitions, for stores whose lookups and matches are counted
                 per partition (:meth:`work`).
-            added: returns columns that rows of a store may lack (``Layout.added``).
+            changed: returns columns of a store that may have changed (``Layout.changed``).
         """
-        self._root, self._batch, self._added = root, batch, added
+        self._root, self._batch, self._changed = root, batch, changed
         self.changes = 0
         self._work = {name: np.zeros(count, np.int64) for name, count in (counted or {}).items()}
         self._by_store = {store: list(known) for store, known in segments.items()}
@@ -216,9 +222,9 @@ class LiveSegments:
     def within(self, store: str, interval: Interval) -> list[SegmentReader]:
         """The store's segments that have rows of ``interval``."""
         low, high = interval
-        added = self._added(store) if store in self._by_store else {}
+        changed = self._changed(store) if store in self._by_store else UNCHANGED
         return [
-            open_segment(self._root, segment, added)
+            open_segment(self._root, segment, changed)
             for segment in self._by_store.get(store, ())
             if segment.first_batch <= high and segment.last_batch >= low
         ]

@@ -1,30 +1,60 @@
-"""Retained streams that are not read until an epoch stores them.
+"""Streams that are not read until an epoch stores them, or has the types of their columns.
 
-All input of a retained stream has to be stored. So in live mode its source waits until the running
-epoch has the stream's present definition. The driver passes the registration and retention of its
-epoch's streams as texts (``InputControl.retained``), and the source compares these texts with its
-own records. A replay does not wait, because its first epoch is planned before the first batch.
+All input of a retained stream has to be stored, and a value that fits a widened column may not fit
+the column before. So in live mode the source of such a stream waits until the running epoch has the
+stream's present definition. The driver passes the definitions of its epoch's streams
+(``InputControl.definitions``), and the source compares them with its own records. A replay does not
+wait, because its first epoch is planned before the first batch.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import Stream
+from anabranch_contract.queries.types import DataType
 
 
-def planned_marks(streams: Iterable[Stream]) -> dict[str, str]:
-    """Return retained stream -> its definition in an epoch, as text."""
-    return {str(s.name): json.dumps([s.registration, s.retain]) for s in streams if s.is_retained}
+class Mark(NamedTuple):
+    """The part of a stream's definition for which its source waits.
+
+    Attributes:
+        registration, retain: as in ``Stream``.
+        widened: the present types of the widened columns.
+    """
+
+    registration: str
+    retain: int | None
+    widened: tuple[DataType | None, ...] = ()
+
+    @staticmethod
+    def of(stream: Stream) -> Mark:
+        """The mark of a stream."""
+        widened = tuple(stream.type_of(name) for name, _ in sorted(stream.widened))
+        return Mark(stream.registration, stream.retain, widened)
 
 
-def awaited_marks(records: Iterable[StreamRecord]) -> dict[str, str]:
-    """Return retained stream -> its registered definition, as text."""
-    return {r.name: json.dumps([r.registration, r.retain]) for r in records if r.retain != 0}
+def planned_marks(streams: Iterable[Stream]) -> dict[str, Mark]:
+    """Return stream -> its definition in an epoch."""
+    return {str(s.name): Mark.of(s) for s in streams}
 
 
-def awaited(wanted: Mapping[str, str], planned: Mapping[str, str]) -> frozenset[str]:
-    """Return the streams that must wait: their definitions differ in ``wanted`` and ``planned``."""
-    return frozenset(name for name, mark in wanted.items() if planned.get(name) != mark)
+def awaited_marks(records: Iterable[StreamRecord]) -> dict[str, Mark]:
+    """Return retained or widened stream -> its registered definition."""
+    return {r.name: Mark.of(r.to_stream()) for r in records if r.retain != 0 or r.widened}
+
+
+def awaited(wanted: Mapping[str, Mark], planned: Mapping[str, Mark]) -> frozenset[str]:
+    """Return the streams that must wait: their definitions differ in ``wanted`` and ``planned``. A
+    stream that is not retained waits only while an epoch has its narrower types.
+    """
+
+    def waits(name: str, mark: Mark) -> bool:
+        here = planned.get(name)
+        if mark.retain != 0:
+            return here != mark
+        return here is not None and here._replace(retain=0) != mark
+
+    return frozenset(name for name, mark in wanted.items() if waits(name, mark))

@@ -104,7 +104,7 @@ class _FeedInput:
     skipped: dict[str, PieceError] = field(default_factory=dict)
     #: Number of a piece -> error about its missing entries.
     missing: dict[int, PieceError] = field(default_factory=dict)
-    #: Columns of a stream with added columns, as of the batch's ruleset; and the added ones.
+    #: Columns of a stream whose columns were changed, as of the ruleset; and optional ones.
     columns: tuple[tuple[str, str], ...] = ()
     optional: frozenset[str] = frozenset()
 
@@ -350,24 +350,24 @@ def _order(piece: Piece) -> tuple[str, int]:
 
 def _is_same(record: StreamRecord, spec: Stream) -> bool:
     same = record.event_time == spec.event_time and record.registration == spec.registration
-    added = {name for name, _ in record.added}
-    first = tuple(column for column in record.tuple_columns if column[0] not in added)
-    return same and record.changes == spec.changes and first == spec.first_columns
+    first = frozenset(record.to_stream().first_columns)
+    return same and record.changes == spec.changes and first == frozenset(spec.first_columns)
 
 
 def _evolved(
     record: StreamRecord, spec: Stream | None
 ) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
-    """Return names and types of the columns to read of a stream, and the added ones among them:
-    as of ``spec``, or as registered if the ruleset does not have the stream. Empty if none was
-    added.
+    """Return names and types of the columns to read of a stream, and columns that input may lack:
+    as of ``spec``, or as registered if the ruleset does not have the stream. Empty if no column was
+    added, widened or dropped.
     """
-    added = frozenset(name for name, _ in (record if spec is None else spec).added)
-    if not added and not record.added:
-        return (), added
+    known = record if spec is None else spec
+    optional = frozenset(name for name, _ in (*known.added, *record.dropped))
+    if not any((*optional, record.added, record.widened, known.widened, known.dropped)):
+        return (), optional
     if spec is None:
-        return tuple((c.name, c.type) for c in record.columns), added
-    return tuple((name, str(kind)) for name, kind in spec.columns), added
+        return tuple((c.name, c.type) for c in record.columns), optional
+    return tuple((name, str(kind)) for name, kind in spec.columns), optional
 
 
 def _record(pieces: Sequence[Piece], why: PieceError, batch: int) -> UnreadPiece:

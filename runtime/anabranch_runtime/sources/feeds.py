@@ -179,7 +179,7 @@ class Feeds:
         """Whether streams must wait for a table: its first load is being read, or will be read once
         an epoch has the table. An unreadable table delays no stream.
         """
-        unplanned = awaited(self._awaited, self._input.retained)
+        unplanned = awaited(self._awaited, self._input.definitions)
         whole = {version_of(k)[0] for k, load in loads.items() if not load.is_first}
         return any(
             self._is_table(k)
@@ -193,7 +193,7 @@ class Feeds:
 
     def _waiting(self, offset: dict[str, Any]) -> dict[str, Waiting]:
         """Return the waiting input of readable feeds; adds new feeds' offsets to ``offset``."""
-        found, unplanned = {}, awaited(self._awaited, self._input.retained)
+        found, unplanned = {}, awaited(self._awaited, self._input.definitions)
         for feed_id, feed in self._feeds.items():
             if feed_id in self._input.held or self._rests(feed_id) or feed.record.name in unplanned:
                 continue

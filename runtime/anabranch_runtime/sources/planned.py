@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from anabranch_contract.protocol.intake import StreamIntake
+from anabranch_runtime.sources.awaited import Mark
 from anabranch_runtime.sources.feed import Feed, Piece
 from anabranch_runtime.state.offsets import Offsets
 
@@ -32,7 +33,7 @@ class InputControl:
         held: feed with temporarily unreadable input -> number of attempts to read it, and the
             offset up to which the feed has been read.
         owed: number of the next batch while withheld results are to be computed; else None.
-        retained: retained stream of the running epoch -> its definition (``awaited``).
+        definitions: stream of the running epoch -> its definition (``awaited``).
         streams: stream -> progress of its input, set by the sources.
         planned: Unix time at which the last batch with rows of feeds was planned; 0: never.
     """
@@ -40,7 +41,7 @@ class InputControl:
     limit: int | None = None
     held: Mapping[str, tuple[int, Any]] = field(default_factory=dict)
     owed: int | None = None
-    retained: Mapping[str, str] = field(default_factory=dict)
+    definitions: Mapping[str, Mark] = field(default_factory=dict)
     streams: Mapping[str, StreamIntake] = field(default_factory=dict)
     planned: float = 0.0
 

@@ -126,6 +126,24 @@ class IndexKey:
         return ",".join(f"{c}:{t}" for c, t in zip(self.columns, self.types, strict=True))
 
 
+@dataclass(frozen=True, slots=True)
+class ChangedColumns:
+    """Columns of a store that have changed since some of its rows were written.
+
+    Attributes:
+        added: columns that rows of a base store may lack, with the value that these rows have.
+        types: the present types of widened columns, by name in the segment.
+        dropped: columns of a base store that only earlier rows have.
+    """
+
+    added: Mapping[str, pa.Scalar]
+    types: Mapping[str, pa.DataType]
+    dropped: frozenset[str] = frozenset()
+
+
+UNCHANGED = ChangedColumns({}, {})
+
+
 class PackWriter:
     """Writes one pack; the file appears under its name only once it is complete, and is durable
     once :meth:`Durable.upload` has returned.
@@ -287,12 +305,13 @@ class SegmentReader:
     Attributes:
         lines: cache of values that callers have derived from the segment, by key.
         derived: name -> column computed from the rows by a caller, readable by :meth:`place`.
-        added: columns that the stream did not have when rows of a base store were written, with the
-            value that all of these rows have.
+        changed: columns that may have changed since the rows were written.
     """
 
-    def __init__(self, segment: Segment, buffer: pa.Buffer) -> None:
-        self.segment = segment
+    def __init__(
+        self, segment: Segment, buffer: pa.Buffer, changed: ChangedColumns = UNCHANGED
+    ) -> None:
+        self.segment, self.changed = segment, changed
         self._buffer = buffer
         self._batch: pa.RecordBatch | None = None
         self._places: dict[str, ColumnPlace] = {}
@@ -300,7 +319,6 @@ class SegmentReader:
         self._made: dict[str, pa.Array] = {}
         self.lines: dict[str, bytes] = {}
         self.derived: dict[str, DerivedColumn] = {}
-        self.added: Mapping[str, pa.Scalar] = {}
 
     @property
     def rows(self) -> int:
@@ -308,7 +326,9 @@ class SegmentReader:
         return self.segment.rows
 
     @staticmethod
-    def of(segment: Segment, buffer: pa.Buffer) -> SegmentReader:
+    def of(
+        segment: Segment, buffer: pa.Buffer, changed: ChangedColumns = UNCHANGED
+    ) -> SegmentReader:
         """Open ``segment`` in the pack with the bytes ``buffer``.
 
         Raises:
@@ -321,7 +341,7 @@ class SegmentReader:
                 f"{segment.path} has {buffer.size} bytes and should have more than {end}",
                 remedy=AGAIN,
             )
-        return SegmentReader(segment, buffer)
+        return SegmentReader(segment, buffer, changed)
 
     @property
     def batch(self) -> pa.RecordBatch:
@@ -334,24 +354,37 @@ class SegmentReader:
 
     @property
     def complete(self) -> pa.RecordBatch:
-        """The segment's rows with all columns: the missing ones are last."""
-        batch = self.batch
-        missing = [name for name in self.added if name not in batch.schema.names]
-        if not missing:
-            return batch
-        columns = {name: batch.column(name) for name in batch.schema.names}
+        """The segment's rows with the present columns and types: missing columns are last."""
+        there = self.batch.schema.names
+        names = [name for name in there if name not in self.changed.dropped]
+        missing = [name for name in self.changed.added if name not in names]
+        if not missing and not self._cast and len(names) == len(there):
+            return self.batch
+        columns = {name: self.column(name) for name in names}
         hidden = {name: columns.pop(name) for name in (SIGMA, TAU) if name in columns}
         columns |= {name: self.column(name) for name in missing} | hidden
         return pa.RecordBatch.from_pydict(columns)
 
+    @property
+    def _cast(self) -> frozenset[str]:
+        """The columns that are stored with an earlier type."""
+        schema, types = self.batch.schema, self.changed.types
+        there = (name for name in types if name in schema.names)
+        return frozenset(name for name in there if schema.field(name).type != types[name])
+
     def column(self, name: str) -> pa.Array:
         """A column by name."""
-        if name not in self.added or name in self.batch.schema.names:
+        added, types = self.changed.added, self.changed.types
+        if name not in added and name not in types:
             return self.batch.column(name)
         found = self._made.get(name)
         if found is None:
+            there = name in self.batch.schema.names
+            found = self.batch.column(name) if there else pa.repeat(added[name], self.rows)
+            if name in types:
+                found = found.cast(types[name])
             # Concurrent tasks may have made it too, and use the first one's addresses: keep that.
-            found = self._made.setdefault(name, pa.repeat(self.added[name], self.rows))
+            found = self._made.setdefault(name, found)
         return found
 
     def place(self, name: str) -> ColumnPlace:

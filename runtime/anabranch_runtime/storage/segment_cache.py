@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.index import prefetch
 from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.paging import Mapped, fits
-from anabranch_runtime.storage.segment import Segment, SegmentReader, map_pack
+from anabranch_runtime.storage.segment import (
+    UNCHANGED,
+    ChangedColumns,
+    Segment,
+    SegmentReader,
+    map_pack,
+)
 
 
 @dataclass(slots=True)
@@ -45,13 +49,11 @@ _TRIES = 3
 _ROOTS: dict[str, _Opened] = {}
 
 
-def open_segment(
-    root: str, segment: Segment, added: Mapping[str, pa.Scalar] | None = None
-) -> SegmentReader:
+def open_segment(root: str, segment: Segment, changed: ChangedColumns = UNCHANGED) -> SegmentReader:
     """Return the shared reader for ``segment`` of the state directory ``root``.
 
     Args:
-        added: columns that its rows may lack (:attr:`SegmentReader.added`).
+        changed: columns that may have changed since its rows were written.
 
     Raises:
         StateError: its pack is missing, or too short.
@@ -61,25 +63,23 @@ def open_segment(
         opened = _ROOTS[root] = _Opened()
     key = (segment.path, segment.data[0])
     reader = opened.readers.get(key)
-    if reader is None:
+    if reader is None or (reader.changed is not changed and reader.changed != changed):
         pack = opened.packs.get(segment.path)
         if pack is None:
             pack = opened.packs[segment.path] = _map(root, segment)
             pack.scatter(opened.scattered)
-        reader = opened.readers[key] = SegmentReader.of(segment, pack.buffer)
-    if added:
-        reader.added = added
+        reader = opened.readers[key] = SegmentReader.of(segment, pack.buffer, changed)
     durable(root).touch(segment.path)
     return reader
 
 
-def read_segment(root: str, segment: Segment) -> SegmentReader:
+def read_segment(root: str, segment: Segment, changed: ChangedColumns = UNCHANGED) -> SegmentReader:
     """Return a new reader for ``segment`` that is not kept open.
 
     Raises:
         StateError: its pack is missing, or too short.
     """
-    return SegmentReader.of(segment, _map(root, segment).buffer)
+    return SegmentReader.of(segment, _map(root, segment).buffer, changed)
 
 
 def keep_open(root: str, live: Mapping[str, Sequence[Segment]]) -> None:

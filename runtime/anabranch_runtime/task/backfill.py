@@ -24,7 +24,8 @@ CHUNK = 1 << 14
 def merge_parts(writer: PackWriter, layout: Layout, root: str, merges: Iterable[Merge]) -> None:
     """Do the merges of a slice, each into one segment that ``writer`` appends."""
     for one in merges:
-        readers = [open_segment(root, s) for s in one.segments]
+        changed = layout.changed(one.segments[0].store)
+        readers = [open_segment(root, s, changed) for s in one.segments]
         for reader in readers:
             reader.verify()
         # A later merge of the store drops superseded rows.
@@ -65,7 +66,7 @@ def stored_rows(
 
 def _rows(layout: Layout, root: str, source: SegmentRows, label: Label) -> Partial:
     """Rows of ``source`` in its batches that pass the relation's filter, as partial results."""
-    reader = open_segment(root, source.segment, layout.added(source.store))
+    reader = open_segment(root, source.segment, layout.changed(source.store))
     rows = np.arange(source.first, source.last, dtype=np.int32)
     found = Partial(len(rows), (RowSet(Tables([reader]), None, rows),), {label: (0, "")}, label)
     low, high = source.interval

@@ -15,7 +15,14 @@ from anabranch_runtime.epochs.annihilation import Boundaries
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.storage.durable import attach, durable
-from anabranch_runtime.storage.segment import Merge, PackWriter, Segment, SegmentReader
+from anabranch_runtime.storage.segment import (
+    UNCHANGED,
+    ChangedColumns,
+    Merge,
+    PackWriter,
+    Segment,
+    SegmentReader,
+)
 from anabranch_runtime.storage.segment_cache import read_segment
 from anabranch_runtime.task.stores import merge
 
@@ -85,8 +92,8 @@ def compact_together(works: Sequence[Compaction]) -> list[MergedSegment]:
             merge(writer, work.layout, spec, parts, work.since, work.boundaries)
         seconds.append(time.thread_time() - began)
 
-    began = time.thread_time()
-    segments = rewrite(Path(first.root), first.pack, [work.merge for work in works], write)
+    began, merges = time.thread_time(), [work.merge for work in works]
+    segments = rewrite(Path(first.root), first.pack, merges, write, first.layout.changed)
     # Time of opening, checking and writing files is divided equally.
     rest = (time.thread_time() - began - sum(seconds)) / len(works)
     return [MergedSegment(s, own + rest) for s, own in zip(segments, seconds, strict=True)]
@@ -97,6 +104,7 @@ def rewrite(
     pack: str,
     merges: Sequence[Merge],
     write: Callable[[PackWriter, Sequence[SegmentReader]], None],
+    changed: Callable[[str], ChangedColumns] = lambda _: UNCHANGED,
 ) -> list[Segment]:
     """Let ``write`` rewrite the parts of each of ``merges`` as one segment in ``pack``, which is
     below ``root``.
@@ -107,7 +115,7 @@ def rewrite(
     with PackWriter(root, pack) as writer:
         for parts in merges:
             reach(Point.MERGING)
-            readers = [read_segment(str(root), s) for s in parts.segments]
+            readers = [read_segment(str(root), s, changed(s.store)) for s in parts.segments]
             for reader in readers:
                 reader.verify()
             write(writer, readers)

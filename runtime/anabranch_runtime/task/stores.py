@@ -119,8 +119,6 @@ def merge(
         since: stream that keeps the latest per key -> first batch whose tuples supersede others.
     """
     store = layout.stores[spec.id]
-    for reader in readers:
-        reader.added = layout.added(spec.id)
     gone = _superseded(layout, spec, readers, since)
     if gone is None and store.is_base:
         gone = _annihilated(layout, spec, readers, boundaries)

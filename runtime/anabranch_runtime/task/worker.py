@@ -143,7 +143,8 @@ class _Task:
         segments = live_segments(context, None if traffic is None else traffic.fleet.own)
         keep_open(context.root, segments)
         counted = None if traffic is None else {n: s.partitions for n, s in context.stores.items()}
-        self.live = LiveSegments(context.root, context.batch, segments, counted, self.layout.added)
+        given = segments, counted, self.layout.changed
+        self.live = LiveSegments(context.root, context.batch, *given)
         self.budget = budget(context.memory_limit, self.sharing)
         self.memory = PrivateMemory()
         self.rationing = rationing(self.ruleset, context.shedding.rations)

@@ -1,8 +1,8 @@
-"""Columns that are added to streams in use: exact through rewires, deaths and merges."""
+"""Columns of streams in use that are added or widened: exact through rewires, deaths, merges."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from anabranch_runtime.faults import Point
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.added_columns import AddedColumns
 from tests.support.worlds.fed import Killed
+from tests.support.worlds.widened_columns import WidenedColumns
 
 #: Points of the protocol at which the driver dies.
 DEADLY = (Point.CHOOSING, Point.CHOSEN, Point.STAGED, Point.PUBLISHED, Point.COMMITTED)
@@ -27,13 +28,46 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield found
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 60))]
-)
+def seeds(few: int) -> pytest.MarkDecorator:
+    """All seeds; the first few are not slow."""
+    rest = (pytest.param(seed, marks=pytest.mark.slow) for seed in range(few, 60))
+    return pytest.mark.parametrize("seed", [*range(few), *rest])
+
+
+@seeds(4)
 def test_rows_of_before_have_the_default(
     seed: int, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = AddedColumns(url, tmp_path / "fed", seed)
+
+    def register() -> None:
+        world.all_registered = True
+
+    _run(world, register, monkeypatch)
+    assert world.verify()
+
+
+@seeds(3)
+def test_rows_of_before_have_the_wider_type(
+    seed: int, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = WidenedColumns(url, tmp_path / "fed", seed)
+
+    def register() -> None:
+        world.wide_registered = True
+
+    _run(world, register, monkeypatch)
+    world.driver.tables.drain()
+    assert world.verify()
+    world.driver.tables.close()
+
+
+def _run(
+    world: AddedColumns | WidenedColumns,
+    register: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Feed a pipeline whose driver dies at random points; its streams change at a random step."""
     chance, deadly = world.chance, list[Point | None]([None])
 
     def reach(point: Point) -> None:
@@ -45,7 +79,7 @@ def test_rows_of_before_have_the_default(
     registered = chance.randrange(2, 12)
     for step in range(30):
         if step == registered:
-            world.all_registered = True
+            register()
             world.read_anew()
         if chance.random() < 0.6:
             world.add_file()
@@ -63,4 +97,3 @@ def test_rows_of_before_have_the_default(
         world.add_file()
         world.turn()
     world.drain()
-    assert world.verify()

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from anabranch_contract.queries.joins import StreamKind
+from anabranch_contract.queries.joins import Stream, StreamKind
+from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.sources.loads import LOADS, loads_of
@@ -81,6 +82,30 @@ def test_a_stream_that_is_retained_is_not_read_before_an_epoch_stores_it(fed: Fe
     epoch_has()
     fed.file("b.parquet", [3])
     assert _plan(fed, end)[feed] == end[feed], "a source that has begun waits as well"
+
+
+@pytest.mark.parametrize("retain", [None, 0])
+def test_a_widened_stream_is_not_read_with_its_narrower_types(fed: Fed, retain: int | None) -> None:
+    fed.push([1])
+    start = _plan(fed, {})
+    fed.push([1])
+    fed.retain = {"S": retain}
+    fed.widened = {"S": (("a", "int"),)}
+    fed.read_anew()
+    narrow = replace(STREAMS[1], retain=retain)
+    wide = replace(narrow, widened=(("a", parse_type("int")),))
+
+    def epoch_has(*specs: Stream) -> None:
+        streams = {str(spec.name): StreamState(spec) for spec in specs}
+        fed.driver.progress.direct(replace(fed.driver.state, streams=streams))
+
+    epoch_has(STREAMS[0], narrow)
+    assert _plan(fed, start) == start
+    epoch_has(STREAMS[0], wide)
+    assert _plan(fed, start) != start
+    # Input of a stream that no query reads is discarded, as without another type.
+    epoch_has(STREAMS[0])
+    assert (_plan(fed, start) == start) == (retain is None)
 
 
 def test_a_stream_that_is_registered_again_is_read_again(fed: Fed) -> None:

@@ -52,6 +52,8 @@ MATRIX = {
     "POST /v1/streams/{name}/rows": "editor admin worker",
     "POST /v1/streams/{name}:reread": "editor admin",
     "POST /v1/streams/{name}/columns": "editor admin",
+    "PATCH /v1/streams/{name}/columns/{column}": "editor admin",
+    "DELETE /v1/streams/{name}/columns/{column}": "editor admin",
     "GET /v1/queries": "viewer editor admin",
     "GET /v1/queries/{name}": "viewer editor admin",
     "GET /v1/queries/{name}/plan": "viewer editor admin",

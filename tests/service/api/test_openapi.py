@@ -104,6 +104,7 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
         "/v1/streams:test",
         "/v1/streams/{name}",
         "/v1/streams/{name}/columns",
+        "/v1/streams/{name}/columns/{column}",
         "/v1/streams/{name}/rows",
         "/v1/streams/{name}:reread",
     }
@@ -118,6 +119,7 @@ EXAMPLES = {
     "StreamIn": "POST /v1/streams",
     "RowsIn": "POST /v1/streams/flights/rows",
     "AddedColumnIn": "POST /v1/streams/flights/columns",
+    "WidenedColumnIn": "PATCH /v1/streams/flights/columns/price",
     "QueryIn": "POST /v1/queries",
     "QueryBatchIn": "POST /v1/queries:batch",
     "FamilyIn": "POST /v1/queries:family",

@@ -14,7 +14,13 @@ from anabranch_contract.rest.functions import FunctionIn
 from anabranch_contract.rest.planning.plans import DryRunIn, ExplainIn
 from anabranch_contract.rest.planning.settings import SettingsIn
 from anabranch_contract.rest.queries import QueryBatchIn, QueryIn, QueryPatch
-from anabranch_contract.rest.streams import AddedColumnIn, RowsIn, StreamIn, StreamPatch
+from anabranch_contract.rest.streams import (
+    AddedColumnIn,
+    RowsIn,
+    StreamIn,
+    StreamPatch,
+    WidenedColumnIn,
+)
 from anabranch_contract.rest.tables import SqlIn
 from anabranch_service.app import create_app
 from anabranch_service.settings import ServiceSettings
@@ -29,6 +35,7 @@ BODIES: dict[str, type[Closed]] = {
     "POST /v1/streams": StreamIn,
     "POST /v1/streams:test": StreamIn,
     "POST /v1/streams/flights/columns": AddedColumnIn,
+    "PATCH /v1/streams/flights/columns/seats": WidenedColumnIn,
     "POST /v1/streams/flights/rows": RowsIn,
     "PATCH /v1/streams/flights": StreamPatch,
     "POST /v1/queries": QueryIn,

@@ -1,4 +1,4 @@
-"""Columns that are added to streams in use."""
+"""Columns that are added to streams in use, widened and dropped."""
 
 from __future__ import annotations
 
@@ -175,3 +175,259 @@ def test_unknown_streams_and_versions(pair: Service) -> None:
     assert missing["code"] == "unknown-stream"
     stale = pair.http.post(COLUMNS, json=column, headers={"if-match": '"0"'})
     assert stale.status_code == 412
+
+
+# --- widened columns -----------------------------------------------------------------------------
+
+EVENTS = {
+    "name": "events",
+    "columns": {
+        "id": "bigint",
+        "small": "smallint",
+        "n": "int",
+        "f": "float",
+        "d": "decimal(6,2)",
+        "t": "date",
+    },
+    "source": {"format": "redis-stream"},
+    "retain": "all",
+}
+WIDER = {
+    "small": "int",
+    "n": "bigint",
+    "f": "double",
+    "d": "decimal(12,2)",
+    "t": "timestamp_ntz",
+}
+JOINED = "FROM events e JOIN items i ON e.id = i.id"
+
+
+@pytest.fixture
+def events(service: Service) -> Service:
+    service.post("/v1/streams", EVENTS)
+    service.post("/v1/streams", RIGHT)
+    return service
+
+
+def widen(service: Service, column: str, type: str, status: int = 200) -> dict[str, Any]:
+    path = f"/v1/streams/events/columns/{column}"
+    response = service.http.patch(path, json={"type": type})
+    assert response.status_code == status, response.text
+    return dict(response.json())
+
+
+#: Statements that go on when all columns get wider types.
+STAYING = (
+    f"SELECT e.id, i.price {JOINED}",
+    "SELECT i.price FROM events e JOIN items i ON e.n = i.id",
+    f"SELECT e.id {JOINED} WHERE e.n > 5 AND e.n IN (6, 7) AND e.d <= 2.5 AND e.f IS NOT NULL",
+    f"SELECT e.id {JOINED} WHERE e.n < e.id AND e.id < e.n + e.id",
+    f"SELECT e.id {JOINED} WHERE CAST(e.f AS DOUBLE) > 0.5 AND e.f < 3D",
+    f"SELECT CAST(e.n AS BIGINT) AS n, CAST(e.f AS DOUBLE) AS f, CAST(e.d AS DECIMAL(12,2)) AS d, "
+    f"CAST(e.t AS TIMESTAMP_NTZ) AS t {JOINED}",
+    f"SELECT i.id, sum(CAST(e.n AS BIGINT)) AS s, count(*) AS c {JOINED} GROUP BY i.id",
+    f"SELECT CAST(e.n AS BIGINT) AS n, max(i.price) AS m {JOINED} GROUP BY CAST(e.n AS BIGINT)",
+    "SELECT i.id FROM items i LEFT JOIN events e ON e.n = i.id WHERE e.id IS NULL",
+)
+
+
+@pytest.mark.parametrize("sql", STAYING)
+def test_queries_go_on_with_wider_types(events: Service, sql: str) -> None:
+    query(events, "old", sql)
+    before, rules = events.get("/v1/queries/old")["normalised"], definition(events, 0)
+    for column, type in WIDER.items():
+        assert {"name": column, "type": type} in widen(events, column, type)["columns"]
+    assert events.get("/v1/queries/old")["normalised"]["output"] == before["output"]
+    assert definition(events, 1) == rules
+    # The same statement now has the same meaning, and shares all steps.
+    query(events, "new", sql)
+    new = events.get("/v1/queries/new")["normalised"]
+    assert new["output"] == before["output"]
+    assert [a["relation"] for a in new["aliases"]] == [a["relation"] for a in before["aliases"]]
+
+
+def definition(service: Service, epoch: int) -> list[tuple[Any, ...]]:
+    """Relations and results of the query ``old`` and its parts in the rules of an epoch."""
+    service.plan(epoch - 1)
+    path = service.keys.ruleset(RulesetId(epoch))
+    rules = rulesets.loads(unpack(str(service.redis.get(path))))
+    found = [q for q in rules.queries if str(q.id).startswith("old")]
+    return [
+        (
+            *(q.id, [r for _, _, r in q.members], q.view, q.outer),
+            *((o.name, str(o.expr), o.expr.type) for o in q.projection),
+        )
+        for q in found
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "sql"),
+    [
+        ("n", f"SELECT e.n {JOINED}"),
+        ("n", f"SELECT * {JOINED}"),
+        ("n", f"SELECT i.id, sum(e.n) AS s {JOINED} GROUP BY i.id"),
+        ("n", f"SELECT e.n, count(*) AS c {JOINED} GROUP BY e.n"),
+        ("n", f"SELECT e.id {JOINED} WHERE e.n + 1 > 5"),
+        ("n", f"SELECT e.id {JOINED} WHERE hash(e.n) > 5"),
+        ("n", "SELECT e.id FROM events e JOIN items i ON hash(e.n) = i.id"),
+        ("n", f"SELECT typeof(e.n) AS kind {JOINED}"),
+        ("f", f"SELECT CAST(e.f AS STRING) AS f {JOINED}"),
+        ("d", f"SELECT sum(e.d) AS s {JOINED}"),
+        ("t", f"SELECT e.id {JOINED} WHERE e.t > DATE'2024-01-01'"),
+        ("n", "SELECT e.n FROM items i LEFT JOIN events e ON e.id = i.id"),
+    ],
+)  # fmt: skip
+def test_types_that_matter_to_queries_stay(events: Service, column: str, sql: str) -> None:
+    query(events, "reader", sql)
+    before = events.get("/v1/streams/events"), events.get("/v1/queries/reader")
+    refused = widen(events, column, WIDER[column], 409)
+    assert refused["code"] == "column-in-use"
+    assert "its type matters to reader" in refused["detail"]
+    assert f"CAST({column} AS {WIDER[column]})" in refused["remedy"]
+    assert (events.get("/v1/streams/events"), events.get("/v1/queries/reader")) == before
+    events.http.delete("/v1/queries/reader")
+    widen(events, column, WIDER[column])
+
+
+def test_parts_go_on_or_are_named_by_their_statement(live: Service) -> None:
+    live.post("/v1/streams", EVENTS)
+    counted = "SELECT i.id, q.c FROM items i JOIN (SELECT {0} AS n, count(*) AS c FROM events "
+    counted += "GROUP BY {0}) q ON q.n = i.id"
+    query(live, "cast", counted.format("CAST(n AS BIGINT)"))
+    widen(live, "n", "bigint")
+    query(live, "plain", counted.format("small"))
+    refused = widen(live, "small", "int", 409)
+    assert "its type matters to plain" in refused["detail"]
+
+
+@pytest.mark.parametrize(
+    ("column", "type", "status", "code"),
+    [
+        ("n", "smallint", 409, "not-wider"),
+        ("n", "double", 409, "not-wider"),
+        ("n", "string", 409, "not-wider"),
+        ("f", "decimal(38,10)", 409, "not-wider"),
+        ("d", "decimal(12,3)", 409, "not-wider"),
+        ("d", "decimal(4,2)", 409, "not-wider"),
+        ("t", "timestamp", 409, "not-wider"),
+        ("n", "uuid", 422, "unknown-type"),
+        ("m", "bigint", 404, "unknown-column"),
+    ],
+)
+def test_refused_types_change_nothing(
+    events: Service, column: str, type: str, status: int, code: str
+) -> None:
+    before = events.get("/v1/streams/events")
+    assert widen(events, column, type, status)["code"] == code
+    assert events.get("/v1/streams/events") == before
+
+
+def test_a_type_is_widened_again_and_added_columns_too(events: Service) -> None:
+    events.post("/v1/streams/events/columns", {"name": "more", "type": "int", "default": "1"})
+    widen(events, "SMALL", "int")
+    for column in ("small", "more"):
+        shown = widen(events, column, "bigint")
+        kinds = {c["name"]: c["type"] for c in shown["columns"]}
+        assert kinds[column] == "bigint"
+        assert widen(events, column, "bigint") == shown
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"kind": "table", "key": ["id"]}, "of kind table"),
+        ({"kind": "changes"}, "of kind changes"),
+        ({"kind": "upsert", "key": ["id"]}, "of kind upsert"),
+        ({"source": {"format": "parquet", "path": "/data"}}, "format parquet"),
+        (
+            {"event_time": "ts", "retention": {"latest": ["n"]}, "columns": {
+                **EVENTS["columns"], "ts": "timestamp"}},  # type: ignore[dict-item]
+            "in the key",
+        ),
+    ],
+)  # fmt: skip
+def test_streams_with_fixed_types(service: Service, change: dict[str, Any], why: str) -> None:
+    body = {**EVENTS, **change}
+    if "kind" in change:
+        del body["retain"]
+    if "retention" in change:
+        del body["retain"]
+    service.post("/v1/streams", body)
+    refused = widen(service, "n", "bigint", 409)
+    assert refused["code"] == "columns-fixed"
+    assert why in refused["detail"]
+
+
+# --- dropped columns -----------------------------------------------------------------------------
+
+
+def drop(service: Service, column: str, status: int = 200) -> dict[str, Any]:
+    response = service.http.delete(f"/v1/streams/events/columns/{column}")
+    assert response.status_code == status, response.text
+    return dict(response.json())
+
+
+def test_a_column_that_no_query_reads_is_dropped(events: Service) -> None:
+    sql = f"SELECT e.id, e.n {JOINED} WHERE e.d > 1"
+    query(events, "old", sql)
+    rules = definition(events, 0)
+    widen(events, "small", "int")
+    for column in ("small", "T", "f"):
+        names = [c["name"] for c in drop(events, column)["columns"]]
+        assert column.lower() not in names
+    assert names == ["id", "n", "d"]
+    assert definition(events, 1) == rules
+    missing = query(events, "late", f"SELECT e.f {JOINED}", 422)
+    assert missing["code"] == "unknown-column"
+    # Their values are stored still, and must not come back.
+    again = events.post("/v1/streams/events/columns", {"name": "F", "type": "float"}, 409)
+    assert again["code"] == "dropped-column"
+    assert drop(events, "f", 404)["code"] == "unknown-column"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT e.n {JOINED}",
+        f"SELECT * {JOINED}",
+        f"SELECT e.id {JOINED} WHERE e.n > 1",
+        f"SELECT e.id {JOINED} AND e.n <> i.price",
+        "SELECT i.price FROM events e JOIN items i ON e.n = i.id",
+        f"SELECT count(e.n) AS c {JOINED} GROUP BY e.id",
+        f"SELECT count(*) AS c {JOINED} GROUP BY e.n",
+        f"SELECT e.id {JOINED} QUALIFY row_number() OVER (PARTITION BY e.id ORDER BY e.n) = 1",
+        "SELECT i.id FROM items i LEFT JOIN events e ON e.id = i.id AND e.n > 2",
+    ],
+)
+def test_columns_that_queries_read_stay(events: Service, sql: str) -> None:
+    query(events, "reader", sql)
+    before = events.get("/v1/streams/events"), events.get("/v1/queries/reader")
+    refused = drop(events, "n", 409)
+    assert refused["code"] == "column-in-use"
+    assert "it is read by reader" in refused["detail"]
+    assert (events.get("/v1/streams/events"), events.get("/v1/queries/reader")) == before
+    events.http.delete("/v1/queries/reader")
+    drop(events, "n")
+
+
+def test_columns_that_a_stream_needs_stay(service: Service) -> None:
+    columns = {"id": "bigint", "ts": "timestamp", "v": "bigint"}
+    latest = {"event_time": "ts", "retention": {"latest": ["id"]}, "retain": None}
+    body = {**EVENTS, "columns": columns, **latest}
+    service.post("/v1/streams", {name: value for name, value in body.items() if value is not None})
+    for column, why in (("ts", "event time"), ("id", "in its key")):
+        refused = drop(service, column, 409)
+        assert refused["code"] == "column-needed"
+        assert why in refused["detail"]
+    drop(service, "v")
+    service.post("/v1/streams", {**EVENTS, "name": "one", "columns": {"id": "bigint"}})
+    last = service.http.delete("/v1/streams/one/columns/id")
+    assert last.json()["code"] == "column-needed"
+
+
+def test_an_added_column_is_dropped(events: Service) -> None:
+    before = events.get("/v1/streams/events")["columns"]
+    events.post("/v1/streams/events/columns", {"name": "more", "type": "int", "default": "1"})
+    query(events, "wild", f"SELECT e.id {JOINED}")
+    assert drop(events, "more")["columns"] == before

@@ -68,6 +68,8 @@ class Fed:
         self.retain: dict[str, int | None] = {}
         #: Stream -> its registration, where it was registered again.
         self.registration: dict[str, str] = {}
+        #: Stream -> its columns whose type was widened, with their first types.
+        self.widened: dict[str, tuple[tuple[str, str], ...]] = {}
         self.tables: set[str] = set()
         self.columns = dict.fromkeys("RS", (("a", "bigint"), ("n", "bigint")))
         #: Name of a file -> its rows; id of an entry -> its row.
@@ -159,6 +161,7 @@ class Fed:
                 source=self.source(name, options),
                 retain=self.retain.get(name, 0),
                 registration=self.registration.get(name, ""),
+                widened=self.widened.get(name, ()),
                 kind=StreamKind.TABLE if name in self.tables else StreamKind.STREAM,
             )
             for name, options in self.options.items()

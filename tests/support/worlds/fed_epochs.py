@@ -16,14 +16,14 @@ from anabranch_runtime.sources.feeds import Feeds
 from tests.support.surroundings.policy import OPEN
 from tests.support.worlds.fed import KEYS, Fed
 
-EPOCHS = range(0, 40, 2)
-
 
 class FedEpochs(Fed):
     """Feeds whose registrations change during the run, with an epoch every few batches."""
 
     #: Names of the streams.
     names: Iterable[str]
+    #: The epochs with a ruleset of their own.
+    epochs: Iterable[int] = range(0, 40, 2)
     _published = False
 
     @abstractmethod
@@ -36,7 +36,7 @@ class FedEpochs(Fed):
 
     def start(self) -> None:
         if not self._published:
-            for epoch in EPOCHS:
+            for epoch in self.epochs:
                 self.server.set(KEYS.ruleset(epoch), rulesets.dumps(self._rules(epoch)))
                 self.server.zadd(KEYS.published, {str(epoch): epoch})
             self._published = True

@@ -24,7 +24,7 @@ from anabranch_planner.plans.compile import compile_ruleset
 from tests.support.cases.random_plans import random_plan
 from tests.support.cases.states import stream
 from tests.support.worlds.fed import KEYS
-from tests.support.worlds.fed_epochs import EPOCHS, FedEpochs
+from tests.support.worlds.fed_epochs import FedEpochs
 
 #: ``a``, ``b`` and a number of its own for every row.
 Row = tuple[int, int, int]
@@ -67,7 +67,7 @@ class Rereads(FedEpochs):
 
     def _rules(self, epoch: int) -> Ruleset:
         streams: dict[str, Stream] = {s.name: s for s in self.specs}
-        wanted = ["s", "u"] if self.without_readers and epoch < EPOCHS[3] else sorted(QUERIES)
+        wanted = ["s", "u"] if self.without_readers and epoch < 6 else sorted(QUERIES)
         queries = [parse_sql(name, QUERIES[name], streams) for name in wanted]
         plan = random_plan(queries, self.chance, mirs=self.chance.choice((0.0, 0.7, 1.0)))
         return compile_ruleset(plan, queries, self.specs, epoch=epoch, parallelism=1, sinks={})

@@ -92,11 +92,12 @@ class ProgressReporter:
         return {feed.stream: feed.held.error for feed in feeds if feed.held is not None}
 
     def direct(self, state: State) -> None:
-        """Pass held feeds, retained streams and owed batches to the sources, before they plan the
-        next batch.
+        """Pass held feeds, the streams' definitions and owed batches to the sources, before they
+        plan the next batch.
         """
         known, feeds = self.rate_limiter.input, state.feeds.items()
-        known.retained = planned_marks(s.spec for s in state.streams.values() if s.spec is not None)
+        specs = (stream.spec for stream in state.streams.values())
+        known.definitions = planned_marks(spec for spec in specs if spec is not None)
         known.held = {n: (f.held.trials, f.held.start) for n, f in feeds if f.held is not None}
         known.owed = state.next_batch if state.debt.batches else None
 

@@ -38,7 +38,7 @@ _FITTING: dict[str | tuple[str, str], frozenset[TypeKind]] = {
     "boolean": frozenset({TypeKind.BOOLEAN}), "int": _NUMBERS, "long": _NUMBERS, "float": _REAL,
     "double": _REAL, "string": _BYTES, "bytes": _BYTES, "fixed": frozenset({TypeKind.BINARY}),
     "enum": frozenset({TypeKind.STRING}),
-    ("int", "date"): frozenset({*INTEGRAL, TypeKind.DATE}),
+    ("int", "date"): frozenset({*INTEGRAL, TypeKind.DATE, TypeKind.TIMESTAMP_NTZ}),
     **{("long", f"timestamp-{unit}"): frozenset({TypeKind.BIGINT, TypeKind.TIMESTAMP})
        for unit in ("millis", "micros", "nanos")},
     **{("long", f"local-timestamp-{unit}"): frozenset({TypeKind.BIGINT, TypeKind.TIMESTAMP_NTZ})

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from anabranch_runtime.control import gate
-from anabranch_runtime.sources.awaited import awaited
+from anabranch_runtime.sources.awaited import Mark, awaited
 from anabranch_runtime.sources.feed import Feed, Piece
 from anabranch_runtime.sources.planned import InputControl
 from anabranch_runtime.sources.recordings.recording import Recording, piece_of
@@ -33,7 +33,7 @@ class Recorded:
         redis_url: str,
         namespace: str,
         control: InputControl | None = None,
-        waiting: Mapping[str, str] | None = None,
+        waiting: Mapping[str, Mark] | None = None,
     ) -> None:
         self._recordings, self._tasks = tuple(recordings), tasks
         self._url, self._namespace = redis_url, namespace
@@ -48,7 +48,7 @@ class Recorded:
         opened = gate(self._url, self._namespace)
         if opened is not None and self._batches(start) >= opened:
             return start
-        unplanned = awaited(self._awaited, self._input.retained)
+        unplanned = awaited(self._awaited, self._input.definitions)
         end = dict(start)
         for recording in self._recordings:
             if recording.stream in unplanned:

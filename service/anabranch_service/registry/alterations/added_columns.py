@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from anabranch_contract.connectors.file_sources import check_nested, is_own, own_files
-from anabranch_contract.connectors.kafka_sources import is_own_topic
-from anabranch_contract.connectors.sources import REDIS_STREAM
+from anabranch_contract.connectors.file_sources import check_nested
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.protocol.registered import ColumnRecord, StreamRecord
-from anabranch_contract.queries.joins import StreamKind
 from anabranch_contract.queries.text_values import reader_of
-from anabranch_contract.queries.types import DataType, parse_type
+from anabranch_contract.queries.types import DataType
 from anabranch_contract.rest.streams import AddedColumnIn
 from anabranch_service.errors import Conflict, InvalidInput
-from anabranch_service.registry.derived import is_query
+from anabranch_service.registry.alterations.fixed_columns import check_columns_change, type_of
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.sizes import check_columns
 from anabranch_service.registry.statements import NormalForms, usable_streams
@@ -34,18 +31,24 @@ def with_column(
 
     Raises:
         Conflict: ``columns-fixed``: columns of such a stream, or of its source, can't be added;
-            ``duplicate-column``.
+            ``duplicate-column``; ``dropped-column``: there was one of this name.
         InvalidInput: the type or the default is invalid.
     """
-    _check_kind(record)
-    _check_source(record)
-    kind = _type_of(column)
+    check_columns_change(record, adding=True)
+    kind = type_of(column.type)
     if column.name.lower() in {c.name.lower() for c in record.columns}:
         raise Conflict(
             "duplicate-column",
             f"stream {record.name!r} has a column {column.name!r}",
             field="name",
             remedy="names are case-insensitive; choose another name",
+        )
+    if column.name.lower() in {name.lower() for name, _ in record.dropped}:
+        raise Conflict(
+            "dropped-column",
+            f"stream {record.name!r} had a column {column.name!r}, of which values are stored",
+            field="name",
+            remedy="choose another name",
         )
     check_columns(len(record.columns) + 1, settings)
     changed = record.model_copy(
@@ -96,50 +99,6 @@ def columns_of(run: QueryRecord, queries: Iterable[QueryRecord]) -> dict[str, tu
             for stream, columns in query.columns.items():
                 found[stream] = min(columns, found.get(stream, columns), key=len)
     return found
-
-
-def _check_kind(record: StreamRecord) -> None:
-    what = None
-    if is_query(record):
-        what = f"it is the query {record.name!r}"
-    elif record.kind is not StreamKind.STREAM:
-        what = f"it is of kind {record.kind}, whose rows are compared with earlier ones"
-    if what is not None:
-        raise Conflict(
-            "columns-fixed",
-            f"stream {record.name!r} can't get another column: {what}",
-            field="name",
-            remedy="register a stream with the new columns under another name",
-        )
-
-
-def _check_source(record: StreamRecord) -> None:
-    """Check that the source names its columns, so that earlier rows can lack one."""
-    source = record.source
-    files = own_files(source.format, source.path, source.options)
-    why = None
-    if files is not None and files.dialect is not None and not files.dialect.header:
-        why = "its CSV files name no columns"
-    elif not (
-        source.format == REDIS_STREAM
-        or is_own_topic(source.format, source.options)
-        or is_own(source.format, source.path, source.options)
-    ):
-        why = f"a source of format {source.format} is read with the columns of its registration"
-    if why is not None:
-        raise Conflict(
-            "columns-fixed",
-            f"stream {record.name!r} can't get another column: {why}",
-            field="source.format",
-            remedy="register a stream with the new columns under another name",
-        )
-
-
-def _type_of(column: AddedColumnIn) -> DataType:
-    try:
-        return parse_type(column.type)
-    except PlannerError as cause:
-        raise InvalidInput(cause.code, cause.message, field="type", remedy=cause.remedy) from None
 
 
 def _default(column: AddedColumnIn, kind: DataType) -> str | None:

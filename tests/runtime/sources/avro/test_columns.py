@@ -7,6 +7,7 @@ import json
 import math
 import random
 import string
+import struct
 import uuid
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -285,6 +286,25 @@ def test_values_that_do_not_fit_make_their_message_invalid() -> None:
     assert sorted(bad) == [1, 2, 3]
     # A text is no number.
     assert not decoded(messages, {"a": "string"}, schema=json.dumps(schema))[0]
+
+
+def test_messages_of_narrower_types_fit_columns_that_were_widened() -> None:
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
+    old = record(n="int", f="float", d=decimal, t={"type": "int", "logicalType": "date"})
+    new = record(n="long", f="double", d={**decimal, "precision": 12}, t="null")
+    columns = {"n": "bigint", "f": "double", "d": "decimal(12,2)", "t": "timestamp_ntz"}
+    given = {"n": 1, "f": 0.1, "d": Decimal("1.25"), "t": date(2024, 1, 2)}
+    wide = {"n": 1 << 40, "f": 0.1, "d": Decimal("1234567890.12"), "t": None}
+    with serving({1: old, 2: new}) as options:
+        messages: list[bytes | None] = [
+            framed(1, encoded(old, given)),
+            framed(2, encoded(new, wide)),
+        ]
+        good, bad = decoded(messages, columns, **options)
+    single = struct.unpack("f", struct.pack("f", 0.1))[0]
+    at = datetime(2024, 1, 2)  # noqa: DTZ001 - without a zone
+    assert good == {0: {**given, "f": single, "t": at}, 1: wide}
+    assert not bad
 
 
 def test_recursive_types_are_skipped() -> None:

@@ -131,9 +131,11 @@ class Iceberg:
             writer.commit()
 
 
-def feed(home: Path, changes: ChangeFormat | None = None, **options: str) -> TableFeed:
-    """A feed over the table; another each time, as after a restart."""
-    columns = [ColumnRecord(name="a", type="bigint"), ColumnRecord(name="p", type="string")]
+def feed(
+    home: Path, changes: ChangeFormat | None = None, p: str = "string", **options: str
+) -> TableFeed:
+    """A feed over the table; another each time, as after a restart. ``p``: type of a column."""
+    columns = [ColumnRecord(name="a", type="bigint"), ColumnRecord(name="p", type=p)]
     if changes is not None:
         columns.append(ColumnRecord(name="op", type="string"))
     source = SourceRecord(format="iceberg", options={"table": f"lake.{NAME}", **options})

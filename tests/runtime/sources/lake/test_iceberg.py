@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.types import LongType
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.types import DecimalType, DoubleType, FloatType, IntegerType, LongType
 
 from anabranch_contract.protocol.intake import SnapshotProgress
 from anabranch_contract.queries.changes import ChangeFormat
@@ -154,3 +156,38 @@ def test_columns_follow_their_ids_through_renames_and_additions(
     # The stream's type of ``p`` is string.
     found = {(a, p) for batch in batches for a, p, _ in batch}
     assert found == {(0, None), (1, None), (2, None), (3, "7"), (4, "8")}
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "p", "values"),
+    [
+        (IntegerType(), LongType(), "bigint", (1, 3_000_000_000)),
+        (FloatType(), DoubleType(), "double", (0.5, 0.1)),
+        (
+            DecimalType(4, 2),
+            DecimalType(12, 2),
+            "decimal(12,2)",
+            (Decimal("1.25"), Decimal("1234567890.12")),
+        ),
+    ],
+)
+def test_a_column_that_was_widened_later_is_read_with_its_wider_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: Any, then: Any, p: str, values: Any
+) -> None:
+    lake = Iceberg(tmp_path, monkeypatch)
+    with lake.table.update_schema() as columns:
+        columns.delete_column("p")
+    with lake.table.update_schema() as columns:
+        columns.add_column("p", first)
+    lake.table.append(pa.table({"a": [0], "p": pa.array(values[:1], schema_to_pyarrow(first))}))
+    offset, batches = drain(feed(tmp_path, p=p), None, 2)
+    with lake.table.update_schema() as columns:
+        columns.update_column("p", then)
+    lake.table.append(pa.table({"a": [1], "p": pa.array(values[1:], schema_to_pyarrow(then))}))
+    _, more = drain(feed(tmp_path, p=p), offset, 2)
+    assert [row for batch in batches + more for row in batch] == [
+        (0, values[0], 1),
+        (1, values[1], 1),
+    ]
+    # As after a restart without a state: both kinds of file at once.
+    assert net(drain(feed(tmp_path / "again", p=p), None, 9)[1], None) == lake.present()
