@@ -181,7 +181,10 @@ class FlightSql(flight.FlightServerBase):  # type: ignore[misc]
         while True:
             try:
                 return future.result(_LOOK)
-            except TimeoutError:
+            except TimeoutError as error:
+                # The work's own, or that of this look.
+                if future.done() and future.exception() is error:
+                    raise flight.FlightTimedOutError(str(error) or "timed out") from None
                 if context.is_cancelled():
                     future.cancel()
                     raise flight.FlightCancelledError("cancelled by the client") from None
