@@ -20,7 +20,7 @@ from anabranch_planner.sql.unresolved import Node, as_written, at, unsupported
 _ONE, _VIEW = "anabranch_one", "anabranch_rows"
 #: Function in FROM -> name of its column without an alias.
 _SERIES = {"generate_series": "generate_series", "range": "id"}
-_WITHIN = (exp.Subquery, exp.CTE, exp.SetOperation)
+_WITHIN = (exp.Subquery, exp.CTE)
 
 
 def read_constants(statement: Node) -> None:
