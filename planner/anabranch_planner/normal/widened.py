@@ -5,7 +5,7 @@ text must denote one function of the stored rows, whatever type a column had whe
 A function of a column may depend on its type (``hash(n)``, ``n + 1``). Where it does, the column is
 written with a cast to its present type, as it is in a statement that casts the narrower column.
 
->>> from anabranch_contract.queries.expressions import Literal
+>>> from anabranch_contract.queries.expressions import BOOLEAN
 >>> from anabranch_contract.queries.types import parse_type
 >>> n, five = Column("", "n", parse_type("bigint")), Literal(5, parse_type("bigint"))
 >>> both = Call("and", (Call("gt", (n, five), BOOLEAN), Call("lt", (n, n), BOOLEAN)), BOOLEAN)
