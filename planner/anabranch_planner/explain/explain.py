@@ -124,13 +124,14 @@ def _explain_part(part: PlanPart) -> _Explained:
         for prefix in prefixes:
             name = goal_names[order.goal] if order.maintains else order.goal
             users.setdefault(prefix, {})[name] = None
+    numbers = {prefix: number for number, prefix in enumerate(found.steps, part.first)}
     steps: dict[Prefix, dict[str, Any]] = {}
     for order, prefixes in zip(plan.orders, found.orders, strict=True):
         for at, (prefix, step) in enumerate(zip(prefixes, order.steps, strict=True)):
             if prefix not in steps:
                 steps[prefix] = {
-                    "id": part.first + len(steps),
-                    "parent": steps[prefixes[at - 1]]["id"] if at else None,
+                    "id": numbers[prefix],
+                    "parent": numbers[prefixes[at - 1]] if at else None,
                     "store": labels[step.target, step.partition],
                     "mir": step.target,
                     "members": list(step.members),
@@ -161,7 +162,7 @@ def _explain_part(part: PlanPart) -> _Explained:
                 "start": order.start,
                 "substream": order.substream,
                 "owner": order.owner,
-                "steps": [steps[prefix]["id"] for prefix in prefixes],
+                "steps": [numbers[prefix] for prefix in prefixes],
             }
         )
     probed = _store_users(plan, goal_names)
@@ -179,7 +180,7 @@ def _explain_part(part: PlanPart) -> _Explained:
             }
             for c in plan.copies
         },
-        list(steps.values()),
+        [steps[prefix] for prefix in found.steps],
         sum(t.step.cost for t in found.steps.values()),
         sum(len(names) > 1 for names in users.values()),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -130,18 +131,19 @@ def check_rules(
 
 def numbered(document: Any) -> Any:
     """The document of a plan with its steps' numbers in order of appearance."""
-    numbers: dict[int, int] = {}
+    document, numbers = deepcopy(document), dict[int, int]()
 
-    def again(value: Any) -> Any:
-        if isinstance(value, dict):
-            found = {key: again(one) for key, one in value.items()}
-            for key in {"id", "parent"} & found.keys():
-                if isinstance(found[key], int):
-                    found[key] = numbers.setdefault(found[key], len(numbers))
-            return found
-        return [again(one) for one in value] if isinstance(value, list) else value
+    def number(given: int) -> int:
+        return numbers.setdefault(given, len(numbers))
 
-    return again(document)
+    for goal in (*document["queries"], *document["maintenance"]):
+        for order in goal["orders"]:
+            order["steps"] = [number(one) for one in order["steps"]]
+    for step in document["steps"]:
+        step["id"] = number(step["id"])
+        step["parent"] = None if step["parent"] is None else number(step["parent"])
+    document["steps"].sort(key=lambda step: step["id"])
+    return document
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
 from tempfile import gettempdir
@@ -416,7 +416,13 @@ def shim(folder: Path, monkeypatch: pytest.MonkeyPatch, package: str, code: str)
 
 def kin(solver: Solver) -> set[int]:
     """The processes in which ``solver`` runs for this one."""
-    return {p.pid for p in psutil.Process().children() if p.cmdline()[-1:] == [solver.value]}
+    found = set()
+    for process in psutil.Process().children():
+        # A child that ends meanwhile is not one in which a solver runs.
+        with suppress(psutil.NoSuchProcess):
+            if process.cmdline()[-1:] == [solver.value]:
+                found.add(process.pid)
+    return found
 
 
 def gone(pid: int) -> None:
