@@ -121,6 +121,7 @@ export class PlanMap {
       ? `${plan.queries} ${plan.queries === 1 ? "query" : "queries"}, ${load(plan.cpu)} for all probes and results${most}.`
       : "No measurements yet: widths and loads follow a few seconds after the first batch.";
     at("map-note").replaceChildren(...breakable(note));
+    this.hits = this.find();
     this.light();
   }
 
@@ -173,7 +174,6 @@ export class PlanMap {
   /** Highlight the paths of node `id`, else of the selected query, else the nodes that match the search. */
   light(id = this.query && `query:${this.query}`) {
     if (!this.plan) return;
-    this.hits = this.find();
     let nodes = id && this.boxes.has(id) ? around(this.plan, id) : null;
     if (!nodes && this.wanted) {
       const found = this.plan.nodes.filter((node) => [node.label, ...node.queries].some((name) => this.matches(name)));
@@ -223,7 +223,8 @@ export class PlanMap {
   }
 
   go() {
-    const count = this.find().length;
+    this.hits = this.find();
+    const count = this.hits.length;
     this.hit = count ? (this.hit + count) % count : 0;
     this.light();
     at("map-hits").textContent = !this.wanted ? "" : count ? `${this.hit + 1} of ${count}` : "no match";

@@ -63,9 +63,9 @@ export function suggestions(text, caret, { streams, functions }, every = false) 
       ];
   }
   const plain = ({ text: one }) => bare(one).toLowerCase();
-  const rank = (one) => (plain(one).startsWith(begun) ? 0 : 1);
+  const within = (one) => !plain(one).startsWith(begun);
   const items = all.filter((one) => (begun.length > 2 ? plain(one).includes(begun) : plain(one).startsWith(begun)));
   // A whole word needs no suggestion.
-  if (items.some((one) => plain(one) === begun && one.kind !== "alias") && items.length === 1) return none;
-  return { start, items: items.map((one, at) => [rank(one), at, one]).sort(([a, b], [c, d]) => a - c || b - d).map(([, , one]) => one).slice(0, MOST) };
+  if (items.length === 1 && plain(items[0]) === begun && items[0].kind !== "alias") return none;
+  return { start, items: items.sort((one, other) => within(one) - within(other)).slice(0, MOST) };
 }
