@@ -155,7 +155,7 @@ def _without(sql: str, position: tuple[int, int], lost: set[str]) -> str | None:
 
 
 def _dropped(sql: str, tokens: Sequence[Token], start: int, stop: int, clause: int) -> str | None:
-    """``sql`` without an entry of a list and the comma beside it, or without the whole clause."""
+    """``sql`` without an entry of a list and its comma, or without the whole clause."""
     listed = stop < len(tokens) and tokens[stop].token_type is TokenType.COMMA
     if listed and start == clause + 1:
         return _written(sql, tokens, start, stop + 1, "")
@@ -193,7 +193,7 @@ def _depths(tokens: Sequence[Token], begin: int, end: int) -> list[tuple[int, in
 
 
 def _ands(tokens: Sequence[Token], inside: Sequence[int]) -> list[int]:
-    """The tokens AND between the operands of a condition; none if OR stands beside them."""
+    """The tokens AND between the operands of a condition; none if it has an OR too."""
     found, between = list[int](), False
     for n in inside:
         kind = tokens[n].token_type

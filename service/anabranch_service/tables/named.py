@@ -41,7 +41,7 @@ class TableNames:
         another one then includes the last batch of that, and the other is not read beyond it.
 
         Raises:
-            NotFound: there is no query of a name.
+            NotFound: a name denotes no query.
             Conflict: a query's results are not in files that can be read here.
         """
         runs = [known(await self.store.query(name), "query", name) for name in names]

@@ -21,8 +21,8 @@ from tests.support.combined.streams import BEGIN, NEVER, Kind, RandomStream, Row
 class DeclaredStream(RandomStream):
     """A stream of ``block``, whose files are in ``folder``.
 
-    Of a table only the current rows count, as all statements follow it. Event times, the column
-    ``ts``, are around the time of the run.
+    Only the current rows of a table count, since all statements follow it. Event times (column
+    ``ts``) are near the time of the run.
     """
 
     def __init__(self, block: Block, folder: Path) -> None:

@@ -38,7 +38,7 @@ def pivoted(table: Node, pivot: exp.Pivot) -> exp.Subquery:
     calls = [_aggregate(one) for one in pivot.expressions]
     names = {str(inner.this).lower() for _, inner in calls}
     if names & _COUNTS and not names <= _COUNTS | _NUMBERS:
-        # Spark has 0 or NULL for a count of no rows by the types of the aggregates beside it.
+        # The types of the other aggregates decide whether a count of no rows is 0 or NULL in Spark.
         raise unsupported(
             f"PIVOT with {' beside '.join(describe(inner) for _, inner in calls)}",
             "write each in a PIVOT of its own, and join the two",

@@ -28,7 +28,7 @@ _MOST_BYTES, _MOST = 4 << 20, 10_000
 #: Codes of a registry for a schema, subject or version that it does not have.
 _ABSENT = frozenset({40401, 40402, 40403})
 _T = TypeVar("_T")
-#: Parses an answer, with a function for further ones; None: it is no schema of the wanted form.
+#: Parser of an answer; its second argument requests further ones. None: not a schema of its form.
 Parse = Callable[[Mapping[str, Any], Get], Any]
 #: (parser, address, id) -> time until which it is remembered, and the schema; None: there is none.
 _known: dict[tuple[Parse, str, int], tuple[float, Any]] = {}

@@ -46,7 +46,7 @@ def with_column(
     if column.name.lower() in {name.lower() for name, _ in record.dropped}:
         raise Conflict(
             "dropped-column",
-            f"stream {record.name!r} had a column {column.name!r}, of which values are stored",
+            f"stream {record.name!r} had a column {column.name!r}, whose values are stored",
             field="name",
             remedy="choose another name",
         )
