@@ -15,6 +15,14 @@ class ExpressionError(AnabranchRuntimeError):
     """An expression that fails on a row (ANSI mode) or that can't be evaluated as Spark would."""
 
 
+class ColumnOverflow(ExpressionError):
+    """A column of more than 2 GiB, which Arrow's offsets can't address; fewer rows may fit."""
+
+
+class GatherOverflow(ColumnOverflow):
+    """A column of more than 2 GiB that was to be read from stored rows."""
+
+
 class KeyTypeError(AnabranchRuntimeError):
     """A column whose type can't be converted to the type of a join key."""
 

@@ -181,6 +181,11 @@ def scatter(values: pa.Array, rows: Ints, length: int) -> pa.Array:
     return assemble([(rows, values)], length, values.type)
 
 
+def joined(masks: Sequence[tuple[Bools | None, int]]) -> Bools:
+    """Join masks of successive rows, each with its number of rows; None: all of these rows."""
+    return np.concatenate([np.ones(n, np.bool_) if mask is None else mask for mask, n in masks])
+
+
 def assemble(pieces: Iterable[tuple[Ints, pa.Array]], length: int, target: pa.DataType) -> pa.Array:
     """Assemble a column from disjoint pieces, each with its row numbers; NULL elsewhere."""
     source = np.full(length, -1, dtype=np.int64)

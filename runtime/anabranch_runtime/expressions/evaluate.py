@@ -27,8 +27,10 @@ values without an exact common type; the casts listed in :mod:`anabranch_runtime
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -56,13 +58,14 @@ from anabranch_runtime.columns.arrays import (
     canonical,
     conform,
     fixed,
+    joined,
     present,
     scatter,
     truths,
 )
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import is_nested
-from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.errors import ColumnOverflow, ExpressionError, GatherOverflow
 from anabranch_runtime.expressions import arithmetic, text, user_functions
 from anabranch_runtime.expressions import unix_times as epochs
 from anabranch_runtime.expressions.casts import cast
@@ -70,6 +73,7 @@ from anabranch_runtime.expressions.functions.kernels import FALLIBLE, KERNELS
 from anabranch_runtime.expressions.lambdas import LAMBDAS
 
 Fetch = Callable[[Column], pa.Array]
+_Part = TypeVar("_Part")
 
 _COMPARE = {
     "eq": pc.equal,
@@ -89,6 +93,8 @@ _PARTS = {
     "minute": pc.minute,
     "second": pc.second,
 }
+#: Arrow's messages of columns that exceed its 32-bit offsets.
+_OVERFLOW = re.compile("overflow|32bit|cannot contain more than")
 _WIDTHS = (TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT)
 
 
@@ -134,7 +140,11 @@ def evaluate(expr: Expr, fetch: Fetch, length: int) -> pa.Array:
     Raises:
         ExpressionError: evaluation fails on a row, as in Spark, or is not supported (see module).
     """
-    return _evaluate(expr, _Frame(fetch, length))
+    parts = _in_parts(lambda frame: _evaluate(expr, frame), _Frame(fetch, length))
+    try:
+        return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+    except pa.ArrowInvalid as error:
+        raise _overflow(str(expr)) from error
 
 
 def filter_mask(conjuncts: Sequence[Expr], fetch: Fetch, length: int) -> Bools | None:
@@ -143,9 +153,26 @@ def filter_mask(conjuncts: Sequence[Expr], fetch: Fetch, length: int) -> Bools |
     Raises:
         ExpressionError: as :func:`evaluate`, on rows that no other conjunct excludes.
     """
-    frame = _Frame(fetch, length)
-    rows: Ints | None = None
-    for conjunct in sorted(conjuncts, key=_fallible):
+    ordered = sorted(conjuncts, key=_fallible)
+    parts = _in_parts(lambda f: (_mask(ordered, f), f.length), _Frame(fetch, length))
+    return parts[0][0] if len(parts) == 1 else joined(parts)
+
+
+def _in_parts(compute: Callable[[_Frame], _Part], frame: _Frame) -> list[_Part]:
+    """Return what ``compute`` makes of the rows, or, if a column overflows, of their halves."""
+    try:
+        return [compute(frame)]
+    except ColumnOverflow as error:
+        if frame.length < 2 or isinstance(error, GatherOverflow):
+            raise
+    rows = np.arange(frame.length)
+    halves = np.array_split(rows, 2)
+    return [part for half in halves for part in _in_parts(compute, frame.at(half, {}))]
+
+
+def _mask(conjuncts: Sequence[Expr], frame: _Frame) -> Bools | None:
+    length, rows = frame.length, None
+    for conjunct in conjuncts:
         part = frame if rows is None else frame.subset(rows)
         held = truths(_evaluate(conjunct, part))
         if not held.all():
@@ -180,11 +207,28 @@ def _call(expr: Call, frame: _Frame) -> pa.Array:
             return lazy(expr, frame)
         return _strict(expr, _arguments(expr, frame))
     except ExpressionError as error:
-        if error.field:
+        error.field = error.field or str(expr)
+        raise
+    except pa.ArrowException as error:
+        if isinstance(error, MemoryError):
             raise
+        if _OVERFLOW.search(str(error)):
+            raise _overflow(str(expr)) from error
         raise ExpressionError(
-            error.code, error.message, field=str(expr), remedy=error.remedy
+            "failed-kernel",
+            f"Arrow can't compute it: {error}",
+            field=str(expr),
+            remedy="write the expression in another way",
         ) from error
+
+
+def _overflow(field: str) -> ColumnOverflow:
+    return ColumnOverflow(
+        "too-long",
+        "its values are longer than 2 GiB",
+        field=field,
+        remedy="shorten them: left(x, 100)",
+    )
 
 
 def _strict(expr: Call, args: list[pa.Array]) -> pa.Array:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from anabranch_runtime.columns.arrays import I32
+from anabranch_runtime.errors import GatherOverflow
 from anabranch_runtime.index import kernels, prefetch
 
 #: Per row, the index of its table; None if all rows are of the first table.
@@ -199,7 +200,14 @@ def _anything(tables: ColumnPlaces, which: Which, rows: I32) -> pa.Array:
     wanted = rows.astype(np.int64)
     if which is not None:
         wanted += bases[which]
-    found = pa.chunked_array(tables.columns, tables.kind).take(pa.array(wanted))
+    try:
+        found = pa.chunked_array(tables.columns, tables.kind).take(pa.array(wanted))
+    except pa.ArrowInvalid as error:
+        raise GatherOverflow(
+            "too-long",
+            f"the values of {len(rows)} rows are longer than 2 GiB",
+            remedy="shorten them in a column of the source",
+        ) from error
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 

@@ -24,8 +24,9 @@ from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, TimeBound
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import Label
-from anabranch_runtime.columns.arrays import I32, Ints, plain
+from anabranch_runtime.columns.arrays import I32, Ints, joined, plain
 from anabranch_runtime.epochs.layout import Layout, StoreLayout
+from anabranch_runtime.errors import GatherOverflow
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 from anabranch_runtime.index.gather import gather, pick, place_of, places
 from anabranch_runtime.index.keys import key_vector, partition_of, values_equal
@@ -536,9 +537,19 @@ def check(
 ) -> Partial:
     """``partial`` without the tuples that violate a time bound or a residual."""
     partial = partial.where(within(partial, bounds))
-    if residuals and partial.length:
-        partial = partial.where(filter_mask(residuals, fetcher(partial), partial.length))
-    return partial
+    return partial.where(_held(partial, residuals)) if residuals and partial.length else partial
+
+
+def _held(partial: Partial, residuals: Sequence[Expr]) -> NDArray[np.bool_] | None:
+    """Mask of the tuples with true ``residuals``; long texts are read of fewer tuples at once."""
+    try:
+        return filter_mask(residuals, fetcher(partial), partial.length)
+    except GatherOverflow:
+        if partial.length < 2:
+            raise
+    middle = partial.length // 2
+    halves = partial.cut(0, middle), partial.cut(middle, partial.length)
+    return joined([(_held(half, residuals), half.length) for half in halves])
 
 
 def within(partial: Partial, bounds: Sequence[TimeBound]) -> NDArray[np.bool_] | None:

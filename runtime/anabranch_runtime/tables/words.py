@@ -20,6 +20,7 @@ from anabranch_contract.queries.types import FLOATING, NESTED, UNORDERED, DataTy
 from anabranch_runtime.columns.arrays import I32, U64, Bools, Ints, fixed, present
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import exact_text, exact_value
+from anabranch_runtime.errors import GatherOverflow
 from anabranch_runtime.tables import kernels
 
 U8 = np.typing.NDArray[np.uint8]
@@ -134,6 +135,10 @@ def read_only(values: np.typing.NDArray[Any]) -> np.typing.NDArray[Any]:
 
 def text_column(offsets: Ints, data: U8, valid: Bools | None, target: pa.DataType) -> pa.Array:
     """Return a column of texts with these offsets and bytes."""
+    if offsets[-1] >= 1 << 31:
+        raise GatherOverflow(
+            "too-long", f"{len(offsets) - 1} texts are longer than 2 GiB", remedy="shorten them"
+        )
     buffers = [_bits(valid), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(target, len(offsets) - 1, buffers)
 

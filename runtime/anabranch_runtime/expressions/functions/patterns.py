@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,9 @@ from anabranch_runtime.columns.arrays import by_value, present
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import elements, lists
 from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.expressions.functions.texts import replaced
 
+_REFERENCE = re.compile(r"\\\d")
 _GROUP = re.compile(r"\\.|\[(?:\\.|[^\]])*\]|\(\?P<\w+>|\((?!\?)", re.DOTALL)
 
 
@@ -51,7 +54,9 @@ def regexp_replace(call: Call, args: list[pa.Array]) -> pa.Array:
     pattern, replacement = _literals(call)
     found = rewritten(pattern)
     made = rewritten_replacement(replacement, found.groups)
-    return _run(pc.replace_substring_regex, args[0], pattern=found.text, replacement=made)
+    kernel = partial(_run, pc.replace_substring_regex, pattern=found.text, replacement=made)
+    counter = partial(_run, pc.count_substring_regex, pattern=found.text)
+    return replaced(kernel, counter, args[0], made, copies=len(_REFERENCE.findall(made)))
 
 
 def regexp_extract(call: Call, args: list[pa.Array]) -> pa.Array:

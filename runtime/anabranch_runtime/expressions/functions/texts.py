@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
+from functools import partial
 from typing import Any
 from urllib.parse import quote_plus, unquote_plus
 
@@ -19,12 +20,14 @@ from anabranch_contract.queries.expressions import Call, Literal
 from anabranch_contract.queries.text_values import WIDE
 from anabranch_runtime.columns.arrays import by_value, present, with_nulls
 from anabranch_runtime.columns.arrow_types import arrow_type
-from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.errors import ColumnOverflow, ExpressionError
 from anabranch_runtime.expressions.text import is_ascii
 
 Kernel = Callable[[Call, list[pa.Array]], pa.Array]
 #: Most characters that repeat and pad make of one text.
 _LONGEST = 1 << 24
+#: Bytes of the texts of a column: Arrow's offsets have 32 bits.
+_MOST_BYTES = (1 << 31) - 1
 
 
 def constants(call: Call) -> list[Any] | None:
@@ -74,7 +77,35 @@ def replace(text: str, search: str, replacement: str) -> str:
 def _replace(text: pa.Array, search: str, replacement: str) -> pa.Array:
     if not search:
         return text
-    return pc.replace_substring(text, pattern=search, replacement=replacement)
+    kernel = partial(pc.replace_substring, pattern=search, replacement=replacement)
+    return replaced(kernel, partial(pc.count_substring, pattern=search), text, replacement)
+
+
+def replaced(
+    kernel: Callable[[pa.Array], pa.Array],
+    counter: Callable[[pa.Array], pa.Array],
+    text: pa.Array,
+    replacement: str,
+    copies: int = 0,
+) -> pa.Array:
+    """Return ``kernel(text)``, whose result Arrow does not check for an overflow.
+
+    Args:
+        counter: counts the matches of a text, which are not empty.
+        copies: number of groups of a match that its replacement repeats.
+
+    Raises:
+        ColumnOverflow: the results may be longer than 2 GiB.
+    """
+    added = len(replacement.encode())
+    most = text.nbytes * (1 + copies)
+    if most + (text.nbytes + len(text)) * added > _MOST_BYTES:
+        matches = pc.sum(counter(text)).as_py() or 0
+        if most + matches * added > _MOST_BYTES:
+            raise ColumnOverflow(
+                "too-long", "the texts become longer than 2 GiB", remedy="replace by less"
+            )
+    return kernel(text)
 
 
 def split_part(text: str, separator: str, place: int) -> str:
