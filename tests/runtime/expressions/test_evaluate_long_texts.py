@@ -6,14 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from anabranch_contract.queries.expressions import Column
+from anabranch_contract.queries.expressions import Call, Column
 from anabranch_contract.queries.joins import Label, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.binding.typecheck import typed
 from anabranch_planner.sql.scope import Scope
 from anabranch_planner.sql.syntax import parse_expression
-from anabranch_runtime.errors import ColumnOverflow
+from anabranch_runtime.errors import ColumnOverflow, ExpressionError
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
+from anabranch_runtime.expressions.functions.kernels import KERNELS
 from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.probe.probe import _held
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
@@ -109,3 +110,21 @@ def test_a_residual_reads_long_texts_in_parts() -> None:
     mask = _held(partial, [expression("s LIKE '%a' AND n > 1")])
     assert mask is not None
     assert (mask == (matches > 1)).all()
+
+
+@pytest.mark.parametrize("kind", [pa.ArrowInvalid, pa.ArrowNotImplementedError])
+def test_an_error_of_arrow_is_the_expressions(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that it fails the queries that need it, not the pipeline; lack of memory may pass."""
+
+    def fails(call: Call, args: list[pa.Array]) -> pa.Array:
+        raise kind("no kernel")
+
+    monkeypatch.setitem(KERNELS, "replace", fails)
+    with pytest.raises(ExpressionError, match="no kernel") as caught:
+        evaluate(expression("upper(replace(s, 'a', 'b'))"), fetched(rows(1, 3)), 1)
+    assert (caught.value.code, caught.value.field) == ("failed-kernel", "replace(r.s, 'a', 'b')")
+    kind = pa.ArrowMemoryError
+    with pytest.raises(MemoryError):
+        evaluate(expression("replace(s, 'a', 'b')"), fetched(rows(1, 3)), 1)
