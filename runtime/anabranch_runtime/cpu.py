@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from anabranch_contract.protocol.profile import CpuGroup
@@ -40,6 +40,16 @@ def metered(group: CpuGroup, name: str) -> Iterator[None]:
         spent = time.thread_time() - began
         with _lock:
             _threads[group, name] += spent
+
+
+def divide(group: CpuGroup, name: str, among: Sequence[str], seconds: float) -> None:
+    """Divide ``seconds``, which :func:`metered` has counted for ``name``, equally ``among`` names
+    of the group.
+    """
+    with _lock:
+        _threads[group, name] -= seconds
+        for one in among:
+            _threads[group, one] += seconds / len(among)
 
 
 def take_metered() -> CpuUses:

@@ -167,6 +167,10 @@ class TableReport(Body):
         version: the last version with changes; -1: none.
         changes: number of changes written so far.
         rounds: number of batches of joined rows that its last checkpoint does not include.
+        added: number of joined rows added since the start of the run. ``seconds``: CPU seconds for
+            that, with an equal part of the time for common groups.
+        bytes: size in memory, with the common groups; 0: not known yet.
+        common: the first of the queries that read the same table or groups.
     """
 
     query: str
@@ -174,6 +178,10 @@ class TableReport(Body):
     version: int
     changes: int
     rounds: int
+    added: int = 0
+    seconds: float = 0.0
+    bytes: int = 0
+    common: str = ""
 
 
 @dataclass(frozen=True, slots=True)

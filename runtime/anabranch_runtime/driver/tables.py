@@ -35,7 +35,7 @@ from anabranch_runtime.sinks.delivery import Delivery, Write
 from anabranch_runtime.sinks.publisher import local_writers
 from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.tables import TableCounts, TablesState
+from anabranch_runtime.state.tables import TableCost, TableCounts, TablesState
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.tables.table import warm
 from anabranch_runtime.views import rounds
@@ -84,6 +84,7 @@ class MaintainedTables:
     _status: TablesStatus = field(init=False, default_factory=lambda: TablesStatus(0))
     _open: TablesStatus | None = field(init=False, default=None)
     _counts: dict[str, TableCounts] = field(init=False, default_factory=dict)
+    _costs: Mapping[str, TableCost] = field(init=False, default_factory=dict)
 
     def begin(self, state: State) -> None:
         """Continue the tables of an earlier run; called before the first batch."""
@@ -160,6 +161,11 @@ class MaintainedTables:
         self._look()
         return self._counts
 
+    def costs(self) -> Mapping[str, TableCost]:
+        """Return the measured costs of tables by query; the same object if none has changed."""
+        self._look()
+        return self._costs
+
     def written(self) -> dict[str, tuple[int, int]]:
         """Return, by query, the last version with changes and the number of changes written."""
         return {name: (one.version, one.written) for name, one in self.counts().items()}
@@ -193,6 +199,9 @@ class MaintainedTables:
         for status in self.peer.take():
             self.beside(status.cpu)
             self._counts |= status.counts
+            if status.costs or self._costs.keys() & set(status.ended):
+                left = {n: c for n, c in self._costs.items() if n not in status.ended}
+                self._costs = {**left, **status.costs}
             self._status = status
             known = self._open
             if known is not None:

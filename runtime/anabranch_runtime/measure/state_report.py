@@ -6,7 +6,7 @@ import itertools
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from anabranch_contract.plans.ruleset import Edge, Ruleset
@@ -26,7 +26,7 @@ from anabranch_runtime.epochs.access import accesses
 from anabranch_runtime.epochs.ownership import ownership
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.measured import sum_reads
-from anabranch_runtime.state.tables import TableCounts, TablesState
+from anabranch_runtime.state.tables import TableCost, TableCounts, TablesState
 from anabranch_runtime.storage.segment import Segment
 
 #: Store -> plan edge whose probe reads it -> report on the probe: its queries, and whether it reads
@@ -136,11 +136,13 @@ def state_report(
     ruleset: Ruleset | None,
     users: Readers | None = None,
     weights: Weights | None = None,
+    costs: Mapping[str, TableCost] | None = None,
 ) -> StateReport:
     """Report all stores of ``state`` in the directory ``root``; without a ruleset their readers
     are unknown.
 
     ``users``: result of :func:`readers`, if already computed. ``weights``: cache of sizes.
+    ``costs``: query -> measured cost of its table.
     """
     inserted, merged = state.measured.written
     weights = Weights() if weights is None else weights
@@ -168,18 +170,20 @@ def state_report(
         merged_bytes=merged,
         write_amplification=(inserted + merged) / inserted if inserted else None,
         stores=stores,
-        tables=tuple(table_reports(state.tables)),
+        tables=tuple(table_reports(state.tables, costs or {})),
         table_bytes=state.tables.bytes,
     )
 
 
-def table_reports(tables: TablesState) -> Iterator[TableReport]:
-    """Report the maintained tables, by query."""
+def table_reports(tables: TablesState, costs: Mapping[str, TableCost]) -> Iterator[TableReport]:
+    """Report the maintained tables, by query, with their measured costs where known."""
     rounds = [one.batch for one in tables.rounds]
     for query, held in sorted(tables.held.items()):
         counts = tables.counts.get(query, TableCounts())
         since = len(rounds) - bisect_left(rounds, held.next)
-        yield TableReport(query, counts.shown, counts.version, counts.written, since)
+        cost = costs.get(query, TableCost())
+        shown = query, counts.shown, counts.version, counts.written, since
+        yield TableReport(*shown, **asdict(cost))
 
 
 def pack_bytes(pack: Path) -> int:

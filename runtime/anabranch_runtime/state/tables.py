@@ -66,6 +66,19 @@ class TableCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class TableCost:
+    """Measured cost of a table since the start of the run, which the state does not keep.
+
+    Attributes: as of ``TableReport``.
+    """
+
+    added: int = 0
+    seconds: float = 0.0
+    bytes: int = 0
+    common: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TablesState:
     """All maintained tables of a pipeline.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -141,7 +142,9 @@ class GroupedTable:
 
     def apply(self, rows: Inputs, weights: Ints, version: int) -> pa.Table:
         """Add weighted rows to closed groups; see :meth:`table.MaintainedTable.apply`."""
+        began = time.thread_time()
         self.groups.begin(rows, weights, version)
+        self.groups.seconds = time.thread_time() - began
         return self.changes(version)
 
     def changes(self, version: int) -> pa.Table:

@@ -111,6 +111,8 @@ class Groups:
         self.columns = list(dict.fromkeys([*(n for n, _ in prefix.keys), *window, *read]))
         self.readers: list[GroupReader] = []
         self.version = -1
+        #: CPU seconds of the last rows' addition.
+        self.seconds = 0.0
         #: The last rows' groups until all readers have read them, and readers that have not.
         self._touched: Touched | None = None
         self._pending: list[GroupReader] = []

@@ -9,8 +9,8 @@ Now and then the changed tables are written as a checkpoint, so that earlier rou
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +21,7 @@ import structlog
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.protocol.activations import ViewRows
 from anabranch_contract.protocol.profile import CpuGroup
-from anabranch_runtime.cpu import CpuUses, metered, take_metered
+from anabranch_runtime.cpu import CpuUses, divide, metered, take_metered
 from anabranch_runtime.errors import SinkError, SinkUnderway, StateError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks.delivery import Delivery, Write
@@ -29,7 +29,7 @@ from anabranch_runtime.sinks.joined_rows import JoinedBatch
 from anabranch_runtime.sinks.parquet import version_file, write_version
 from anabranch_runtime.sinks.publisher import FIRST_PAUSE, first_line, pause_after
 from anabranch_runtime.sources.permitted import masked
-from anabranch_runtime.state.tables import HeldTable, Round, TableCounts, TablesState
+from anabranch_runtime.state.tables import HeldTable, Round, TableCost, TableCounts, TablesState
 from anabranch_runtime.storage.documents import sync_filesystem
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.views.checkpoints import read_checkpoint, write_checkpoint
@@ -44,6 +44,8 @@ SECONDS, RATIO, BYTES, ROUNDS = 2.0, 10.0, 1 << 25, 1024
 #: Seconds after which changed rows are published even if more rounds wait; greatest share of time
 #: for publishing; longest pause in seconds that this share causes.
 STALE, SHARE, RARELY = 0.5, 0.2, 5.0
+#: Seconds below which common work is not divided: the first of equal views has it, others none.
+SHORT = 2e-5
 #: Folder in the results directory for files that are about to be delivered.
 STAGING = ".views"
 
@@ -95,6 +97,7 @@ class TablesStatus:
         checkpoint: the checkpoint written since the last status, if any.
         ended: queries whose tables have been dropped since the last status.
         cpu: CPU seconds by group and name since the last status.
+        costs: query -> cost of its table, if it has changed since the last status.
         due: the next moment at which a row comes or leaves a view by its time limits, in
             microseconds since 1970; None: without such views.
     """
@@ -107,6 +110,7 @@ class TablesStatus:
     ended: tuple[str, ...] = ()
     cpu: CpuUses = field(default_factory=dict)
     due: int | None = None
+    costs: Mapping[str, TableCost] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -305,7 +309,18 @@ class Keeper:
             ended,
             take_metered(),
             min(moments, default=None),
+            self._costs(),
         )
+
+    def _costs(self) -> dict[str, TableCost]:
+        """Return the costs that have changed since the last call."""
+        found, first = dict[str, TableCost](), dict[int, str]()
+        for name, view in self._views.items():
+            common = first.setdefault(view.identity, name)
+            if view.grown:
+                view.grown = False
+                found[name] = TableCost(view.added, view.seconds, view.bytes, common)
+        return found
 
     # --- rounds ------------------------------------------------------------------------------
 
@@ -326,8 +341,9 @@ class Keeper:
         """Include a round in one table; returns whether result files were written."""
         self._kept.dirty.add(name)
         try:
-            with metered(CpuGroup.VIEW, name):
+            with _metered(view):
                 rows = view.include(one, joined)
+            self._divide(view)
             self._check_size(view)
         except Exception as error:  # noqa: BLE001 - whatever fails, the others go on
             self._fail(name, one.batch, error)
@@ -337,6 +353,22 @@ class Keeper:
                     self._read([name])
             return False
         return self._deliver(name, one.batch + 1, rows)
+
+    def _divide(self, view: KeptView) -> None:
+        """Divide the CPU time of work for common groups or tables among the views that read them,
+        except for times too short to matter.
+        """
+        if view.common < SHORT:
+            return
+        views = (v for n, v in self._views.items() if n not in self._aside)
+        among = [v for v in views if v.identity == view.identity]
+        names = [v.name for v in among]
+        if len(among) > 1 and view.name in names:
+            divide(CpuGroup.VIEW, view.name, names, view.common)
+            view.seconds -= view.common
+            for one in among:
+                one.seconds += view.common / len(among)
+                one.grown = True
 
     def _check_size(self, view: KeptView) -> None:
         """Raise an error if a table takes more memory than it may."""
@@ -363,7 +395,7 @@ class Keeper:
             self._note(name, view.counts)
             return False
         try:
-            with metered(CpuGroup.VIEW, name):
+            with _metered(view):
                 self._write(view, version, rows)
                 reach(Point.VIEWED)
         except Exception as error:  # noqa: BLE001 - whatever a connector raises, rows wait
@@ -428,7 +460,7 @@ class Keeper:
             if view is None or name in self._aside:
                 continue
             try:
-                with metered(CpuGroup.VIEW, name):
+                with _metered(view):
                     shown = view.shown()
                     if shown is not None:
                         self.publish(name, shown)
@@ -571,3 +603,15 @@ class Keeper:
         self._kept.dirty.difference_update(some)
         self._kept.length, self._kept.spent = time.monotonic() - began, 0.0
         reach(Point.KEEPING)
+
+
+@contextmanager
+def _metered(view: KeptView) -> Iterator[None]:
+    """Count this thread's CPU time in the block for a view."""
+    began = time.thread_time()
+    try:
+        with metered(CpuGroup.VIEW, view.name):
+            yield
+    finally:
+        view.seconds += time.thread_time() - began
+        view.grown = True

@@ -7,6 +7,7 @@ a part of the round; it is reloaded from its checkpoint.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -102,6 +103,9 @@ class KeptView:
         counts: output counts up to the last included round.
         batch: the last included round; -1: none.
         sources: the joins with its rows in the last round that had some.
+        added: number of joined rows that it has included since it was made or read.
+        common: CPU seconds of its last round's work for all views that read its table or groups.
+        seconds: CPU seconds of its work since then. ``grown``: whether they have not been reported.
     """
 
     query: QuerySpec
@@ -109,6 +113,10 @@ class KeptView:
     counts: TableCounts = field(default_factory=TableCounts)
     batch: int = -1
     sources: tuple[str, ...] = ()
+    added: int = field(init=False, default=0)
+    common: float = field(init=False, default=0.0)
+    seconds: float = field(init=False, default=0.0)
+    grown: bool = field(init=False, default=False)
     _table: MaintainedTable | None = field(init=False, default=None)
     #: None unless another view reads the table, too.
     _once: _Once | None = field(init=False, default=None)
@@ -195,6 +203,14 @@ class KeptView:
         return sum(part.bytes for part in parts if part is not None)
 
     @property
+    def identity(self) -> int:
+        """Equal for views that read the same groups or, without groups, the same table."""
+        table = self._table
+        if table is None:
+            return id(self)
+        return id(table if table.groups is None else table.groups)
+
+    @property
     def next(self) -> int | None:
         """Microseconds since 1970 of the next moment at which a joined row comes or leaves by the
         view's limits; None: without limits.
@@ -221,12 +237,13 @@ class KeptView:
         Raises:
             ExpressionError, StateError: the state is unusable until it is read again.
         """
-        self.batch, version = batch.batch, batch.batch + 1
+        self.batch, version, self.common = batch.batch, batch.batch + 1, 0.0
         rows = self._results(batch, joined)
         if self._rolling is not None:
             changed = self._rolling.apply(rows, batch.now)
             rows = changed if changed.num_rows else None
         view = self.query.view
+        self.added += 0 if rows is None else rows.num_rows
         known = counted(batch.missing, self.name, self.counts.left)
         if known is not None and known.incomplete:
             self._missing = replace(known, earlier=())
@@ -243,7 +260,13 @@ class KeptView:
         weight = WEIGHT if self._names is None else self._names.get(WEIGHT, WEIGHT)
         weights = rows[weight].to_numpy() if self._deletes else None
         apply = partial(self._table.apply, rows, weights, version)
+        groups, began = self._table.groups, time.thread_time()
+        first = groups is None or groups.version != version
         changes = apply() if self._once is None else self._once.of(version, apply)
+        if self._once is not None:
+            self.common = time.thread_time() - began
+        elif first and self._table.groups is not None:
+            self.common = self._table.groups.seconds
         return told(self._counted(changes, version), self._part())
 
     @property

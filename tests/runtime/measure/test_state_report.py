@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch_contract.protocol.state_report import TableReport
 from anabranch_runtime.measure.state_report import table_reports
-from anabranch_runtime.state.tables import HeldTable, Round, TableCounts, TablesState
+from anabranch_runtime.state.tables import HeldTable, Round, TableCost, TableCounts, TablesState
 
 
 def test_tables_have_the_rounds_since_their_checkpoint() -> None:
@@ -13,8 +13,19 @@ def test_tables_have_the_rounds_since_their_checkpoint() -> None:
         held={"new": HeldTable("", 9), "old": HeldTable("pack", 4), "all": HeldTable("pack", 10)},
         counts={"old": TableCounts(5, 8, 40), "ended": TableCounts(1, 1, 1)},
     )
-    assert list(table_reports(tables)) == [
+    cost = TableCost(added=90, seconds=0.5, bytes=800, common="new")
+    assert list(table_reports(tables, {"old": cost})) == [
         TableReport("all", rows=0, version=-1, changes=0, rounds=0),
         TableReport("new", rows=0, version=-1, changes=0, rounds=1),
-        TableReport("old", rows=5, version=8, changes=40, rounds=3),
+        TableReport(
+            "old",
+            rows=5,
+            version=8,
+            changes=40,
+            rounds=3,
+            added=90,
+            seconds=0.5,
+            bytes=800,
+            common="new",
+        ),
     ]

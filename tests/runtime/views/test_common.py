@@ -14,7 +14,9 @@ import pytest
 
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_contract.queries.joins import QueryId
+from anabranch_runtime.cpu import CpuUses, take_metered
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.delivery import Delivery
 from tests.runtime.views.test_keeper import rows
@@ -103,6 +105,29 @@ class _Views:
     def linked(self) -> int:
         """The number of result files that two views have in common."""
         return sum(p.stat().st_nlink > 1 for p in self.world.results.glob("one/*.parquet"))
+
+
+def test_common_work_is_divided_among_its_views(tmp_path: Path) -> None:
+    views, used = _Views(tmp_path, STATEMENTS[0], Random(1)), dict[str, float]()
+
+    def count(uses: CpuUses) -> None:
+        for (group, name), seconds in uses.items():
+            if group is CpuGroup.VIEW:
+                used[name] = used.get(name, 0.0) + seconds
+
+    take_metered()
+    views.world.tables.beside = count
+    for batch in range(3):
+        views.feed({"": rows(*((n % 5, n, batch) for n in range(40)))})
+    views.check()
+    costs = views.world.tables.costs()
+    assert {name: (cost.common, cost.added) for name, cost in costs.items()} == dict.fromkeys(
+        NAMES, (NAMES[0], 120)
+    )
+    assert len({cost.bytes for cost in costs.values()}) == 1
+    # The profile has the same seconds.
+    assert {name: cost.seconds for name, cost in costs.items()} == pytest.approx(used, rel=0.1)
+    assert min(used.values()) > 0
 
 
 #: In 14, a checkpoint during the replay after a restart moved other tables back by rounds.

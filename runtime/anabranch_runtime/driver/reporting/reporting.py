@@ -191,7 +191,8 @@ class Reporting:
     def show_stores(self, state: State) -> None:
         """Report the contents of stores, if a report is due."""
         rules, last = self.durability.rules, self.exhausted(state)
-        self.stores.show(state, lambda: rules(state), at_once=last)
+        costs = self.tables.costs()
+        self.stores.show(state, lambda: rules(state), at_once=last, costs=costs)
 
     def end_epoch(self, state: State, epoch: int) -> None:
         """Report the end of ``epoch`` with its statistics.

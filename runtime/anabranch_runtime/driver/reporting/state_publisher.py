@@ -7,7 +7,7 @@ documents of changed stores up to a size limit; the longest waiting ones come fi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from anabranch_runtime.measure.state_report import (
     store_parts,
 )
 from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.tables import TableCost
 from anabranch_runtime.storage.segment import Segment
 
 #: Minimum seconds between two reports: with many stores, a report takes some milliseconds.
@@ -43,6 +44,7 @@ class StatePublisher:
     root: Path
     control: Control
     _shown: State | None = None
+    _costs: Mapping[str, TableCost] | None = None
     _at: float = float("-inf")
     #: Pause until the next report, in multiples of ``INTERVAL``.
     _pause: float = 1.0
@@ -53,29 +55,35 @@ class StatePublisher:
     _weights: Weights = field(default_factory=Weights)
 
     def show(
-        self, state: State, ruleset: Callable[[], Ruleset | None], *, at_once: bool = False
+        self,
+        state: State,
+        ruleset: Callable[[], Ruleset | None],
+        *,
+        at_once: bool = False,
+        costs: Mapping[str, TableCost] | None = None,
     ) -> None:
         """Report ``state``, if a report is due.
 
         Args:
             ruleset: returns the ruleset of ``state``, or None if it is unknown.
             at_once: report everything now, as this may be the last call.
+            costs: query -> measured cost of its table; another object if one has changed.
         """
         now = time.monotonic()
-        if (state is self._shown and not self._waiting) or (
-            not at_once and now - self._at < INTERVAL * self._pause
-        ):
+        known = state is self._shown and costs is self._costs and not self._waiting
+        if known or (not at_once and now - self._at < INTERVAL * self._pause):
             return
         rules = ruleset()
         if rules is not None:
             rules = surviving(rules, state)
         users = readers(state, rules)
-        report = state_report(self.root, state, rules, users, self._weights).dumps()
+        report = state_report(self.root, state, rules, users, self._weights, costs).dumps()
         gone = self._forget(state)
         parts = self._changed(state, users, ROOM if not at_once else None)
         self.control.report_state(report, parts, gone)
         size = len(report) + sum(map(len, parts.values()))
         spent = time.monotonic() - now
+        self._costs = costs
         self._shown, self._at, self._pause = state, now, max(1.0, size / PACE, spent * RARER)
 
     def _forget(self, state: State) -> set[str]:
