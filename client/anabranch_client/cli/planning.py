@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
 from anabranch_client.cli.context import Json, Url, connect, show
 from anabranch_client.cli.options import choices, field_options, option_of, with_options
@@ -34,6 +34,7 @@ from anabranch_client.render.dry_run import (
     named_number,
     retentions,
 )
+from anabranch_client.render.maintained import tables_table
 from anabranch_client.render.statistics import series_detail, statistics_detail
 from anabranch_client.render.tables import (
     current_detail,
@@ -85,7 +86,8 @@ def epoch_show(
     """Show an epoch and its plan."""
     with connect(url) as client:
         epoch = client.epoch(number)
-        show(epoch, lambda found: epoch_detail(_named(found, client)), as_json)
+        tables = tables_table(epoch.tables, MAX_LINES)
+        show(epoch, lambda found: Group(epoch_detail(_named(found, client)), *tables), as_json)
 
 
 @epochs.command("diff")

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from anabranch_client.errors import UsageError
+from anabranch_client.render.maintained import tables_table
 from anabranch_client.render.tables import (
     facts_table,
     number,
@@ -129,6 +130,7 @@ def dry_run_detail(plan: DryRunOut, most: int | None = MAX_LINES) -> RenderableT
     parts: list[RenderableType] = [facts_table(facts), *rejections(plan.rejected)]
     if plan.shares is not None and plan.shares.queries:
         parts.append(shares_table(plan.shares, most))
+    parts += tables_table(plan.tables, most)
     if plan.effects is not None:
         parts.append(effects_table(plan.effects, most))
     if plan.diff is not None:

@@ -6,6 +6,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from anabranch_client.render.excerpt import excerpt, excerpt_width
+from anabranch_client.render.maintained import table_lines
 from anabranch_client.render.tables import missed_notes
 from anabranch_client.render.views import view_facts
 from anabranch_contract.rest.planning.plans import ExplainOut
@@ -49,6 +50,8 @@ def explain_detail(found: ExplainOut) -> Group:
         section("probe orders", "\n".join(map(_order, found.orders)))
         section("stores", "\n".join(f"{s['label']}  used by {_names(s)}" for s in found.stores))
         shared = ", ".join(found.shared_with) or "nobody"
+        if found.table is not None:
+            section("table", "\n".join(table_lines(found.table)))
         section("cost", f"adds {found.added_cost:.6g} per unit of time; shares with {shared}")
     return Group(*parts, *missed_notes(found.missed))
 

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
+from anabranch_client.render.maintained import maintained_facts
 from anabranch_client.render.tables import facts_table, number, numbers, percent, size, table_of
 from anabranch_client.times import brief
 from anabranch_contract.rest.planning.query_plan import ProbePathOut, QueryPlanOut
@@ -24,6 +25,7 @@ def query_plan_detail(found: QueryPlanOut) -> RenderableType:
         "results a second": number(found.results_per_second),
         "oldest unread row waits": waiting,
         "a batch takes": f"{number(found.batch_seconds)} s",
+        **({} if found.table is None else maintained_facts(found.table)),
     }
     stores = table_of("store", "rows", "bytes", "queries", right=("rows", "bytes", "queries"))
     for store in found.stores:

@@ -378,6 +378,15 @@ class CostModel:
         """Time bounds that the planner assumes for ``mir``; a missing pair is unbounded."""
         return {} if self._bounds is None else self._bounds.of(mir)
 
+    def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float:
+        """Number of distinct combinations of values of (sorted) attributes, at least 1."""
+        return self._figures.distinct_keys(relation, attributes)
+
+    @property
+    def rounds(self) -> float:
+        """Number of batches in the unit of time, at least 1."""
+        return max(self.batches * (self._figures.period or 1.0), 1.0)
+
     def span(self, relation: RelationId) -> float | None:
         """Event time that a unit's tuples span, in microseconds; None if any window covers them."""
         return self._figures.span(relation)

@@ -158,6 +158,7 @@ def plan_task(found: Registered, forms: NormalForms, seconds: float) -> PlanTask
         batches=batches_of(found.snapshot),
         samples=found.samples,
         running=running,
+        begun={record.id: record.first_epoch for record in found.wanted},
     )
 
 

@@ -89,7 +89,8 @@ class PlanTask:
         sinks: query id -> its sink. ``freshness``: query id -> alias -> maximum age of its tuples
             in results (microseconds). ``past``: queries that also emit results over past tuples.
             formulation: how the joint plan is solved. widths: relation or stream -> bytes per
-            tuple, replacing estimates from column types. limits: size limits of the explanation.
+            tuple, replacing estimates from column types. begun: query id -> its first epoch; None:
+            it is not published yet. limits: size limits of the explanation.
     """
 
     queries: tuple[JoinQuery, ...]
@@ -108,6 +109,7 @@ class PlanTask:
     past: frozenset[str] = frozenset()
     formulation: Formulation = Formulation.TIGHT
     widths: Mapping[str, float] = field(default_factory=dict)
+    begun: Mapping[str, int | None] = field(default_factory=dict)
     limits: ExplanationBounds = SUMMARY
 
     @property

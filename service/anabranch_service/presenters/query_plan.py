@@ -14,11 +14,13 @@ from typing import Any
 
 from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, arrival_edge
 from anabranch_contract.protocol.progress import Progress
-from anabranch_contract.protocol.state_report import StateReport, StoreReport
+from anabranch_contract.protocol.state_report import StateReport, StoreReport, TableReport
 from anabranch_contract.queries.outer_joins import part_number, registered
 from anabranch_contract.rest.normalised import NormalisedInfo
+from anabranch_contract.rest.planning.insight import TablesRecord
 from anabranch_contract.rest.planning.query_plan import (
     DividedOut,
+    MaintainedTableOut,
     PathStepOut,
     ProbePathOut,
     QueryPlanOut,
@@ -54,6 +56,56 @@ class _End:
     left: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class TableCosts:
+    """Measured costs of all tables.
+
+    Common work of several queries is divided equally among them already where it is measured.
+
+    Attributes:
+        state: the newest report. ``rates``: query -> joined rows per second.
+        estimated: prices of the tables at planning; None: not computed.
+    """
+
+    state: StateReport | None
+    rates: Mapping[str, float]
+    estimated: TablesRecord | None
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds per second of all tables."""
+        return 0.0 if self.state is None else sum(map(self._cpu, self.state.tables))
+
+    def of(self, query: str) -> MaintainedTableOut | None:
+        """The table of ``query``, perhaps not made yet; None: it has none."""
+        some = next((s for s in self._common().values() if query in s), {})
+        estimated = None if self.estimated is None else self.estimated.of_query(query)
+        if not some and estimated is None:
+            return None
+        own = some.get(query, TableReport(query, 0, -1, 0, 0))
+        return MaintainedTableOut(
+            estimated=estimated,
+            share=None if estimated is None else estimated.share_of(query),
+            rows=own.rows,
+            bytes=own.bytes or None,
+            cpu=self._cpu(own),
+            cpu_of_table=sum(map(self._cpu, some.values())),
+            shared=sorted(some.keys() - {query}),
+        )
+
+    def _common(self) -> dict[str, dict[str, TableReport]]:
+        """Tables by the first of their queries."""
+        found: dict[str, dict[str, TableReport]] = {}
+        for table in () if self.state is None else self.state.tables:
+            found.setdefault(table.common or table.query, {})[table.query] = table
+        return found
+
+    def _cpu(self, table: TableReport) -> float:
+        """CPU seconds per second of one query, given those per joined row since its run began."""
+        rate = self.rates.get(table.query, 0.0)
+        return table.seconds / table.added * rate if table.added else 0.0
+
+
 def query_plan_out(
     ruleset: Ruleset,
     name: str,
@@ -62,12 +114,14 @@ def query_plan_out(
     state: StateReport | None,
     progress: Progress | None,
     substreams: Sequence[Mapping[str, Any]] = (),
+    tables: TablesRecord | None = None,
 ) -> QueryPlanOut:
     """The part of ``ruleset`` that the registered query ``name`` needs.
 
     Args:
         meanings: query -> its normal form, for user-facing names.
         substreams: the substreams of the epoch's plan (``explain.substreams`` of the planner).
+        tables: the estimated costs of the epoch's maintained tables, if computed.
     """
     rule_of = {rule.out: rule for rule in ruleset.probe_rules}
     ends = _ends(ruleset)
@@ -85,7 +139,12 @@ def query_plan_out(
     aliases = {a.label: a.alias for a in meanings[name].aliases}
     takers = ruleset.takers
     steps = {rule.out for end in (*own, *kept) for rule in paths[end]}
-    results = sum(found.flows[end.edge][0] for end in own)
+    rates: dict[str, float] = defaultdict(float)
+    for end in ends:
+        if end.query is not None:
+            rates[end.query] += found.flows[end.edge][0]
+    results, costs = rates[name], TableCosts(state, rates, tables)
+    table = costs.of(name)
     stores = _stores(state, name)
     streams = {a.stream for a in meanings[name].aliases}
     known = {} if progress is None else progress.input.intake
@@ -103,14 +162,16 @@ def query_plan_out(
         divided=_divided(ruleset, substreams, aliases),
         results_per_second=results,
         cpu=sum(found.flows[out][1] / len(behind[out]) for out in sorted(steps))
-        + results * found.result_seconds,
-        cpu_of_plan=found.cpu,
+        + results * found.result_seconds
+        + (0.0 if table is None else table.cpu),
+        cpu_of_plan=found.cpu + costs.cpu,
         state_bytes=sum(s.bytes / len(_readers(s)) for s in stores),
         state_of_plan=0 if state is None else sum(s.bytes for s in state.stores),
         stores=[_store_out(store, describe) for store in stores],
         waiting_tuples=sum(i.waiting for i in intake) if intake else None,
         waiting_seconds=max((i.seconds or 0.0 for i in intake), default=None),
         batch_seconds=0.0 if progress is None else progress.resources.batch_seconds,
+        table=table,
     )
 
 

@@ -13,7 +13,12 @@ from anabranch_contract.plans.ruleset import digest
 from anabranch_contract.rest.documents import Closed
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.planning.epochs import ChangeCounts, KeptSummary, PublishedEpoch
-from anabranch_contract.rest.planning.insight import DiffRecord, ReasonsRecord, SharesRecord
+from anabranch_contract.rest.planning.insight import (
+    DiffRecord,
+    ReasonsRecord,
+    SharesRecord,
+    TablesRecord,
+)
 from anabranch_contract.rest.planning.plans import CpuRecord
 from anabranch_contract.rest.planning.revisions import RevisionRecord
 from anabranch_contract.rest.queries import ProblemRecord, QueryTerms
@@ -133,6 +138,7 @@ class Explanation(Closed):
     diff: DiffRecord | None = None
     diff_reason: str = ""
     reasons: ReasonsRecord | None = None
+    tables: TablesRecord | None = None
 
     @classmethod
     def missing(cls, why: str) -> Explanation:

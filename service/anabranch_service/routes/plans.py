@@ -78,8 +78,12 @@ async def query_plan(name: str, ctx: Ctx) -> QueryPlanOut:
 
     ruleset = await asyncio.to_thread(rulesets.loads, text)
     # In a thread: parsing the long record of an epoch takes time.
-    planned = await ctx.store.epoch(ruleset.epoch) if ruleset.substreams else None
+    planned, explained = None, await ctx.store.explanation(ruleset.epoch)
+    if ruleset.substreams or explained is None:
+        planned = await ctx.store.epoch(ruleset.epoch)
     substreams = () if planned is None else planned.explain.get("substreams", ())
+    why = planned or explained
+    tables = None if why is None else why.tables
 
     def made() -> QueryPlanOut | None:
         run = _run_in(ruleset, record.id)
@@ -92,7 +96,7 @@ async def query_plan(name: str, ctx: Ctx) -> QueryPlanOut:
             seconds_of(ruleset, periods, found),
             any(period.steps for period in periods),
         )
-        return query_plan_out(ruleset, run, meanings, measured, state, progress, substreams)
+        return query_plan_out(ruleset, run, meanings, measured, state, progress, substreams, tables)
 
     answer = await asyncio.to_thread(made)
     if answer is None:

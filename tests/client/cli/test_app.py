@@ -233,6 +233,8 @@ def test_a_statement_is_explained(url: str, shop: Client) -> None:
     text = run("query", "explain", grouped.format("count(*)"), url=url).stdout
     assert "does not run continuously" not in text
     assert "view" in text
+    assert "one group; count(*)" in text
+    assert "alone" in text
     refused = run("query", "explain", "SELECT x FROM nowhere", "--json", url=url)
     one_line(refused, 1, "line 1, column 15")
     quoted = run("query", "explain", 'SELECT "k" FROM', "--dialect", "postgres", "--json", url=url)
@@ -390,6 +392,23 @@ def test_the_plan_and_the_cost_of_a_query(url: str, shop: Client, service: Servi
     assert re.search(r"CPU seconds +6.5\n", run("query", "show", "a", url=url).stdout)
     (line,) = (one for one in run("query", "list", url=url).stdout.splitlines() if " 6.5 " in one)
     assert line.split()[0] == "a"
+
+
+def test_the_table_of_a_view_and_its_price(url: str, shop: Client, service: Service) -> None:
+    joined = JOIN.partition("FROM")[2]
+    for name, call in (("a", "count(*)"), ("b", "sum(o.total)")):
+        shop.create_query(f"SELECT c.city, {call} AS n FROM {joined} GROUP BY c.city", name=name)
+    service.plan(-1)
+    service.progress(Progress("running"))
+    text = run("query", "plan", "a", url=url).stdout
+    for part in ("size not measured yet", "GROUP BY customers.city", "estimated share", "alone"):
+        assert part in text
+    share = answer("query", "plan", "a", url=url)["table"]["share"]
+    assert 0 < share["seconds"] < share["alone_seconds"]
+    for command in (("epochs", "show", "0"), ("plan", "dry-run")):
+        text = run(*command, url=url).stdout
+        assert "maintained tables" in text
+        assert "unshared" in text
 
 
 def test_load_and_lag(url: str, shop: Client, service: Service) -> None:

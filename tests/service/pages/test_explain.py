@@ -33,6 +33,8 @@ def test_a_statement_is_explained_in_pictures(browser: Browser, shop: Service) -
         page.get_by_role("button", name="Explain").click()
         expect(page.locator("#cost")).to_contain_text("count(*)")
         expect(page.locator("#cost")).to_contain_text("i.part")
+        expect(page.locator("#cost")).to_contain_text("GROUP BY items.part; count(*)")
+        expect(page.locator("#cost")).to_contain_text("this query")
         expect(page.locator("#orders figure")).to_have_count(3)
         statement.fill(f"SELECT regr_r2(c.part, c.part) AS n FROM ({CHAIN}) AS c")
         page.get_by_role("button", name="Explain").click()

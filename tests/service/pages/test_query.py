@@ -12,7 +12,7 @@ from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import PAIR
-from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run
+from tests.service.pages.long_names import LONGEST, QUERIES, VIEW, nothing_is_cut, run
 from tests.service.pages.test_dashboard import opened
 from tests.support.surroundings.browsers import LOOKS
 from tests.support.worlds.service import Service, eventually
@@ -49,6 +49,25 @@ def test_what_a_query_does_and_takes(
         nothing_is_cut(page)
         page.keyboard.press("Tab")
         expect(page.get_by_role("link", name="Skip to the query")).to_be_focused()
+    assert not complaints
+
+
+def test_the_table_of_a_view_is_shown_with_its_cost(browser: Browser, shop: Service) -> None:
+    run(shop)
+    with opened(browser, shop, PAGE + VIEW) as (page, complaints):
+        figures = page.locator("#figures")
+        for text in (
+            "1,042 rows, 3.0 MiB",
+            "100.0 %",
+            "nobody",
+            "GROUP BY customers.city",
+            "alone",
+        ):
+            expect(figures).to_contain_text(text)
+        nothing_is_cut(page)
+    with opened(browser, shop, f"{PAGE}p99-audit") as (page, complaints):
+        expect(page.locator("#name")).to_have_text("p99-audit")
+        expect(page.locator("#figures")).not_to_contain_text("its table")
     assert not complaints
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import fsum
 from typing import Literal
 
 from anabranch_contract.rest.documents import Closed, Open
@@ -42,6 +43,84 @@ class SharesRecord(Closed):
     def missing(cls, why: str) -> SharesRecord:
         """Return shares without queries, with the reason as their note."""
         return cls(queries=[], note=why)
+
+
+class TableShareRecord(Closed):
+    """A query's share of a maintained table, and the cost of a table of its own (``alone_``)."""
+
+    query: str
+    seconds: float
+    bytes: float
+    alone_seconds: float
+    alone_bytes: float
+
+
+class TableRecord(Closed):
+    """The estimated cost of a maintained table, which its queries share.
+
+    Attributes:
+        grouped: whether joined rows are grouped; else they are ordered, limited or ranked.
+        grouping: text of GROUP BY; empty: all rows form one group, or rows are not grouped.
+        aggregates: the aggregates that some query reads.
+        rows_in: joined rows per unit of time. ``touched``: number of groups that a batch changes,
+            summed over the batches of it. ``rows``: stored groups or rows at its end.
+        seconds: CPU seconds per unit of time. ``bytes``: size in memory.
+        queries: shares of its queries, by name; they add up to ``seconds`` and ``bytes``.
+    """
+
+    grouped: bool
+    grouping: str
+    aggregates: list[str]
+    rows_in: float
+    touched: float
+    rows: float
+    seconds: float
+    bytes: float
+    queries: list[TableShareRecord]
+
+    def share_of(self, query: str) -> TableShareRecord | None:
+        """The share of ``query``; None: it does not read the table."""
+        return next((one for one in self.queries if one.query == query), None)
+
+    @property
+    def text(self) -> str:
+        """Its grouping and aggregates in one line."""
+        calls = f"; {', '.join(self.aggregates)}" if self.aggregates else ""
+        if not self.grouped:
+            return "ordered rows"
+        return (f"GROUP BY {self.grouping}" if self.grouping else "one group") + calls
+
+
+class TablesRecord(Closed):
+    """The maintained tables of a plan's queries, most expensive first.
+
+    Attributes:
+        seconds: CPU seconds of all tables per unit of time, which ``cost`` does not include.
+        alone_seconds: their sum if no queries shared a table. ``bytes``, ``alone_bytes``: the same
+            of their sizes in memory.
+    """
+
+    tables: list[TableRecord]
+    seconds: float
+    alone_seconds: float
+    bytes: float
+    alone_bytes: float
+
+    @classmethod
+    def summed(cls, tables: list[TableRecord]) -> TablesRecord:
+        """Return ``tables`` with their sums."""
+        shares = [share for table in tables for share in table.queries]
+        return cls(
+            tables=tables,
+            seconds=fsum(table.seconds for table in tables),
+            alone_seconds=fsum(share.alone_seconds for share in shares),
+            bytes=fsum(table.bytes for table in tables),
+            alone_bytes=fsum(share.alone_bytes for share in shares),
+        )
+
+    def of_query(self, query: str) -> TableRecord | None:
+        """The table of ``query``; None: it has none."""
+        return next((one for one in self.tables if one.share_of(query) is not None), None)
 
 
 class TotalsRecord(Closed):

@@ -19,7 +19,13 @@ from anabranch_contract.rest.documents import (
     examples,
 )
 from anabranch_contract.rest.normalised import NormalisedInfo
-from anabranch_contract.rest.planning.insight import DiffRecord, ReasonsRecord, SharesRecord
+from anabranch_contract.rest.planning.insight import (
+    DiffRecord,
+    ReasonsRecord,
+    SharesRecord,
+    TableRecord,
+    TablesRecord,
+)
 from anabranch_contract.rest.planning.settings import AssumedSettings
 from anabranch_contract.rest.queries import (
     Dialect,
@@ -225,7 +231,7 @@ class ExplainedPlan(PlanFigures):
     of the objective ``seconds``; null under others. ``fallback``: empty, or why another optimiser
     than the chosen one made the plan. ``switching_cost``: penalty for new steps and stores, in
     addition to ``cost``; ``bound`` and ``gap`` are of the sum. ``diff_reason``: why ``diff`` is
-    null.
+    null. ``tables``: prices of the maintained tables; null: not computed.
     """
 
     candidates: int
@@ -244,6 +250,7 @@ class ExplainedPlan(PlanFigures):
     diff: DiffRecord | None = None
     diff_reason: str = ""
     reasons: ReasonsRecord | None = None
+    tables: TablesRecord | None = None
 
 
 class DryRunOut(ExplainedPlan):
@@ -306,6 +313,9 @@ class ExplainOut(Document):
     shared_with: list[str]
     added_cost: float | None
     plan: DryRunOut | None
+    table: TableRecord | None = Field(
+        default=None, description="Its maintained table, with the share of each of its queries."
+    )
     missed: list[MissedOut] = Field(
         default=[], description="Rows already read and not stored, which it would miss."
     )

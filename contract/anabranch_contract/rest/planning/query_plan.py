@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from anabranch_contract.rest.documents import Document
+from anabranch_contract.rest.planning.insight import TableRecord, TableShareRecord
 
 
 class PathStepOut(Document):
@@ -92,13 +93,33 @@ class UsedStoreOut(Document):
     queries: int
 
 
+class MaintainedTableOut(Document):
+    """The maintained table of a query's post-join part.
+
+    ``estimated`` is its price at planning, ``share`` this query's part of it; null: not computed,
+    or the query has no view. All else is measured: ``rows`` of the query, ``bytes`` in memory
+    (null: not known yet), ``cpu`` (CPU seconds per second of this query's share) and
+    ``cpu_of_table`` (of all queries that share it), and ``shared``, the other queries that read the
+    same table or groups.
+    """
+
+    estimated: TableRecord | None
+    share: TableShareRecord | None
+    rows: int
+    bytes: int | None
+    cpu: float
+    cpu_of_table: float
+    shared: list[str]
+
+
 class QueryPlanOut(Document):
     """The running plan of one query, and its share of the resources.
 
-    Steps and stores that several queries need count for each in equal parts: ``cpu`` (CPU seconds
-    per second, including its results) and ``state_bytes`` add up to the totals over all queries,
-    ``cpu_of_plan`` and ``state_of_plan``. Rates are of the newest periods and include tuples
-    withheld by rations; before the first measurement (``measured``) they are 0.
+    Steps, stores and tables that several queries need count for each in equal parts: ``cpu`` (CPU
+    seconds per second, including its results and its maintained table) and ``state_bytes`` add up
+    to the totals over all queries, ``cpu_of_plan`` and ``state_of_plan``. Rates are of the newest
+    periods and include tuples withheld by rations; before the first measurement (``measured``) they
+    are 0.
 
     ``waiting_seconds`` is the time that the oldest row of its streams has waited to be read (null:
     unknown, e.g. for sources that Spark reads), ``batch_seconds`` the duration of the last batch. A
@@ -119,3 +140,6 @@ class QueryPlanOut(Document):
     waiting_tuples: int | None
     waiting_seconds: float | None
     batch_seconds: float
+    table: MaintainedTableOut | None = Field(
+        default=None, description="Of a query with a view or an outer join."
+    )

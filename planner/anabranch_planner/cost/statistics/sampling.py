@@ -84,6 +84,24 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def distinct_in(sample: StreamSample, names: Sequence[str], size: float) -> float:
+    """Estimate of the number of distinct combinations of columns among ``size`` tuples, at least 1.
+
+    The first jackknife estimator of Haas and Stokes (1998): ``d / (1 - f (1 - q) / n)`` with ``d``
+    distinct values among ``n`` sampled tuples, ``f`` of them once, and the sampled share ``q``. So
+    a column without equal values in the sample is taken to be unique.
+
+    >>> sample = StreamSample(400, 4, {"a": ("int", [7, 7, 2, 3]), "b": ("int", [1, 2, 3, 4])})
+    >>> distinct_in(sample, ["a"], 8), round(distinct_in(sample, ["b"], 400))
+    (4.0, 400)
+    """
+    counts = Counter(map(str, zip(*(sample.values(name) for name in names), strict=True)))
+    once = sum(count == 1 for count in counts.values())
+    drawn = sum(counts.values())
+    part = min(drawn / max(size, 1.0), 1.0)
+    return max(min(len(counts) / (1 - once * (1 - part) / max(drawn, 1)), size), 1.0)
+
+
 class CannotEstimateError(Exception):
     """A filter uses an operation that the evaluator for samples does not support."""
 

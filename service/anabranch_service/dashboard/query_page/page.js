@@ -85,6 +85,7 @@ async function showQuery() {
     ...(query.joined_rows === null ? [] : [["joined rows", query.joined_rows.toLocaleString("en")]]),
     ["its part of CPU time", view.cpu(plan)],
     ["its part of the state", plan ? view.part(plan.state_bytes, plan.state_of_plan, (n) => bytes(Math.round(n))) : "–"],
+    ...view.table(plan),
     ["arrival to commit", view.latency(plan)],
     ["complete", view.completeness(query)],
     ...(query.past_results ? [["results of the past", view.past(query)]] : []),

@@ -1,8 +1,9 @@
 // Texts about a query, from the service's answers. Pure functions.
 
 import { batches } from "../activation.js";
-import { percent } from "../dom.js";
+import { bytes, percent, some } from "../dom.js";
 import { load, rate } from "../map/view.js";
+import { content, estimate } from "../tables.js";
 import { clock, length } from "../times.js";
 
 /** The time from which on results are complete, and their completeness under load shedding. */
@@ -35,6 +36,21 @@ export function part(amount, whole, of) {
 /** The query's share of the plan's CPU time. */
 export function cpu(plan) {
   return plan?.measured ? part(plan.cpu, plan.cpu_of_plan, load) : "–";
+}
+
+/** Figures of the query's maintained table, as pairs of name and text; none without a table. */
+export function table(plan) {
+  const found = plan?.table;
+  if (!found) return [];
+  const { estimated, share } = found;
+  const lines = [
+    ["its table", `${found.rows.toLocaleString("en")} rows${found.bytes === null ? "" : `, ${bytes(found.bytes)}`}`],
+    ["table's CPU time", part(found.cpu, found.cpu_of_table, load)],
+    ["table shared with", some(found.shared) || "nobody"],
+  ];
+  if (estimated) lines.push(["table of", content(estimated)]);
+  if (share) lines.push(["table as estimated", estimate(estimated, share)]);
+  return lines;
 }
 
 /** Unit of the query's counts: joined rows for a view or an outer join, else results. */

@@ -3,6 +3,7 @@
 import { some } from "../dom.js";
 import { short } from "../graph.js";
 import { readable } from "../names.js";
+import { content, estimate } from "../tables.js";
 
 /** Most queries in the table of effects. */
 export const MOST = 30;
@@ -32,6 +33,18 @@ function above({ view, outer, branches }) {
   ].filter(([, text]) => text !== undefined && text !== null && text !== "");
 }
 
+/** The maintained table of the statement, with its share: it is in no plan so far. */
+function tableOf({ table }, base) {
+  const share = table?.queries.find(({ query }) => !base.queries.includes(query));
+  if (!share) return [];
+  const others = table.queries.filter((one) => one !== share).map(({ query }) => query);
+  return [
+    ["its table", content(table), "long"],
+    ["table as estimated", estimate(table, share), "long"],
+    ["table shared with", some(others) || "nobody", "long"],
+  ];
+}
+
 /**
  * Cost of a statement, as pairs of name and text. `explained`: its explanation. `planned`, `base`: dry runs
  * with and without it. `names`: user-facing names of relations.
@@ -47,6 +60,7 @@ export function figures(explained, planned, base, names) {
     ["stores probed", explained.stores.length],
     ...(planned.gap ? [["gap", `${(100 * planned.gap).toFixed(2)} %`]] : []),
     ["shares them with", some(explained.shared_with) || "nobody", "long"],
+    ...tableOf(explained, base),
     ...above(explained.normalised).map((pair) => [...pair, "long"]),
     ...(assumed.length ? [["assumed, not measured yet", some(assumed.map((id) => readable(id, names))), "long"]] : []),
   ];

@@ -247,7 +247,7 @@ def dry_run_out(
         cost_range=CostRangeOut(low=spread.low, high=spread.high),
         rejected=dict(planned.rejected),
         explain=shown if whole else {"totals": shown["totals"]},
-        text=explain_text(planned.plan, planned.queries)
+        text=explain_text(planned.plan, planned.queries) + _tables_text(planned)
         if whole
         else _headline(planned.plan, shown["totals"]),
         formulation=task.formulation,
@@ -255,6 +255,28 @@ def dry_run_out(
         detail=detail,
         effects=effects,
     )
+
+
+def _tables_text(planned: PlannedEpoch) -> str:
+    """Tables of the plan with the shares of their queries, for people; empty without tables."""
+    found = None if planned.explanation is None else planned.explanation.tables
+    if found is None or not found.tables:
+        return ""
+    lines = [
+        "",
+        f"tables: {found.seconds:.4g} CPU seconds, {found.bytes:.4g} bytes; unshared "
+        f"{found.alone_seconds:.4g} seconds, {found.alone_bytes:.4g} bytes",
+    ]
+    for table in found.tables:
+        lines.append(
+            f"  {table.text}: {table.rows_in:.4g} rows in, {table.rows:.4g} kept, "
+            f"{table.seconds:.4g} s, {table.bytes:.4g} bytes"
+        )
+        lines += [
+            f"    {one.query}: {one.seconds:.4g} s, alone {one.alone_seconds:.4g} s"
+            for one in table.queries
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def _headline(plan: Plan, totals: Mapping[str, int]) -> str:

@@ -6,23 +6,29 @@ never affects the plan.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import asdict, replace
 
 import structlog
 
+from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.queries.joins import QueryId
 from anabranch_contract.rest.planning.insight import (
     DiffRecord,
     ReasonsRecord,
     ShareRecord,
     SharesRecord,
+    TableRecord,
+    TablesRecord,
 )
+from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.explain.diff import diff, diff_document
 from anabranch_planner.passes import optimise_apart
 from anabranch_planner.plans.optimise import StandalonePlans, apart_of
 from anabranch_planner.plans.reasons import reasons, reasons_document
 from anabranch_planner.plans.shares import costs_by_owner, game, shares
+from anabranch_planner.plans.tables import tables, tables_document
 from anabranch_service.planning.costs import cpu_record
 from anabranch_service.planning.epoch import PlannedEpoch, finite, options_of
 from anabranch_service.planning.task import cost_model
@@ -58,7 +64,7 @@ def explain_choice(planned: PlannedEpoch, apart: StandalonePlans | None) -> Expl
     """Compare with ``apart`` (plans of each query alone) and with the running epoch."""
     plan, queries, task = planned.plan, planned.queries, planned.task
     limits = task.limits
-    share = why = found = cpu = None
+    share = why = found = cpu = kept = None
     reason = "no epoch has been published yet"
     try:
         cpu = None if apart is None else cpu_record(plan, apart.individual, queries, task)
@@ -80,6 +86,7 @@ def explain_choice(planned: PlannedEpoch, apart: StandalonePlans | None) -> Expl
                 at_most=limits.reasons,
             )
         )
+        kept = _tables(planned, model)
         if task.running is not None:
             found, reason = _compare(planned)
     except Exception as cause:  # noqa: BLE001 - logged; the plan is valid without an explanation
@@ -94,7 +101,21 @@ def explain_choice(planned: PlannedEpoch, apart: StandalonePlans | None) -> Expl
         diff=found,
         diff_reason=reason,
         reasons=why,
+        tables=kept,
     )
+
+
+def _tables(planned: PlannedEpoch, model: CostModel) -> TablesRecord:
+    """Prices of the queries' maintained tables."""
+    task, apart = planned.task, dict[str, Hashable]()
+    for query in planned.queries:
+        sink, fresh = task.sinks.get(query.id), task.freshness.get(query.id, {})
+        counted = sink is not None and sink.kind is SinkKind.COUNT
+        begun = task.begun.get(query.id), query.id if counted else ""
+        apart[query.id] = begun, tuple(sorted(fresh.items()))
+    statistics, samples = task.statistics, task.samples
+    found = tables(planned.queries, model, statistics, samples=samples, apart=apart)
+    return TablesRecord.summed([TableRecord.model_validate(one) for one in tables_document(found)])
 
 
 def _compare(planned: PlannedEpoch) -> tuple[DiffRecord | None, str]:

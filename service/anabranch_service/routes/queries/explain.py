@@ -187,4 +187,5 @@ def _own(planned: DryRunOut, name: str) -> dict[str, Any]:
         "stores": stores,
         "shared_with": sorted((users & set(planned.queries)) - {name}),
         "plan": planned,
+        "table": None if planned.tables is None else planned.tables.of_query(name),
     }

@@ -55,6 +55,32 @@ def test_reasons_name_what_is_shared(shop: Service) -> None:
     assert reasons["totals"]["kept"] == len(reasons["kept"])
 
 
+_JOINED = "FROM orders o JOIN customers c USING (customer_id)"
+_GROUPED = f"SELECT c.city, {{}} AS x {_JOINED} GROUP BY c.city"
+
+
+def test_tables_are_priced_and_divided(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "counts", "sql": _GROUPED.format("count(*)")})
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    sql = _GROUPED.format("sum(o.total)")
+    found = shop.post("/v1/queries:explain", {"sql": sql}, 200)
+    table, plan = found["table"], found["plan"]
+    assert [one["query"] for one in table["queries"]] == ["counts", "explained"]
+    assert table["grouping"] == "customers.city"
+    assert sorted(table["aggregates"]) == ["count(*)", "sum(orders.total)"]
+    assert plan["tables"]["tables"] == [table]
+    for unit in ("seconds", "bytes"):
+        assert sum(one[unit] for one in table["queries"]) == pytest.approx(table[unit])
+        assert 0 < plan["tables"][unit] < plan["tables"][f"alone_{unit}"]
+    assert "GROUP BY customers.city; count(*), sum(orders.total)" in plan["text"]
+    # Groups of a query that runs have seen rows that the new one would not see.
+    shop.plan(-1)
+    found = shop.post("/v1/queries:explain", {"sql": sql}, 200)
+    assert [one["query"] for one in found["table"]["queries"]] == ["explained"]
+    assert len(found["plan"]["tables"]["tables"]) == 2
+    assert shop.get("/v1/epochs/0")["tables"]["seconds"] > 0
+
+
 def test_there_is_nothing_to_compare_with_before_the_first_epoch(shop: Service) -> None:
     answer = shop.post(PATH, BOTH, 200)
     assert (answer["diff"], answer["diff_reason"]) == (None, "no epoch has been published yet")

@@ -1,0 +1,473 @@
+"""Prices of the maintained tables of a plan's views (post-join parts), and each query's share.
+
+A plan chooses the steps that make joined rows, not the tables over them: common groups are never
+more expensive than separate ones (ADR 0105). So tables have prices of their own beside the plan's
+cost: CPU seconds per unit of time, stored rows and bytes.
+
+Maintenance consists of *parts*, paid once each: the groups of a prefix, each aggregate in them, the
+rows of each different view over them, and each query's file of changes. A query needs the parts
+that its table is made of. As in :mod:`~anabranch_planner.plans.shares`, a part's cost is divided
+equally among its queries. This is the Shapley value, so shares add up to the total, and no query
+pays more than alone (the sum of its parts): sharing never raises the total.
+
+Views share groups if their joined rows are the same (equal joins, conditions and beginnings), and
+the prefixes of their groupings are equal. Residual conditions reduce no estimate of joined rows.
+The number of groups is the number of distinct keys, at most that of joined rows; of one batch with
+``n`` rows, ``G (1 - exp(-n / G))`` of ``G`` groups are touched.
+
+Not priced: rows kept for outer joins and for rolling conditions, checkpoints, and partitions that
+window functions compute again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from anabranch_contract import codec
+from anabranch_contract.protocol.measurements import StreamSample
+from anabranch_contract.queries.expressions import Column, columns, substitute
+from anabranch_contract.queries.joins import JoinQuery, Label, QueryId, Relation
+from anabranch_contract.queries.outer_joins import registered
+from anabranch_contract.queries.types import TypeKind
+from anabranch_contract.queries.views import (
+    WEIGHT,
+    GroupingPrefix,
+    TimeWindow,
+    View,
+    ViewAggregate,
+    call_text,
+    renamed,
+)
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics import table_constants as prices
+from anabranch_planner.cost.statistics.sampling import distinct_in
+from anabranch_planner.cost.statistics.statistics import Statistics
+from anabranch_planner.cost.steps import SubJoins
+from anabranch_planner.logical.expression_text import text_of
+
+_TEXTS = (TypeKind.STRING, TypeKind.BINARY)
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """CPU seconds per unit of time, and bytes at its end."""
+
+    seconds: float = 0.0
+    bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TablePart:
+    """A part of a table's maintenance, paid once for its ``users`` (sorted, never empty)."""
+
+    upkeep: Upkeep
+    users: tuple[QueryId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableShare:
+    """A query's equal share of the parts that it needs, and their cost if it were alone."""
+
+    share: Upkeep
+    alone: Upkeep
+
+
+@dataclass(frozen=True, slots=True)
+class PricedTable:
+    """A table, kept once for all of its queries.
+
+    Attributes:
+        grouping: text of GROUP BY; empty: all rows form one group, or rows are not grouped.
+        aggregates: texts of all aggregates that some query reads. ``grouped``: whether it has
+            groups. ``queries``: the queries that read it, sorted.
+        rows_in: joined rows per unit of time. ``touched``: groups that batches change (counted once
+            a batch) per unit of time. ``rows``: stored groups, or rows, at the end of it.
+        parts: parts of its maintenance.
+    """
+
+    grouping: str
+    aggregates: tuple[str, ...]
+    grouped: bool
+    queries: tuple[QueryId, ...]
+    rows_in: float
+    touched: float
+    rows: float
+    parts: tuple[TablePart, ...]
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """Cost of all parts."""
+        return _sum(part.upkeep for part in self.parts)
+
+    def shares(self) -> dict[QueryId, TableShare]:
+        """Share of each query."""
+        parts: dict[QueryId, list[tuple[Upkeep, int]]] = {query: [] for query in self.queries}
+        for part in self.parts:
+            for query in part.users:
+                parts[query].append((part.upkeep, len(part.users)))
+        return {
+            query: TableShare(
+                _sum(Upkeep(one.seconds / n, one.bytes / n) for one, n in some),
+                _sum(one for one, _ in some),
+            )
+            for query, some in parts.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PricedTables:
+    """The tables of a plan's queries; every query with a view reads one."""
+
+    tables: tuple[PricedTable, ...] = ()
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """Cost of all tables."""
+        return _sum(table.upkeep for table in self.tables)
+
+
+def tables(
+    queries: Sequence[JoinQuery],
+    model: CostModel,
+    statistics: Statistics,
+    *,
+    samples: Mapping[str, StreamSample] | None = None,
+    apart: Mapping[str, Hashable] | None = None,
+) -> PricedTables:
+    """Price the tables of ``queries``.
+
+    Args:
+        queries: all planned queries, with the parts of outer joins and the branches of unions.
+        statistics: the statistics of ``model``.
+        samples: stream -> sample of its tuples, for keys whose distinct values are not counted.
+        apart: query -> what else its joined rows depend on (its beginning, its freshness); queries
+            with different values share nothing.
+    """
+    inputs = _Inputs(queries, model, statistics, samples or {})
+    joins: dict[str, list[JoinQuery]] = {}
+    for query in queries:
+        joins.setdefault(registered(query.id), []).append(query)
+    alike: dict[Hashable, list[_TableReader]] = {}
+    for query in sorted(queries, key=lambda q: q.id):
+        if query.id in joins and query.view is not None:
+            reader = _TableReader(query, query.view, joins[query.id])
+            alike.setdefault((reader.key, (apart or {}).get(query.id)), []).append(reader)
+    return PricedTables(tuple(_priced(readers, inputs) for readers in alike.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class _TableReader:
+    """A query, its view, and the joins whose rows the view reads."""
+
+    query: JoinQuery
+    view: View
+    joins: Sequence[JoinQuery]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the view reads its query's joined rows as they are."""
+        return self.query.outer is None and not self.query.united and not self.view.limits
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The view's columns of joined rows -> expressions over streams, for people."""
+        query = self.query
+        streams = {
+            m.label: str(query.relation_of(m.label).stream)
+            + ("#" + m.label.rpartition("#")[2] if "#" in m.label.rpartition("]")[2] else "")
+            for m in query.members
+        }
+
+        def named(column: Column) -> Column:
+            alias = streams.get(Label(column.alias), column.alias)
+            return Column(alias, column.name, column.type)
+
+        below = {o.name: text_of(substitute(o.expr, named)) for o in query.projection}
+        outer = () if query.outer is None else query.outer.projection
+        return {**below, **{o.name: below.get(o.name, o.name) for o in outer}}
+
+    @property
+    def deletes(self) -> bool:
+        """Whether joined rows may be deleted."""
+        return bool(self.view.limits) or any(o.name == WEIGHT for o in self.query.projection)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The view's columns of joined rows -> names equal for equal expressions."""
+        plain = self.is_plain
+        below = self.query.projection if self.query.outer is None else self.query.outer.projection
+        return {o.name: str(o.expr) if plain else o.name for o in below}
+
+    def columns(self, names: Iterable[str]) -> Iterator[Column]:
+        """Columns of streams from which some of the view's joined columns are computed."""
+        query = self.query
+        below = {o.name: o.expr for o in query.projection}
+        outer = {} if query.outer is None else {o.name: o.expr for o in query.outer.projection}
+        for name in names:
+            read = [c.name for c in columns(outer[name])] if name in outer else [name]
+            for one in read:
+                if one in below:
+                    yield from columns(query.unexpanded(below[one]))
+
+    @property
+    def prefix(self) -> GroupingPrefix | None:
+        """Prefix of a grouped view."""
+        return GroupingPrefix.of(self.view, self.names) if self.view.grouped else None
+
+    @property
+    def meaning(self) -> Hashable:
+        """Equal for views whose rows are equal over equal joined rows."""
+        return codec.dumps(self.view), tuple(self.names.items())
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for views that read one table."""
+        query = self.query
+        if not self.is_plain:
+            return query.id
+        rows = (
+            frozenset((m.label, m.relation) for m in query.members),
+            frozenset(query.classes),
+            _bounds(query),
+            frozenset(map(str, query.residuals)),
+            query.expansions,
+            frozenset(query.looked_up),
+        )
+        return rows, self.deletes, self.prefix or self.meaning
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """Estimates of joined rows and their groups."""
+
+    queries: Sequence[JoinQuery]
+    model: CostModel
+    statistics: Statistics
+    samples: Mapping[str, StreamSample]
+    _subs: SubJoins = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_subs", SubJoins(self.queries))
+
+    def rows(self, joins: Sequence[JoinQuery]) -> tuple[float, float]:
+        """Joined rows per unit of time, and of the whole history with it."""
+        mirs = [self._subs.of(join, frozenset(join.labels)) for join in joins]
+        added = math.fsum(self.model.added(mir) for mir in mirs)
+        if not self.model.by_start:
+            return added, added
+        return added, added + math.fsum(self.model.cardinality(mir) for mir in mirs)
+
+    def distinct(self, reader: _TableReader, names: Iterable[str]) -> float:
+        """Number of distinct combinations of values of a view's joined columns, at least 1."""
+        read: dict[Label, set[str]] = {}
+        for column in reader.columns(names):
+            read.setdefault(Label(column.alias), set()).add(column.name)
+        return math.prod(
+            self._values(reader.query.relation_of(label), tuple(sorted(columns)))
+            for label, columns in sorted(read.items())
+            if label in reader.query.labels
+        )
+
+    def _values(self, relation: Relation, names: tuple[str, ...]) -> float:
+        known = self.statistics
+        if known.distinct(relation.id, names) is not None:
+            return self.model.distinct(relation.id, names)
+        sample = self.samples.get(relation.stream)
+        if sample is None or not sample.size or not set(names) <= set(sample.columns):
+            return self.model.distinct(relation.id, names)
+        return distinct_in(sample, names, known.cardinality(relation.id) or sample.seen)
+
+    def spans(self, reader: _TableReader, window: TimeWindow) -> float | None:
+        """Time in microseconds over which the event times of a window's column are spread."""
+        read = (reader.query.relation_of(Label(c.alias)) for c in reader.columns([window.column]))
+        known = [span for one in read if (span := self.model.span(one.id)) is not None]
+        return max(known, default=None)
+
+
+def _priced(readers: Sequence[_TableReader], inputs: _Inputs) -> PricedTable:
+    first = readers[0]
+    added, held = inputs.rows(first.joins)
+    rounds = inputs.model.rounds
+    # Batches with joined rows.
+    rounds = rounds * -math.expm1(-added / rounds)
+    make = _groups if first.view.grouped else _ranking
+    return make(readers, inputs, added, held, rounds)
+
+
+def _groups(
+    readers: Sequence[_TableReader], inputs: _Inputs, added: float, held: float, rounds: float
+) -> PricedTable:
+    """Price common groups, their aggregates, and each reader's rows over them."""
+    first, view = readers[0], readers[0].view
+    window, session = view.window, view.window is not None and view.window.session
+    sets = view.sets or (tuple(range(len(view.keys))),)
+    copies = _copies(window)
+    distinct = [inputs.distinct(first, (view.keys[n][0] for n in some)) for some in sets]
+    spans = None if window is None else inputs.spans(first, window)
+    rows = touched = 0.0
+    for one in distinct:
+        rows += _held(one, held, window, spans)
+        # Windows that a batch's rows are in, if their event times follow each other.
+        near = 1.0
+        if window is not None and not session and spans:
+            near = copies + spans * added / max(held, 1.0) / rounds / window.slide
+        each = min(one * near, _held(one, held, window, spans)) or 1.0
+        touched += rounds * each * -math.expm1(-added * copies / max(rounds, 1e-9) / each)
+    entered = added * copies * len(sets)
+    users = tuple(sorted(reader.query.id for reader in readers))
+    keys, texts = len(view.group_keys), sum(kind.kind in _TEXTS for _, kind in view.keys)
+    each_row = prices.SESSION_ROW if session else prices.GROUPS_ROW
+    width = prices.GROUP_BYTES + keys * prices.KEY_BYTES + texts * prices.TEXT_BYTES
+    parts = [
+        TablePart(
+            Upkeep(
+                rounds * prices.GROUPS_CALL
+                + entered * each_row
+                + touched * (prices.TOUCHED + keys * prices.TOUCHED_KEY),
+                prices.TABLE_BYTES + rows * width + held * prices.SESSION_BYTES * session,
+            ),
+            users,
+        )
+    ]
+    read: dict[ViewAggregate, set[QueryId]] = {}
+    calls: dict[ViewAggregate, str] = {}
+    for reader in readers:
+        for call in reader.view.aggregates:
+            known = renamed(call, reader.names)
+            read.setdefault(known, set()).add(reader.query.id)
+            if known not in calls:
+                calls[known] = call_text(call, reader.texts)
+    for call, some in read.items():
+        cost = prices.aggregate_costs(call, deletes=first.deletes or session)
+        seconds = rounds * prices.AGGREGATE_CALL + entered * cost.row + touched * cost.touched
+        kept = held * copies * len(sets) * cost.kept
+        parts.append(TablePart(Upkeep(seconds, rows * cost.group + kept), tuple(sorted(some))))
+    changes = added if session else touched
+    parts += _views(readers, rounds, changes, rows)
+    text = GroupingPrefix.of(view, first.texts).text
+    called = tuple(calls.values())
+    return PricedTable(text, called, True, users, added, touched, rows, tuple(parts))
+
+
+def _views(
+    readers: Sequence[_TableReader], rounds: float, changes: float, rows: float
+) -> Iterator[TablePart]:
+    """Price the readers' rows over groups, once for equal views, and their files of changes."""
+    alike: dict[Hashable, list[_TableReader]] = {}
+    for reader in readers:
+        alike.setdefault(reader.meaning, []).append(reader)
+    for some in alike.values():
+        view, whole = some[0].view, some[0].view.whole
+        each = prices.TOUCHED_VIEW + prices.TOUCHED_WHOLE * whole
+        width = prices.VIEW_BYTES + prices.ORDER_BYTES * whole
+        upkeep = Upkeep(rounds * prices.VIEW_CALL + changes * each, rows * width)
+        yield TablePart(upkeep, tuple(sorted(reader.query.id for reader in some)))
+        shown = rows if view.limit is None else min(rows, view.limit)
+        written = changes if view.limit is None else min(changes, rounds * 2 * view.limit)
+        for reader in some:
+            yield _file(reader, rounds, written, shown)
+
+
+def _ranking(
+    readers: Sequence[_TableReader], inputs: _Inputs, added: float, held: float, rounds: float
+) -> PricedTable:
+    """Price a table of rows that are not grouped: ordered, limited, ranked, with windows."""
+    first, view = readers[0], readers[0].view
+    parts = inputs.distinct(first, (name for name, _ in view.partition))
+    most = math.inf if view.limit is None else parts * (view.limit + view.offset)
+    rows = min(held, most)
+    # Rows beyond the limit are kept only as substitutes for deleted ones.
+    drops = view.limit is not None and not first.deletes
+    each = prices.RANKED_ROW if drops else prices.KEPT_ROW
+    entering = min(added, most * math.log1p(added / max(held - added, most, 1.0))) if drops else 0
+    seconds = (
+        rounds * prices.RANKING_CALL
+        + added * (each + prices.WINDOWED_ROW * len(view.windowed))
+        + entering * prices.KEPT_ROW
+    )
+    kept = rows if drops else held
+    width = prices.ROW_BYTES + prices.COLUMN_BYTES * len(first.names)
+    users = tuple(sorted(reader.query.id for reader in readers))
+    changes = min(2 * entering, rounds * most) if drops else min(added, rounds * most)
+    table = TablePart(Upkeep(seconds, prices.TABLE_BYTES + kept * width), users)
+    files = (_file(reader, rounds, changes, rows) for reader in readers)
+    return PricedTable("", (), False, users, added, changes, kept, (table, *files))
+
+
+def _file(reader: _TableReader, rounds: float, changes: float, rows: float) -> TablePart:
+    """Price a query's file of changes, and its rows for the REST API."""
+    shown = min(rows, prices.MOST_SHOWN) * prices.SHOWN
+    seconds = rounds * (prices.FILE_CALL + shown) + changes * prices.CHANGE
+    return TablePart(Upkeep(seconds), (reader.query.id,))
+
+
+def _copies(window: TimeWindow | None) -> float:
+    """Number of windows that a row is in, on average."""
+    if window is None or window.session:
+        return 1.0
+    if window.step:
+        return (window.length / window.step + 1) / 2
+    return window.length / window.slide
+
+
+def _held(distinct: float, rows: float, window: TimeWindow | None, span: float | None) -> float:
+    """Number of groups of ``rows`` joined rows with ``distinct`` keys, over all windows."""
+    if window is None:
+        return min(distinct, rows)
+    if span is None:
+        return rows * _copies(window)
+    if window.session:
+        # A row begins a session if none of its group came within the gap before it.
+        rate = rows / distinct / span
+        return max(min(distinct, rows), rows * math.exp(-rate * window.length))
+    windows = (span / window.slide + 1) * _copies(window)
+    if not window.step:
+        windows = (span + window.length) / window.slide
+    return min(distinct * windows, rows * _copies(window))
+
+
+def _bounds(query: JoinQuery) -> Hashable:
+    """Time bounds by pairs of labels."""
+    return frozenset(
+        (one, other, bound)
+        for one, row in zip(query.labels, query.bounds, strict=True)
+        for other, bound in zip(query.labels, row, strict=True)
+        if bound is not None
+    )
+
+
+def _sum(some: Iterable[Upkeep]) -> Upkeep:
+    found = list(some)
+    return Upkeep(math.fsum(u.seconds for u in found), math.fsum(u.bytes for u in found))
+
+
+def tables_document(found: PricedTables) -> list[dict[str, Any]]:
+    """The tables as JSON, the most expensive first: ``seconds`` and ``bytes`` of each, and of each
+    query its share (``seconds``, ``bytes``) and the cost of an own table (``alone_seconds``,
+    ``alone_bytes``).
+    """
+    ranked = sorted(found.tables, key=lambda table: (-table.upkeep.seconds, table.queries))
+    return [
+        {
+            "grouped": table.grouped,
+            "grouping": table.grouping,
+            "aggregates": list(table.aggregates),
+            "rows_in": table.rows_in,
+            "touched": table.touched,
+            "rows": table.rows,
+            **asdict(table.upkeep),
+            "queries": [
+                {
+                    "query": query,
+                    **asdict(one.share),
+                    "alone_seconds": one.alone.seconds,
+                    "alone_bytes": one.alone.bytes,
+                }
+                for query, one in table.shares().items()
+            ],
+        }
+        for table in ranked
+    ]
