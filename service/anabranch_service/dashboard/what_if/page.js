@@ -145,7 +145,8 @@ function add() {
 
 /** Replace the query's statement, unless the query has been changed meanwhile. */
 async function replace() {
-  const change = await submit(`/v1/queries/${encodeURIComponent(before.id)}`, "PUT", replacement(before, understood), { "if-match": version });
+  const body = replacement(before, { ...understood, past: at("past").value, cutover: at("cutover").value });
+  const change = await submit(`/v1/queries/${encodeURIComponent(before.id)}`, "PUT", body, { "if-match": version });
   return change.query;
 }
 
@@ -160,9 +161,12 @@ async function beginReplacing() {
   at("replacing").replaceChildren(
     "This is the statement of ",
     make("a", { href: `/dashboard/query/${encodeURIComponent(before.id)}` }, ...breakable(before.id)),
-    ". The replacement is priced without it; the query itself runs unchanged until the next epoch.",
+    ". The replacement is priced without it; the query itself runs unchanged until its new run takes the place.",
+    ...(before.replacement ? [` A replacement withdraws the run ${before.replacement.run}, which waits for that.`] : []),
   );
   for (const field of ["id", "ttl"]) at(field).closest("label").hidden = true;
+  for (const field of ["past", "cutover"]) at(field).closest("label").hidden = false;
+  at("past").value = before.past;
   at("register-button").textContent = "Replace";
 }
 
@@ -173,7 +177,9 @@ async function register() {
     const link = make("a", { href: `/dashboard/query/${encodeURIComponent(query.id)}` }, ...breakable(query.id));
     at("register").hidden = true;
     at("registered").hidden = false;
-    at("registered").replaceChildren(`${before ? "Replaced" : "Registered"}; it becomes active with the next epoch: `, link);
+    const waits = before?.status === "active" && at("cutover").value === "when-complete";
+    const when = waits ? "Its new run begins with the next epoch, and takes the place once it has caught up: " : `${before ? "Replaced" : "Registered"}; it becomes active with the next epoch: `;
+    at("registered").replaceChildren(when, link);
     link.focus();
     await showOthers();
   } catch (error) {
