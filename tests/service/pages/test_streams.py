@@ -191,6 +191,63 @@ def test_a_registration_is_pasted_and_what_is_wrong_is_said(
     assert shop.get("/v1/streams/visits")["retention"]["ttl"] == "1 week"
 
 
+#: The registration that the form sends after it was filled with one.
+SENT = """async (body) => {
+  const view = await import("/dashboard/streams/view.js");
+  const { kind, values, options, name, lateness, stream, columns } = view.formOf(body);
+  const texts = kind.fields.map(({ at }) => [at, String(values[at] ?? "")]);
+  const source = view.sourceOf(kind, Object.fromEntries(texts), options, body);
+  return [kind.label, view.bodyOf({ name, lateness, kind: stream }, columns, source, body)];
+}"""
+REGISTERED: dict[str, dict[str, Any]] = {
+    "Kafka topic": {
+        "event_time": "at",
+        "lateness": "1 hour",
+        "source": {
+            "format": "kafka",
+            "options": {"topics": "a,b", "brokers": "b:9092", "start": '{"a": {"0": 1}}'},
+        },
+    },
+    "PostgreSQL table": {
+        "kind": "upsert",
+        "key": ["id", "<b>"],
+        "changes": {"operation": "op_"},
+        "source": {"format": "postgres", "options": {"table": "s.t", "url": "postgresql://h/d"}},
+    },
+    "Iceberg table": {
+        "retention": {"ttl": "7 days"},
+        "source": {
+            "format": "iceberg",
+            "options": {"table": "lake.shop.orders"},
+            "then": {"format": "kafka", "options": {"topics": "orders", "brokers": "b:9092"}},
+        },
+    },
+    "Recorded Parquet files": {
+        "source": {"format": "recorded", "path": "/d/<b>", "rows_per_batch": 7, "options": {}}
+    },
+    "Redis Stream": {
+        "source": {"format": "redis-stream", "rows_per_batch": 5, "options": {"payload": "arrow"}}
+    },
+    "Another source of Spark": {
+        "source": {"format": "csv", "path": "s3://b/c", "options": {"sep": "="}}
+    },
+}
+#: Place of a source -> the name of its stream.
+PLACES = {"/data/my orders/": "my_orders", "public.2026": "s_2026", "s3://b/c-d": "c_d", "//": ""}
+
+
+def test_the_form_loses_nothing_of_a_registration(browser: Browser, shop: Service) -> None:
+    columns = [{"name": n, "type": t} for n, t in (("id", "bigint"), ("<b>", "map<int,string>"))]
+    columns.append({"name": "at", "type": "timestamp"})
+    with opened(browser, shop, PAGE) as (page, _):
+        for label, given in REGISTERED.items():
+            body = {"name": "visits", "columns": columns, **given}
+            assert page.evaluate(SENT, body) == [label, body]
+        for place, name in PLACES.items():
+            found = "async (p) => (await import('/dashboard/streams/view.js')).nameOf(p)"
+            assert page.evaluate(found, place) == name
+
+
 def test_all_streams_in_a_list(browser: Browser, shop: Service) -> None:
     measured(shop)
     with opened(browser, shop, PAGE) as (page, complaints):
