@@ -94,7 +94,7 @@ def _take(browser: Browser, url: str, folder: str, name: str, stream: str = "") 
     if url.endswith("what-if"):
         _explain(page)
     if url.endswith("streams"):
-        _test(page, urljoin(url, f"/v1/streams/{quote(stream)}"))
+        _sample(page, urljoin(url, f"/v1/streams/{quote(stream)}"))
     if url.endswith("state"):
         _pick(page, stream)
     page.wait_for_timeout(SETTLED)
@@ -114,15 +114,15 @@ def _explain(page: Page) -> None:
     page.evaluate("window.scrollTo(0, 0)")
 
 
-def _test(page: Page, address: str) -> None:
-    """Test the source of a stream that is there, under another name."""
+def _sample(page: Page, address: str) -> None:
+    """Read a sample of the source of a stream that is there, under another name."""
     found = page.request.get(address).json()
     source = {name: value for name, value in found["source"].items() if value is not None}
     body = {"name": f"{found['name']}_of_2026", "columns": found["columns"], "source": source}
     page.get_by_text("Paste a registration").click()
     page.get_by_label("A registration as JSON").fill(json.dumps(body))
     page.get_by_role("button", name="Fill in").click()
-    page.get_by_role("button", name="Test").click()
+    page.get_by_role("button", name="Read a sample").click()
     expect(page.locator("#sampled-rows tbody tr").first).to_be_visible()
     page.evaluate("window.scrollTo(0, 0)")
 

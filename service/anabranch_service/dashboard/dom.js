@@ -43,6 +43,17 @@ export function facts(list, pairs) {
   );
 }
 
+/** Show rows (arrays of JSON values) in a table with the columns `names`. */
+export function showRows(table, names, rows) {
+  const cell = (value) => {
+    const text = value === null ? "NULL" : typeof value === "object" ? JSON.stringify(value) : String(value);
+    return make("td", { className: typeof value === "number" ? "number" : "", text });
+  };
+  const heads = names.map((text) => make("th", { scope: "col", text }));
+  table.tHead.replaceChildren(...(names.length ? [make("tr", {}, ...heads)] : []));
+  table.tBodies[0].replaceChildren(...rows.map((row) => make("tr", {}, ...row.map(cell))));
+}
+
 /** Format a number of bytes. */
 export function bytes(count) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

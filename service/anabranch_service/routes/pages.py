@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, HTMLResponse, Response
 
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
@@ -13,25 +15,74 @@ from anabranch_service.access.roles import Need, needs
 router = guarded_router(tag="system")
 
 DASHBOARD = Path(__file__).parent.parent / "dashboard"
+_TEMPLATE = Template((DASHBOARD / "page.html").read_text(encoding="utf-8"))
+_STYLE = '<link rel="stylesheet" href="/dashboard/{}" />'
 
-#: Path -> the file of its page.
-PAGES: Mapping[str, str] = {
-    "/": "overview/overview.html",
-    "/dashboard/batches": "batches/batches.html",
-    "/dashboard/epochs": "epochs/epochs.html",
-    "/dashboard/explain": "what_if/what-if.html",
-    "/dashboard/health": "health/health.html",
-    "/dashboard/load": "load/load.html",
-    "/dashboard/measured": "measured/measured.html",
-    "/dashboard/plan": "plan/plan.html",
-    "/dashboard/queries": "query_list/queries.html",
-    "/dashboard/query/{name}": "query_page/query.html",
-    "/dashboard/settings": "settings/settings.html",
-    "/dashboard/state": "state.html",
-    "/dashboard/streams": "streams/streams.html",
-    "/dashboard/stream/{name}": "stream_page/stream.html",
-    "/dashboard/what-if": "what_if/what-if.html",
-    "/docs": "reference/reference.html",
+
+@dataclass(frozen=True, slots=True)
+class ConsolePage:
+    """A page of the console.
+
+    Attributes:
+        file: its element ``main``, beside ``page.js`` in the same folder.
+        skip: id of the element to which a keyboard skips the header. ``target``: its name.
+        styles: its style sheets.
+    """
+
+    file: str
+    title: str
+    skip: str
+    target: str
+    styles: tuple[str, ...] = ("style.css", "pages.css")
+
+    def render(self) -> str:
+        """Return the page's HTML."""
+        return _TEMPLATE.substitute(
+            title=f"{self.title} · anabranch" if self.title else "anabranch",
+            styles="\n    ".join(map(_STYLE.format, self.styles)),
+            folder=self.file.partition("/")[0],
+            skip=self.skip,
+            target=self.target,
+            main=(DASHBOARD / self.file).read_text(encoding="utf-8").rstrip(),
+        )
+
+
+_WHAT_IF = ConsolePage("what_if/what-if.html", "What if", "statement", "the statement")
+#: Path -> its page.
+PAGES: Mapping[str, ConsolePage] = {
+    "/": ConsolePage("overview/overview.html", "", "health", "the overview"),
+    "/dashboard/batches": ConsolePage(
+        "batches/batches.html", "Batches", "list", "the list of batches"
+    ),
+    "/dashboard/epochs": ConsolePage("epochs/epochs.html", "Epochs", "timeline", "the changes"),
+    "/dashboard/explain": _WHAT_IF,
+    "/dashboard/health": ConsolePage(
+        "health/health.html", "Health", "components", "the components"
+    ),
+    "/dashboard/load": ConsolePage(
+        "load/load.html", "Load", "queries-card", "the queries", ("style.css",)
+    ),
+    "/dashboard/measured": ConsolePage(
+        "measured/measured.html", "Measurements", "measured", "the measurements"
+    ),
+    "/dashboard/plan": ConsolePage(
+        "plan/plan.html", "Plan", "map", "the plan", ("style.css", "map/map.css")
+    ),
+    "/dashboard/queries": ConsolePage(
+        "query_list/queries.html", "Queries", "queries", "the queries"
+    ),
+    "/dashboard/query/{name}": ConsolePage("query_page/query.html", "Query", "main", "the query"),
+    "/dashboard/settings": ConsolePage(
+        "settings/settings.html", "Settings", "form", "the settings"
+    ),
+    "/dashboard/state": ConsolePage(
+        "state/state.html", "Stored state", "stores", "the stores", ("style.css",)
+    ),
+    "/dashboard/streams": ConsolePage("streams/streams.html", "Streams", "main", "the streams"),
+    "/dashboard/stream/{name}": ConsolePage(
+        "stream_page/stream.html", "Stream", "main", "the stream"
+    ),
+    "/dashboard/what-if": _WHAT_IF,
 }
 
 _HEADERS = {
@@ -43,13 +94,20 @@ _HEADERS = {
 }
 
 
-def _page(file: str) -> Callable[[], Awaitable[FileResponse]]:
+def _page(html: str) -> Callable[[], Awaitable[Response]]:
     @needs(Need.NOTHING)
-    async def page() -> FileResponse:
-        return FileResponse(DASHBOARD / file, headers=_HEADERS)
+    async def answer() -> Response:
+        return HTMLResponse(html, headers=_HEADERS)
 
-    return page
+    return answer
 
 
-for _path, _file in PAGES.items():
-    router.add_api_route(_path, _page(_file), include_in_schema=False)
+@router.get("/docs", include_in_schema=False)
+@needs(Need.NOTHING)
+async def reference() -> Response:
+    """The reference of REST, by Swagger UI, whose page has no header."""
+    return FileResponse(DASHBOARD / "reference" / "reference.html", headers=_HEADERS)
+
+
+for _path, _each in PAGES.items():
+    router.add_api_route(_path, _page(_each.render()), include_in_schema=False)

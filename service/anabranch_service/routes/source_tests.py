@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Query
 
+from anabranch_contract.connectors.lake.options import LAKE
 from anabranch_contract.connectors.postgres.options import POSTGRES
 from anabranch_contract.connectors.secrets import without_secrets
 from anabranch_contract.durations import format_duration
@@ -80,6 +81,9 @@ def _look(record: StreamRecord, most: int, settings: ServiceSettings) -> SourceT
     if record.envelope is not None:
         return SourceTestOut(outcome="not tested", limits=[_ENVELOPES])
     names = [c.name for c in record.columns]
+    if record.source.format in LAKE:
+        # Operations are no column of a table.
+        names = [name for name, _ in record.tuple_columns]
     try:
         if record.source.format == POSTGRES:
             sample = sample_table(record, most, settings)

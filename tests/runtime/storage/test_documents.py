@@ -44,8 +44,8 @@ def test_any_damage_is_found(read: Callable[[Path, Kind], Any], path: Path) -> N
         content = bytearray(whole)
         content[at // 8] ^= 1 << at % 8
         damaged.append(bytes(content))
-    for content in damaged:
-        path.write_bytes(content)
+    for changed in damaged:
+        path.write_bytes(changed)
         with pytest.raises((StateError, ValueError)):
             read(path, KIND)
 

@@ -8,17 +8,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from anabranch_contract.protocol.activations import Activation, Visibility
+from anabranch_contract.protocol.activations import (
+    Activation,
+    PastResults,
+    PastStatus,
+    Visibility,
+)
 from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import PAIR
 from tests.service.pages.long_names import LONGEST, QUERIES, VIEW, nothing_is_cut, run
+from tests.service.pages.test_accessibility import broken
 from tests.service.pages.test_dashboard import opened
 from tests.support.surroundings.browsers import LOOKS
 from tests.support.worlds.service import Service, eventually
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 PAGE = "dashboard/query/"
 
@@ -306,3 +312,72 @@ def test_what_came_of_each_activation_is_not_added_up(browser: Browser, service:
     assert found["past"] == ["all emitted: 12 results", "all emitted: 12 joined rows"]
     assert found["counted"] == ["results", "joined rows"]
     assert complaints == []
+
+
+def test_a_replacement_catches_up_is_withdrawn_and_switched(
+    browser: Browser, shop: Service
+) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR, "owner": "<b>web"})
+    shop.plan(-1)
+    begun = Activation(0, {})
+    shop.activate("pair", begun)
+    shop.progress(Progress("running", committed=1, epoch=0, results_home=""))
+
+    def replaced(page: Page, condition: str) -> None:
+        page.get_by_role("link", name="Replace").click()
+        statement = page.get_by_role("textbox", name="Statement")
+        expect(statement).to_have_value(PAIR)
+        statement.fill(f"{PAIR} WHERE {condition}")
+        page.get_by_role("button", name="Explain").click()
+        page.get_by_label("Place taken").select_option("when-complete")
+        page.get_by_label("Results of stored rows").select_option("stored")
+        page.get_by_role("button", name="Replace").click()
+        expect(page.locator("#registered")).to_contain_text("once it has caught up")
+        page.keyboard.press("Enter")
+        expect(page.locator("#replacement")).to_be_visible()
+
+    def emitting(run: str, rows: int) -> None:
+        shop.activate(run, replace(begun, past=PastResults(PastStatus.PENDING, 3, rows)))
+
+    with opened(browser, shop, f"{PAGE}pair") as (page, complaints):
+        progress, why = page.get_by_role("progressbar"), page.locator("#catching-up")
+        expect(page.locator("#status")).to_have_text("active")
+        expect(page.locator("#replacement")).to_be_hidden()
+        replaced(page, "c.city <> '<i>'")
+        expect(page.locator("#new-run")).to_have_text("pair~2")
+        expect(why).to_contain_text("it has not begun")
+        shop.plan(0, next_batch=4)
+        emitting("pair~2", 1200)
+        shop.progress(Progress("running", committed=5, epoch=1, results_home=""))
+        expect(why).to_contain_text("1,200 stored rows to process")
+        expect(page.locator("#new-figures")).to_contain_text("being emitted: 3 results")
+        expect(progress).to_have_js_property("value", 0)
+        emitting("pair~2", 300)
+        expect(progress).to_have_js_property("value", 900)
+        expect(page.locator("#new-sql")).to_contain_text("'<i>'")
+        expect(page.locator("#runs li")).to_have_count(2)
+        page.set_viewport_size({"width": 390, "height": 900})
+        page.emulate_media(color_scheme="dark")
+        nothing_is_cut(page)
+        assert broken(page) == []
+        page.get_by_role("button", name="Withdraw it").click()
+        expect(page.locator("#replacement")).to_be_hidden()
+        assert shop.get("/v1/queries/pair")["replacement"] is None
+        replaced(page, "o.total > 20")
+        shop.plan(1, next_batch=8)
+        never = replace(begun, complete="never", visible_from={"o": Visibility(8, None)})
+        shop.activate("pair~3", never)
+        shop.progress(Progress("running", committed=9, epoch=2, results_home=""))
+        expect(page.locator("#never")).to_contain_text("at-once")
+        expect(progress).to_be_hidden()
+        page.get_by_role("button", name="Switch now").click()
+        expect(why).to_have_text("It takes the place of the present run with the next epoch.")
+        expect(page.get_by_role("button", name="Switch now")).to_be_hidden()
+        shop.plan(2, next_batch=12)
+        shop.activate("pair", replace(begun, expired_batch=12))
+        shop.progress(Progress("running", committed=12, epoch=3, results_home=""))
+        expect(page.locator("#replacement")).to_be_hidden()
+        expect(page.locator("#sql")).to_contain_text("o.total > 20")
+    found = shop.get("/v1/queries/pair")
+    assert (found["run"], found["owner"], found["past"]) == ("pair~3", "<b>web", "stored")
+    assert not complaints

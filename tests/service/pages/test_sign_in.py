@@ -83,6 +83,9 @@ def test_only_what_the_role_may_do_is_offered(
     else:
         expect(form).to_be_hidden()
         expect(page.get_by_text("needs the role editor or admin")).to_be_visible()
+    page.goto(f"{locked.url}/dashboard/streams")
+    expect(page.locator("#who")).to_contain_text(role)
+    expect(page.locator("#register-card")).to_be_visible(visible=role in (Role.EDITOR, Role.ADMIN))
     page.goto(f"{locked.url}/dashboard/queries")
     if role is Role.WORKER:
         expect(page.locator("#pulse")).to_have_text("not allowed")

@@ -166,7 +166,7 @@ def test_thousands_of_stores_stay_usable(browser: Browser, shop: Service) -> Non
         expect(page.locator("#stores-note")).to_have_text("12 of 2000")
         took = page.evaluate(
             """async () => {
-              const view = await import("/dashboard/state-view.js");
+              const view = await import("/dashboard/state/view.js");
               const state = await (await fetch("/v1/state")).json();
               const took = [];
               for (let turn = 0; turn < 10; turn += 1) {
@@ -185,11 +185,11 @@ def test_thousands_of_stores_stay_usable(browser: Browser, shop: Service) -> Non
 
 
 def test_shapes_of_segments_and_lines(browser: Browser, shop: Service) -> None:
-    """Positions of segments and lines, as ``state-view.js`` computes them."""
+    """Positions of segments and lines, as ``state/view.js`` computes them."""
     with opened(browser, shop, "dashboard/state") as (page, complaints):
         found = page.evaluate(
             """async () => {
-              const {picture, line} = await import("/dashboard/state-view.js");
+              const {picture, line} = await import("/dashboard/state/view.js");
               const part = (partition, level, bytes, batches, event_time = null) =>
                 ({partition, level, rows: 1, bytes, batches, event_time});
               const size = {width: 100, left: 0, height: 106};

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from playwright.sync_api import expect
 
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run
+from tests.service.pages.test_accessibility import broken
 from tests.service.pages.test_dashboard import opened
 from tests.support.surroundings.browsers import LOOKS
 from tests.support.worlds.service import Service
@@ -73,6 +79,36 @@ def test_a_query_is_replaced_from_its_page(browser: Browser, shop: Service) -> N
     found = shop.get(f"/v1/queries/{LONGEST}")
     assert (found["run"], found["priority"]) == (f"{LONGEST}~2", before["priority"])
     assert not complaints
+
+
+def test_a_statement_is_read_once_over_present_rows(
+    browser: Browser, shop: Service, tmp_path: Path
+) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    (tmp_path / "pair").mkdir()
+    rows = pa.table({"order_id": [1, 2, 3], "city": ["<b>Kiel</b>", None, "Rome"]})
+    pq.write_table(rows, tmp_path / "pair" / f"{0:010d}-00000.parquet")
+    shop.activate("pair", Activation(0, {}, results=3))
+    home = str(tmp_path)
+    shop.progress(Progress("running", committed=4, results={"pair": 3}, results_home=home))
+    with opened(browser, shop, PAGE) as (page, complaints):
+        page.set_viewport_size({"width": 390, "height": 900})
+        page.emulate_media(color_scheme="dark")
+        statement = page.get_by_role("textbox", name="Statement")
+        statement.fill("SELECT city, [order_id] AS ids FROM pair WHERE order_id < 3 ORDER BY 1")
+        page.get_by_role("button", name="Read now").click()
+        expect(page.locator("#now-title")).to_be_focused()
+        expect(page.locator("#now-note")).to_have_text("as of batch 3, by DuckDB")
+        expect(page.locator("#now-rows tbody td")).to_have_text(
+            ["<b>Kiel</b>", "[1]", "NULL", "[2]"]
+        )
+        nothing_is_cut(page)
+        assert broken(page) == []
+        assert not complaints
+        statement.fill("SELECT * FROM orders")
+        page.get_by_role("button", name="Read now").click()
+        expect(page.locator("#refusal")).to_contain_text("orders")
+        expect(page.locator("#now-card")).to_be_hidden()
 
 
 #: A statement with | for the caret -> the first word offered.

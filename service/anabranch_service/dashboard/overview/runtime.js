@@ -4,6 +4,7 @@ import { bytes, facts, make } from "../dom.js";
 import { clock } from "../times.js";
 
 const at = (id) => document.getElementById(id);
+document.querySelector("header.top nav").after(make("dl", { className: "facts", id: "facts", "aria-label": "Runtime" }));
 
 /** The runtime's state as text; without a heartbeat the reported state is outdated. */
 function runtimeState(runtime) {

@@ -2,6 +2,7 @@
 // rows, which are polled.
 
 import { ask } from "../access.js";
+import { showRows } from "../dom.js";
 
 const ROWS = 20;
 const RETRY_MS = 2000;
@@ -118,19 +119,6 @@ export class Tail {
     clearTimeout(this.timer);
     this.timer = null;
     const names = Object.keys(this.rows[0] ?? {});
-    const cells = (kind, values) => {
-      const line = document.createElement("tr");
-      for (const value of values) {
-        const cell = document.createElement(kind);
-        if (kind === "th") cell.scope = "col";
-        if (typeof value === "number") cell.className = "number";
-        cell.textContent = value === null ? "NULL" : String(value);
-        line.append(cell);
-      }
-      return line;
-    };
-    this.table.tHead.replaceChildren(...(names.length ? [cells("th", names)] : []));
-    const lines = [...this.rows].reverse().map((row) => cells("td", names.map((n) => row[n])));
-    this.table.tBodies[0].replaceChildren(...lines);
+    showRows(this.table, names, [...this.rows].reverse().map((row) => names.map((n) => row[n])));
   }
 }

@@ -8,7 +8,8 @@ import { History } from "../history.js";
 import { rate } from "../map/view.js";
 import { poll } from "../poll.js";
 import { Tail } from "../query_list/tail.js";
-import { moment } from "../times.js";
+import { clock, moment } from "../times.js";
+import { replacement } from "../what_if/view.js";
 import * as view from "./view.js";
 
 const POLL_MS = 2000;
@@ -39,6 +40,9 @@ let query = null;
 let tag = null;
 let plan = null;
 let plannedAt = 0;
+/** The run that waits for the query's place, and the most stored rows that it has had to process; null: none. */
+let successor = null;
+let most = 0;
 /** Epoch -> time of its publication. */
 const published = new Map();
 
@@ -131,10 +135,42 @@ function showSink() {
 
 /** The query's runs, if it has several. */
 async function showRuns() {
-  at("runs-part").hidden = query.run === query.id;
-  if (query.run === query.id) return;
+  at("runs-part").hidden = query.run === query.id && !query.replacement;
+  if (at("runs-part").hidden) return;
   const { items } = await read(`${path}/runs`);
   at("runs").replaceChildren(...items.map((run) => make("li", {}, ...breakable(view.run(run)))));
+}
+
+/** The run that waits for the query's place, and what it lacks. */
+async function showSuccessor() {
+  const found = query.replacement;
+  at("replacement").hidden = !found;
+  if (successor?.run !== found?.run) most = 0;
+  successor = found && (await read(`/v1/queries/${encodeURIComponent(found.run)}`));
+  if (!successor) return;
+  at("new-run").replaceChildren(...breakable(found.run));
+  at("new-status").textContent = found.status;
+  at("new-status").className = `badge ${found.status}`;
+  at("catching-up").textContent = found.waits_because === null ? "It takes the place of the present run with the next epoch." : `The present run goes on: ${found.waits_because}.`;
+  at("never").hidden = !found.remedy;
+  at("never").textContent = found.remedy;
+  at("switch").hidden = found.sql === null || found.waits_because === null;
+  const left = successor.past_results?.rows ?? null;
+  most = Math.max(most, left ?? 0);
+  at("caught-up").hidden = left === null || found.waits_because === null;
+  Object.assign(at("caught-up"), { max: most || 1, value: most - (left ?? 0) });
+  facts(at("new-figures"), [
+    ["results", successor.results.toLocaleString("en")],
+    ...(successor.past_results ? [["results of the past", view.past(successor), "long"]] : []),
+    ...(successor.complete_from ? [["complete from", `${clock(successor.complete_from)} UTC`]] : []),
+  ]);
+  at("new-sql").textContent = found.sql ?? JSON.stringify(successor.query, null, 2);
+}
+
+/** End the wait: the new run takes the place with the next epoch. */
+function switchNow() {
+  const { sql, window, past } = successor;
+  return submit(path, "PUT", replacement(successor, { sql, dialect: "spark", window, past, cutover: "at-once" }), { "if-match": tag });
 }
 
 function showActivations() {
@@ -280,6 +316,7 @@ async function refresh() {
       await showRuns();
     }
     await showQuery();
+    await showSuccessor();
     if (hours?.run !== query.run) hours = Object.assign(historyOf(query.run), { run: query.run });
     await hours.refresh();
     if (query.sink.format === "count") at("tail-note").textContent = "The sink count keeps no rows.";
@@ -290,6 +327,8 @@ async function refresh() {
   }
 }
 
+at("switch").addEventListener("click", () => act(at("replacement-refusal"), switchNow, refresh));
+at("withdraw").addEventListener("click", () => act(at("replacement-refusal"), () => submit(`/v1/queries/${encodeURIComponent(successor.run)}`, "DELETE"), refresh));
 deleteAfterQuestion(() => submit(path, "DELETE"), refresh);
 at("pause").addEventListener("click", () => act(at("delete-refusal"), () => submit(`${path}:${query.status === "paused" ? "resume" : "pause"}`, "POST", undefined, { "if-match": tag }), refresh));
 

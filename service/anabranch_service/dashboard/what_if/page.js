@@ -1,7 +1,7 @@
 // What-if page: explains a statement, estimates its cost beside all queries, and registers it.
 
 import { ask, Problem, read, readQueries, submit } from "../access.js";
-import { breakable, facts, make, percent, refuse, say } from "../dom.js";
+import { breakable, facts, make, percent, refuse, say, showRows } from "../dom.js";
 import { drawTree, forest, short } from "../graph.js";
 import { readableOrders, relationNames } from "../names.js";
 import { drawPlan } from "../plan-tree.js";
@@ -9,6 +9,8 @@ import { Completion } from "./completion.js";
 import { Editor } from "./editor.js";
 import { effects, figures, MOST, replacement } from "./view.js";
 
+/** Most rows that a statement over tables of queries shows. */
+const ROWS = 100;
 /** Temporary id of the query in dry runs; no registered query has it. */
 const DRAFT = `draft-${Math.random().toString(36).slice(2, 10)}`;
 
@@ -103,39 +105,49 @@ function complain(problem) {
   if (place.line || !place.field || place.field === "sql" || place.field.endsWith(".sql")) editor.pointAt(place, ...others);
 }
 
-async function explain() {
-  const body = statement();
-  const others = assumed();
+/** Run `work` on the statement, and show how long it took or its refusal. */
+async function timed(saying, work) {
   const started = performance.now();
-  at("working").textContent = "planning …";
-  at("explain").disabled = true;
-  at("statement").removeAttribute("aria-invalid");
+  at("working").textContent = saying;
+  for (const id of ["explain", "now"]) at(id).disabled = true;
+  refuse(at("refusal"), null, at("form"));
+  at("now-card").hidden = true;
   try {
-    const explained = await submit("/v1/queries:explain", "POST", body);
-    let planned = null;
-    let base = null;
-    if (!explained.refused) {
-      const run = (more) => submit("/v1/plans:dry-run", "POST", { ...others, ...more, detail: "summary" });
-      [base, planned] = await Promise.all([run({ drop: [] }), run({ add: [{ ...body, id: DRAFT }] })]);
-    }
-    refuse(at("refusal"), null, at("form"));
-    understood = explained.refused ? null : body;
-    showAnswer(explained, planned, base);
-    if (explained.refused) editor.pointAt(explained.refused);
+    await work();
     at("working").textContent = `in ${Math.round(performance.now() - started)} ms`;
     say(null);
   } catch (error) {
-    at("answer").hidden = true;
+    for (const id of ["answer", "now-card"]) at(id).hidden = true;
     at("working").textContent = "";
-    if (!(error instanceof Problem)) {
-      say(error);
-      return;
-    }
-    say(null);
-    complain(error.problem);
+    say(error instanceof Problem ? null : error);
+    if (error instanceof Problem) complain(error.problem);
   } finally {
-    at("explain").disabled = false;
+    for (const id of ["explain", "now"]) at(id).disabled = false;
   }
+}
+
+/** Read the statement once, over the present rows of queries. */
+async function readNow() {
+  const { batch, columns, rows, truncated } = await submit("/v1/queries:sql", "POST", { sql: editor.text, limit: ROWS });
+  at("now-card").hidden = false;
+  at("now-note").textContent = `as of batch ${batch}, by DuckDB${truncated ? `; the first ${ROWS}` : ""}${rows.length ? "" : "; none"}`;
+  showRows(at("now-rows"), columns, rows);
+  at("now-title").focus();
+}
+
+async function explain() {
+  const body = statement();
+  const others = assumed();
+  const explained = await submit("/v1/queries:explain", "POST", body);
+  let planned = null;
+  let base = null;
+  if (!explained.refused) {
+    const run = (more) => submit("/v1/plans:dry-run", "POST", { ...others, ...more, detail: "summary" });
+    [base, planned] = await Promise.all([run({ drop: [] }), run({ add: [{ ...body, id: DRAFT }] })]);
+  }
+  understood = explained.refused ? null : body;
+  showAnswer(explained, planned, base);
+  if (explained.refused) editor.pointAt(explained.refused);
 }
 
 function add() {
@@ -145,7 +157,8 @@ function add() {
 
 /** Replace the query's statement, unless the query has been changed meanwhile. */
 async function replace() {
-  const change = await submit(`/v1/queries/${encodeURIComponent(before.id)}`, "PUT", replacement(before, understood), { "if-match": version });
+  const body = replacement(before, { ...understood, past: at("past").value, cutover: at("cutover").value });
+  const change = await submit(`/v1/queries/${encodeURIComponent(before.id)}`, "PUT", body, { "if-match": version });
   return change.query;
 }
 
@@ -160,9 +173,12 @@ async function beginReplacing() {
   at("replacing").replaceChildren(
     "This is the statement of ",
     make("a", { href: `/dashboard/query/${encodeURIComponent(before.id)}` }, ...breakable(before.id)),
-    ". The replacement is priced without it; the query itself runs unchanged until the next epoch.",
+    ". The replacement is priced without it; the query itself runs unchanged until its new run takes the place.",
+    ...(before.replacement ? [` A replacement withdraws the run ${before.replacement.run}, which waits for that.`] : []),
   );
   for (const field of ["id", "ttl"]) at(field).closest("label").hidden = true;
+  for (const field of ["past", "cutover"]) at(field).closest("label").hidden = false;
+  at("past").value = before.past;
   at("register-button").textContent = "Replace";
 }
 
@@ -173,7 +189,9 @@ async function register() {
     const link = make("a", { href: `/dashboard/query/${encodeURIComponent(query.id)}` }, ...breakable(query.id));
     at("register").hidden = true;
     at("registered").hidden = false;
-    at("registered").replaceChildren(`${before ? "Replaced" : "Registered"}; it becomes active with the next epoch: `, link);
+    const waits = before?.status === "active" && at("cutover").value === "when-complete";
+    const when = waits ? "Its new run begins with the next epoch, and takes the place once it has caught up: " : `${before ? "Replaced" : "Registered"}; it becomes active with the next epoch: `;
+    at("registered").replaceChildren(when, link);
     link.focus();
     await showOthers();
   } catch (error) {
@@ -241,8 +259,9 @@ async function begin() {
 new Completion(at("statement"), known);
 at("form").addEventListener("submit", (event) => {
   event.preventDefault();
-  explain();
+  timed("planning …", explain);
 });
+at("now").addEventListener("click", () => timed("reading …", readNow));
 at("register").addEventListener("submit", (event) => {
   event.preventDefault();
   register();

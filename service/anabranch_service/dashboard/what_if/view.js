@@ -82,9 +82,9 @@ export function effects(base, planned, own) {
     .sort((a, b) => Math.abs(b.change) - Math.abs(a.change) || a.query.localeCompare(b.query));
 }
 
-/** The body that replaces the statement of the query `before`, and nothing else. */
-export function replacement(before, { sql, dialect, window }) {
+/** The body that replaces the statement of the query `before`. `past`: its results of stored rows. */
+export function replacement(before, { sql, dialect, window, past, cutover }) {
   const kept = Object.fromEntries(["sink", "priority", "slo", "title", "owner", "tags", "expires_at"].map((name) => [name, before[name]]));
   const limit = window ?? (typeof before.window === "object" ? before.window : null);
-  return { ...kept, sql, dialect, ...(limit ? { window: limit } : {}) };
+  return { ...kept, sql, dialect, past, cutover, ...(limit ? { window: limit } : {}) };
 }

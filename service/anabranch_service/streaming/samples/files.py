@@ -242,16 +242,17 @@ def _present(schema: pa.Schema, columns: Wanted, source: SourceRecord, sample: S
     if missing and (
         source.format == RECORDED or is_own(source.format, source.path, source.options)
     ):
-        raise _missing(missing[0], there)
+        raise missing_column(missing[0], there)
     return [c for c in columns if c in there]
 
 
-def _missing(column: str, there: Sequence[str]) -> Unreadable:
+def missing_column(column: str, there: Sequence[str]) -> Unreadable:
+    """Return the error for a column that is not in the columns ``there`` of a source."""
     return Unreadable(
         "missing-column",
-        f"the file has no column {column!r}; it has {', '.join(there[:30])}",
+        f"the source has no column {column!r}; it has {', '.join(there[:30])}",
         field=f"columns.{column}",
-        remedy="leave the column out, or write files that have it",
+        remedy="leave the column out, or write rows that have it",
     )
 
 
@@ -290,7 +291,7 @@ def _csv(
         places, fields = positions(header, columns), len(header)
         for column in columns:
             if column not in places:
-                raise _missing(column, header)
+                raise missing_column(column, header)
     for record in found:
         yield _row(record, dialect, places, fields)
 

@@ -1,12 +1,12 @@
 // State page: polls the REST API for the stores. The selected store is in the page's address.
 
-import { read } from "./access.js";
-import { bytes, element, facts, make, percent, say } from "./dom.js";
-import { short } from "./graph.js";
-import { Names, registered } from "./names.js";
+import { read } from "../access.js";
+import { bytes, element, facts, make, percent, say } from "../dom.js";
+import { short } from "../graph.js";
+import { Names, registered } from "../names.js";
 import {
   LEVELS, MOST_ROWS, asked, described, line, list, moment, picture, range, told, totals,
-} from "./state-view.js";
+} from "./view.js";
 
 const POLL_MS = 1000;
 /** Least ratio of the time between two requests to a request's duration, which is long with many stores. */

@@ -1,6 +1,6 @@
 // Texts, numbers and charts of stores. Pure functions.
 
-import { Names } from "./names.js";
+import { Names } from "../names.js";
 
 /** Most rows of the table of stores. */
 export const MOST_ROWS = 100;

@@ -1,0 +1,103 @@
+"""Sampling of Delta tables: a few rows of the files of their newest version."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from anabranch_contract.connectors.policy import AccessPolicy
+from anabranch_contract.protocol.registered import SourceRecord
+from anabranch_service.streaming.samples.files import missing_column
+from anabranch_service.streaming.samples.sample import (
+    Sample,
+    Unreadable,
+    Wanted,
+    declared_by,
+    scalars,
+)
+
+#: Rows of a block that is read; bytes of a file that are read ahead.
+_ROWS, _PAGE = 64, 1 << 16
+
+
+def sample_delta(source: SourceRecord, columns: Wanted, most: int, policy: AccessPolicy) -> Sample:
+    """Read at most ``most`` rows of a Delta table on this machine; see :func:`take`."""
+    path = source.path or ""
+    sample = Sample(unit="files")
+    try:
+        lake = importlib.import_module("deltalake")
+    except ImportError as cause:
+        why = f"the service lacks deltalake ({cause}): install anabranch[lake] where it runs"
+        return Sample(looked_at=False, limits=[why])
+    try:
+        rows, parts = _opened(lake, path, policy)
+        if columns is None:
+            sample.declared.append(declared_by(rows.schema))
+        for missing in [name for name in columns or () if name not in rows.schema.names]:
+            raise missing_column(missing, rows.schema.names)
+        sample.found = len(parts)
+        for part in parts:
+            if len(sample.rows) >= most:
+                break
+            place = os.path.join(path, part.path)
+            if not policy.permits_path(os.path.realpath(place)):
+                sample.limits.append(f"{place} was skipped: it leads to a path not permitted")
+                continue
+            sample.places.append(place)
+            blocks = part.scanner(
+                schema=rows.schema,
+                columns=None if columns is None else list(columns),
+                batch_size=_ROWS,
+                batch_readahead=0,
+                use_threads=False,
+                fragment_scan_options=ds.ParquetFragmentScanOptions(
+                    use_buffered_stream=True, buffer_size=_PAGE, pre_buffer=False
+                ),
+            ).to_batches()
+            sample.add((row for one in blocks for row in scalars(one, columns)), most, place)
+    except lake.exceptions.TableNotFoundError:
+        raise Unreadable(
+            "no-table",
+            f"{path} is not a Delta table",
+            field="source.path",
+            remedy="create it, or correct the path",
+        ) from None
+    except (lake.exceptions.DeltaError, OSError, pa.ArrowException, ValueError) as cause:
+        raise Unreadable(
+            "unreadable-table",
+            f"{path} can't be read: {str(cause)[:300]}",
+            field="source.path",
+            remedy="permit access to its log and files, and write it by a writer of Delta tables",
+        ) from cause
+    return sample
+
+
+def _opened(lake: Any, path: str, policy: AccessPolicy) -> tuple[Any, list[Any]]:
+    """The rows of a table's newest version, as a dataset over its folder, and its files in the
+    order in which they were written.
+
+    Raises:
+        Unreadable: its log is in a folder that the policy does not permit.
+    """
+    log = os.path.realpath(os.path.join(path, "_delta_log"))
+    if not policy.permits_path(log):
+        raise Unreadable(
+            "path-not-permitted",
+            f"the log of {path} is in {log}, which is not permitted",
+            field="source.path",
+            remedy="permit the folder (--allow-path), or name another table",
+        )
+    files = fs.SubTreeFileSystem(path, fs.LocalFileSystem())
+    table = lake.DeltaTable(path)
+    rows = table.to_pyarrow_dataset(filesystem=files)
+    added = pa.table(table.get_add_actions())
+    paths = (unquote(one) for one in added.column("path").to_pylist())
+    written = dict(zip(paths, added.column("modification_time").to_pylist(), strict=True))
+    parts = sorted(rows.get_fragments(), key=lambda one: (written.get(one.path, 0), one.path))
+    return rows, parts
