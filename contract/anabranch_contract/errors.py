@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from typing import Self
 
 
+#: Characters of a message, a field or a remedy, which may quote names and literals of any length.
+LONGEST = 4000
+
+
 class StructuredError(Exception):
     """An error that names field, position and remedy; base of each package's base error.
 
@@ -31,6 +35,7 @@ class StructuredError(Exception):
         remedy: str = "",
         position: tuple[int, int] | None = None,
     ) -> None:
+        message, field, remedy = map(_shortened, (message, field, remedy))
         super().__init__(code, message, field, remedy)
         self.code = code
         self.message = message
@@ -89,6 +94,12 @@ class StatisticsError(PlannerError):
 
 class RulesetError(PlannerError):
     """A ruleset document that is malformed or of an unknown version."""
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[: LONGEST // 2]} ... {text[-(LONGEST // 2 - 5) :]}"
 
 
 def _rebuild(

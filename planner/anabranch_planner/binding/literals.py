@@ -52,6 +52,8 @@ _SHOWN = {
     "week": "day",
     **dict.fromkeys(("millisecond", "microsecond"), "second"),
 }
+_MOST_DIGITS = 1000
+_DOUBLE = re.compile(r"[0-9.]+e[+-]?[0-9]+", re.IGNORECASE)
 #: ``1 year -2 months``.
 _PARTS = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
 
@@ -59,6 +61,12 @@ _PARTS = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
 def number(text: str) -> Literal:
     """An unsigned numeric literal: int, bigint, decimal or (with an exponent) double."""
     if "e" in text.lower():
+        if not _DOUBLE.fullmatch(text):
+            raise QueryError(
+                "bad-literal",
+                f"{text[:40]} has no exponent after e",
+                remedy="write e.g. 1.5e3",
+            )
         double = float(text)
         if not isfinite(double):
             raise QueryError(
@@ -68,9 +76,20 @@ def number(text: str) -> Literal:
             )
         return Literal(double, DOUBLE)
     if "." not in text:
-        return integer(int(text))
+        return integer(_whole(text))
     value = Decimal(text)
     return Literal(value, _checked_decimal(value))
+
+
+def _whole(text: str) -> int:
+    """The integer that ``text`` writes; Python reads no more than 4300 digits."""
+    if len(text) > _MOST_DIGITS:
+        raise QueryError(
+            "bad-literal",
+            f"a number has {len(text)} characters",
+            remedy="write 38 digits at most",
+        )
+    return int(text)
 
 
 def integer(value: int) -> Literal:
@@ -163,7 +182,7 @@ def interval(text: str, unit: str | None) -> Literal:
                 f"{text!r} is not a number of {name}s",
                 remedy="write e.g. INTERVAL '3' MONTH, INTERVAL '1-6' YEAR TO MONTH",
             )
-        return _checked_interval(int(text) * _MONTHS[name], (name, name))
+        return _checked_interval(_whole(text) * _MONTHS[name], (name, name))
     size = unit_micros(first)
     if size is None:
         raise QueryError(
@@ -173,12 +192,14 @@ def interval(text: str, unit: str | None) -> Literal:
         )
     try:
         exact = Decimal(text.strip()) * size
-    except InvalidOperation as cause:
+    except InvalidOperation:
+        exact = Decimal("NaN")
+    if not exact.is_finite():
         raise QueryError(
             "bad-interval",
             f"{text!r} is not a number of {first}s",
             remedy="write e.g. INTERVAL '5' MINUTE",
-        ) from cause
+        )
     if exact != exact.to_integral_value() or ("." in text and unit_micros("second") != size):
         raise QueryError(
             "bad-interval",
@@ -199,6 +220,12 @@ def _of_parts(text: str) -> Literal:
             remedy="add one after the other: x + INTERVAL '1' MONTH + INTERVAL '1' DAY",
         )
     names = [name for _, name in parts]
+    if months and any("." in count for count, _ in parts):
+        raise QueryError(
+            "bad-interval",
+            f"{text!r} has parts of months",
+            remedy="write whole months and years, e.g. INTERVAL '1 year 6 months'",
+        )
     if months and not _PARTS.sub("", text).strip():
         return _checked_interval(sum(int(count) * _MONTHS[name] for count, name in parts), names)
     try:
@@ -282,6 +309,8 @@ def _cast_number(value: object, target: DataType) -> Literal | None:
     if isinstance(value, float):
         return None
     exact = Decimal(str(value))
+    if exact and exact.adjusted() > MAX_PRECISION:
+        return None
     if target.kind in INTEGRAL:
         if exact != exact.to_integral_value() or not fits(int(exact), target.kind):
             return None
@@ -313,7 +342,8 @@ def _cast_text(text: str, target: DataType) -> Literal | None:
         except OverflowError:
             return None
     elif kind in INTEGRAL:
-        parsed = int(bare) if re.fullmatch(r"[+-]?\d+", bare) else None
+        is_whole = len(bare) <= _MOST_DIGITS and re.fullmatch(r"[+-]?\d+", bare)
+        parsed = int(bare) if is_whole else None
         parsed = parsed if parsed is not None and fits(parsed, kind) else None
     elif kind in NUMERIC:
         if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", bare, re.IGNORECASE):

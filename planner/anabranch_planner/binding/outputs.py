@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -17,6 +17,7 @@ from anabranch_planner.sql.unresolved import Node, SelectItem, at, called, descr
 
 #: Maximum number of nodes of an expression after subqueries in FROM have been inlined.
 LARGEST = 10_000
+MOST_COLUMNS = 5_000
 
 
 def columns_of(items: Iterable[SelectItem], scope: Scope) -> Iterator[ShownColumn]:
@@ -67,13 +68,14 @@ def written(items: Iterable[SelectItem], scope: Scope) -> tuple[tuple[str, Expr]
         QueryError: as :func:`columns_of`; or a type can't be written, or a name occurs twice.
     """
     outputs: dict[str, tuple[str, Expr]] = {}
+    names = OutputNames(outputs)
     for item in lateral(items, scope):
         with located(item.field), at(item.node):
             for shown in columns_of((item,), scope):
                 require_writable(shown.name, shown.expr)
                 name = shown.name
                 if item.name is None:
-                    name = distinct_name(name, outputs, owner_of(shown.expr))
+                    name = names.distinct(name, owner_of(shown.expr))
                 require_new(name, outputs, shown.expr)
                 outputs[name.lower()] = (name, shown.expr)
     return tuple(outputs.values())
@@ -139,19 +141,47 @@ def owner_of(expr: Expr) -> str:
     return expr.alias if isinstance(expr, Column) and not expr.alias.startswith("#") else ""
 
 
-def distinct_name(name: str, taken: Container[str], qualifier: str) -> str:
-    """A name for an output column without AS that is not in ``taken`` (lower case): its own, or
-    with its alias before it.
+def _require_room(taken: Collection[str]) -> None:
+    if len(taken) >= MOST_COLUMNS:
+        raise QueryError(
+            "too-many-columns",
+            f"SELECT has more than {MOST_COLUMNS} columns",
+            remedy="write only those that are needed",
+        )
 
-    >>> distinct_name("id", {"id"}, "o"), distinct_name("id", {"id", "o_id"}, "o")
-    ('o_id', 'o_id_2')
+
+@dataclass(frozen=True, slots=True)
+class OutputNames:
+    """Names of output columns without AS.
+
+    Attributes:
+        taken: names in use, in lower case; the caller adds to them.
     """
-    found, number = name, 1
-    while found.lower() in taken:
+
+    taken: Collection[str]
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    def distinct(self, name: str, qualifier: str) -> str:
+        """A name that is not taken: the column's own, or with its alias before it.
+
+        >>> names = OutputNames({"id"})
+        >>> names.distinct("id", "o"), OutputNames({"id", "o_id"}).distinct("id", "o")
+        ('o_id', 'o_id_2')
+
+        Raises:
+            QueryError: ``too-many-columns``.
+        """
+        _require_room(self.taken)
+        if name.lower() not in self.taken:
+            return name
         stem = f"{qualifier.replace('.', '_')}_{name}" if qualifier else name
-        found = stem if qualifier and number == 1 else f"{stem}_{max(number, 2)}"
-        number += 1
-    return found
+        if qualifier and stem.lower() not in self.taken:
+            return stem
+        number = self._numbers.get(stem, 2)
+        while f"{stem}_{number}".lower() in self.taken:
+            number += 1
+        self._numbers[stem] = number
+        return f"{stem}_{number}"
 
 
 def require_writable(name: str, expr: Expr) -> None:
@@ -173,12 +203,13 @@ def require_writable(name: str, expr: Expr) -> None:
         )
 
 
-def require_new(name: str, taken: Container[str], expr: Expr) -> None:
-    """Reject the name of an output column that is in ``taken`` (lower case).
+def require_new(name: str, taken: Collection[str], expr: Expr) -> None:
+    """Reject the name of an output column that is in ``taken`` (lower case), and one too many.
 
     Raises:
-        QueryError: ``duplicate-name``.
+        QueryError: ``duplicate-name``, ``too-many-columns``.
     """
+    _require_room(taken)
     if name.lower() in taken:
         raise QueryError(
             "duplicate-name",

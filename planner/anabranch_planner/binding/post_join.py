@@ -46,7 +46,7 @@ from anabranch_planner.binding.grouping import Grouping, bits, chosen_by_set, gr
 from anabranch_planner.binding.literals import coerce
 from anabranch_planner.binding.naming import spark_name
 from anabranch_planner.binding.outputs import (
-    distinct_name,
+    OutputNames,
     lateral,
     owner_of,
     require_new,
@@ -314,9 +314,10 @@ class _Splitter:
     def _items(self) -> Iterator[tuple[str, Node]]:
         """The SELECT list with ``*`` expanded: names and unresolved expressions."""
         taken = set[str]()
+        names = OutputNames(taken)
 
         def distinct(name: str, qualifier: str) -> str:
-            found = distinct_name(name, taken, qualifier)
+            found = names.distinct(name, qualifier)
             taken.add(found.lower())
             return found
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 #: Maximum number of streams that a statement may read, counting every mention.
 MOST_SOURCES = 100
 _PLACE = re.compile(r"\(?[Ll]ine:? (\d+), [Cc]ol(?:umn)?:? (\d+)\)?")
+_LONGEST_INTERVAL = 200
 _OPENING = re.compile(r"['\"`]|/\*")
 #: Maximum number of quotes examined, counted from the end of the text.
 _OPENINGS = 200
@@ -213,6 +214,7 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
         check_commas(tokens)
         read_names(sql, tokens)
         _check_quotes(sql, tokens)
+        _check_intervals(tokens)
         statements = list(dialect.parser().parse(tokens, sql))
     except SqlglotError as cause:
         message, position = what_is_wrong(cause)
@@ -252,6 +254,18 @@ def _check_quotes(sql: str, tokens: Iterable[Token]) -> None:
                 remedy="put it in single quotes",
             )
         end = token.end
+
+
+def _check_intervals(tokens: Sequence[Token]) -> None:
+    """Reject long texts of intervals, for which the parser takes quadratic time."""
+    for before, token in itertools.pairwise(tokens):
+        if before.token_type is TokenType.INTERVAL and len(token.text) > _LONGEST_INTERVAL:
+            raise QueryError(
+                "bad-interval",
+                f"the text of an interval has {len(token.text)} characters",
+                remedy=f"write {_LONGEST_INTERVAL} at most",
+                position=(token.line, max(token.col - len(token.text) - 1, 1)),
+            )
 
 
 def what_is_wrong(cause: SqlglotError) -> tuple[str, tuple[int, int] | None]:

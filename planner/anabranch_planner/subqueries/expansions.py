@@ -18,7 +18,7 @@ from sqlglot import exp
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.binding.look_ups import SHOWN
-from anabranch_planner.binding.outputs import distinct_name
+from anabranch_planner.binding.outputs import OutputNames
 from anabranch_planner.sql.aggregates import windows_of
 from anabranch_planner.sql.clauses.own_queries import clause_of
 from anabranch_planner.sql.clauses.set_operations import as_table
@@ -159,6 +159,7 @@ class _Expansions:
         shown += [one.alias for one in query.generators if one not in generators and not one.listed]
         items = list[SelectItem]()
         names = {(item.name or "").lower() for item in query.items}
+        free = OutputNames(names)
         for item in query.items:
             if item.node is not None:
                 items.append(item)
@@ -166,7 +167,7 @@ class _Expansions:
             for one in _of_tables(item, inside, rows.generators):
                 for column in inside.starred(one):
                     if column.name is not None:
-                        name = distinct_name(column.name, names, one.qualifier or "")
+                        name = free.distinct(column.name, one.qualifier or "")
                         names.add(name.lower())
                         column = replace(column, name=name)
                     items.append(column)

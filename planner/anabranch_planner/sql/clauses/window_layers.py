@@ -30,6 +30,8 @@ from anabranch_planner.sql.clauses.qualified import filter_windows
 from anabranch_planner.sql.unresolved import Node, at, unsupported
 
 _RANKED = "anabranch_ranked"
+#: Windows of different partitions or orders in one SELECT: each is a maintained table.
+MOST_WINDOWS = 32
 
 
 def layer_windows(statement: Node) -> None:
@@ -38,10 +40,11 @@ def layer_windows(statement: Node) -> None:
 
     Raises:
         QueryError: ``unnamed-output``: an item beside an aggregate over a partition has no name.
-            ``unknown-alias``: there is no window of a name.
+            ``unknown-alias``: there is no window of a name. ``too-many-windows``.
     """
     for select in statement.find_all(exp.Select):
         _name_windows(select)
+        _limit_windows(select)
     filter_windows(statement)
     write_out(statement)
     for select in reversed(list(statement.find_all(exp.Select))):
@@ -56,6 +59,17 @@ def layer_windows(statement: Node) -> None:
         layers = _layers(windows)
         if len(layers) > 1 or any(select.args.get(name) for name in LAST):
             _Layering(select, layers).apply()
+
+
+def _limit_windows(select: exp.Select) -> None:
+    windows = [window for item in select.expressions for window in windows_in(item)]
+    kinds = {(tuple(w.args.get("partition_by") or ()), w.args.get("order")) for w in windows}
+    if len(kinds) > MOST_WINDOWS:
+        raise QueryError(
+            "too-many-windows",
+            f"SELECT has {len(kinds)} windows of different PARTITION BY or ORDER BY",
+            remedy=f"write {MOST_WINDOWS} at most, each of which needs a table of all rows",
+        )
 
 
 def _name_windows(select: exp.Select) -> None:
