@@ -76,8 +76,8 @@ class AggregateFunction(StrEnum):
     #: decimal fraction. ``descending``: values are sorted descending.
     PERCENTILE_CONT = "percentile_cont"
     PERCENTILE_DISC = "percentile_disc"
-    #: Texts in the order of ``by`` and ``then``, then of themselves, joined by ``option``. NULL in a
-    #: sort key comes first if ascending, last if descending. NULL without texts.
+    #: Texts in the order of ``by`` and ``then``, then of themselves, joined by ``option``. NULL in
+    #: a sort key comes first if ascending, last if descending. NULL without texts.
     LISTAGG = "listagg"
     #: Values as an array, in the same order; empty without values.
     COLLECT_LIST = "collect_list"

@@ -40,7 +40,6 @@ from anabranch_planner.subqueries.joins import Joins, as_where, subqueries_in
 from anabranch_planner.subqueries.names import FromTables, replaced
 from anabranch_planner.subqueries.scalars import scalar
 
-
 #: Most errors of a statement.
 _MOST = 10
 
@@ -66,8 +65,8 @@ def _missing(query: Unresolved, streams: Mapping[str, Stream]) -> Iterator[Query
     seen, pending = set[str](), [query]
     while pending:
         one = pending.pop()
-        pending += reversed(one.subqueries.values())
-        pending += [entry.of for entry in reversed(one.entries) if not isinstance(entry.of, str)]
+        pending += one.subqueries.values()
+        pending += [entry.of for entry in one.entries if not isinstance(entry.of, str)]
         for entry in one.entries:
             name = entry.of
             if entry.node is not None and isinstance(name, str) and name not in seen:

@@ -25,11 +25,11 @@ def _span(one: datetime | None, other: datetime | None) -> tuple[datetime | None
 
 
 def _overlap(spans: tuple[datetime | None, ...]) -> bool | None:
-    (begin, end), (start, stop) = sorted(
-        (_span(*spans[:2]), _span(*spans[2:])), key=lambda span: span[0] or _LIMITS[1]
-    )  # type: ignore[type-var]
+    (begin, end), (start, stop) = _span(*spans[:2]), _span(*spans[2:])
     if begin is None or start is None:
         return None
+    if start < begin:
+        (begin, end), (start, stop) = (start, stop), (begin, end)
     if begin == start:
         return None if end is None or stop is None else True
     if end is not None:

@@ -187,16 +187,16 @@ def _aggregate(name: str, random: Random, *, sampled: bool) -> tuple[ViewAggrega
         return made(F.PERCENTILE_DISC, column, TYPES[column], sql, option=share, descending=down)
     if pick == 11:
         separator = random.choice((",", "", "; "))
-        chosen = random.sample(("xi", "kd", "xd", "xs"), random.choice((0, 1, 1, 2, 3)))
+        sampled = random.sample(("xi", "kd", "xd", "xs"), random.choice((0, 1, 1, 2, 3)))
         # Keys after the value itself have no effect.
-        keys = chosen[: chosen.index("xs") + 1] if "xs" in chosen else chosen
+        keys = sampled[: sampled.index("xs") + 1] if "xs" in sampled else sampled
         downs = [(key, random.random() < 0.5) for key in keys]
-        entries = [f"{key} {'DESC NULLS LAST' if d else 'ASC NULLS FIRST'}" for key, d in downs]
-        order = ", ".join(entries if "xs" in keys else [*entries, "xs"])
+        written = [f"{key} {'DESC NULLS LAST' if d else 'ASC NULLS FIRST'}" for key, d in downs]
+        order = ", ".join(written if "xs" in keys else [*written, "xs"])
         sql = f"string_agg(xs, '{separator}' ORDER BY {order})"
-        by, down = downs[0] if downs else (None, False)
+        first = downs[0] if downs else (None, False)
         return made(
-            F.LISTAGG, "xs", STRING, sql, by=by, option=separator, descending=down,
+            F.LISTAGG, "xs", STRING, sql, by=first[0], option=separator, descending=first[1],
             then=tuple(downs[1:]),
         )  # fmt: skip
     if pick == 12:

@@ -344,7 +344,7 @@ def _zoned(node: exp.AtTimeZone) -> Node:
 
 
 def _overlaps(node: exp.Overlaps) -> Node:
-    """``(a, b) OVERLAPS (c, d)`` with the standard's meaning of limits in any order, and of NULL."""
+    """``(a, b) OVERLAPS (c, d)`` as in the standard: limits in any order, and NULL."""
     sides = [side.expressions for side in (node.this, node.expression)]
     if [len(side) for side in sides] != [2, 2]:
         raise unsupported("OVERLAPS", "write (a, b) OVERLAPS (c, d)")

@@ -291,7 +291,8 @@ def _type_of(value: Any) -> _Type:
     if isinstance(value, dict):
         return {name: _type_of(one) for name, one in value.items()}
     if isinstance(value, list):
-        return [reduce(_met, map(_type_of, value), _VOID)]
+        elements = list[_Type](map(_type_of, value))
+        return [reduce(_met, elements, _VOID) if elements else _VOID]
     if value is None:
         return _VOID
     if isinstance(value, Decimal):

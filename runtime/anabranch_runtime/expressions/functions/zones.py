@@ -1,7 +1,8 @@
 """Timestamps between UTC and a time zone, by the time zone database, as java.time does.
 
 A local time that a zone skips is read as if its clock had not been put forward; one that occurs
-twice as the earlier moment, by AT TIME ZONE as the later one, as PostgreSQL and DuckDB do. Years before 1900 and after 2200 are refused: databases differ there.
+twice as the earlier moment, by AT TIME ZONE as the later one, as in PostgreSQL and DuckDB. Years
+before 1900 and after 2200 are refused: databases differ there.
 """
 
 from __future__ import annotations

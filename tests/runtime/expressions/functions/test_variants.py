@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS = 10_000
-#: A whole number with a fraction, which is a decimal in Spark, and an integer here.
-_WHOLE = re.compile(r"\d\.0+(?!\d|0*[eE])")
+#: A number whose canonical text is of another type: 1.0 is a decimal in Spark, 1.5e2 a double.
+_RESPELLED = re.compile(r"\d\.0+(?!\d)|\d[eE][+-]?\d|\.\d{39}")
 _PATHS = ["$", "$.a", "$.b", "$['a b']", "$[0]", "$[1]", "$.a.b", "$.a[0]", "$[0].a", "$.b.a[1].b"]
 _TYPES = [
     "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double",
@@ -158,7 +158,7 @@ def test_variants_are_those_of_spark_on_random_texts(spark: SparkSession, seed: 
 def test_types_are_those_of_spark_on_random_texts(spark: SparkSession) -> None:
     rng = Random(4)
     made = (_text(rng) for _ in range(ROWS))
-    texts = [one for one in made if not _beyond(one) and not _WHOLE.search(one or "")]
+    texts = [one for one in made if not _beyond(one) and not _RESPELLED.search(one or "")]
     table = pa.table({"t": pa.array(texts, pa.string())})
     text = "schema_of_variant(try_parse_json(t))"
     answer = spark.createDataFrame(table).coalesce(1).selectExpr(f"{text} AS c").toArrow()
