@@ -10,7 +10,7 @@ from anabranch_contract.queries.text_values import NUMBER_FORMAT
 _SIGNS = "+-<"
 
 
-class _Written:
+class _NumberText:
     """A text under construction."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ def to_char(value: Decimal, pattern: str) -> str:
     fraction = fraction.ljust(len(decimals), "0") if fits else "#" * len(decimals)
     negative = value < 0
     signs = {"S": "-" if negative else "+", "MI": "-" if negative else " "}
-    made = _Written()
+    made = _NumberText()
     made.text = signs.get(before, "<" if negative and end == "PR" else "") + currency
     at = 0
     for number, group in enumerate(groups):
