@@ -187,9 +187,9 @@ def _aggregate(name: str, random: Random, *, sampled: bool) -> tuple[ViewAggrega
         return made(F.PERCENTILE_DISC, column, TYPES[column], sql, option=share, descending=down)
     if pick == 11:
         separator = random.choice((",", "", "; "))
-        sampled = random.sample(("xi", "kd", "xd", "xs"), random.choice((0, 1, 1, 2, 3)))
+        drawn = random.sample(("xi", "kd", "xd", "xs"), random.choice((0, 1, 1, 2, 3)))
         # Keys after the value itself have no effect.
-        keys = sampled[: sampled.index("xs") + 1] if "xs" in sampled else sampled
+        keys = drawn[: drawn.index("xs") + 1] if "xs" in drawn else drawn
         downs = [(key, random.random() < 0.5) for key in keys]
         written = [f"{key} {'DESC NULLS LAST' if d else 'ASC NULLS FIRST'}" for key, d in downs]
         order = ", ".join(written if "xs" in keys else [*written, "xs"])

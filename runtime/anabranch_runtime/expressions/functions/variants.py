@@ -291,8 +291,8 @@ def _type_of(value: Any) -> _Type:
     if isinstance(value, dict):
         return {name: _type_of(one) for name, one in value.items()}
     if isinstance(value, list):
-        elements = list[_Type](map(_type_of, value))
-        return [reduce(_met, elements, _VOID) if elements else _VOID]
+        start: _Type = _VOID
+        return [reduce(_met, map(_type_of, value), start)]
     if value is None:
         return _VOID
     if isinstance(value, Decimal):
