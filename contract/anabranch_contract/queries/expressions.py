@@ -66,8 +66,8 @@ FUNCTIONS = frozenset({
     # Dates and times
     "add_months", "date_add", "date_format", "date_trunc", "datediff", "dayofweek", "dayofyear",
     "from_utc_timestamp", "last_day", "make_date", "make_timestamp", "months_between", "next_day",
-    "timestampadd", "timestampdiff", "to_timestamp", "to_utc_timestamp", "trunc", "weekday",
-    "weekofyear",
+    "timestampadd", "timestampdiff", "timezone", "to_timestamp", "to_utc_timestamp", "trunc",
+    "weekday", "weekofyear",
     # Numbers
     "acos", "asin", "atan", "atan2", "bround", "ceil", "cos", "degrees", "exp", "expm1", "floor",
     "hypot", "isnan", "ln", "log", "log10", "log1p", "log2", "pmod", "power", "radians", "rint",
@@ -78,8 +78,9 @@ FUNCTIONS = frozenset({
     "levenshtein", "locate", "lpad", "ltrim", "md5", "octet_length", "overlay", "parse_json",
     "parse_url",
     "regexp_count", "regexp_extract", "regexp_replace", "repeat", "replace", "reverse", "rlike",
-    "rpad", "rtrim", "sha1", "sha2", "soundex", "split", "split_part", "substring_index",
-    "translate", "unhex", "url_decode", "url_encode", "variant_get", "xxhash64",
+    "rpad", "rtrim", "schema_of_variant", "sha1", "sha2", "soundex", "split", "split_part",
+    "substring_index", "to_char", "translate", "unhex", "url_decode", "url_encode", "variant_get",
+    "xxhash64",
     # Arrays, structs and maps
     "array", "array_compact", "array_concat", "array_contains", "array_distinct", "array_except",
     "array_intersect", "array_item", "array_join", "array_max", "array_min", "array_position",

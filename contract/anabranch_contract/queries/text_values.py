@@ -39,6 +39,12 @@ _TIMESTAMP = re.compile(
 _TIME = re.compile(r"T?\d{1,2}:.*", re.ASCII)
 _OFFSET = re.compile(r"([+-])(?:(\d\d)(\d\d)|(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}))?)?)", re.ASCII)
 _NAMED_OFFSET = re.compile(r"(?:UTC|GMT|UT)([+-]\d{1,2}(?::\d{2})?)", re.ASCII)
+#: Format of a number, in capitals: sign, currency, digits before the point, point, digits after it,
+#: and a sign or angle brackets, unless there is a sign before.
+NUMBER_FORMAT = re.compile(
+    r"(?=.*[09])(?!(?:S|MI).*(?:S|MI|PR)$)(S|MI)?(\$)?([09]+(?:[,G][09]+)*)?"
+    r"(?:([.D])([09]*))?(S|MI|PR)?"
+)
 _SPACE = "".join(map(chr, range(33)))
 _CONTROL = _SPACE + "".join(map(chr, range(127, 160)))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

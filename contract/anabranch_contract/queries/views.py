@@ -76,10 +76,10 @@ class AggregateFunction(StrEnum):
     #: decimal fraction. ``descending``: values are sorted descending.
     PERCENTILE_CONT = "percentile_cont"
     PERCENTILE_DISC = "percentile_disc"
-    #: Texts in the order of ``by``, then of themselves, joined by ``option``. NULL in ``by`` comes
-    #: first if ascending, last if descending. NULL without texts.
+    #: Texts in the order of ``by`` and ``then``, then of themselves, joined by ``option``. NULL in
+    #: a sort key comes first if ascending, last if descending. NULL without texts.
     LISTAGG = "listagg"
-    #: Values as an array, in the order of ``by``, then of themselves; empty without values.
+    #: Values as an array, in the same order; empty without values.
     COLLECT_LIST = "collect_list"
     #: Statistics of the pairs (``column``, ``by``) of doubles without NULLs. NULL if a variance is
     #: zero, ``covar_samp`` if there is one pair only.
@@ -109,6 +109,7 @@ class ViewAggregate(Row, frozen=True):
         by: column with the function's second argument, or its sort key.
         option: a constant argument: fraction of a percentile, separator of texts.
         descending: whether ``by``, or of percentiles ``column``, sorts descending.
+        then: further sort keys of lists after ``by``: (column, whether it sorts descending).
     """
 
     name: str
@@ -119,6 +120,13 @@ class ViewAggregate(Row, frozen=True):
     by: str | None = None
     option: str = ""
     descending: bool = False
+    then: tuple[tuple[str, bool], ...] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The joined rows' columns that the aggregate reads."""
+        found = (self.column, self.by, *(name for name, _ in self.then))
+        return tuple(name for name in found if name is not None)
 
 
 def call_text(call: ViewAggregate, texts: Mapping[str, str]) -> str:
@@ -130,6 +138,7 @@ def call_text(call: ViewAggregate, texts: Mapping[str, str]) -> str:
     """
     value = "*" if call.column is None else texts[call.column]
     direction = " DESC" if call.descending else ""
+    then = "".join(f", {texts[name]}{' DESC' * down}" for name, down in call.then)
     if call.function in (AggregateFunction.PERCENTILE_CONT, AggregateFunction.PERCENTILE_DISC):
         return f"{call.function}({call.option}) WITHIN GROUP (ORDER BY {value}{direction})"
     if call.function is AggregateFunction.MODE:
@@ -137,10 +146,10 @@ def call_text(call: ViewAggregate, texts: Mapping[str, str]) -> str:
     text, by = "DISTINCT " * call.distinct + value, None if call.by is None else texts[call.by]
     if call.function is AggregateFunction.LISTAGG:
         separator = call.option.replace("\\", "\\\\").replace("'", "\\'")
-        order = f"{by or value}{direction}"
+        order = f"{by or value}{direction}{then}"
         return f"{call.function}({text}, '{separator}') WITHIN GROUP (ORDER BY {order})"
     if call.function is AggregateFunction.COLLECT_LIST:
-        return f"{call.function}({text} ORDER BY {by or value}{direction})"
+        return f"{call.function}({text} ORDER BY {by or value}{direction}{then})"
     return f"{call.function}({text}{'' if by is None else f', {by}'})"
 
 
@@ -516,7 +525,7 @@ class GroupingPrefix:
         if window is not None:
             window = structs.replace(window, column=names[window.column])
         if window is not None and window.session:
-            read = (names[c] for a in view.aggregates for c in (a.column, a.by) if c)
+            read = (names[c] for a in view.aggregates for c in a.reads)
             kept = tuple(n for n in dict.fromkeys(read) if n != window.column)
         return cls(keys if view.sets else tuple(sorted(keys)), window, view.sets, kept)
 
@@ -537,7 +546,8 @@ def renamed(aggregate: ViewAggregate, names: Mapping[str, str]) -> ViewAggregate
     over equal rows are equal aggregates.
     """
     column, by = (None if c is None else names[c] for c in (aggregate.column, aggregate.by))
-    return structs.replace(aggregate, name="", column=column, by=by)
+    then = tuple((names[key], down) for key, down in aggregate.then)
+    return structs.replace(aggregate, name="", column=column, by=by, then=then)
 
 
 def numbers_of(view: View) -> tuple[tuple[str, DataType], ...]:

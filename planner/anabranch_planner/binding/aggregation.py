@@ -73,6 +73,7 @@ class _Found:
     by: Expr | None = None
     option: str = ""
     descending: bool = False
+    then: tuple[tuple[Expr, bool], ...] = ()
 
     def only(self, condition: Expr) -> _Found:
         """The aggregate with NULL in place of its argument in rows that violate ``condition``."""
@@ -81,8 +82,9 @@ class _Found:
             return replace(self, by=_if(condition, self.by))
         value = _if(condition, _ONE if self.value is None else self.value)
         # A sort key that is the argument itself remains so: listagg(x) ordered by x.
+        then = tuple((value if key == self.value else key, down) for key, down in self.then)
         own = self.by is not None and self.by == self.value
-        return replace(self, value=value, by=value if own else self.by)
+        return replace(self, value=value, by=value if own else self.by, then=then)
 
 
 @dataclass(slots=True)
@@ -120,27 +122,24 @@ class Aggregation:
         return self._added(found)
 
     def _added(self, found: _Found) -> Column:
-        unnamed = ViewAggregate(
-            "",
-            found.function,
-            self._argument(found.value),
-            found.distinct,
-            found.type,
-            self._argument(found.by),
-            found.option,
-            found.descending,
-        )
-        if unnamed not in self.aggregates:
-            name = f"g{len(self.aggregates) + 1}"
-            self.aggregates[unnamed] = ViewAggregate(
-                name, found.function, unnamed.column, found.distinct, found.type,
-                unnamed.by, found.option, found.descending,
+        read = self._argument(found.value), self._argument(found.by)
+        then = tuple((self._column(key), down) for key, down in found.then)
+
+        def named(name: str) -> ViewAggregate:
+            return ViewAggregate(
+                name, found.function, read[0], found.distinct, found.type, read[1], found.option,
+                found.descending, then,
             )  # fmt: skip
+
+        unnamed = named("")
+        if unnamed not in self.aggregates:
+            self.aggregates[unnamed] = named(f"g{len(self.aggregates) + 1}")
         return Column("", self.aggregates[unnamed].name, found.type)
 
     def _argument(self, value: Expr | None) -> str | None:
-        if value is None:
-            return None
+        return None if value is None else self._column(value)
+
+    def _column(self, value: Expr) -> str:
         return self.keys.get(value) or self.arguments.setdefault(
             value, f"a{len(self.arguments) + 1}"
         )
@@ -316,38 +315,28 @@ def _collected(call: AggregateCall, scope: Scope) -> _Found:
 
 
 def _ordered(call: AggregateCall, found: _Found, scope: Scope) -> _Found:
-    """The aggregate ``found`` with the sort key that ``call`` gives for its values."""
-    if not call.order:
-        return found
-    value = found.value
-    entry, *others = call.order
-    # Values of equal keys are in their own order anyway.
-    if others and typed(others[-1].this, scope) == value and not others[-1].args.get("desc"):
-        others.pop()
-    if others:
-        first, second = (describe(one.this) for one in (entry, others[0]))
-        with at(others[0]):
-            raise unsupported(
-                f"{call.name}() with several sort keys",
-                f"order by one expression, such as concat({first}, {second}) of texts of one "
-                "length; equal ones are in the order of the values",
-            )
-    by, descending = _storable(entry.this, scope), bool(entry.args.get("desc"))
-    if by == value:
-        return replace(found, by=by, descending=True) if descending else found
-    with at(entry):
-        if found.distinct:
+    """The aggregate ``found`` with the sort keys that ``call`` gives for its values."""
+    value, keys = found.value, list[tuple[Expr, bool]]()
+    for entry in call.order:
+        key, descending = _storable(entry.this, scope), bool(entry.args.get("desc"))
+        nulls_first = entry.args.get("nulls_first")
+        if key == value:
+            # Values that are equal need no further key, NULLs are left out, and values are in
+            # their own order anyway.
+            keys += [(key, True)] if descending else []
+            break
+        if nulls_first is not None and bool(nulls_first) is descending:
+            keys.append((Call("is_null", (key,), BOOLEAN), descending))
+        keys.append((key, descending))
+    if found.distinct and any(key != value for key, _ in keys):
+        with at(call.order[0]):
             raise unsupported(
                 f"{call.name}(DISTINCT x) in the order of another expression", "order by x itself"
             )
-        nulls_first = entry.args.get("nulls_first")
-        if nulls_first is not None and bool(nulls_first) is descending:
-            raise unsupported(
-                f"NULLS {'FIRST' if nulls_first else 'LAST'} in this order",
-                f"write NULLS {'LAST' if descending else 'FIRST'}, or leave unknown values out "
-                "with FILTER (WHERE ...)",
-            )
-    return replace(found, by=by, descending=descending)
+    if not keys:
+        return found
+    (by, descending), *then = keys
+    return replace(found, by=by, descending=descending, then=tuple(then))
 
 
 _RULES: dict[AggregateFunction, Callable[[AggregateCall, Scope], _Found]] = {

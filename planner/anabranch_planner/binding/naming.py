@@ -58,8 +58,8 @@ _IN_CAPITALS = frozenset({
 #: Functions that Spark names as others.
 _OTHERWISE = frozenset({
     "charindex", "curdate", "date_add", "date_diff", "dateadd", "datediff", "isnotnull", "isnull",
-    "mod", "months_between", "position", "regexp", "regexp_replace", "try_variant_get",
-    "variant_get",
+    "mod", "months_between", "position", "regexp", "regexp_replace", "timezone", "to_char",
+    "to_varchar", "try_variant_get", "variant_get",
 })  # fmt: skip
 
 

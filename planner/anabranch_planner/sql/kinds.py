@@ -121,6 +121,10 @@ class Types:
         known = self._arrays[False] - self._arrays[True] - self._unknown
         return name in known and name not in self._aliases
 
+    def is_alias(self, column: exp.Column) -> bool:
+        """Whether the name of ``column`` also stands for an expression."""
+        return column.name.lower() in self._aliases
+
     def of(self, node: Node) -> Kinds:
         """The possible types of ``node`` other than the type of NULL; empty: unknown."""
         if isinstance(node, exp.Column):

@@ -69,6 +69,10 @@ _READ: dict[type[Node], frozenset[str]] = {
     exp.Concat: frozenset({"expressions", "safe", "coalesce"}),
     exp.Count: frozenset({"this", "expressions", "big_int"}),
     exp.Mod: _BINARY,
+    exp.Any: _UNARY,
+    exp.All: _UNARY,
+    exp.Overlaps: _BINARY,
+    exp.AtTimeZone: frozenset({"this", "zone"}),
 }  # fmt: skip
 #: Parts of EXTRACT with the same meaning in all dialects.
 _PARTS = frozenset({"YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE"})
@@ -86,6 +90,8 @@ _ASOF = frozenset({"clickhouse", "duckdb", "snowflake"})
 #: of an element columns.
 _UNNEST = frozenset({"bigquery", "duckdb", "presto", "trino"})
 _SPREADING = frozenset({"presto", "trino"})
+#: Dialects where AT TIME ZONE is the local time of a moment, and the moment of a local time.
+_ZONED = frozenset({"duckdb", "postgres"})
 #: Functions of this project that other dialects do not know; calls are kept.
 _OWN = frozenset({"window", "session_window", "grouping_id"})
 _SPARKS = "write the statement in Spark's dialect"
@@ -166,6 +172,10 @@ class _Translator:
             exp.Except: self._comparison,
             exp.Intersect: self._comparison,
             exp.DateStrToDate: self._date,
+            exp.AtTimeZone: self._zoned,
+            exp.Overlaps: self._overlaps,
+            exp.Any: self._rows_of_query,
+            exp.All: self._rows_of_query,
             exp.StartsWith: self._search,
             exp.EndsWith: self._search,
             **AggregateRules(dialect, meanings, self.types).by_type,
@@ -354,6 +364,46 @@ class _Translator:
                 f"{name}, which keeps equal rows of its left side,", f"write {name} DISTINCT"
             )
         return node
+
+    # --- times ---------------------------------------------------------------------------------
+
+    def _zoned(self, node: Node) -> Node:
+        zone, value = node.args["zone"], node.this
+        if self.dialect not in _ZONED:
+            remedy = "write it in Spark's dialect, where it is PostgreSQL's"
+            raise self._refused("AT TIME ZONE", remedy)
+        # Abbreviations and offsets have other meanings, as +02:00 behind UTC in PostgreSQL.
+        if not isinstance(zone, exp.Literal) or ("/" not in zone.name and zone.name != "UTC"):
+            raise self._refused("this time zone", "write a region, such as 'Europe/Berlin'")
+        while isinstance(value, exp.Paren):
+            value = value.this
+        if isinstance(value, exp.Cast) and value.to.this is DType.TIMESTAMP:
+            value.set("to", exp.DataType(this=DType.TIMESTAMPNTZ))
+        elif not self._is_certain(value):
+            raise self._refused(
+                "AT TIME ZONE of an expression, which may be a moment or a local time,",
+                "write CAST(x AS TIMESTAMPTZ) for a moment",
+            )
+        return exp.Anonymous(this="timezone", expressions=[zone.copy(), value.copy()])
+
+    def _is_certain(self, value: Node) -> bool:
+        """Whether it is certain if ``value`` has a time zone in the dialect."""
+        if isinstance(value, exp.Column):
+            return self._are(value, TIMESTAMPS) and not self.types.is_alias(value)
+        if isinstance(value, exp.Cast):
+            return value.to.this in _TIMES
+        return isinstance(value, exp.Anonymous) and value.name == "timezone"
+
+    def _overlaps(self, node: Node) -> Node:
+        if self.dialect != "postgres":
+            raise self._refused("OVERLAPS", "write a < d AND c < b")
+        return node
+
+    def _rows_of_query(self, node: Node) -> Node:
+        if isinstance(node.this, exp.Query):
+            return node
+        name = type(node).__name__.upper()
+        raise self._refused(f"{name} of an array", f"write {name} (SELECT ...), or {_SPARKS}")
 
     # --- texts ---------------------------------------------------------------------------------
 

@@ -338,14 +338,13 @@ class GroupAggregates:
         return lambda _, slots: values.discrete(slots, *fraction.as_integer_ratio())
 
     def _list(self, aggregate: ViewAggregate, column: str) -> Value:
-        fields = [TupleField(self._kinds[column], nullable=False)]
-        columns = [column]
-        if aggregate.by == column:
-            fields = [TupleField(self._kinds[column], aggregate.descending, nullable=False)]
-        elif aggregate.by is not None:
-            down = aggregate.descending
-            fields.insert(0, TupleField(self._kinds[aggregate.by], down, not down))
-            columns.insert(0, aggregate.by)
+        keys = [] if aggregate.by is None else [(aggregate.by, aggregate.descending)]
+        keys += aggregate.then
+        if not keys or keys[-1][0] != column:
+            keys.append((column, False))
+        columns = [name for name, _ in keys]
+        fields = [TupleField(self._kinds[name], down, not down) for name, down in keys]
+        fields[-1] = replace(fields[-1], nulls_first=True, nullable=False)
         number = self._collection(tuple(columns), tuple(fields), column)
         values, kind = self.collections[number], arrow_type(aggregate.type)
         if aggregate.function is _F.COLLECT_LIST:

@@ -107,7 +107,7 @@ class Groups:
         self._parts = GroupAggregates(self.aggregates, kinds, self.pool, deletes=deletes or moves)
         self._state = np.zeros((self._slots.room, self._parts.width), np.int64)
         window = [] if prefix.window is None else [prefix.window.column]
-        read = [c for a in self.aggregates for c in (a.column, a.by) if c is not None]
+        read = [c for a in self.aggregates for c in a.reads]
         self.columns = list(dict.fromkeys([*(n for n, _ in prefix.keys), *window, *read]))
         self.readers: list[GroupReader] = []
         self.version = -1

@@ -130,7 +130,7 @@ def _grouped(view: View, below: _Layer) -> dict[str, frozenset[Origin]]:
         moment = _as(How.TRANSFORMATION, below.get(view.window.column, frozenset()))
         found |= {WINDOW_START: moment, WINDOW_END: moment}
     for one in view.aggregates:
-        read = [o for name in (one.column, one.by) for o in below.get(name or "", ())]
+        read = [o for name in one.reads for o in below.get(name, ())]
         found[one.name] = _as(How.AGGREGATION, read)
     for total in view.totals:
         found[total.name] = found.get(total.aggregate, frozenset())

@@ -201,9 +201,6 @@ def test_texts_of_distinct_columns_are_equal_only_if_the_columns_are(
         ("listagg(a.n, ',')", "type-mismatch", "of type int"),
         ("listagg(a.s_a, b.s_b)", "unsupported-sql", "which is not a literal"),
         ("listagg(a.s_a, ',', 3)", "bad-arguments", "not 3 arguments"),
-        ("string_agg(a.s_a, ',' ORDER BY a.n, a.k)", "unsupported-sql", "several sort keys"),
-        ("string_agg(a.s_a, ',' ORDER BY a.n NULLS LAST)", "unsupported-sql", "NULLS LAST"),
-        ("string_agg(a.s_a, ',' ORDER BY a.n DESC NULLS FIRST)", "unsupported-sql", "NULLS FIRST"),
         ("listagg(DISTINCT a.s_a) WITHIN GROUP (ORDER BY a.n)", "unsupported-sql", "another"),
         ("first(a.n ORDER BY a.k)", "unsupported-sql", "ORDER BY in first()"),
         ("last(a.n, b.n)", "unsupported-sql", "two columns"),
@@ -228,6 +225,18 @@ def test_refusals_name_function_place_and_remedy(call: str, code: str, part: str
         assert part in error.message
         assert error.position is not None
         assert error.position >= (1, 8 + spaces)
+
+
+def test_lists_have_several_sort_keys() -> None:
+    sql = "string_agg(a.s_a, ',' ORDER BY a.n DESC, a.v NULLS LAST, b.n, a.s_a DESC, a.k)"
+    columns, found, _ = one(sql)
+    assert columns == ["a.s_a", "a.n", "(a.v IS NULL)", "a.v", "b.n"]
+    assert (found.column, found.by, found.descending) == ("a1", "a2", True)
+    assert found.then == (("a3", False), ("a4", False), ("a5", False), ("a1", True))
+    assert found.reads == ("a1", "a2", "a3", "a4", "a5", "a1")
+    filtered, same, _ = one(f"{sql} FILTER (WHERE b.k > 1)")
+    assert filtered[1:] == columns[1:]
+    assert same == found
 
 
 def test_names_are_sparks_where_they_are_certain() -> None:

@@ -107,5 +107,14 @@ def test_further_errors_cross_processes_and_get_the_field() -> None:
     assert [one.field for one in (moved, *moved.others)] == ["queries.1.sql"] * 2
 
 
+def test_all_unknown_streams_are_named() -> None:
+    sql = (
+        "WITH c AS (SELECT k FROM Q) SELECT T.foo FROM T JOIN c ON c.k = T.k\n"
+        "LEFT JOIN V ON V.k = T.k WHERE T.k IN (SELECT k FROM W) AND EXISTS (SELECT 1 FROM T)"
+    )
+    places = [(1, 26), (1, 47), (2, 11), (2, 54)]
+    assert _errors(sql) == [("unknown-stream", *place) for place in places]
+
+
 def test_no_more_than_ten_errors() -> None:
     assert len(_errors(f"SELECT {', '.join(f'c{n}' for n in range(30))} FROM R")) == 10

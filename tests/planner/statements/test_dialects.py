@@ -331,6 +331,18 @@ VECTORS: list[tuple[str, str, str | None]] = [
     *[(d, "o.d - o.d", None) for d in ("postgres", "duckdb", "mysql", "oracle")],
     ("mysql", "o.t - o.t > INTERVAL 1 DAY", "o.t - o.t > INTERVAL '1' DAY"),
     ("postgres", "extract(hour FROM o.t - o.t)", "EXTRACT(HOUR FROM o.t - o.t)"),
+    *[(d, "o.t AT TIME ZONE 'Europe/Oslo'", "TIMEZONE('Europe/Oslo', o.t)")
+      for d in ("postgres", "duckdb")],
+    ("postgres", "o.t AT TIME ZONE 'UTC' AT TIME ZONE 'Asia/Tokyo'",
+     "TIMEZONE('Asia/Tokyo', TIMEZONE('UTC', o.t))"),
+    ("duckdb", "TIMESTAMP '2024-01-01 02:00:00' AT TIME ZONE 'UTC'",
+     "TIMEZONE('UTC', CAST('2024-01-01 02:00:00' AS TIMESTAMP_NTZ))"),
+    ("postgres", "o.t AT TIME ZONE '+02:00'", None),
+    ("postgres", "coalesce(o.t, o.t) AT TIME ZONE 'UTC'", None),
+    ("snowflake", "o.t AT TIME ZONE 'UTC'", None),
+    ("postgres", "(o.t, o.t) OVERLAPS (o.t, INTERVAL '1 day')",
+     "(o.t, o.t) OVERLAPS (o.t, INTERVAL '1' DAY)"),
+    ("snowflake", "(o.t, o.t) OVERLAPS (o.d, o.d)", None),
     ("postgres", "date_trunc('month', o.t)", None),
     ("postgres", "extract(dow FROM o.d)", None),
     ("postgres", "extract(year FROM o.d)", "EXTRACT(YEAR FROM o.d)"),
@@ -387,7 +399,6 @@ REFUSED = [
     ("mysql", f"SELECT group_concat(o.s) AS a {JOIN}", "listagg()"),
     ("trino", f"SELECT listagg(o.s) WITHIN GROUP (ORDER BY o.s) AS a {JOIN}", "a separator"),
     ("oracle", f"SELECT corr(o.v, p.w) AS a {JOIN}", "corr()"),
-    ("postgres", f"SELECT string_agg(o.s, ',' ORDER BY p.w) AS a {JOIN}", "NULLS LAST"),
     (
         "postgres",
         f"SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY o.v DESC) AS a {JOIN}",
@@ -412,6 +423,13 @@ REFUSED = [
     ("oracle", f"SELECT variance(o.x) AS a {JOIN}", "variance()"),
     ("duckdb", f"SELECT list(o.v) AS a {JOIN}", ""),
 ]
+
+
+@pytest.mark.parametrize("comparison", ["> ALL", "<= ANY", "= ANY", "<> ALL"])
+def test_comparisons_with_rows_of_subqueries_are_kept(comparison: str) -> None:
+    sql = f"SELECT o.id AS a FROM o WHERE o.v {comparison} (SELECT p.w FROM p WHERE p.id = o.id)"
+    for dialect in ("duckdb", "postgres", "mysql", "snowflake"):
+        assert to_spark(sql, dialect, STREAMS) == sql
 
 
 @pytest.mark.parametrize(("dialect", "sql", "part"), REFUSED)
@@ -453,6 +471,8 @@ AGGREGATES = [
     ("bigquery", "approx_count_distinct(v)", "approx_count_distinct(v)"),
     ("postgres", "string_agg(s, ',' ORDER BY s DESC)",
      "listagg(s, ',') WITHIN GROUP (ORDER BY s DESC)"),
+    ("postgres", "string_agg(s, ',' ORDER BY w, x DESC)",
+     "listagg(s, ',') WITHIN GROUP (ORDER BY w NULLS LAST, x DESC NULLS FIRST)"),
     ("postgres", "string_agg(DISTINCT s, '-')", "listagg(DISTINCT s, '-')"),
     ("duckdb", "group_concat(s)", "listagg(s, ',')"),
     ("redshift", "listagg(s)", "listagg(s, '')"),

@@ -32,8 +32,8 @@ from tests.support.worlds.rewritten import STREAMS, compare
             105,
         ),
         ("SELECT a.v FROM a GROUP BY a.v, (SELECT max(b.w) FROM b)", "in GROUP BY", 41),
-        ("SELECT a.v FROM a WHERE a.v > ANY (SELECT b.w FROM b)", "a.v compared with ANY rows", 25),
-        ("SELECT a.v FROM a WHERE a.v > ALL (SELECT b.w FROM b)", "a.v compared with ALL rows", 25),
+        ("SELECT a.v FROM a WHERE a.v > ANY (SELECT b.w, b.k FROM b)", "of several columns", 25),
+        ("SELECT a.v FROM a WHERE a.v <=> ALL (SELECT b.w FROM b)", "ALL", 45),
         (
             "SELECT a.v FROM a LEFT JOIN b ON b.k = a.k AND b.w > (SELECT max(c.v) FROM c)",
             "a subquery here",

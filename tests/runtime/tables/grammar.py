@@ -133,8 +133,11 @@ def _aggregate(name: str, random: Random, *, sampled: bool) -> tuple[ViewAggrega
     def made(
         function: F, column: str | None, kind: DataType, sql: str, *, distinct: bool = False,
         by: str | None = None, option: str = "", descending: bool = False,
+        then: tuple[tuple[str, bool], ...] = (),
     ) -> tuple[ViewAggregate, str]:  # fmt: skip
-        return ViewAggregate(name, function, column, distinct, kind, by, option, descending), sql
+        return ViewAggregate(
+            name, function, column, distinct, kind, by, option, descending, then
+        ), sql
 
     pick = random.randrange(16)
     number = random.choice(_NUMBERS)
@@ -183,17 +186,19 @@ def _aggregate(name: str, random: Random, *, sampled: bool) -> tuple[ViewAggrega
         sql = f"percentile_disc({share}) WITHIN GROUP (ORDER BY {column} {order})"
         return made(F.PERCENTILE_DISC, column, TYPES[column], sql, option=share, descending=down)
     if pick == 11:
-        key: str | None = random.choice((None, "xi", "xs", "kd"))
-        down = key is not None and random.random() < 0.5
         separator = random.choice((",", "", "; "))
-        own = f"xs {'DESC' if down and key == 'xs' else 'ASC'}"
-        order = (
-            own
-            if key in (None, "xs")
-            else f"{key} {'DESC NULLS LAST' if down else 'ASC NULLS FIRST'}, xs"
-        )
+        drawn = random.sample(("xi", "kd", "xd", "xs"), random.choice((0, 1, 1, 2, 3)))
+        # Keys after the value itself have no effect.
+        keys = drawn[: drawn.index("xs") + 1] if "xs" in drawn else drawn
+        downs = [(key, random.random() < 0.5) for key in keys]
+        written = [f"{key} {'DESC NULLS LAST' if d else 'ASC NULLS FIRST'}" for key, d in downs]
+        order = ", ".join(written if "xs" in keys else [*written, "xs"])
         sql = f"string_agg(xs, '{separator}' ORDER BY {order})"
-        return made(F.LISTAGG, "xs", STRING, sql, by=key, option=separator, descending=down)
+        first = downs[0] if downs else (None, False)
+        return made(
+            F.LISTAGG, "xs", STRING, sql, by=first[0], option=separator, descending=first[1],
+            then=tuple(downs[1:]),
+        )  # fmt: skip
     if pick == 12:
         column = random.choice(("xi", "xl", "ki"))
         function = random.choice((F.BIT_AND, F.BIT_OR, F.BIT_XOR))
@@ -298,7 +303,7 @@ def _grouped(random: Random) -> Case:
         if {n for s in sets for n in s} != set(range(len(keys))):
             sets = (*(s for s in sets if s != every[-1]), every[-1])
     read = dict.fromkeys([*keys, *([TIME] if window else [])])
-    read |= dict.fromkeys(c for a in aggregates for c in (a.column, a.by) if c)
+    read |= dict.fromkeys(c for a in aggregates for c in a.reads)
     group = [Column("", k, TYPES[k]) for k in keys]
     sql_of = {c: c.name for c in group}
     if sets:

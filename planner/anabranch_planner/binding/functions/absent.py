@@ -8,11 +8,6 @@ from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.unresolved import GENERATORS, Node, as_written, unsupported
 
 _FROM_ROW = "compute it from the row, so that it is the same each time"
-#: Parts of patterns of times: Postgres's and Spark's.
-_PATTERNS = (
-    ("YYYY", "yyyy"), ("YY", "yy"), ("DD", "dd"), ("HH24", "HH"), ("HH12", "hh"), ("MI", "mm"),
-    ("SS", "ss"), ("Mon", "MMM"), ("Month", "MMMM"), ("Day", "EEEE"), ("Dy", "EEE"), ("AM", "a"),
-)  # fmt: skip
 _SHARE = f"{_FROM_ROW}: pmod(hash(x), 100) for a number, with the columns of its key as x"
 _ID = f"{_FROM_ROW}: md5(concat_ws('-', x)) for an id, with the columns of its key as x"
 
@@ -38,13 +33,6 @@ def _truncate(given: list[str]) -> QueryError:
     return unsupported("truncate(), as Spark has no such function,", f"write {whole}")
 
 
-def _to_char(given: list[str]) -> QueryError:
-    value, pattern = [*given, "x", "'YYYY-MM-DD'"][:2] if len(given) != 1 else [*given, "'YYYY'"]
-    for theirs, ours in _PATTERNS:
-        pattern = pattern.replace(theirs, ours)
-    return unsupported("to_char()", f"write date_format({value}, {pattern})")
-
-
 def _make_interval(given: list[str]) -> QueryError:
     years, months, weeks, *others = [*given, *["0"] * 7][:7]
     days = others[0] if weeks == "0" else f"7 * {weeks}"
@@ -57,15 +45,6 @@ def _make_interval(given: list[str]) -> QueryError:
         parts.append(f"make_dt_interval({', '.join([days, *others[1:]])})")
     what = "make_interval(), as months and days have no common type,"
     return unsupported(what, f"write {' + '.join(parts)}")
-
-
-def _schema_of_variant(given: list[str]) -> QueryError:
-    value = given[0] if given else "v"
-    remedy = (
-        f"write try_variant_get({value}, '$', 'map<string,variant>') IS NOT NULL for an object, "
-        "with 'array<variant>' for an array, 'bigint' for a whole number"
-    )
-    return unsupported("schema_of_variant()", remedy)
 
 
 def _of_text(name: str, remedy: str) -> Callable[[list[str]], QueryError]:
@@ -97,7 +76,6 @@ def _not_repeatable(name: str, remedy: str) -> Callable[[list[str]], QueryError]
 
 _REFUSED: dict[str, Callable[[list[str]], QueryError]] = {
     "truncate": _truncate,
-    "to_char": _to_char,
     "json_tuple": _of_text(
         "json_tuple", "get_json_object({}, '$.a'), or json_tuple as an item of the SELECT list"
     ),
@@ -116,7 +94,6 @@ _REFUSED: dict[str, Callable[[list[str]], QueryError]] = {
         "jsonb_array_length", "array_size(from_json({}, 'array<string>'))"
     ),
     "try_make_interval": _make_interval,
-    "schema_of_variant": _schema_of_variant,
     "to_variant_object": _of_text("to_variant_object", "parse_json(to_json({}))"),
     "json_array_length": _of_text(
         "json_array_length", "array_size(from_json({}, 'array<string>'))"

@@ -274,6 +274,25 @@ def _convert_timezone(args: Sequence[Expr]) -> Expr:
     return coerce(_moved("from_utc_timestamp")([moment, args[-2]]), _LOCAL)
 
 
+def _timezone(args: Sequence[Expr]) -> Expr:
+    """``timezone(zone, x)``, also written ``x AT TIME ZONE zone``: the local time of a moment, the
+    moment of a local time.
+    """
+    zone, value = converted("timezone", args[0], Argument.PATTERN), args[1]
+    if value.type.kind is TypeKind.TIMESTAMP_NTZ and not is_null(zone):
+        moment, checked = _zone("timezone")([value, zone])
+        return Call("timezone", (checked, moment), TIMESTAMP)
+    if value.type.kind not in TIMESTAMPS | {TypeKind.NULL}:
+        raise QueryError(
+            "type-mismatch",
+            f"{value} AT TIME ZONE: {value} is of type {value.type}, not a timestamp",
+            remedy=f"write CAST({value} AS TIMESTAMP_NTZ) for a local time, "
+            f"CAST({value} AS TIMESTAMP) for a moment",
+        )
+    found = coerce(_moved("from_utc_timestamp")([value, zone]), _LOCAL)
+    return Literal(None, TIMESTAMP) if value.type == _LOCAL else found
+
+
 #: Function -> rewriting.
 DATES: dict[str, Rewriting] = {
     **{
@@ -309,6 +328,7 @@ DATES: dict[str, Rewriting] = {
     "dayname": Rewriting(1, 1, _named("EEE")),
     "from_utc_timestamp": rewriting(_moved("from_utc_timestamp")),
     "to_utc_timestamp": rewriting(_moved("to_utc_timestamp")),
+    "timezone": Rewriting(2, 2, _timezone),
     "next_day": rewriting(
         Signature("next_day", (Argument.DATE, Argument.PATTERN), DATE, check=_next_day)
     ),

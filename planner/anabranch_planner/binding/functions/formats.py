@@ -1,4 +1,6 @@
-"""``format_string`` (``printf``): formatted values in a text, as a concatenation of its pieces."""
+"""``format_string`` (``printf``): formatted values in a text, as a concatenation of its pieces;
+``to_char``: a number or a time in a format.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.coercion import STRING
-from anabranch_contract.queries.expressions import Call, Expr, Literal
-from anabranch_contract.queries.types import FLOATING, INTEGRAL, INTERVALS, TIMESTAMPS, TypeKind
-from anabranch_planner.binding.functions.signatures import Argument, bad_literal, converted
+from anabranch_contract.queries.coercion import STRING, as_decimal
+from anabranch_contract.queries.expressions import Call, Expr, Literal, is_null
+from anabranch_contract.queries.text_values import NUMBER_FORMAT
+from anabranch_contract.queries.time_patterns import check_written
+from anabranch_contract.queries.types import (
+    FLOATING,
+    INTEGRAL,
+    INTERVALS,
+    NUMERIC,
+    TIMESTAMPS,
+    DataType,
+    TypeKind,
+)
+from anabranch_planner.binding.functions.signatures import Argument, bad_literal, converted, text_of
 from anabranch_planner.binding.literals import coerce
 from anabranch_planner.sql import functions
 from anabranch_planner.sql.unresolved import unsupported
@@ -26,6 +38,19 @@ _MOST = 1000
 #: Scale from which Java writes small decimals with an exponent.
 _SMALL = 7
 _REMEDY = "write %s, %d, %x, %f, %% and %n, with width and digits such as %5d or %.2f"
+
+
+#: Parts of patterns of times: PostgreSQL's and Spark's.
+_PATTERNS = (
+    ("YYYY", "yyyy"), ("YY", "yy"), ("DD", "dd"), ("HH24", "HH"), ("HH12", "hh"), ("MI", "mm"),
+    ("SS", "ss"), ("Mon", "MMM"), ("Month", "MMMM"), ("Day", "EEEE"), ("Dy", "EEE"), ("AM", "a"),
+)  # fmt: skip
+_BINARY = ("base64", "hex")
+#: Decimal type to which Spark casts fractions.
+_EXACT = {
+    TypeKind.FLOAT: DataType(TypeKind.DECIMAL, 14, 7),
+    TypeKind.DOUBLE: DataType(TypeKind.DECIMAL, 30, 15),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +155,46 @@ def _text(arg: Expr) -> Expr:
 
 def _cast(arg: Expr) -> str:
     return f"CAST({arg} AS STRING)"
+
+
+def shown(args: Sequence[Expr]) -> Expr:
+    """``to_char(x, format)``, also ``to_varchar``, with a literal format.
+
+    Raises:
+        QueryError: ``bad-literal``: the format; ``type-mismatch``: ``x`` is no number, date,
+            timestamp or binary.
+    """
+    value, pattern = args[0], converted("to_char", args[1], Argument.PATTERN)
+    if is_null(value) or is_null(pattern):
+        return Literal(None, STRING)
+    text, kind = text_of(pattern), value.type.kind
+    if kind in TIMESTAMPS | {TypeKind.DATE}:
+        try:
+            check_written(text)
+        except ValueError as cause:
+            meant = text
+            for theirs, ours in _PATTERNS:
+                meant = meant.replace(theirs, ours)
+            remedy = f"write to_char({value}, '{meant}'), a pattern as of date_format"
+            raise bad_literal("to_char", pattern, str(cause), remedy) from cause
+        moment = converted("to_char", value, Argument.TIMESTAMP)
+        return Call("date_format", (moment, pattern), STRING)
+    if kind is TypeKind.BINARY:
+        if text.lower() not in _BINARY:
+            remedy = "write 'hex' or 'base64', or CAST(x AS STRING) for a text in UTF-8"
+            raise bad_literal("to_char", pattern, "it is no format of bytes", remedy)
+        return Call(text.lower(), (value,), STRING)
+    if kind not in NUMERIC:
+        raise QueryError(
+            "type-mismatch",
+            f"to_char() takes a number, a date or a timestamp, but {value} is of type {value.type}",
+            remedy=f"write CAST({value} AS DECIMAL(20, 2))",
+        )
+    if NUMBER_FORMAT.fullmatch(text.upper()) is None:
+        remedy = (
+            "write digits as 9 (blank) or 0, with a comma or G between thousands and a point or D, "
+            "S or MI at one end, PR at the end, $ before the digits: '$9,990.99MI'"
+        )
+        raise bad_literal("to_char", pattern, "it is no format of a number", remedy)
+    exact = _EXACT.get(kind) or as_decimal(value.type)
+    return Call("to_char", (coerce(value, exact), pattern), STRING)

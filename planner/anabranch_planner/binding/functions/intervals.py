@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.coercion import BIGINT, INT
+from anabranch_contract.queries.coercion import BIGINT, DOUBLE, INT
 from anabranch_contract.queries.expressions import INTERVAL, Call, Expr, Literal
 from anabranch_contract.queries.text_values import UNIT_SIZES
 from anabranch_contract.queries.types import (
@@ -34,6 +34,11 @@ def count_of(interval: Expr) -> Expr:
     return Call("unix_micros", (interval,), BIGINT)
 
 
+def seconds_in(micros: Expr) -> Expr:
+    """Microseconds as seconds with their fraction, a double."""
+    return Call("div", (coerce(micros, DOUBLE), Literal(1e6, DOUBLE)), DOUBLE)
+
+
 def months_in(interval: Expr) -> Expr:
     """The number of months of an interval of years and months, as an int."""
     return coerce(coerce(interval, _MONTH), INT)
@@ -47,13 +52,13 @@ def part_of_interval(name: str, interval: Expr) -> Expr:
     """
     kind, part = interval.type, singular(name)
     names = INTERVAL_UNITS[kind.kind]
+    if part == "epoch" and kind.kind is TypeKind.INTERVAL:
+        return seconds_in(count_of(interval))
     if part not in names[kind.precision : kind.scale + 1]:
         widest = whole_interval(kind.kind)
         remedy = f"use one of {', '.join(names[kind.precision : kind.scale + 1]).upper()}"
         if kind != widest:
             remedy += f", or CAST(x AS {widest.upper()})"
-        if part == "epoch" and kind.kind is TypeKind.INTERVAL:
-            remedy = f"write {interval} DIV INTERVAL '1' SECOND for whole seconds"
         raise QueryError(
             "unsupported-sql",
             f"EXTRACT of {name.upper()} from {interval}, which is of type {kind}, is not supported",

@@ -22,7 +22,7 @@ from anabranch_planner.binding.common_types import meet_all
 from anabranch_planner.binding.functions.addresses import ADDRESSES
 from anabranch_planner.binding.functions.collections import COLLECTIONS, require_comparable
 from anabranch_planner.binding.functions.dates import DATES, seconds_of
-from anabranch_planner.binding.functions.intervals import MADE, part_of_interval
+from anabranch_planner.binding.functions.intervals import MADE, part_of_interval, seconds_in
 from anabranch_planner.binding.functions.numbers import NUMBERS, rounded_type
 from anabranch_planner.binding.functions.signatures import Argument, Rewriting, converted
 from anabranch_planner.binding.functions.texts import TEXTS
@@ -270,8 +270,7 @@ def part_of(name: str, moment: Expr) -> Expr:
     if part in ("second", "seconds"):
         return seconds_of(moment)
     if part == "epoch":
-        micros = coerce(functions.call("unix_micros", [coerce(moment, TIMESTAMP)]), DOUBLE)
-        return Call("div", (micros, Literal(1e6, DOUBLE)), DOUBLE)
+        return seconds_in(functions.call("unix_micros", [coerce(moment, TIMESTAMP)]))
     if part in _ISO_DAY:
         return Call("add", (call("weekday", [moment]), _ONE), INT)
     function = PARTS.get(part)

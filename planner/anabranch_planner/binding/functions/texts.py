@@ -15,7 +15,7 @@ from anabranch_planner.binding.functions.collections import (
     require_comparable,
     reversed_or,
 )
-from anabranch_planner.binding.functions.formats import formatted
+from anabranch_planner.binding.functions.formats import formatted, shown
 from anabranch_planner.binding.functions.signatures import (
     Argument,
     Rewriting,
@@ -231,6 +231,8 @@ TEXTS: dict[str, Rewriting] = {
     "hex": Rewriting(1, 1, _hex),
     "parse_url": Rewriting(2, 3, _url_part),
     "printf": Rewriting(1, None, formatted),
+    "to_char": Rewriting(2, 2, shown),
+    "to_varchar": Rewriting(2, 2, shown),
     "space": Rewriting(1, 1, _space),
     "xxhash64": Rewriting(1, None, _hash("xxhash64", BIGINT)),
     **{name: Rewriting(2, 3, _locate) for name in ("charindex", "locate", "position")},

@@ -101,6 +101,11 @@ def _is_null(args: Sequence[Expr]) -> Expr:
     return Call("eq_null_safe", (text(value), Literal("null", STRING)), BOOLEAN)
 
 
+def _schema(args: Sequence[Expr]) -> Expr:
+    value = of_variant("schema_of_variant", args[0])
+    return Literal(None, STRING) if is_null(value) else Call("schema_of_variant", (value,), STRING)
+
+
 def text(value: Expr) -> Expr:
     """The JSON text of a variant."""
     return Call("to_json", (value,), STRING)
@@ -110,6 +115,7 @@ def text(value: Expr) -> Expr:
 VARIANTS: dict[str, Rewriting] = {
     "is_variant_null": Rewriting(1, 1, _is_null),
     "parse_json": Rewriting(1, 1, _parse),
+    "schema_of_variant": Rewriting(1, 1, _schema),
     "try_parse_json": Rewriting(1, 1, _try_parse),
     "try_variant_get": Rewriting(2, 3, _get("try_variant_get", lenient=True)),
     "variant_get": Rewriting(2, 3, _get("variant_get", lenient=False)),

@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
-from anabranch_planner.sql.aggregates import TOTALS, call_over, function_over
+from anabranch_planner.sql.aggregates import TOTALS, call_over, function_over, holds_aggregate
 from anabranch_planner.sql.unresolved import Node, as_written, at, describe, unsupported
 
 #: Key of a JSON path's metadata: its text.
@@ -21,12 +22,13 @@ _UNREAD = {"BIT": "BOOLEAN", "UUID": "STRING"}
 _MICROS = 6
 #: Arguments of ``make_interval``, in order.
 _PARTS = ("years", "months", "weeks", "days", "hours", "mins", "secs")
-#: Comparison with all rows, or with one of them -> aggregate of the rows that decides it.
-_DECIDING: dict[tuple[type[Node], type[Node]], str] = {
-    (exp.GT, exp.All): "max", (exp.GTE, exp.All): "max",
-    (exp.LT, exp.All): "min", (exp.LTE, exp.All): "min",
-    (exp.GT, exp.Any): "min", (exp.GTE, exp.Any): "min",
-    (exp.LT, exp.Any): "max", (exp.LTE, exp.Any): "max",
+#: Comparison with all rows, or with one of them -> aggregates of the rows that decide it.
+_DECIDING: dict[tuple[type[Node], type[Node]], tuple[str, ...]] = {
+    (exp.GT, exp.All): ("max",), (exp.GTE, exp.All): ("max",),
+    (exp.LT, exp.All): ("min",), (exp.LTE, exp.All): ("min",),
+    (exp.GT, exp.Any): ("min",), (exp.GTE, exp.Any): ("min",),
+    (exp.LT, exp.Any): ("max",), (exp.LTE, exp.Any): ("max",),
+    (exp.EQ, exp.All): ("min", "max"), (exp.NEQ, exp.Any): ("min", "max"),
 }  # fmt: skip
 #: Units of ``FLOOR(ts TO unit)``.
 _UNITS = frozenset({
@@ -80,6 +82,10 @@ def _compared(node: Node) -> Node | None:
 
 
 def _with_rows(node: Node, side: Node) -> Node:
+    """``x > ALL (SELECT y ...)`` as a condition on the number, greatest and least of the rows.
+
+    It holds for no rows; else if it holds for the greatest, unless some are NULL. ANY is alike.
+    """
     query = side.this
     inner = query.this if isinstance(query, exp.Subquery) else query
     value = node.this.copy()
@@ -87,15 +93,59 @@ def _with_rows(node: Node, side: Node) -> Node:
         return exp.In(this=value, query=exp.Subquery(this=inner.copy()))
     if isinstance(node, exp.NEQ) and isinstance(side, exp.All):
         return exp.Not(this=exp.In(this=value, query=exp.Subquery(this=inner.copy())))
-    what = f"{describe(value)} compared with {type(side).__name__.upper()} rows of a subquery"
-    best = _DECIDING.get((type(node), type(side)))
-    if best is None or not isinstance(inner, exp.Select) or len(inner.expressions) != 1:
+    names = _DECIDING.get((type(node), type(side)))
+    if names is None:
+        what = f"{describe(value)} compared with {type(side).__name__.upper()} rows of a subquery"
         raise unsupported(what, "write [NOT] EXISTS (SELECT 1 ... WHERE the comparison)")
-    select = inner.copy()
-    select.expressions[0].replace(call(best, inner.expressions[0].unalias().copy()))
-    written = type(node)(this=value, expression=exp.Subquery(this=select))
-    remedy = f"write {as_written(written)}, which is NULL where there are no rows"
-    raise unsupported(what, remedy)
+    select, item = _rows_of(inner)
+    calls = {"all": call("count", exp.Star()), "known": call("count", item)}
+    calls |= {name: call(name, item.copy()) for name in names}
+    pairs = [part for name, one in calls.items() for part in (exp.Literal.string(name), one)]
+    select.set("expressions", [call("named_struct", *pairs)])
+
+    def of(name: str) -> Node:
+        # Equal subqueries become one join.
+        whole = exp.Subquery(this=select.copy())
+        whole.meta.update(query.meta)
+        return exp.Dot(this=whole, expression=exp.to_identifier(name))
+
+    every, zero = isinstance(side, exp.All), exp.Literal.number(0)
+    tests: list[Node] = [type(node)(this=value.copy(), expression=of(name)) for name in names]
+    decided = reduce(lambda a, b: (exp.And if every else exp.Or)(this=a, expression=b), tests)
+    different, null = exp.NEQ(this=of("all"), expression=of("known")), exp.Null()
+    if every:
+        certain = exp.Or(this=exp.Not(this=different), expression=null)
+        both: Node = exp.And(this=exp.Paren(this=decided), expression=exp.Paren(this=certain))
+        found: Node = exp.Or(this=exp.EQ(this=of("all"), expression=zero), expression=both)
+    else:
+        unknown = exp.Paren(this=exp.And(this=different, expression=null))
+        both = exp.Paren(this=exp.Or(this=decided, expression=unknown))
+        found = exp.And(this=exp.NEQ(this=of("all"), expression=zero), expression=both)
+    return exp.Paren(this=found)
+
+
+def _rows_of(query: Node) -> tuple[exp.Select, Node]:
+    """A SELECT that may aggregate the rows of ``query``, and the expression of their only column.
+
+    Raises:
+        QueryError: ``unsupported-sql``: they have several columns.
+    """
+    listed = query.selects if isinstance(query, exp.Query) else []
+    if len(listed) != 1:
+        raise unsupported("a comparison with rows of several columns", "select one column")
+    item = listed[0].unalias()
+    whole = isinstance(item, exp.Star) or holds_aggregate(item) or item.find(exp.Window)
+    kept = {"expressions", "from_", "joins", "where", "with_", "laterals", "distinct", "order"}
+    others = any(value for name, value in query.args.items() if name not in kept)
+    if isinstance(query, exp.Select) and not whole and not others:
+        select = query.copy()
+        select.set("distinct", None)
+        select.set("order", None)
+        return select, item.copy()
+    name = exp.to_identifier("anabranch_item")
+    alias = exp.TableAlias(this=exp.to_identifier("anabranch_rows"), columns=[name])
+    rows = exp.Subquery(this=query.copy(), alias=alias)
+    return exp.Select(from_=exp.From(this=rows)), exp.Column(this=name.copy())
 
 
 # --- JSON ----------------------------------------------------------------------------------------
@@ -289,20 +339,44 @@ def _is_time(node: exp.Cast) -> bool:
 
 
 def _zoned(node: exp.AtTimeZone) -> Node:
-    moment, zone = as_written(node.this), as_written(node.args["zone"])
-    raise unsupported(
-        "AT TIME ZONE, which has two meanings,",
-        f"write from_utc_timestamp({moment}, {zone}) for the local time of a moment, "
-        f"to_utc_timestamp({moment}, {zone}) for the moment of a local time",
-    )
+    """``ts AT TIME ZONE 'x'`` as ``timezone('x', ts)``."""
+    return call("timezone", node.args["zone"].copy(), node.this.copy())
 
 
 def _overlaps(node: exp.Overlaps) -> Node:
-    sides = [[as_written(one) for one in side.expressions] for side in (node.this, node.expression)]
+    """``(a, b) OVERLAPS (c, d)`` as in the standard: limits in any order, and NULL."""
+    sides = [side.expressions for side in (node.this, node.expression)]
     if [len(side) for side in sides] != [2, 2]:
-        raise unsupported("OVERLAPS", "write a < d AND c < b for (a, b) and (c, d)")
-    (a, b), (c, d) = sides
-    raise unsupported("OVERLAPS", f"write {a} < {d} AND {c} < {b}")
+        raise unsupported("OVERLAPS", "write (a, b) OVERLAPS (c, d)")
+    (s, e), (t, f) = (_span(*side) for side in sides)
+
+    def before(a: Node, b: Node) -> Node:
+        return exp.LT(this=a.copy(), expression=b.copy())
+
+    def case(a: Node, b: Node, end: Node) -> exp.If:
+        # The later one begins within the other; the second test matters for NULL only.
+        either = exp.Or(this=before(b, end), expression=before(e if end is f else f, end))
+        return exp.If(this=before(a, b), true=either)
+
+    known = exp.And(this=exp.EQ(this=e.copy(), expression=e.copy()),
+                    expression=exp.EQ(this=f.copy(), expression=f.copy()))  # fmt: skip
+    same = exp.If(this=exp.EQ(this=s.copy(), expression=t.copy()), true=known)
+    return exp.Case(ifs=[case(t, s, f), case(s, t, e), same])
+
+
+def _span(first: Node, last: Node) -> tuple[Node, Node]:
+    """Beginning and end of a span of time: the earlier limit, or the known one; the later limit,
+    NULL unless both are known. ``last`` may be the length.
+    """
+    if isinstance(last, exp.Interval):
+        last = exp.Add(this=first.copy(), expression=last.copy())
+    both = exp.And(this=_known(first), expression=_known(last))
+    later = call("greatest", first.copy(), last.copy())
+    return call("least", first.copy(), last.copy()), exp.Case(ifs=[exp.If(this=both, true=later)])
+
+
+def _known(node: Node) -> Node:
+    return exp.Not(this=exp.Is(this=node.copy(), expression=exp.Null()))
 
 
 def _cast(node: exp.Cast | exp.TryCast) -> None:

@@ -21,6 +21,7 @@ from anabranch_contract.queries.text_values import WIDE
 from anabranch_runtime.columns.arrays import by_value, present, with_nulls
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import ColumnOverflow, ExpressionError
+from anabranch_runtime.expressions.functions.number_formats import to_char
 from anabranch_runtime.expressions.text import is_ascii
 
 Kernel = Callable[[Call, list[pa.Array]], pa.Array]
@@ -496,6 +497,7 @@ TEXTS: dict[str, Kernel] = {
     "soundex": kernel(soundex),
     "split_part": kernel(split_part, _split_part),
     "substring_index": kernel(substring_index),
+    "to_char": kernel(to_char),
     "translate": kernel(translate),
     "unhex": kernel(unhex),
     "url_decode": kernel(url_decode),

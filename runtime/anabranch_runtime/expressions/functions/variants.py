@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable
 from decimal import Decimal
+from functools import reduce
 from itertools import chain
 from typing import Any
 
@@ -42,6 +43,10 @@ _KINDS = {
     str: DataType(TypeKind.STRING),
 }
 _UNICODE = re.compile(r"\\u00[01][0-9a-f]")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VOID, _WIDE_BIGINT = DataType(TypeKind.NULL), DataType(TypeKind.DECIMAL, 20, 0)
+#: Type of a variant's value: of an object its members' types by name, of an array its elements'.
+_Type = DataType | dict[str, "_Type"] | list["_Type"]
 
 
 class _Missing:
@@ -265,8 +270,78 @@ def _cast(column: pa.Array, source: DataType, kind: DataType, lenient: bool) -> 
     )
 
 
+# --- types --------------------------------------------------------------------------------------
+
+
+def schema_of_variant(_call: Call, args: list[pa.Array]) -> pa.Array:
+    """``schema_of_variant(variant)``. The type of each distinct variant is found once."""
+    return by_value(args[0], schema_of, pa.string())
+
+
+def schema_of(text: str) -> str:
+    """Return the SQL type of the variant with the canonical ``text``.
+
+    >>> schema_of('{"a":[1,1.5,null],"b c":"x"}')
+    'OBJECT<a: ARRAY<DECIMAL(21,1)>, `b c`: STRING>'
+    """
+    return _type_text(_type_of(_CANONICAL.decode(text)))
+
+
+def _type_of(value: Any) -> _Type:
+    if isinstance(value, dict):
+        return {name: _type_of(one) for name, one in value.items()}
+    if isinstance(value, list):
+        start: _Type = _VOID
+        return [reduce(_met, map(_type_of, value), start)]
+    if value is None:
+        return _VOID
+    if isinstance(value, Decimal):
+        _, digits, exponent = value.as_tuple()
+        scale = -int(exponent)
+        return DataType(TypeKind.DECIMAL, max(len(digits), scale), scale)
+    return _KINDS[type(value)]
+
+
+def _met(one: _Type, other: _Type) -> _Type:
+    """Return the type of values of both types: that of numbers, of the members, or any."""
+    if one == other or other == _VOID:
+        return one
+    if one == _VOID:
+        return other
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = sorted({*one, *other}, key=lambda name: name.encode("utf-16-be"))
+        return {name: _met(one.get(name, _VOID), other.get(name, _VOID)) for name in names}
+    if isinstance(one, list) and isinstance(other, list):
+        return [_met(one[0], other[0])]
+    if isinstance(one, DataType) and isinstance(other, DataType):
+        kinds = {one.kind, other.kind}
+        if kinds <= {TypeKind.BIGINT, TypeKind.DECIMAL}:
+            wide = [_WIDE_BIGINT if kind.kind is TypeKind.BIGINT else kind for kind in (one, other)]
+            scale = max(kind.scale for kind in wide)
+            digits = max(kind.precision - kind.scale for kind in wide) + scale
+            fits = digits <= _DIGITS
+            return DataType(TypeKind.DECIMAL, digits, scale) if fits else _KINDS[float]
+        if kinds <= {TypeKind.BIGINT, TypeKind.DECIMAL, TypeKind.DOUBLE}:
+            return _KINDS[float]
+    return DataType(TypeKind.VARIANT)
+
+
+def _type_text(kind: _Type) -> str:
+    if isinstance(kind, dict):
+        members = (f"{_quoted(name)}: {_type_text(one)}" for name, one in kind.items())
+        return f"OBJECT<{', '.join(members)}>"
+    if isinstance(kind, list):
+        return f"ARRAY<{_type_text(kind[0])}>"
+    return "VOID" if kind == _VOID else str(kind).upper()
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+
+
 #: Operation -> kernel.
 VARIANTS: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
     "parse_json": parse_json,
+    "schema_of_variant": schema_of_variant,
     "variant_get": variant_get,
 }

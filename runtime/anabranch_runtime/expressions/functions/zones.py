@@ -1,7 +1,8 @@
 """Timestamps between UTC and a time zone, by the time zone database, as java.time does.
 
 A local time that a zone skips is read as if its clock had not been put forward; one that occurs
-twice as the earlier moment. Years before 1900 and after 2200 are refused: databases differ there.
+twice as the earlier moment, by AT TIME ZONE as the later one, as in PostgreSQL and DuckDB. Years
+before 1900 and after 2200 are refused: databases differ there.
 """
 
 from __future__ import annotations
@@ -35,8 +36,12 @@ def _zone(name: str) -> tzinfo | int:
     return ZoneInfo(name) if offset is None else offset
 
 
-def _offsets(moments: Ints, name: str, *, local: bool) -> Ints:
-    """Offset from UTC, in microseconds, at each moment; ``local``: moments are local times."""
+def _offsets(moments: Ints, name: str, *, local: bool, later: bool) -> Ints:
+    """Offset from UTC, in microseconds, at each moment.
+
+    Args:
+        local: moments are local times; of such as occur twice the second counts if ``later``.
+    """
     zone = _zone(name)
     if isinstance(zone, int):
         return np.full(len(moments), zone, dtype=np.int64)
@@ -49,6 +54,9 @@ def _offsets(moments: Ints, name: str, *, local: bool) -> Ints:
         if local:
             # Fold 0: the offset before a change, in a gap as in an overlap.
             found = moment.replace(tzinfo=zone).utcoffset()
+            second = moment.replace(tzinfo=zone, fold=1).utcoffset()
+            if later and found is not None and second is not None:
+                found = min(found, second)
         else:
             found = moment.astimezone(zone).utcoffset()
         assert found is not None
@@ -58,12 +66,13 @@ def _offsets(moments: Ints, name: str, *, local: bool) -> Ints:
     return made[places.reshape(-1)]
 
 
-def _moved(*, local: bool) -> Callable[[Call, list[pa.Array]], pa.Array]:
+def _moved(*, local: bool, later: bool = False) -> Callable[[Call, list[pa.Array]], pa.Array]:
     def kernel(call: Call, args: list[pa.Array]) -> pa.Array:
-        zone = call.args[1]
+        # timezone() has the zone first.
+        moments, zone = (args[1], call.args[0]) if later else (args[0], call.args[1])
         assert isinstance(zone, Literal)
-        valid = present(args[0])
-        micros = fixed(args[0], np.int64)
+        valid = present(moments)
+        micros = fixed(moments, np.int64)
         if valid is not None:
             micros = np.where(valid, micros, 0)
         if len(micros) and (micros.min() < _FIRST or micros.max() >= _LAST):
@@ -72,7 +81,7 @@ def _moved(*, local: bool) -> Callable[[Call, list[pa.Array]], pa.Array]:
                 "a time before 1900 or after 2200 can't be moved to a time zone",
                 remedy="filter such rows out first",
             )
-        offsets = _offsets(micros, str(zone.value), local=local)
+        offsets = _offsets(micros, str(zone.value), local=local, later=later)
         found = micros - offsets if local else micros + offsets
         return with_nulls(found, arrow_type(call.type), valid)
 
@@ -82,5 +91,6 @@ def _moved(*, local: bool) -> Callable[[Call, list[pa.Array]], pa.Array]:
 #: Operation -> kernel.
 ZONES: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
     "from_utc_timestamp": _moved(local=False),
+    "timezone": _moved(local=True, later=True),
     "to_utc_timestamp": _moved(local=True),
 }

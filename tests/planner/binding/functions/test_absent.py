@@ -13,10 +13,6 @@ from tests.support.cases.refusals import refusal
         ("SELECT truncate(g, 2) AS a FROM R", "write CAST(g * 100 AS BIGINT) / 100"),
         ("SELECT truncate(R.g) AS a FROM R", "write CAST(R.g AS BIGINT)"),
         (
-            "SELECT to_char(ts, 'YYYY-MM-DD HH24:MI') AS t FROM R",
-            "write date_format(ts, 'yyyy-MM-dd HH:mm')",
-        ),
-        (
             "SELECT make_interval(1, 2, 3, 4, 5) AS i FROM R",
             "write make_ym_interval(1, 2) + make_dt_interval(7 * 3 + 4, 5)",
         ),

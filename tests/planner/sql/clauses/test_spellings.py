@@ -61,6 +61,14 @@ def test_expressions(spoken: str, plain: str) -> None:
             "FROM R",
         ),
         (
+            "SELECT ts AT TIME ZONE 'Asia/Tokyo' AS t FROM R",
+            "SELECT convert_timezone('Asia/Tokyo', ts) AS t FROM R",
+        ),
+        (
+            "SELECT to_varchar(ts, 'yyyy-MM') AS t FROM R",
+            "SELECT date_format(ts, 'yyyy-MM') AS t FROM R",
+        ),
+        (
             "SELECT k, n FROM R CROSS JOIN generate_series(1, 3) AS g(n)",
             "SELECT k, n FROM R CROSS JOIN LATERAL explode(sequence(1, 3)) AS g(n)",
         ),
@@ -83,8 +91,13 @@ def test_statements(spoken: str, plain: str) -> None:
         ("SELECT s -> 'a' AS u FROM R", "write get_json_object(s, '$.a') for its text"),
         ("SELECT CAST(ts AS TIMESTAMP(0)) AS t FROM R", "write date_trunc('SECOND', ts)"),
         (
-            "SELECT k FROM R WHERE (ts, ts) OVERLAPS (TIMESTAMP '2024-01-01', ts)",
-            "write ts < ts AND CAST('2024-01-01' AS TIMESTAMP) < ts",
+            "SELECT to_char(ts, 'YYYY-MM-DD HH24:MI') AS t FROM R",
+            "write to_char(R.ts, 'yyyy-MM-dd HH:mm'), a pattern as of date_format",
+        ),
+        (
+            "SELECT CAST(ts AS DATE) AT TIME ZONE 'Asia/Tokyo' AS t FROM R",
+            "write CAST(cast(R.ts as date) AS TIMESTAMP_NTZ) for a local time, "
+            "CAST(cast(R.ts as date) AS TIMESTAMP) for a moment",
         ),
         ("SELECT percentile(x, array(0.5)) FROM R", "write PERCENTILE(x, ARRAY(0.5)) AS name"),
     ],

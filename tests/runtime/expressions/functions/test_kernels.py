@@ -75,6 +75,11 @@ def _table(rng: Random) -> pa.Table:
     )
 
 
+_FORMATS = (
+    "9", "999", "000", "S99999", "99999S", "MI9,999,999.99", "9,999,999,999.99MI",
+    "$99,999,999.99PR", "$9G999G999G999D99", "000000000000.00", "0,000.000S", ".99", "9.", "99.S",
+    "S$0,099.9", "999PR", "09,999,999,999.9", "9,099,999.00", "s9,9,9,9,9,9,9,9.99999",
+)  # fmt: skip
 _EXPRESSIONS = [
     *(f"date_trunc('{unit}', m)" for unit in ("year", "quarter", "month", "week", "day", "hour",
                                               "minute", "second", "millisecond")),
@@ -125,6 +130,11 @@ _EXPRESSIONS = [
     "convert_timezone('Asia/Tokyo', make_timestamp_ntz(2000 + i % 90, 1, 2, 3, 4, 5))",
     "TRY_CAST(s AS DOUBLE)", "TRY_CAST(b AS INT)", "TRY_CAST(x AS INT)", "s IS DISTINCT FROM u",
     "greatest(i, b, d)", "least(x, i)",
+    *(f"to_char({value}, '{form}')" for form in _FORMATS for value in ("i", "b", "d")),
+    *(f"to_char({value} % 1000000, '{form}')" for form in _FORMATS[-6:] for value in ("d", "b")),
+    "to_char(CAST(i AS DOUBLE) / 8, 'S990.99999')", "to_char(CAST(i AS FLOAT) / 8, '999.999PR')",
+    "to_varchar(m, 'yyyy-MM-dd HH:mm')", "to_char(n, 'HH:mm')", "to_char(w, 'd MMM yyyy')",
+    "to_char(CAST(s AS BINARY), 'hex')", "to_varchar(CAST(s AS BINARY), 'Base64')",
 ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -26,7 +27,8 @@ _ZONES = (
     "America/St_Johns", "America/Goose_Bay", "Asia/Kathmandu", "America/Sao_Paulo",
     "Pacific/Kwajalein", "Europe/Dublin", "+05:30",
 )  # fmt: skip
-_SCOPE = Scope.of_stream("r", Stream(StreamName("r"), (("m", parse_type("timestamp")),)))
+_MOMENT, _LOCAL = parse_type("timestamp"), parse_type("timestamp_ntz")
+_SCOPE = Scope.of_stream("r", Stream(StreamName("r"), (("m", _MOMENT),)))
 _MINUTES = (-181, -121, -120, -91, -61, -60, -59, -46, -31, -30, -16, -15, -14, -2, -1, 0, 1, 2, 14,
             15, 16, 29, 30, 31, 44, 59, 60, 61, 90, 119, 120, 121, 180, 1439, 1440)  # fmt: skip
 
@@ -52,6 +54,33 @@ def _changes(zone: str) -> list[datetime]:
             found.append(high)
         day = after
     return found
+
+
+@pytest.mark.parametrize("zone", _ZONES[:-1])
+def test_at_time_zone_is_duckdbs(zone: str) -> None:
+    moments = {
+        change + timedelta(minutes=minutes, hours=hours)
+        for change in _changes(zone)
+        for minutes in _MINUTES
+        for hours in (-5, 0, 1, 6, 10)
+    }
+    table = pa.table(
+        {
+            "m": pa.array([*sorted(moments), None], pa.timestamp("us", "UTC")),
+            "n": pa.array([*(one.replace(tzinfo=None) for one in sorted(moments)), None]),
+        }
+    )
+    scope = Scope.of_stream("r", Stream(StreamName("r"), (("m", _MOMENT), ("n", _LOCAL))))
+    items = [f"{name} AT TIME ZONE '{zone}'" for name in ("m", "n")]
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("moments", table)
+        wanted = connection.sql(f"SELECT {', '.join(items)} FROM moments").to_arrow_table()
+    for number, item in enumerate(items):
+        expr = typed(parse_expression(item), scope)
+        found = evaluate(expr, lambda one: table.column(one.name).combine_chunks(), len(table))
+        answer = wanted.column(number).cast(found.type)
+        assert found.to_pylist() == answer.to_pylist()
 
 
 @pytest.mark.spark
