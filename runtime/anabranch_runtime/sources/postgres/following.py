@@ -74,9 +74,11 @@ _LOG = structlog.get_logger("anabranch.runtime")
 MOST_CHANGES, MOST_SIZE = 50_000, 32 << 20
 #: Seconds between two landed batches, for fewer changes: each costs some writes to the disk.
 LAND_EVERY = 0.05
-#: Seconds between two reports of the position to the server, and between two durable notes of a
-#: position without changes of the table.
+#: Seconds between two looks at the server's position, and between two durable notes of a position
+#: without changes of the table.
 REPORT_EVERY, NOTE_EVERY = 2, 5.0
+#: Seconds between two reports that the client's library makes by itself.
+NEVER = 1e6
 #: Seconds for which the end of a slot's reader is waited for.
 ENDING = 5.0
 #: Bytes of a copy that are converted together; a row must fit.
@@ -437,7 +439,7 @@ class _Following:
             decode=False,
             start_lsn=self._confirmed,
             options={"proto_version": "1", "publication_names": names},
-            status_interval=REPORT_EVERY,
+            status_interval=NEVER,
         )
 
     def run(self) -> None:
@@ -454,7 +456,7 @@ class _Following:
             source._tidy()
             self._look()
             if source._is_full():
-                self._stream.send_feedback()
+                self._note()
                 source._leaving.wait(LOOK)
                 continue
             with metered(CpuGroup.SOURCE, source.record.name):
@@ -487,19 +489,29 @@ class _Following:
             self._land()
 
     def _wait(self) -> None:
-        """Wait for messages, report the position, and note that there is nothing before it."""
+        """Wait for messages; note that there is nothing before the server's position."""
         pause = LOOK if not self._whole.count else LAND_EVERY
-        ready, _, _ = select.select([self._connection], [], [], pause)
-        now = time.monotonic()
-        idle = not (self._whole.count or self._xid)
-        if idle and not ready:
+        if not (self._whole.count or self._xid):
             self._end = max(self._end, self._stream.wal_end)
             self._source._landed_upto = max(self._source._landed_upto, self._end)
-            if self._end > self._confirmed and now - self._noted >= NOTE_EVERY:
-                write_durably(self._source.home / "confirmed", str(self._end))
-                self._confirmed, self._noted = self._end, now
-                self._confirm()
-        self._stream.send_feedback()
+        select.select([self._connection], [], [], pause)
+        self._note()
+
+    def _note(self) -> None:
+        """Tell the server the position from time to time, and that the source is alive.
+
+        If all that was received is confirmed, the library reports the server's own position, which
+        has to be durable before: the slot would be beyond it after a failure.
+        """
+        if time.monotonic() - self._noted < NOTE_EVERY:
+            return
+        if self._whole.count:
+            self._land()
+        elif self._end > self._confirmed:
+            write_durably(self._source.home / "confirmed", str(self._end))
+            self._confirmed = self._end
+        self._noted = time.monotonic()
+        self._confirm()
 
     def _take(self, message: bytes) -> None:
         kind = message[0]
