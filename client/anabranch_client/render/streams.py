@@ -87,7 +87,9 @@ def _source(stream: StreamOut) -> str:
     since = "" if status.since is None else f" since {moment(status.since)}"
     rows = f", {number(stream.input_tuples or 0)} tuples" if status.state == "reading" else ""
     why = status.error or stream.source_error
-    return f"{status.state}{since}{rows}" + (f": {why}" if why else "")
+    new = ", ".join(status.new_columns)
+    unread = f"; new columns of the table, not read: {new} (anabranch stream add-column)"
+    return f"{status.state}{since}{rows}" + (f": {why}" if why else "") + unread * bool(new)
 
 
 def _rejected(stream: StreamOut) -> str:

@@ -31,6 +31,7 @@ class SourceStatus(Message):
         error: why the source can't be read.
         since: Unix time at which the source entered this state.
         behind: bytes of a database's log that have not been read; None: not known, or no database.
+        new_columns: columns that the database's table has got, and that the stream lacks.
     """
 
     registration: str
@@ -38,6 +39,7 @@ class SourceStatus(Message):
     error: str | None = None
     since: float = 0.0
     behind: int | None = None
+    new_columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

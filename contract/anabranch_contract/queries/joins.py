@@ -158,10 +158,16 @@ class Stream:
         """Return a table in the role of a stream, whose rows complete results as they arrive: with
         a key one of upserts.
         """
-        if not self.latest:
-            return Stream(self.name, self.columns, retain=None)
-        kind, changes = StreamKind.UPSERT, ChangeFormat(None, key=self.latest)
-        return Stream(self.name, self.columns, retain=None, kind=kind, changes=changes)
+        return Stream(
+            self.name,
+            self.columns,
+            retain=None,
+            kind=StreamKind.UPSERT if self.latest else StreamKind.STREAM,
+            changes=ChangeFormat(None, key=self.latest) if self.latest else None,
+            added=self.added,
+            widened=self.widened,
+            dropped=self.dropped,
+        )
 
     @property
     def has_changes(self) -> bool:

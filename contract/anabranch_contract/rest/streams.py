@@ -287,6 +287,11 @@ class SourceStatusOut(Document):
         description="Bytes of a database's log that have not been read yet; null: not known, or "
         "the source is no database.",
     )
+    new_columns: list[str] = Field(
+        default=[],
+        description="Columns that the database's table has got since, and that the stream does not "
+        "read.",
+    )
 
 
 class TableOut(Document):

@@ -20,10 +20,9 @@ from anabranch_contract.plans.ruleset import (
 )
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId, Stream, StreamName
-from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
-from anabranch_runtime.expressions.casts import cast
+from anabranch_runtime.expressions.added_columns import added_values
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.state.dealt import Dealt, DealtRows, dealt_rows
 from anabranch_runtime.state.derived import Derived
@@ -122,21 +121,6 @@ def _changed(store: StoreLayout, streams: tuple[Stream | None, ...]) -> ChangedC
     if not store.is_base or first is None:
         return ChangedColumns({}, types)
     return ChangedColumns(added_values(first), types, frozenset(n for n, _ in first.dropped))
-
-
-@lru_cache(maxsize=256)
-def added_values(stream: Stream) -> Mapping[str, pa.Scalar]:
-    """Return added column -> its value in the rows that were stored before."""
-    kinds, first, text = dict(stream.columns), dict(stream.widened), DataType(TypeKind.STRING)
-
-    def value(name: str, given: str | None) -> pa.Scalar:
-        kind = kinds[name]
-        if given is None:
-            return pa.scalar(None, arrow_type(kind))
-        found = cast(pa.array([given], pa.string()), text, first.get(name, kind))
-        return found.cast(arrow_type(kind))[0]
-
-    return {name: value(name, given) for name, given in stream.added if name in kinds}
 
 
 routes = per_ruleset(Routes)

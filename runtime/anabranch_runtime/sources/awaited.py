@@ -1,8 +1,9 @@
-"""Streams that are not read until an epoch stores them, or has the types of their columns.
+"""Streams that are not read until an epoch stores them, or has their columns and types.
 
-All input of a retained stream has to be stored, and a value that fits a widened column may not fit
-the column before. So in live mode the source of such a stream waits until the running epoch has the
-stream's present definition. The driver passes the definitions of its epoch's streams
+All input of a retained stream has to be stored, a value that fits a widened column may not fit the
+column before, and of rows with a key, or of changes, no value of an added column may be missed. So
+in live mode the source of such a stream waits until the running epoch has the stream's present
+definition. The driver passes the definitions of its epoch's streams
 (``InputControl.definitions``), and the source compares them with its own records. A replay does not
 wait, because its first epoch is planned before the first batch.
 """
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from anabranch_contract.protocol.registered import StreamRecord
-from anabranch_contract.queries.joins import Stream
+from anabranch_contract.queries.joins import Stream, StreamKind
 from anabranch_contract.queries.types import DataType
 
 
@@ -23,17 +24,20 @@ class Mark(NamedTuple):
     Attributes:
         registration, retain: as in ``Stream``.
         widened: the present types of the widened columns.
+        added: the columns added to a table, or to changes.
     """
 
     registration: str
     retain: int | None
     widened: tuple[DataType | None, ...] = ()
+    added: tuple[str, ...] = ()
 
     @staticmethod
     def of(stream: Stream) -> Mark:
         """The mark of a stream."""
         widened = tuple(stream.type_of(name) for name, _ in sorted(stream.widened))
-        return Mark(stream.registration, stream.retain, widened)
+        added = () if stream.kind is StreamKind.STREAM else tuple(name for name, _ in stream.added)
+        return Mark(stream.registration, stream.retain, widened, added)
 
 
 def planned_marks(streams: Iterable[Stream]) -> dict[str, Mark]:
@@ -42,13 +46,14 @@ def planned_marks(streams: Iterable[Stream]) -> dict[str, Mark]:
 
 
 def awaited_marks(records: Iterable[StreamRecord]) -> dict[str, Mark]:
-    """Return retained or widened stream -> its registered definition."""
-    return {r.name: Mark.of(r.to_stream()) for r in records if r.retain != 0 or r.widened}
+    """Return stream -> its registered definition, for the streams that may wait."""
+    changed = (r for r in records if r.retain != 0 or r.widened or r.added)
+    return {r.name: Mark.of(r.to_stream()) for r in changed}
 
 
 def awaited(wanted: Mapping[str, Mark], planned: Mapping[str, Mark]) -> frozenset[str]:
     """Return the streams that must wait: their definitions differ in ``wanted`` and ``planned``. A
-    stream that is not retained waits only while an epoch has its narrower types.
+    stream that is not retained waits only while an epoch has its earlier columns.
     """
 
     def waits(name: str, mark: Mark) -> bool:

@@ -367,7 +367,11 @@ def _evolved(
         return (), optional
     if spec is None:
         return tuple((c.name, c.type) for c in record.columns), optional
-    return tuple((name, str(kind)) for name, kind in spec.columns), optional
+    operation = None if record.changes is None else record.changes.operation
+    return (
+        *((name, str(kind)) for name, kind in spec.columns),
+        *((c.name, c.type) for c in record.columns if c.name == operation),
+    ), optional
 
 
 def _record(pieces: Sequence[Piece], why: PieceError, batch: int) -> UnreadPiece:

@@ -34,11 +34,16 @@ class TableVersions:
 
         >>> TableVersions(1).begun(2, 7)
         TableVersions(number=1, first=0, until=7, coming=2, since=7, read_at=None)
+
+        Rows of the first version may have come with the stream's first batch:
+
+        >>> TableVersions().begun(1, 1)
+        TableVersions(number=0, first=0, until=None, coming=1, since=0, read_at=None)
         """
         if version <= max(self.number, self.coming):
             return self
         ends = batch if self.until is None and version > 1 else self.until
-        return replace(self, until=ends, coming=version, since=batch)
+        return replace(self, until=ends, coming=version, since=batch if version > 1 else 0)
 
     def read_whole(self, version: int, now: float) -> TableVersions:
         """Make ``version`` the current one, read completely at ``now`` (seconds since 1970).

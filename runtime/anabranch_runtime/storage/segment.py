@@ -36,6 +36,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from anabranch_contract import codec
+from anabranch_contract.queries.changes import TUPLE_WEIGHT
 from anabranch_contract.queries.joins import ARRIVAL
 from anabranch_runtime import faults
 from anabranch_runtime.errors import StateError
@@ -361,7 +362,7 @@ class SegmentReader:
         if not missing and not self._cast and len(names) == len(there):
             return self.batch
         columns = {name: self.column(name) for name in names}
-        hidden = {name: columns.pop(name) for name in (SIGMA, TAU) if name in columns}
+        hidden = {n: columns.pop(n) for n in (TUPLE_WEIGHT, SIGMA, TAU) if n in columns}
         columns |= {name: self.column(name) for name in missing} | hidden
         return pa.RecordBatch.from_pydict(columns)
 

@@ -62,7 +62,11 @@ def _retention_out(record: StreamRecord) -> RetentionOut | None:
 def _status_out(status: SourceStatus) -> SourceStatusOut:
     since = datetime.fromtimestamp(status.since, UTC) if status.since else None
     return SourceStatusOut(
-        state=status.state.value, error=status.error, since=since, behind_bytes=status.behind
+        state=status.state.value,
+        error=status.error,
+        since=since,
+        behind_bytes=status.behind,
+        new_columns=list(status.new_columns),
     )
 
 

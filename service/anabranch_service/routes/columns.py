@@ -40,8 +40,8 @@ async def add_column(
 ) -> StreamOut:
     """Add a column to a stream in use, from the next planned epoch on. Rows read before have the
     default; later rows have the value that the source gives, or NULL. Registered queries go on
-    with the columns that they have, also ``SELECT *``. 409 for tables, changes, upserts, queries,
-    and sources that are read with the columns of their registration.
+    with the columns that they have, also ``SELECT *``. 409 for queries, PostgreSQL tables without
+    a key, and sources that are read with the columns of their registration.
     """
 
     def change(record: StreamRecord) -> StreamRecord:
@@ -63,8 +63,8 @@ async def widen_column(
 ) -> StreamOut:
     """Widen the type of a column of a stream in use, from the next planned epoch on. Stored rows
     are read with the new type. Queries go on; 409 if the results of one, or rows that it keeps,
-    would get another type, or for tables, changes, upserts, queries, and sources that are read with
-    the columns of their registration.
+    would get another type, or for queries, and sources that are read with the columns of their
+    registration.
     """
 
     def change(record: StreamRecord) -> StreamRecord:
@@ -81,8 +81,7 @@ async def drop_column(
 ) -> StreamOut:
     """Drop a column that no query reads from a stream in use. Input needs it no longer, from the
     next planned epoch on; stored rows stay. 409 if a query, the event time or the key reads it, or
-    for tables, changes, upserts, queries, and sources that are read with the columns of their
-    registration.
+    for queries, and sources that are read with the columns of their registration.
     """
 
     def change(record: StreamRecord) -> StreamRecord:

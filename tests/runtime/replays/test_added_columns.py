@@ -12,6 +12,7 @@ from anabranch_runtime.faults import Point
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.added_columns import AddedColumns
 from tests.support.worlds.fed import Killed
+from tests.support.worlds.keyed_columns import KeyedColumns
 from tests.support.worlds.widened_columns import WidenedColumns
 
 #: Points of the protocol at which the driver dies.
@@ -62,8 +63,21 @@ def test_rows_of_before_have_the_wider_type(
     world.driver.tables.close()
 
 
+@seeds(4)
+def test_rows_with_keys_and_changes_follow_their_columns(
+    seed: int, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = KeyedColumns(url, tmp_path / "fed", seed)
+
+    def register() -> None:
+        world.wide_registered = True
+
+    _run(world, register, monkeypatch)
+    assert world.verify()
+
+
 def _run(
-    world: AddedColumns | WidenedColumns,
+    world: AddedColumns | WidenedColumns | KeyedColumns,
     register: Callable[[], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -23,6 +23,15 @@ LEFT = {
 }
 RIGHT = {**LEFT, "name": "items", "columns": {"id": "bigint", "price": "double"}}
 COLUMNS = "/v1/streams/orders/columns"
+POSTGRES = {"format": "postgres", "options": {"url": "postgresql://u@127.0.0.1/d", "table": "t"}}
+#: Streams whose rows replace or delete others.
+KEYED: dict[str, dict[str, Any]] = {
+    "table": {"kind": "table", "key": ["id"]},
+    "table without a key": {"kind": "table"},
+    "upsert": {"kind": "upsert", "key": ["id"]},
+    "changes": {"kind": "changes"},
+    "postgres": {"kind": "upsert", "key": ["id"], "source": POSTGRES},
+}
 
 
 @pytest.fixture
@@ -138,10 +147,7 @@ def test_refused_columns_change_nothing(
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"kind": "table", "key": ["id"]}, "of kind table"),
-        ({"kind": "table"}, "of kind table"),
-        ({"kind": "changes"}, "of kind changes"),
-        ({"kind": "upsert", "key": ["id"]}, "of kind upsert"),
+        ({"kind": "changes", "source": POSTGRES}, "has no key"),
         (
             {"source": {"format": "recorded", "path": "/data/o.parquet", "rows_per_batch": 1}},
             "format recorded",
@@ -167,6 +173,50 @@ def test_streams_with_fixed_columns(service: Service, change: dict[str, Any], wh
     refused = service.post(COLUMNS, {"name": "x", "type": "int"}, 409)
     assert refused["code"] == "columns-fixed"
     assert why in refused["detail"]
+
+
+@pytest.mark.parametrize("kind", KEYED)
+def test_columns_of_keyed_streams(service: Service, kind: str) -> None:
+    body = {**LEFT, "columns": {"id": "int", "n": "int", "y": "float"}, **KEYED[kind]}
+    del body["retain"]
+    service.post("/v1/streams", body)
+    wild = "SELECT * FROM orders"
+    query(service, "wild", wild)
+    default = {} if kind == "changes" else {"default": "1"}
+    service.post(COLUMNS, {"name": "x", "type": "int", **default})
+    query(service, "wider", wild)
+    shown = {name: service.get(f"/v1/queries/{name}") for name in ("wild", "wider")}
+    wide, wider = (len(shown[name]["normalised"]["output"]) for name in ("wild", "wider"))
+    assert wider == wide + 1
+    for name in ("wild", "wider"):
+        assert service.http.delete(f"/v1/queries/{name}").is_success
+    for column in ("id", "n", "x"):
+        assert service.http.patch(f"{COLUMNS}/{column}", json={"type": "bigint"}).status_code == 200
+    dropped = service.http.delete(f"{COLUMNS}/y").json()
+    kinds = {c["name"]: c["type"] for c in dropped["columns"] if c["name"] != "op"}
+    assert kinds == dict.fromkeys(("id", "n", "x"), "bigint")
+    if "key" in body:
+        refused = service.http.delete(f"{COLUMNS}/id")
+        assert refused.json()["code"] == "column-needed"
+    assert service.http.delete(f"{COLUMNS}/op").json()["code"] == "unknown-column"
+
+
+def test_deletes_have_the_values_of_their_rows(service: Service) -> None:
+    body = {**LEFT, "columns": {"id": "float", "n": "float"}, "kind": "changes"}
+    service.post("/v1/streams", body)
+    refused = service.post(COLUMNS, {"name": "x", "type": "int", "default": "1"}, 422)
+    assert refused["code"] == "bad-default"
+    refused = service.http.patch(f"{COLUMNS}/n", json={"type": "double"}).json()
+    assert refused["code"] == "columns-fixed"
+    assert "digits" in refused["detail"]
+
+
+def test_columns_whose_nulls_delete_are_needed(service: Service) -> None:
+    changes = {"null_deletes": True}
+    body = {**LEFT, "kind": "upsert", "key": ["id"], "changes": changes}
+    del body["retain"]
+    service.post("/v1/streams", body)
+    assert service.http.delete(f"{COLUMNS}/n").json()["code"] == "column-needed"
 
 
 def test_unknown_streams_and_versions(pair: Service) -> None:
@@ -336,9 +386,6 @@ def test_a_type_is_widened_again_and_added_columns_too(events: Service) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"kind": "table", "key": ["id"]}, "of kind table"),
-        ({"kind": "changes"}, "of kind changes"),
-        ({"kind": "upsert", "key": ["id"]}, "of kind upsert"),
         ({"source": {"format": "parquet", "path": "/data"}}, "format parquet"),
         (
             {"event_time": "ts", "retention": {"latest": ["n"]}, "columns": {

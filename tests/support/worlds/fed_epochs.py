@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
+from typing import Any
+
+import duckdb
 
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import Ruleset
@@ -67,3 +70,12 @@ class FedEpochs(Fed):
 
     def _account(self) -> None:
         self.driver.state.validate()
+
+    def _by_batch(self, query: str) -> list[tuple[int, tuple[Any, ...]]]:
+        """Batch and values of all results of a query."""
+        found = []
+        for path in sorted((self.home / "results" / query).glob("*.parquet")):
+            batch = int(path.name.split(".")[0].split("-")[0])
+            rows = duckdb.read_parquet(str(path)).fetchall()
+            found += [(batch, row) for row in rows]
+        return found

@@ -256,15 +256,6 @@ class WidenedColumns(FedEpochs):
 
     # --- the oracle ----------------------------------------------------------------------------
 
-    def _by_batch(self, query: str) -> list[tuple[int, tuple[Any, ...]]]:
-        """Batch and values of all results of a query."""
-        found = []
-        for path in sorted((self.home / "results" / query).glob("*.parquet")):
-            batch = int(path.name.split(".")[0].split("-")[0])
-            rows = duckdb.read_parquet(str(path)).fetchall()
-            found += [(batch, row) for row in rows]
-        return found
-
     def _seen(self, name: str) -> pa.Table:
         """The stream's rows with their batches, in the wide types."""
         began = dict(self.driver.state.epoch_starts)

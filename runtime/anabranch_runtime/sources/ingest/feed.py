@@ -22,6 +22,8 @@ from anabranch_contract.connectors.postgres.options import POSTGRES
 from anabranch_contract.connectors.sources import OnLoss
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import SourceError, StateError
+from anabranch_runtime.expressions.added_columns import added_values
+from anabranch_runtime.sources.decode import schema_of, typed
 from anabranch_runtime.sources.feed import Piece, PieceError, Waiting
 from anabranch_runtime.sources.ingest.landing import (
     Appearance,
@@ -32,7 +34,7 @@ from anabranch_runtime.sources.ingest.landing import (
     read_landed,
 )
 from anabranch_runtime.sources.ingest.spark_stream import has_files, source_name
-from anabranch_runtime.sources.invalid import Decoded, split
+from anabranch_runtime.sources.invalid import Decoded, split, unreadable
 from anabranch_runtime.sources.loads import LONGEST_READING, Load
 from anabranch_runtime.sources.postgres.position import Position
 
@@ -190,7 +192,8 @@ class LandedFeed:
     def _piece(self, path: Path, size: int, first: int, last: int, passed: int) -> Piece:
         """Return the piece for rows of a file; ``passed``: number of the batch's rows before it."""
         columns = tuple((c.name, c.type) for c in self.record.columns)
-        where = {"path": str(path), "size": size, "first": first, "last": last}
+        added = added_values(self.record.to_stream()) if self.record.added else {}
+        where = {"path": str(path), "size": size, "first": first, "last": last, "added": added}
         return Piece(
             "landed",
             self.record.name,
@@ -241,7 +244,7 @@ def read_rows(piece: Piece) -> Iterator[Decoded]:
             low, high = max(first - begin, 0), min(last - begin, batch.num_rows)
             begin += batch.num_rows
             if low < high:
-                yield _decoded(batch.slice(low, high - low))
+                yield from _decoded(batch.slice(low, high - low), piece)
     except (OSError, pa.ArrowException) as cause:
         raise SourceError(
             "unreadable-file",
@@ -251,10 +254,22 @@ def read_rows(piece: Piece) -> Iterator[Decoded]:
         ) from cause
 
 
-def _decoded(batch: pa.RecordBatch) -> Decoded:
-    """Split rows into valid and invalid ones; the last column has the raw input of the latter."""
+def _decoded(batch: pa.RecordBatch, piece: Piece) -> Iterator[Decoded]:
+    """Yield the rows of a landed batch with the columns of ``piece``, valid and invalid rows
+    separately; the last column has the raw input of the latter. Columns that were added after the
+    batch landed have their values in earlier rows.
+    """
     arrived = batch.column(batch.num_columns - 1)
-    rows = batch.select(batch.schema.names[:-1])
-    if arrived.null_count == batch.num_rows:
-        return rows, None
-    return split(rows, arrived.is_valid().to_numpy(zero_copy_only=False), arrived.take)
+    rows, schema = batch.select(batch.schema.names[:-1]), schema_of(piece.columns)
+    if rows.schema != schema:
+        for field in schema:
+            if field.name not in rows.schema.names:
+                value = piece.where["added"].get(field.name, pa.scalar(None, field.type))
+                rows = rows.append_column(field, pa.repeat(value, len(rows)))
+        if arrived.null_count < len(rows):
+            yield unreadable(schema, arrived.drop_null())
+        yield typed(rows.filter(arrived.is_null()), schema)
+    elif arrived.null_count == len(rows):
+        yield rows, None
+    else:
+        yield split(rows, arrived.is_valid().to_numpy(zero_copy_only=False), arrived.take)

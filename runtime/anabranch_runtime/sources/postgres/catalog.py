@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from anabranch_contract.connectors.postgres.catalog import check_columns, quoted
+from anabranch_contract.connectors.postgres.catalog import check_columns, column_type, quoted
 from anabranch_contract.connectors.postgres.options import PostgresOptions
 from anabranch_contract.errors import StreamError
 from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_contract.queries.types import DataType, parse_type, widens
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.postgres.client import lsn
+
+
+def columns_there(names: Collection[str], record: StreamRecord) -> list[tuple[str, DataType]]:
+    """Return name and type of the columns that a stream reads from a table with columns ``names``:
+    the table may lack added ones.
+    """
+    added = {name for name, _ in record.added}
+    return [(n, kind) for n, kind in record.tuple_columns if n in names or n not in added]
 
 
 def check_layout(columns: Mapping[str, tuple[str, int]], record: StreamRecord, place: str) -> None:
@@ -21,18 +30,34 @@ def check_layout(columns: Mapping[str, tuple[str, int]], record: StreamRecord, p
         SourceError: ``table-altered``: the changes do not have the stream's columns any more.
     """
     try:
-        check_columns(record.tuple_columns, columns)
+        check_columns(columns_there(columns, record), columns)
     except StreamError as cause:
         raise SourceError(
             "table-altered",
             f"the table was altered: {cause.message}",
             field=place,
-            remedy="delete the stream with its queries, and register it with the new columns",
+            remedy=_remedy((cause.field or "").removeprefix("columns."), columns, record),
         ) from cause
 
 
-def ensure_publication(cursor: Any, options: PostgresOptions, name: str) -> None:
-    """Create the publication if there is none, and check that it has all changes of the table.
+def _remedy(name: str, columns: Mapping[str, tuple[str, int]], record: StreamRecord) -> str:
+    """Return what makes a stream fit its table again, in which ``name`` was changed."""
+    if name not in columns:
+        return (
+            f"run: anabranch stream drop-column {record.name} {name}, once no query reads it; or"
+            " add the column to the table again"
+        )
+    wanted = column_type(*columns[name])
+    if widens(dict(record.tuple_columns)[name], parse_type(wanted)):
+        return f"run: anabranch stream widen-column {record.name} {name} '{wanted}'"
+    return "delete the stream with its queries, and register it with the new columns"
+
+
+def ensure_publication(
+    cursor: Any, options: PostgresOptions, name: str, columns: Collection[str]
+) -> None:
+    """Create the publication if there is none, and check that it has all changes of the table,
+    with ``columns``.
 
     Raises:
         SourceError: it has not.
@@ -55,13 +80,15 @@ def ensure_publication(cursor: Any, options: PostgresOptions, name: str) -> None
         (name, options.schema, options.table),
     )
     listed = cursor.fetchone()
-    if listed is None or not found[0] or listed[0].get("rowfilter") is not None:
+    given = {} if listed is None else listed[0]
+    whole = given.get("rowfilter") is None and {*columns} <= {*(given.get("attnames") or columns)}
+    if not (given and found[0] and whole):
         raise SourceError(
             "bad-publication",
             f"the publication {name!r} does not publish all changes of the table",
             field=place,
-            remedy=f"ALTER PUBLICATION {quoted(name)} ADD TABLE {place}, without a row filter, and"
-            " with all kinds of changes; or leave the option publication out",
+            remedy=f"ALTER PUBLICATION {quoted(name)} ADD TABLE {place}, without a row filter, with"
+            " all columns and kinds of changes; or leave the option publication out",
         )
 
 

@@ -23,6 +23,7 @@ from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import SourceError
+from anabranch_runtime.expressions.added_columns import added_values
 from anabranch_runtime.sources.decode import from_text
 from anabranch_runtime.sources.invalid import ARRIVED, convert_values, raw_text
 
@@ -114,7 +115,7 @@ def typed_rows(
     texts: Mapping[str, pa.Array], is_insert: NDArray[np.bool_], record: StreamRecord
 ) -> pa.RecordBatch:
     """Return rows as they land: the stream's columns, converted from text, and the raw input of
-    rows with a value that does not fit.
+    rows with a value that does not fit. An added column that the table lacks has its default.
     """
     arrays, bad = list[pa.Array](), np.zeros(len(is_insert), np.bool_)
     assert record.changes is not None
@@ -123,6 +124,10 @@ def typed_rows(
         if column.name == record.changes.operation:
             operations = pa.array([DELETE, INSERT], arrow_type(kind))
             arrays.append(operations.take(pa.array(is_insert.astype(np.int8))))
+            continue
+        if column.name not in texts:
+            value = added_values(record.to_stream())[column.name]
+            arrays.append(pa.repeat(value, len(is_insert)))
             continue
         values, wrong = convert_values(texts[column.name], arrow_type(kind), _reader(kind))
         arrays.append(values)

@@ -20,7 +20,7 @@ import select
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from io import BufferedReader, FileIO
@@ -46,6 +46,7 @@ from anabranch_contract.connectors.postgres.options import PostgresOptions, post
 from anabranch_contract.connectors.sources import OnLoss
 from anabranch_contract.errors import PlannerError, StructuredError
 from anabranch_contract.protocol.profile import CpuGroup
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.cpu import metered
 from anabranch_runtime.errors import PipelineError, SourceError
 from anabranch_runtime.sources.ingest import landing
@@ -54,6 +55,7 @@ from anabranch_runtime.sources.ingest.spark_stream import refused
 from anabranch_runtime.sources.permitted import masked, resolve
 from anabranch_runtime.sources.postgres.catalog import (
     check_layout,
+    columns_there,
     ensure_publication,
     read_slot,
 )
@@ -74,9 +76,11 @@ _LOG = structlog.get_logger("anabranch.runtime")
 MOST_CHANGES, MOST_SIZE = 50_000, 32 << 20
 #: Seconds between two landed batches, for fewer changes: each costs some writes to the disk.
 LAND_EVERY = 0.05
-#: Seconds between two reports of the position to the server, and between two durable notes of a
-#: position without changes of the table.
+#: Seconds between two looks at the server's position, and between two durable notes of a position
+#: without changes of the table.
 REPORT_EVERY, NOTE_EVERY = 2, 5.0
+#: Seconds between two reports that the client's library makes by itself.
+NEVER = 1e6
 #: Seconds for which the end of a slot's reader is waited for.
 ENDING = 5.0
 #: Bytes of a copy that are converted together; a row must fit.
@@ -121,6 +125,8 @@ class TableSource(IngestSource):
     apart: landing.Apart | None = field(kw_only=True, default=None)
     #: Position up to which everything has been received and has landed.
     _landed_upto: int = 0
+    #: The record whose columns land; :attr:`record` may have others, and lands next.
+    _landing: StreamRecord = field(init=False)
 
     @property
     def _place(self) -> str:
@@ -146,7 +152,29 @@ class TableSource(IngestSource):
         if not self._leaving.is_set():
             IngestSource._failed(self, error)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the columns that land are the registered ones."""
+        if self._landing is not self.record:
+            if _columns(self._landing) != _columns(self.record):
+                return False
+            self._landing = self.record
+        return True
+
+    def _note_columns(self, names: Iterable[str]) -> None:
+        """Report the columns that the table has got since its copy, and that the stream lacks."""
+        path, record = self.home / "columns", self._landing
+        if not path.exists():
+            write_durably(path, json.dumps([*names]))
+        known = {*json.loads(path.read_text()), *(c.name for c in record.columns)}
+        known.update(name for name, _ in record.dropped)
+        found = tuple(name for name in names if name not in known)
+        if found != self.status.new_columns:
+            _LOG.warning("columns of the table not read", stream=record.name, columns=found)
+            self.status = replace(self.status, new_columns=found)
+
     def _read(self) -> None:
+        self._landing = self.record
         self.home.mkdir(parents=True, exist_ok=True)
         self._list_landed()
         if self.reached > self._next:
@@ -182,7 +210,8 @@ class TableSource(IngestSource):
                         remedy="delete the stream with its queries, and register it again; or set"
                         " the source's option on_loss to skip to go on without the lost changes",
                     )
-            ensure_publication(cursor, options, publication)
+            wanted = [name for name, _ in columns_there(table.columns, self._landing)]
+            ensure_publication(cursor, options, publication, wanted)
             if self._last is None or lost:
                 begun = Position(0, system, table.oid, lost=lost)
                 self._begin(cursor, replication, options, slot, publication, table, begun)
@@ -194,13 +223,16 @@ class TableSource(IngestSource):
 
     def _table(self, cursor: Any, options: PostgresOptions) -> DatabaseTable:
         """Read the table's description, and check the stream against it."""
-        changes = self.record.changes
+        record, changes = self._landing, self._landing.changes
         assert changes is not None
         try:
             table = read_table(cursor, options.schema, options.table)
-            check_table(table, self.record.tuple_columns, changes, self._place)
+            if self._last is not None:
+                check_layout(table.columns, record, self._place)
+            there = columns_there(table.columns, record)
+            check_table(table, there, changes, self._place)
         except PlannerError as cause:
-            raise refused(self.record, cause) from cause
+            raise refused(record, cause) from cause
         return table
 
     def _replication(self, cursor: Any) -> Any:
@@ -286,7 +318,10 @@ class TableSource(IngestSource):
             _, start, snapshot, _ = making.fetchone()
             at = replace(begun, lsn=lsn(start), committed=time.time_ns() // 1000, copied=True)
             self._reads()
-            rows = iter(()) if at.lost and not self.record.key else self._copy(snapshot, options)
+            names = [name for name, _ in columns_there(table.columns, self._landing)]
+            rows = self._copy(snapshot, options, names)
+            if at.lost and not self._landing.key:
+                rows = iter(())
             folder = landing.begin(self.home)
             try:
                 with metered(CpuGroup.SOURCE, self.record.name):
@@ -296,9 +331,10 @@ class TableSource(IngestSource):
         if self._next == 1:
             landing.note_caught_up(self.home, 1, 0.0)
 
-    def _copy(self, snapshot: str, options: PostgresOptions) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the table in a snapshot, as they land."""
-        names = [name for name, _ in self.record.tuple_columns]
+    def _copy(
+        self, snapshot: str, options: PostgresOptions, names: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the table's columns ``names`` in a snapshot, as they land."""
         asked = (
             f"COPY (SELECT {', '.join(map(quoted, names))}"
             f" FROM {quoted(options.schema)}.{quoted(options.table)})"
@@ -346,10 +382,10 @@ class TableSource(IngestSource):
             if self._leaving.is_set():
                 raise PipelineError("stopped", "asked to stop during the copy")
             texts = dict(zip(names, batch.columns, strict=True))
-            yield typed_rows(texts, pa.repeat(True, len(batch)).to_numpy(False), self.record)
+            yield typed_rows(texts, pa.repeat(True, len(batch)).to_numpy(False), self._landing)
 
     def _land(self, folder: Any, rows: Iterator[pa.RecordBatch], at: Position) -> None:
-        schema = landing.landed_schema([(c.name, c.type) for c in self.record.columns])
+        schema = landing.landed_schema([(c.name, c.type) for c in self._landing.columns])
         written = landing.write_file(folder, schema, rows, self.apart)
         files = () if written is None else (written,)
         self._finish(folder, landing.Landed(self._next, at.text, files, {}))
@@ -407,6 +443,10 @@ class TableSource(IngestSource):
                 return
 
 
+def _columns(record: StreamRecord) -> tuple[object, ...]:
+    return record.columns, record.added, record.widened, record.dropped
+
+
 class _Following:
     """A connection that receives changes."""
 
@@ -437,11 +477,11 @@ class _Following:
             decode=False,
             start_lsn=self._confirmed,
             options={"proto_version": "1", "publication_names": names},
-            status_interval=REPORT_EVERY,
+            status_interval=NEVER,
         )
 
     def run(self) -> None:
-        """Land changes until the source is to leave.
+        """Land changes until the source is to leave, or the stream has other columns.
 
         Raises:
             SourceError: a change can't be followed.
@@ -449,12 +489,13 @@ class _Following:
         """
         source = self._source
         source._reads()
+        source._note_columns(self._table.columns)
         self._confirm()
-        while not source._leaving.is_set():
+        while not source._leaving.is_set() and source.is_current:
             source._tidy()
             self._look()
             if source._is_full():
-                self._stream.send_feedback()
+                self._note()
                 source._leaving.wait(LOOK)
                 continue
             with metered(CpuGroup.SOURCE, source.record.name):
@@ -487,19 +528,29 @@ class _Following:
             self._land()
 
     def _wait(self) -> None:
-        """Wait for messages, report the position, and note that there is nothing before it."""
+        """Wait for messages; note that there is nothing before the server's position."""
         pause = LOOK if not self._whole.count else LAND_EVERY
-        ready, _, _ = select.select([self._connection], [], [], pause)
-        now = time.monotonic()
-        idle = not (self._whole.count or self._xid)
-        if idle and not ready:
+        if not (self._whole.count or self._xid):
             self._end = max(self._end, self._stream.wal_end)
             self._source._landed_upto = max(self._source._landed_upto, self._end)
-            if self._end > self._confirmed and now - self._noted >= NOTE_EVERY:
-                write_durably(self._source.home / "confirmed", str(self._end))
-                self._confirmed, self._noted = self._end, now
-                self._confirm()
-        self._stream.send_feedback()
+        select.select([self._connection], [], [], pause)
+        self._note()
+
+    def _note(self) -> None:
+        """Tell the server the position from time to time, and that the source is alive.
+
+        If all that was received is confirmed, the library reports the server's own position, which
+        has to be durable before: the slot would be beyond it after a failure.
+        """
+        if time.monotonic() - self._noted < NOTE_EVERY:
+            return
+        if self._whole.count:
+            self._land()
+        elif self._end > self._confirmed:
+            write_durably(self._source.home / "confirmed", str(self._end))
+            self._confirmed = self._end
+        self._noted = time.monotonic()
+        self._confirm()
 
     def _take(self, message: bytes) -> None:
         kind = message[0]
@@ -547,7 +598,8 @@ class _Following:
             return
         types = type_names(self._cursor, [oid for _, oid, _ in layout.columns])
         columns = {name: typed(types, oid, m) for name, oid, m in layout.columns}
-        check_layout(columns, source.record, source._place)
+        check_layout(columns, source._landing, source._place)
+        source._note_columns(columns)
         self._layout = layout
 
     def _land(self, xid: int = 0, done: int = 0) -> None:
@@ -564,7 +616,7 @@ class _Following:
             copied=False,
             lost="",
         )
-        rows = (rows_of(messages, layout, source.record) for layout, messages in whole.parts)
+        rows = (rows_of(messages, layout, source._landing) for layout, messages in whole.parts)
         folder = landing.begin(source.home)
         try:
             source._land(folder, rows, self._at)

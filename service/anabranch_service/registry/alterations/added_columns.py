@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from anabranch_contract.connectors.file_sources import check_nested
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.protocol.registered import ColumnRecord, StreamRecord
+from anabranch_contract.queries.joins import StreamKind
 from anabranch_contract.queries.text_values import reader_of
 from anabranch_contract.queries.types import DataType
 from anabranch_contract.rest.streams import AddedColumnIn
@@ -36,6 +37,14 @@ def with_column(
     """
     check_columns_change(record, adding=True)
     kind = type_of(column.type)
+    if record.kind is StreamKind.CHANGES and column.default is not None:
+        raise InvalidInput(
+            "bad-default",
+            f"stream {record.name!r} is of kind changes, whose deletes repeat their rows: rows "
+            "without the column have NULL",
+            field="default",
+            remedy="leave the default out, and write coalesce() in queries",
+        )
     if column.name.lower() in {c.name.lower() for c in record.columns}:
         raise Conflict(
             "duplicate-column",

@@ -27,10 +27,12 @@ def without_column(record: StreamRecord, column: str) -> StreamRecord:
     check_columns_change(record)
     found = column_of(record, column)
     rest = tuple(c for c in record.columns if c is not found)
+    changes = record.changes
     needs = {
         "it is its event time": found.name == record.event_time,
-        "it is in its key": found.name in record.latest,
-        "a stream has at least one column": not rest,
+        "it is in its key": found.name in (*record.latest, *record.key),
+        "a stream has at least one column": len(record.tuple_columns) == 1,
+        "a row with NULL in all columns deletes": changes is not None and changes.null_deletes,
     }
     for why in (why for why, needed in needs.items() if needed):
         raise Conflict(

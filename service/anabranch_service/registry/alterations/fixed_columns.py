@@ -5,6 +5,7 @@ from __future__ import annotations
 from anabranch_contract.connectors.file_sources import is_own, own_files
 from anabranch_contract.connectors.kafka_sources import is_own_topic
 from anabranch_contract.connectors.lake.options import LAKE
+from anabranch_contract.connectors.postgres.options import POSTGRES
 from anabranch_contract.connectors.sources import REDIS_STREAM
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.protocol.registered import ColumnRecord, StreamRecord
@@ -27,14 +28,14 @@ def check_columns_change(record: StreamRecord, *, named: bool = True, adding: bo
     source = record.source
     if is_query(record):
         raise _fixed(record, f"it is the query {record.name!r}", "name")
-    if record.kind is not StreamKind.STREAM:
-        why = f"it is of kind {record.kind}, whose rows are compared with earlier ones"
-        raise _fixed(record, why, "name")
+    if adding and source.format == POSTGRES and record.kind is StreamKind.CHANGES:
+        why = "its table has no key, and deletes of earlier rows may have values of a new column"
+        raise _fixed(record, why, "kind")
     files = own_files(source.format, source.path, source.options)
     if named and files is not None and files.dialect and not files.dialect.header:
         raise _fixed(record, "its CSV files name no columns", "source.format")
     if not (
-        source.format == REDIS_STREAM
+        source.format in (REDIS_STREAM, POSTGRES)
         or (not adding and source.format in LAKE)
         or is_own_topic(source.format, source.options)
         or is_own(source.format, source.path, source.options)
@@ -44,19 +45,21 @@ def check_columns_change(record: StreamRecord, *, named: bool = True, adding: bo
 
 
 def column_of(record: StreamRecord, name: str) -> ColumnRecord:
-    """Return a column of a stream by its name, in any case.
+    """Return a column of a stream's tuples by its name, in any case.
 
     Raises:
         NotFound: ``unknown-column``.
     """
-    for column in record.columns:
+    known = {column for column, _ in record.tuple_columns}
+    columns = [column for column in record.columns if column.name in known]
+    for column in columns:
         if column.name.lower() == name.lower():
             return column
     raise NotFound(
         "unknown-column",
         f"stream {record.name!r} has no column {name!r}",
         field="column",
-        remedy=f"it has {', '.join(column.name for column in record.columns)}",
+        remedy=f"it has {', '.join(column.name for column in columns)}",
     )
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from anabranch_contract import codec
 from anabranch_contract.protocol.registered import ColumnRecord, StreamRecord
 from anabranch_contract.queries.expressions import Expr
-from anabranch_contract.queries.joins import JoinQuery, Stream
-from anabranch_contract.queries.types import parse_type, widens
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamKind
+from anabranch_contract.queries.types import FLOATING, key_type, parse_type, widens
 from anabranch_planner.normal.widened import retyped
 from anabranch_service.errors import Conflict
 from anabranch_service.registry.alterations.fixed_columns import (
@@ -48,10 +48,17 @@ def with_type(record: StreamRecord, column: str, type: str) -> StreamRecord:
             remedy="give a longer integer, double after float, a decimal with more digits and the "
             "same scale, or timestamp_ntz after date; else register another stream",
         )
-    if found.name in record.latest:
+    why = ""
+    if found.name in record.key and key_type([old]) != key_type([new]):
+        why = f"it is in the key of stream {record.name!r}, and keys of these types differ"
+    elif found.name in record.latest and not record.key:
+        why = f"it is in the key of stream {record.name!r}"
+    elif record.kind is StreamKind.CHANGES and old.kind in FLOATING:
+        why = f"deletes in stream {record.name!r} repeat their rows, whose digits would differ"
+    if why:
         raise Conflict(
             "columns-fixed",
-            f"column {found.name!r} is in the key of stream {record.name!r}",
+            f"column {found.name!r} can't become {new}: {why}",
             field="column",
             remedy="register a stream with the new type under another name",
         )

@@ -15,6 +15,7 @@ from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.changes import ChangeFormat
 from anabranch_contract.queries.joins import StreamKind
+from anabranch_runtime.expressions.added_columns import added_values
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.ingest.feed import LandedFeed
 from anabranch_runtime.sources.postgres.following import TableSource
@@ -67,6 +68,19 @@ class Followed:
         """Follow the table, from where it was."""
         reached = self.offset[0] if self.offset else 0
         self.source = TableSource(self.record, self.home, reached, access=AccessPolicy())
+
+    def change(self, record: StreamRecord) -> None:
+        """Change the stream's columns while it is followed; returns once they land."""
+        before = [name for name, _ in self.record.tuple_columns]
+        values = {n: v.as_py() for n, v in added_values(record.to_stream()).items()}
+        changed = Counter[tuple[Any, ...]]()
+        for row, count in self.current.items():
+            known = values | dict(zip(before, row, strict=True))
+            changed[tuple(known[name] for name, _ in record.tuple_columns)] += count
+        self.record, self.current = record, changed
+        now, source = time.time(), self.source
+        source.record = record
+        wait(lambda: source.status.state == "reading" and source.status.since > now, self)
 
     def stop(self) -> None:
         """End the thread."""

@@ -475,6 +475,24 @@ def test_the_slot_moves_on_without_changes_of_the_table(
     assert stream.read() == [(1, 1)]
 
 
+def test_a_quiet_table_goes_on_beside_a_busy_one(
+    postgres: Server, table: str, follow: Follow
+) -> None:
+    other = f"other{next(_NUMBERS)}"
+    run(postgres, f"CREATE TABLE {other} (i int)")
+    stream = follow(table)
+    stream.read()
+    for wait_for in (2.6, 3.4, 4.2):
+        until = time.monotonic() + wait_for
+        while time.monotonic() < until:
+            run(postgres, f"INSERT INTO {other} SELECT i FROM generate_series(1, 100) i")
+            time.sleep(0.05)
+        stream.stop()
+        stream.start()
+        run(postgres, f"INSERT INTO {table} VALUES ({int(10 * wait_for)}, 1)")
+        assert stream.read() == stream.expected(postgres)
+
+
 REFUSED = {
     "no table": ("", "no-table", {}, ("id",)),
     "a view": ("CREATE VIEW {t} AS SELECT 1 AS id, 2 AS v", "unsupported-table", {}, ("id",)),
