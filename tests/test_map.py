@@ -20,6 +20,7 @@ ELSEWHERE = {
     "contract/queries/text_values": "runtime/expressions/test_arithmetic.py",
     "contract/rest": "contract/test_rest_documents.py",
     "planner/binding": "planner/statements/test_refusals.py",
+    "planner/cost/parts": "planner/replan/test_session.py",
     "planner/plans/compiling": "planner/plans/test_compile.py",
     "planner/search": "planner/differential/test_exactness.py",
     "planner/sources/spark_source": "runtime/sources/ingest/test_evaluate.py",

@@ -81,8 +81,9 @@ class Control:
         #: Last reported activations (start and counters of each query), and id of that Redis entry.
         self._reported: dict[str, Activation] = {}
         self._noted = b""
-        #: Id of the last change of the registry that has been read; expiry time per query.
-        self._upto, self._ends = b"", dict[bytes, datetime | None]()
+        #: Ids of the last change of the registry that has been read, and of the last one that
+        #: requires a plan; expiry time per query.
+        self._upto, self._changed, self._ends = b"", b"", dict[bytes, datetime | None]()
 
     @property
     def where(self) -> str:
@@ -331,14 +332,14 @@ class Control:
         return {name.decode() for name in cast("list[bytes]", self._redis.hkeys(self.keys.sources))}
 
     def registry_digest(self) -> int:
-        """Return a checksum that changes with every change of a stream, query or setting, when a
-        query expires, and when a plan is approved.
+        """Return a checksum that changes with every change of a stream, query or setting that the
+        service has not made by a plan, when a query expires, and when a plan is approved.
         """
         self._follow_registry()
         now = datetime.now(UTC)
         over = sorted(q for q, end in self._ends.items() if end is not None and end <= now)
         approved = self._redis.hget(self.keys.approval, "approved")
-        return zlib.crc32(repr((self._upto, over, approved)).encode())
+        return zlib.crc32(repr((self._changed, over, approved)).encode())
 
     def _follow_registry(self) -> None:
         """Read expiry times of queries changed since the last call; of all at the first call."""
@@ -352,10 +353,12 @@ class Control:
             }
             found = cast("Any", self._redis.hmget(queries, list(names))) if names else []
             texts = dict(zip(names, found, strict=True))
+            for place, entry in page[1:]:
+                self._changed = self._changed if b"planned" in entry else place
         else:
             page = cast("Any", self._redis.xrevrange(changes, count=1))
             texts = self._redis.hgetall(queries)
-            self._ends = {}
+            self._changed, self._ends = page[-1][0] if page else b"", {}
         self._ends |= {
             name: codec.loads(text, _Expiry).expires_at
             for name, text in texts.items()

@@ -522,6 +522,12 @@ class JoinQuery:
         """The labels in member order."""
         return tuple(m.label for m in self.members)
 
+    def joins_like(self, other: JoinQuery) -> bool:
+        """Whether both join the same relations under the same labels by the same keys."""
+        return self.classes == other.classes and {(m.label, m.relation) for m in self.members} == {
+            (m.label, m.relation) for m in other.members
+        }
+
     def relation_of(self, label: Label) -> Relation:
         """Return the relation of ``label``."""
         wanted = next(m.relation for m in self.members if m.label == label)

@@ -8,13 +8,16 @@ goals.
 Values that follow from a part alone (its steps, rules and validity) are computed once. A plan made
 from its predecessor (``replan.session``) reuses the orders of unchanged queries, so
 :func:`divide` returns the predecessor's part with its computed values.
+
+A part may *grow* by queries that join like others of its queries, with the same steps, over base
+stores only. Then the values of the predecessor's part are extended instead of computed again.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -22,13 +25,25 @@ from anabranch_contract.plans.plan import Plan, ProbeOrder, StoreCopy
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.mirs import MirId, base_mir
 from anabranch_planner.cost.footprint import Footprint, footprint_of
-from anabranch_planner.cost.steps import PlanError, SubJoins, Trails, trails
+from anabranch_planner.cost.steps import PlanError, Prefix, SubJoins, Trails, trails
 from anabranch_planner.cost.validate import validate_plan
 
 _T = TypeVar("_T")
 #: A goal, probed store or first probe of an order; orders with one in common form a part.
 _Tie = tuple[object, ...]
 _Identity = tuple[object, ...]
+#: Cached values by name, each with its inputs.
+_Made = dict[str, tuple[object, Any]]
+#: Greatest number of queries by which a part grows.
+GROWTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A query by which a part has grown, and an earlier query with the same joins and steps."""
+
+    query: JoinQuery
+    like: JoinQuery
 
 
 class PlanPart:
@@ -42,7 +57,10 @@ class PlanPart:
 
     def __init__(self, first: int, plan: Plan, queries: tuple[JoinQuery, ...]) -> None:
         self.first, self.plan, self.queries = first, plan, queries
-        self._made: dict[str, tuple[object, Any]] = {}
+        self._made: _Made = {}
+        #: The queries by which the part has grown, its last ones; and the values before.
+        self.grown: tuple[Grown, ...] = ()
+        self._before: _Made = {}
 
     @cached_property
     def subs(self) -> SubJoins:
@@ -70,7 +88,78 @@ class PlanPart:
         Raises:
             PlanError: names the first violation.
         """
-        self.once("valid", (), lambda: validate_plan(self.plan, self.queries, self.trails))
+        self.once("valid", (), self._validate)
+
+    def _validate(self) -> None:
+        if "valid" not in self._before:
+            validate_plan(self.plan, self.queries, self.trails)
+            return
+        # A new query's orders have the prefixes of the query that it is like, and no others.
+        pieces = _Pieces(self.plan)
+        for one in self.grown:
+            both = (one.query, one.like)
+            orders = [order for query in both for order in self.answers[query.id]]
+            validate_plan(pieces.of(both, orders), both)
+
+    @cached_property
+    def answers(self) -> dict[str, tuple[ProbeOrder, ...]]:
+        """Query -> the probe orders that answer it."""
+        found: dict[str, list[ProbeOrder]] = defaultdict(list)
+        for order in self.plan.orders:
+            if not order.maintains:
+                found[order.goal].append(order)
+        return {query: tuple(orders) for query, orders in found.items()}
+
+    def grown_to(self, plan: Plan, queries: tuple[JoinQuery, ...]) -> PlanPart | None:
+        """The part of ``plan`` with ``queries`` if it has grown from this one; else None."""
+        count = len(self.queries)
+        new = queries[count:]
+        if not 0 < len(new) <= GROWTH or plan.substreams:
+            return None
+        bases = {mir.id for mir in plan.mirs if mir.is_base}
+        names, answers = {query.id for query in new}, defaultdict[str, list[ProbeOrder]](list)
+        trails_of, others = iter(self.trails.orders), []
+        for order in plan.orders:
+            if order.goal in names and not order.maintains:
+                answers[order.goal].append(order)
+            else:
+                others.append(order)
+        rest = replace(plan, orders=tuple(others))
+        if _identity(rest, queries[:count]) != _identity(self.plan, self.queries):
+            return None
+        grown, own = [], dict[int, tuple[Prefix, ...]]()
+        for query in new:
+            like = next((one for one in self.queries if self._alike(one, query, answers)), None)
+            targets = {step.target for order in answers[query.id] for step in order.steps}
+            if like is None or not targets <= bases:
+                return None
+            grown.append(Grown(query, like))
+            own |= zip(map(id, answers[query.id]), self._trails_of(like), strict=True)
+        part = PlanPart(self.first, plan, queries)
+        orders = tuple(own[id(o)] if id(o) in own else next(trails_of) for o in plan.orders)
+        part.trails, part.footprint = Trails(orders, self.trails.steps), self.footprint
+        part.answers = self.answers | {name: tuple(some) for name, some in answers.items()}
+        part.grown, part._before = tuple(grown), dict(self._made)
+        return part
+
+    def _alike(
+        self, one: JoinQuery, new: JoinQuery, answers: Mapping[str, Sequence[ProbeOrder]]
+    ) -> bool:
+        """Whether ``new`` has the joins of ``one``, and its orders ``answers`` the same steps."""
+        return one.joins_like(new) and [
+            (order.owner, order.start, order.steps) for order in self.answers[one.id]
+        ] == [(order.owner, order.start, order.steps) for order in answers[new.id]]
+
+    def _trails_of(self, query: JoinQuery) -> list[tuple[Prefix, ...]]:
+        pairs = zip(self.plan.orders, self.trails.orders, strict=True)
+        return [found for order, found in pairs if order.goal == query.id and not order.maintains]
+
+    def before(self, what: str, given: object) -> Any:
+        """The value ``what`` of the part before it grew; None if it is unknown, or had other
+        inputs.
+        """
+        known = self._before.get(what)
+        return None if known is None or known[0] != given else known[1]
 
     def once(self, what: str, given: object, make: Callable[[], _T]) -> _T:
         """Result of ``make``, cached until ``given`` changes.
@@ -102,11 +191,14 @@ def divide(
         PlanError: an order's goal is neither a query nor a maintained intermediate result.
     """
     known = {_identity(part.plan, part.queries): part for part in before}
+    first_of = {id(part.queries[0]): part for part in known.values()}
     first = max((part.end for part in known.values()), default=0)
     pieces, found = _Pieces(plan), []
     for members, orders in _groups(plan, queries):
         made = pieces.of(members, orders)
-        part = known.get(_identity(made, members))
+        part, old = known.get(_identity(made, members)), first_of.get(id(members[0]))
+        if part is None and old is not None:
+            part = old.grown_to(made, members)
         if part is None:
             part = PlanPart(first, made, members)
             first = part.end

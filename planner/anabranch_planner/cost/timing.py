@@ -68,10 +68,16 @@ class LoosestBounds:
     """
 
     def __init__(self, queries: Sequence[JoinQuery]) -> None:
-        self.users = Users(queries)
-        self._pairs = {id(query): pair_bounds(query) for query in queries}
-        self._bounded = any(self._pairs.values())
+        self.users, self._queries = Users(queries), queries
         self._reaches: dict[MirId, tuple[int | None, ...]] = {}
+
+    @cached_property
+    def _pairs(self) -> dict[int, PairBounds]:
+        return {id(query): pair_bounds(query) for query in self._queries}
+
+    @cached_property
+    def _bounded(self) -> bool:
+        return any(self._pairs.values())
 
     def of(self, mir: Mir) -> PairBounds:
         """The bounds between the members of ``mir``; empty where nothing is bounded."""

@@ -121,11 +121,14 @@ def decide(
             field="backfill_horizon",
             remedy="give a finite number, 0 or more: multiples of the history so far",
         )
+    parts = divide(plan, queries) if parts is None else parts
+    if not any(_kept(part.plan) for part in parts):
+        return ()
     retained = _retention(queries)
     known = {(b.owner, b.mir): b for b in earlier if b.chosen}
     old = set() if running is None else {store for store, _ in running.copies}
     found = []
-    for part in divide(plan, queries) if parts is None else parts:
+    for part in parts:
         kept = _kept(part.plan)
         if not kept:
             continue

@@ -37,6 +37,7 @@ from anabranch_planner.plans.compiling.rules import (
     SortedRules,
     TreeRule,
     backfill_rules,
+    outputs_beside,
     tree_rules,
     used_indexes,
 )
@@ -176,6 +177,12 @@ def _rules_of(part: PlanPart, common: _Common) -> _PartRules:
 
 
 def _make_rules(part: PlanPart, given: Given, past: Sequence[BackfillDecision]) -> _PartRules:
+    before: _PartRules | None = part.before("rules", given)
+    if before is not None:
+        outputs = outputs_beside(before.trees, part)
+        if outputs is not None:
+            found = before.sketches | sketches(one.query for one in part.grown)
+            return replace(before, trees=[*before.trees, *outputs], sketches=found)
     tables = PartTables.of(part)
     stores = stores_of_part(tables, given)
     trees = tree_rules(tables, stores)

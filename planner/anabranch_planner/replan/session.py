@@ -4,6 +4,8 @@ A :class:`Session` keeps the graph of states of all queries, and the last plan's
 (routes) and lower bound. The next plan has almost the same queries, under almost the same
 statistics (:class:`~anabranch_planner.cost.statistics.steady.Settled` lists the changed ones). Then
 
+* a new query that joins like another, with no longer time bounds, is *entered*: it gets the other
+  query's routes, without a search;
 * queries that are neither new nor affected by changed statistics keep their routes;
 * other queries are replanned, together with the queries that share most with them
   (:mod:`~anabranch_planner.search.neighbourhood`); elements that the rest pays for are free for
@@ -20,10 +22,15 @@ parts (which are not charged) and any plan of the other queries form a plan of a
 becomes cheaper, a plan that uses it falls by at most that amount. And a plan of more queries
 contains a plan of the old ones, without elements that only new queries can use. So the optimum of
 the new queries alone may be added to the bound, with all elements free that old ones can use.
+
+An *entered* query uses no other elements, and changes no price: prices depend on the loosest bounds
+of the queries with a sub-join. So the plan costs as much as before, and its bound holds: a plan
+that was proven optimal stays so.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +40,7 @@ from anabranch_contract.queries.joins import AttrRef, JoinQuery, QueryId
 from anabranch_planner.cost.footprint import footprint
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.statistics.steady import Settled
+from anabranch_planner.cost.timing import pair_bounds
 from anabranch_planner.plans.optimise import (
     Options,
     PlanRequest,
@@ -178,7 +186,9 @@ class Session:
                     self._last, plan = kept, kept.plan
             return plan
         require_plannable(change.added)
-        found = _follow(last, change, queries, statistics, options, weight)
+        found = _enter(last, change, queries, statistics) or _follow(
+            last, change, queries, statistics, options, weight
+        )
         if found is None or found.plan.gap > last.gap + LOOSER:
             return self._anew(queries, statistics, _going_on(options, last, weight))
         self._last = found
@@ -368,6 +378,62 @@ def _follow(
         last.gone + len(change.dropped),
         last.settled and anew is None,
     )
+
+
+def _enter(
+    last: _LastPlan,
+    change: _QueryChange,
+    queries: Sequence[JoinQuery],
+    statistics: Statistics,
+) -> _LastPlan | None:
+    """The last plan with new queries that take the routes of others; None unless all can."""
+    if change.dropped or change.moved:
+        return None
+    likes = [_model_of(query, last.queries.values()) for query in change.added]
+    graph, builder, routes, reused = last.builder.graph, last.builder, last.routes, last.reused
+    pairs = [(query, like) for query, like in zip(change.added, likes, strict=True) if like]
+    goals = [goal for _, like in pairs for goal in builder.query_goals(like.id)]
+    probed = {graph.target[e] for goal in goals for e in routes[goal.key]}
+    # An intermediate result may have to keep more for a new query, so that is planned.
+    if len(pairs) < len(likes) or not probed <= graph.bases:
+        return None
+    builder.add(change.added)
+    orders, candidates = [*last.plan.orders], last.plan.candidates
+    for query, like in pairs:
+        there = {goal.origin: goal for goal in builder.query_goals(like.id)}
+        for goal in builder.query_goals(query.id):
+            same = there[goal.origin]
+            number = reused.candidates[id(same)][1]
+            routes[goal.key], reused.candidates[id(goal)] = routes[same.key], (goal, number)
+            order = replace(reused.orders[same.key], goal=query.id)
+            insort(orders, order, key=lambda one: one.rank)
+            reused.orders[goal.key], candidates = order, candidates + number
+    plan = replace(
+        last.plan,
+        queries=tuple(sorted(q.id for q in queries)),
+        orders=tuple(orders),
+        switching=0.0,
+        bound=min(last.bound, last.plan.cost),
+        gap=gap(last.plan.cost, last.bound),
+        method=f"{len(pairs)} of {len(queries)} queries entered beside like ones",
+        candidates=candidates,
+        variables=0,
+        constraints=0,
+    )
+    return replace(last, statistics=statistics, queries={q.id: q for q in queries}, plan=plan)
+
+
+def _model_of(query: JoinQuery, others: Iterable[JoinQuery]) -> JoinQuery | None:
+    """The first of ``others`` that joins like ``query``, with bounds of the same pairs of aliases
+    that are no shorter; None without one.
+    """
+    bounds = pair_bounds(query)
+    for other in others:
+        if other.joins_like(query):
+            looser = pair_bounds(other)
+            if all(pair in bounds and bounds[pair] <= d for pair, d in looser.items()):
+                return other
+    return None
 
 
 def _spent(last: _LastPlan, names: Iterable[QueryId]) -> float:

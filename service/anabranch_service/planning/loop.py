@@ -424,7 +424,8 @@ class EpochLoop:
                 wanted.append(record)
                 continue
 
-            written = await publication.query(record.id, partial(shared.on, seen=record))
+            change = partial(shared.on, seen=record)
+            written = await publication.query(record.id, change, planned=True)
             wanted.append(record if written is None else written)
         return replace(found, wanted=wanted)
 
@@ -523,6 +524,7 @@ class EpochLoop:
                 await publication.query(
                     query.id,
                     lambda q: settled(q, epoch.epoch, q.id in included, epoch.rejected),
+                    planned=True,
                 )
         now = self.clock()
         await self.store.delete_unread(await self.store.known_queries(now, self.settings.mode))

@@ -273,6 +273,20 @@ def test_the_registry_has_changed_once_a_plan_is_approved(url: str) -> None:
     assert control.registry_digest() != before
 
 
+def test_changes_that_are_part_of_a_plan_require_no_other(url: str) -> None:
+    control, server = Control(url, "test"), redis_client.Redis.from_url(url)
+    put(server, KEYS, "queries", "q", "{}")
+    before = control.registry_digest()
+    server.xadd(KEYS.changes, {"queries": json.dumps(["q"]), "planned": "1"})
+    assert control.registry_digest() == before
+    # One that a user makes meanwhile does, wherever it stands.
+    put(server, KEYS, "queries", "r", "{}")
+    server.xadd(KEYS.changes, {"queries": json.dumps(["q"]), "planned": "1"})
+    after = control.registry_digest()
+    assert after != before
+    assert control.registry_digest() == after
+
+
 # --- Redis and the state out of step -----------------------------------------------------------
 
 

@@ -16,8 +16,11 @@ import pytest
 from anabranch_contract.plans.plan import Optimizer, Plan
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.cost.statistics.statistics import Statistics
+from anabranch_planner.cost.statistics.steady import Settled
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
+from anabranch_planner.replan import session as incremental
+from anabranch_planner.replan.session import Session
 from anabranch_runtime.columns.arrays import I32
 from anabranch_runtime.probe import program
 from anabranch_runtime.storage.partial import RowSet
@@ -84,6 +87,31 @@ def test_queries_that_come_and_go_in_every_epoch_are_exact(
     assert not verdict.problems, str(verdict)
     assert verdict.results > 300
     assert events["by a patch"] >= BATCHES / 2
+
+
+@pytest.mark.parametrize("seed", mostly_slow([6, 7, 8]))
+def test_queries_that_are_entered_in_every_epoch_are_exact(
+    seed: int, redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queries that join like others get their steps without a search."""
+    # Each change is a large part of so few queries.
+    monkeypatch.setattr(incremental, "PART", 1.0)
+    session, figures, methods = Session(), Settled(Statistics()), Counter[str]()
+
+    def entering(
+        queries: Sequence[JoinQuery], _: Statistics, __: Optimizer, parallelism: int, ___: int
+    ) -> Plan:
+        options = Options(mir=False, parallelism=parallelism)
+        plan = session.plan(queries, figures, options)
+        methods["entered" if "entered" in plan.method else "other"] += 1
+        return plan
+
+    script = replace(draw(seed, BATCHES), odd=False)
+    generated = generate_crowded(seed, tmp_path, 12, every=1, alike=16)
+    verdict, _ = run_local(generated, script, redis, planner=entering)
+    assert not verdict.problems, str(verdict)
+    assert verdict.results > 300
+    assert methods["entered"] >= 2
 
 
 @pytest.mark.slow

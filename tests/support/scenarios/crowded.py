@@ -22,14 +22,18 @@ _STREAMS = ("r", "s", "t")
 _COLUMNS = ("a", "b", "v", "id", "ts")
 
 
-def generate_crowded(seed: int, folder: Path, count: int, every: int = 2) -> Generated:
+def generate_crowded(
+    seed: int, folder: Path, count: int, every: int = 2, alike: int = 0
+) -> Generated:
     """Write the scenario of ``seed`` with ``count`` queries and epochs of ``every`` batches; equal
-    arguments give equal scenarios.
+    arguments give equal scenarios. ``alike``: further queries that join like one of these.
     """
     rng, drawn = np.random.default_rng(seed), Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     streams = {name: _stream(name, folder, rng) for name in _STREAMS}
     queries = {f"q{number:03}": _query(drawn) for number in range(count)}
+    heads = [one for one in queries.values() if not one["register_at"]]
+    queries |= {f"q{count + n:03}": _alike(drawn.choice(heads), drawn) for n in range(alike)}
     document = {
         "streams": streams,
         "queries": queries,
@@ -92,3 +96,13 @@ def _query(drawn: Random) -> dict[str, Any]:
     if drawn.random() < 0.2 and query["register_at"] + 1 < BATCHES:
         query["expire_at"] = drawn.randrange(query["register_at"] + 1, BATCHES)
     return query
+
+
+def _alike(query: dict[str, Any], drawn: Random) -> dict[str, Any]:
+    """``query`` with a condition over two aliases, the shortest window, and registered later."""
+    word = "AND" if " WHERE " in query["sql"] else "WHERE"
+    return {
+        "sql": f"{query['sql']} {word} x0.v <> x1.v + {drawn.randrange(VALUES)}",
+        "window": "2 minutes",
+        "register_at": drawn.randrange(1, BATCHES),
+    }

@@ -33,10 +33,15 @@ def query_specs(
         )
         for q in part.queries
     ]
-    made = zip(part.queries, terms, strict=True)
-    return part.once(
-        "specs", terms, lambda: [_spec(q, sink, limits, past=p) for q, (sink, limits, p) in made]
-    )
+    known = len(part.queries) - len(part.grown)
+
+    def make() -> Sequence[QuerySpec]:
+        before = part.before("specs", terms[:known])
+        first, specs = (0, []) if before is None else (known, before)
+        made = zip(part.queries[first:], terms[first:], strict=True)
+        return [*specs, *(_spec(q, sink, limits, past=p) for q, (sink, limits, p) in made)]
+
+    return part.once("specs", terms, make)
 
 
 def _spec(query: JoinQuery, sink: SinkSpec, limits: Mapping[str, int], *, past: bool) -> QuerySpec:

@@ -28,7 +28,8 @@ from anabranch_contract.plans.ruleset import (
 from anabranch_contract.queries.expressions import Expr, columns
 from anabranch_contract.queries.joins import AttrRef, Label, QueryId
 from anabranch_contract.queries.mirs import MirId, join_keys
-from anabranch_planner.cost.timing import PairBounds
+from anabranch_planner.cost.parts import PlanPart
+from anabranch_planner.cost.timing import PairBounds, pair_bounds
 from anabranch_planner.plans.backfill import BackfillDecision
 from anabranch_planner.plans.compiling.stores import (
     PartTables,
@@ -78,6 +79,45 @@ def tree_rules(tables: PartTables, stores: Stores) -> list[TreeRule]:
         for tree in trees
         for rule in _Emitter(tree, levels, tables, stores).rules(tree.root, {}, frozenset())
     ]
+
+
+def outputs_beside(rules: Sequence[TreeRule], part: PlanPart) -> list[OutputRule] | None:
+    """Output rules of the queries by which ``part`` has grown, at the edges of the queries that
+    they are like, if the part's other ``rules`` stay: what an edge checks holds for the new
+    queries, too. None: the edges have to check less.
+    """
+    probes = {rule.out: rule for rule in rules if isinstance(rule, ProbeRule)}
+    likes = {one.like.id for one in part.grown}
+    ends: dict[QueryId, list[Edge]] = defaultdict(list)
+    for rule in rules:
+        if isinstance(rule, OutputRule) and rule.query in likes:
+            ends[rule.query].append(rule.edge)
+    found = []
+    for one in part.grown:
+        query, bounds = one.query, pair_bounds(one.query)
+        for edge in ends[one.like.id]:
+            checked: PairBounds = {}
+            applied: set[Expr] = set()
+            for rule in reversed(_path(probes, edge)):
+                checked |= {(b.earlier, b.later): b.micros for b in rule.bounds}
+                applied |= set(rule.residuals)
+            if any(p not in bounds or bounds[p] > d for p, d in checked.items()):
+                return None
+            if not applied <= set(query.residuals):
+                return None
+            left = {p: d for p, d in bounds.items() if checked.get(p) != d}
+            residuals = tuple(e for e in query.residuals if e not in applied)
+            found.append(OutputRule(edge, query.id, time_bounds(left), residuals))
+    return found
+
+
+def _path(probes: Mapping[Edge, ProbeRule], edge: Edge) -> list[ProbeRule]:
+    """The probes on the path of an arriving tuple to ``edge``, the last one first."""
+    found = []
+    while edge in probes:
+        found.append(probes[edge])
+        edge = probes[edge].edge
+    return found
 
 
 def used_indexes(rules: Iterable[TreeRule]) -> dict[StoreId, set[IndexSpec]]:

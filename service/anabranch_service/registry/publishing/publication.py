@@ -41,12 +41,14 @@ return answers
 
 #: Compare-and-set of a record. KEYS leader, hash, journal; ARGV owner, token, field, old value, new
 #: value, the journal's name for the hash, journal entries kept. With KEYS[4], the hash of runs, the
-#: record becomes the run of the query ARGV[8].
+#: record becomes the run of the query ARGV[8]. ARGV[9]: 1 if the change requires no plan, else 0.
 _SWAP = fenced("""
 if redis.call('HGET', KEYS[2], ARGV[3]) ~= ARGV[4] then return 0 end
 redis.call('HSET', KEYS[2], ARGV[3], ARGV[5])
 if KEYS[4] then redis.call('HSET', KEYS[4], ARGV[8], ARGV[3]) end
-redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[7], '*', ARGV[6], cjson.encode({ARGV[3]}))
+local note = {ARGV[6], cjson.encode({ARGV[3]})}
+if ARGV[9] == '1' then note = {note[1], note[2], 'planned', '1'} end
+redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[7], '*', unpack(note))
 return 1
 """)
 
@@ -354,17 +356,26 @@ class Publication:
         await self._run(self._hold, [self.store.keys.approval], fields)
 
     async def query(
-        self, name: str, change: Callable[[QueryRecord], QueryRecord], *, takes_over: bool = False
+        self,
+        name: str,
+        change: Callable[[QueryRecord], QueryRecord],
+        *,
+        takes_over: bool = False,
+        planned: bool = False,
     ) -> QueryRecord | None:
         """Apply ``change`` to the newest version of a query's record, and return the result.
-        ``change`` may run several times. ``takes_over``: the query's name denotes this run from
-        then on.
+
+        Args:
+            change: may run several times.
+            takes_over: whether the query's name denotes this run from then on.
+            planned: whether the change is part of a plan, so that the runtime requests no other.
         """
 
         async def swap(key: str, field: str, old: str, new: str) -> bool:
             store = self.store
             keys = [key, store.keys.changes, *([store.runs_key] if takes_over else [])]
             arguments = [field, old, new, store.kind_of(key), CHANGES_KEPT, query_of(name)]
+            arguments.append(int(planned))
             return bool(await self._run(self._swap, keys, arguments))
 
         return await self.store.update_query(name, change, swap)
