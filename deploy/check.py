@@ -50,14 +50,35 @@ def rendered(values: Path) -> list[str]:
     found = [str(e) for e in helm_python.lint(str(CHART), values=given)["errors"]]
     with helm_python.Chart.load(str(CHART)) as chart:
         files = chart.render(given, name="anabranch", namespace="anabranch")
+    claim, shared = given.get("results", {}).get("existingClaim"), list[tuple[str, str, bool]]()
     for name, text in files.items():
         where = f"{values.name}: {name}"
         for document in documents(text) if name.endswith(".yaml") else ():
             found += mistakes(document, where)
+            if document["kind"] in ("Deployment", "StatefulSet"):
+                shared += [place for place in volumes(document) if place[0] == claim]
             if "executor.yaml" in document.get("data", {}):
                 pod = yaml.safe_load(document["data"]["executor.yaml"])
                 found += mistakes(pod, f"{where}: executor.yaml")
+    wanted = [(claim, "/data/results", read_only) for read_only in (False, True)]
+    if claim and sorted(shared) != wanted:
+        found.append(f"{values.name}: driver and service mount results as {shared}, not {wanted}")
     return found
+
+
+def volumes(document: dict[str, Any]) -> list[tuple[str, str, bool]]:
+    """Claims that the first container mounts: name, path, and whether it only reads."""
+    pod = document["spec"]["template"]["spec"]
+    claims = {
+        volume["name"]: volume["persistentVolumeClaim"]["claimName"]
+        for volume in pod.get("volumes", ())
+        if "persistentVolumeClaim" in volume
+    }
+    return [
+        (claims[mount["name"]], mount["mountPath"], mount.get("readOnly", False))
+        for mount in pod["containers"][0]["volumeMounts"]
+        if mount["name"] in claims
+    ]
 
 
 def main() -> int:

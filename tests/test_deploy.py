@@ -121,6 +121,7 @@ def test_probes_and_scrapes_ask_for_routes_that_exist() -> None:
 def test_ports_agree() -> None:
     ports = VALUES["runtime"]["ports"]
     assert VALUES["service"]["port"] == ServiceSettings().port
+    assert VALUES["service"]["flightPort"] == ServiceSettings().tables.flight_port
     exposed = set(re.findall(r"^EXPOSE (.+)$", DOCKERFILE, re.MULTILINE))
     assert exposed == {str(ServiceSettings().port), " ".join(map(str, sorted(ports.values())))}
     application = _sparkapplication()

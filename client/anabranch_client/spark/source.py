@@ -42,6 +42,8 @@ from anabranch_contract.rest.tables import QueryTableOut
 FORMAT = "anabranch"
 #: Batch before all others: results of versions before the first batch have batch -1.
 BEFORE = -2
+#: Name of Spark Connect's responses with profiles of Python workers, which were kept by then.
+_PROFILES = "__python_accumulator__"
 _URL_VARIABLE = "ANABRANCH_URL"
 _OPTIONS = (
     *("url", "query", "path", "tokenFile", "changes", "asOfBatch", "startingBatch"),
@@ -302,9 +304,31 @@ class ResultStream(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             )
 
 
+def default_client() -> Client:
+    """A client of the service that the environment names."""
+    return Client(os.environ.get(_URL_VARIABLE) or DEFAULT_URL)
+
+
 def register(spark: SparkSession) -> None:
     """Make the format ``anabranch`` known to a session."""
     spark.dataSource.register(AnabranchSource)
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        _pass_over_profiles(spark.client)
+
+
+def _pass_over_profiles(client: Any) -> None:
+    """Let declarative pipelines of Spark Connect end: PySpark 4.3 fails, after all datasets are
+    written, with UNKNOWN_RESPONSE at the empty profiles of every data source in Python.
+    """
+    fetch = client._execute_and_fetch_as_iterator
+
+    def passed(*given: Any, **named: Any) -> Iterator[Any]:
+        for response in fetch(*given, **named):
+            if getattr(response, "name", "") != _PROFILES:
+                yield response
+
+    if "_execute_and_fetch_as_iterator" not in vars(client):
+        client._execute_and_fetch_as_iterator = passed
 
 
 def query(
@@ -327,7 +351,7 @@ def query(
     Raises:
         ApiError: the service refused the query.
     """
-    own = client or Client(os.environ.get(_URL_VARIABLE) or DEFAULT_URL)
+    own = client or default_client()
     own.put_query(name, {"sql": sql, **terms})
     register(spark)
     given = {"url": own.base_url, "query": name, "changes": "true", **(options or {})}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,10 @@ from pyspark.sql.functions import col, struct, to_json
 from pyspark.sql.streaming.query import StreamingQuery
 
 from anabranch_client.errors import ApiError, UsageError
-from anabranch_client.rest.api import DEFAULT_URL, Client
+from anabranch_client.rest.api import Client
 from anabranch_client.rest.push import ROWS, json_row
+from anabranch_client.spark.source import default_client
+from anabranch_contract.rest.streams import StreamOut
 
 #: Column by whose text rows are ordered: portions of a repeated micro-batch must be the same.
 _ORDER = "anabranch_order"
@@ -43,22 +45,49 @@ def stream(
 
     Raises:
         ApiError: the service refused the stream.
-        UsageError: there is a stream of this name with other columns.
+        UsageError: there is a stream of this name with other columns, or another source.
     """
-    own = client or Client(os.environ.get("ANABRANCH_URL") or DEFAULT_URL)
+    own = client or default_client()
     columns = [(field.name, field.dataType.simpleString()) for field in df.schema]
-    known = next((one for one in own.streams() if one.name == name), None)
+    registered(own, name, columns, {"format": "redis-stream"}, options)
+    writer = df.writeStream.option("checkpointLocation", checkpoint)
+    writer = writer.queryName(f"anabranch {name}").foreachBatch(_Pusher(own, name, checkpoint).push)
+    return (writer if trigger is None else writer.trigger(**trigger)).start()
+
+
+def registered(
+    client: Client,
+    name: str,
+    columns: Sequence[tuple[str, str]],
+    source: dict[str, Any],
+    options: Mapping[str, Any],
+) -> StreamOut:
+    """Register a stream unless it is there.
+
+    Raises:
+        ApiError: the service refused it.
+        UsageError: there is a stream of this name with other columns, or another source.
+    """
+    known = next((one for one in client.streams() if one.name == name), None)
     if known is None:
-        own.create_stream(name, columns, source={"format": "redis-stream"}, **options)
-    elif [(c.name, c.type) for c in known.columns] != columns:
+        return client.create_stream(name, columns, source=source, **options)
+    # The column of operations need not be declared.
+    own = known.changes and known.changes.operation
+    if [(c.name, c.type) for c in known.columns if c.name != own] != [
+        column for column in columns if column[0] != own
+    ]:
         raise UsageError(
             f"the stream {name!r} is there with other columns",
             field="name",
             remedy="take another name, or select its columns",
         )
-    writer = df.writeStream.option("checkpointLocation", checkpoint)
-    writer = writer.queryName(f"anabranch {name}").foreachBatch(_Pusher(own, name, checkpoint).push)
-    return (writer if trigger is None else writer.trigger(**trigger)).start()
+    if {key: getattr(known.source, key) for key in source} != source:
+        raise UsageError(
+            f"the stream {name!r} is there with another source, of format {known.source.format}",
+            field="name",
+            remedy="take another name, or the source that it has",
+        )
+    return known
 
 
 @dataclass(slots=True)

@@ -69,6 +69,11 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end -}}
 
+{{/* Directory of the results, in all pods: the runtime reports it to the service. */}}
+{{- define "anabranch.results" -}}
+/data/results
+{{- end -}}
+
 {{- define "anabranch.pullSecrets" -}}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
