@@ -6,7 +6,6 @@ import copy
 from collections.abc import Sequence
 from typing import Self
 
-
 #: Characters of a message, a field or a remedy, which may quote names and literals of any length.
 LONGEST = 4000
 

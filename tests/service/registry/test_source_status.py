@@ -38,7 +38,8 @@ def test_a_source_that_cannot_be_read_turns_everything_red(shop: Service) -> Non
     shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
     shop.beat()
     status = shop.get("/v1/streams/orders")["source_status"]
-    nothing = {"error": None, "since": None, "behind_bytes": None, "new_columns": []}
+    nothing: dict[str, object] = {"error": None, "since": None, "behind_bytes": None}
+    nothing["new_columns"] = []
     assert status == {"state": "not tried", **nothing}
     for name in ("orders", "items"):
         shop.source(name, SourceState.READING)
