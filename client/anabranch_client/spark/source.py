@@ -44,6 +44,8 @@ FORMAT = "anabranch"
 BEFORE = -2
 #: Name of Spark Connect's responses with profiles of Python workers, which were kept by then.
 _PROFILES = "__python_accumulator__"
+#: Method of Spark Connect's client that reads responses.
+_FETCH = "_execute_and_fetch_as_iterator"
 _URL_VARIABLE = "ANABRANCH_URL"
 _OPTIONS = (
     *("url", "query", "path", "tokenFile", "changes", "asOfBatch", "startingBatch"),
@@ -320,15 +322,16 @@ def _pass_over_profiles(client: Any) -> None:
     """Let declarative pipelines of Spark Connect end: PySpark 4.3 fails, after all datasets are
     written, with UNKNOWN_RESPONSE at the empty profiles of every data source in Python.
     """
-    fetch = client._execute_and_fetch_as_iterator
+    fetch = getattr(client, _FETCH, None)
+    if fetch is None or _FETCH in vars(client):
+        return
 
     def passed(*given: Any, **named: Any) -> Iterator[Any]:
         for response in fetch(*given, **named):
             if getattr(response, "name", "") != _PROFILES:
                 yield response
 
-    if "_execute_and_fetch_as_iterator" not in vars(client):
-        client._execute_and_fetch_as_iterator = passed
+    setattr(client, _FETCH, passed)
 
 
 def query(

@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("read", [read_document, read_text, exactly])
 def test_any_damage_is_found(read: Callable[[Path, Kind], Any], path: Path) -> None:
-    """Every flipped bit, every length, and what may follow."""
+    """Every flipped bit, every shorter length, and further bytes."""
     whole = path.read_bytes()
     read(path, KIND)
     damaged = [whole[:end] for end in range(len(whole))]
