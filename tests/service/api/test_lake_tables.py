@@ -34,6 +34,9 @@ def test_a_stream_of_changes_has_the_operations_of_its_table(service: Service) -
     assert changed["source"]["options"]["on_loss"] == "skip"
     service.post("/v1/streams", body(name="keyed", kind="upsert", key=["id"]))
     tested = service.post("/v1/streams:test", body(), 200)
+    assert (tested["outcome"], tested["error"]["code"]) == ("failed", "no-table")
+    source = {"format": "iceberg", "options": {"table": "lake.db.orders"}}
+    tested = service.post("/v1/streams:test", body(source=source), 200)
     assert tested["outcome"] == "not tested"
 
 
