@@ -54,6 +54,7 @@ def test_estimates_have_the_magnitude_of_measured_costs(
             shop.post("/v1/queries", {"id": name, "sql": sql})
     pipeline = small_pipeline(shop, tmp_path, every=EVERY)
     run_batches(pipeline, BATCHES, rows=2000)
+    pipeline.reporting.interims.require(pipeline.state)
     pipeline.tables.drain()
     measured = pipeline.tables.costs()
     pipeline.tick()
