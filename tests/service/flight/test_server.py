@@ -86,12 +86,13 @@ def world(settings: ServiceSettings, results: Path, **options: Any) -> Iterator[
     port = free_port()
     changed = settings.changed(mode=Mode.LIVE, flight_port=port, **options)
     with serving(changed) as service:
-        service.beat()
         columns = {"order_id": "bigint", "customer_id": "bigint", "city": "string"}
         headers = {"Authorization": f"Bearer {_token(changed)}"} if "auth" in options else {}
         service.http.headers.update(headers)
         for name in ("orders", "customers"):
             service.post("/v1/streams", {"name": name, "columns": columns, "source": REDIS})
+        # Now: with a runtime, the service would wait until it has tried the sources.
+        service.beat()
         for name, sql in (("pairs", PAIR), ("sums", SUMS)):
             service.post("/v1/queries", {"name": name, "sql": sql})
             service.activate(name, Activation(0, {}))
