@@ -8,6 +8,8 @@ from typing import Self
 
 #: Characters of a message, a field or a remedy, which may quote names and literals of any length.
 LONGEST = 4000
+#: Most errors of one input that are reported together.
+MOST_ERRORS = 10
 
 
 class StructuredError(Exception):

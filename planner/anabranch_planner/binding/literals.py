@@ -182,7 +182,7 @@ def interval(text: str, unit: str | None) -> Literal:
                 f"{text!r} is not a number of {name}s",
                 remedy="write e.g. INTERVAL '3' MONTH, INTERVAL '1-6' YEAR TO MONTH",
             )
-        return _checked_interval(_whole(text) * _MONTHS[name], (name, name))
+        return _checked_interval(int(text) * _MONTHS[name], (name, name))
     size = unit_micros(first)
     if size is None:
         raise QueryError(

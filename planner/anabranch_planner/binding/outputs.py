@@ -146,7 +146,7 @@ def _require_room(taken: Collection[str]) -> None:
         raise QueryError(
             "too-many-columns",
             f"SELECT has more than {MOST_COLUMNS} columns",
-            remedy="write only those that are needed",
+            remedy=f"write {MOST_COLUMNS} at most",
         )
 
 

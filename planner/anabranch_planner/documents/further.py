@@ -14,12 +14,12 @@ from typing import TypeVar
 from sqlglot import Token, TokenType
 from sqlglot.errors import SqlglotError
 
-from anabranch_contract.errors import QueryError, StructuredError
+from anabranch_contract.errors import MOST_ERRORS, QueryError, StructuredError
 from anabranch_planner.sql.syntax import JoinDialect
 
 T = TypeVar("T")
-#: Most errors of a statement, and most characters of one that is read several times.
-MOST, LONGEST = 10, 20_000
+#: Most characters of a statement that is read several times.
+LONGEST = 20_000
 _CODES = frozenset({
     "ambiguous-column", "bad-arguments", "bad-literal", "type-mismatch", "unknown-alias",
     "unknown-column", "unknown-function", "unknown-type",
@@ -64,7 +64,7 @@ def further(sql: str, first: QueryError, read: Callable[[str], object]) -> tuple
     """
     found, text, error = list[QueryError](), sql, first
     lost = set[str]()
-    while first.code in _CODES and len(sql) <= LONGEST and len(found) + 1 < MOST:
+    while first.code in _CODES and len(sql) <= LONGEST and len(found) + 1 < MOST_ERRORS:
         given = error.position
         if given is None or error.field not in ("", "sql"):
             break

@@ -14,7 +14,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import Stream
 from anabranch_planner.sql.beginnings import check_beginning
 from anabranch_planner.sql.clauses.everyday import keep_commas
-from anabranch_planner.sql.places import misspelt
+from anabranch_planner.sql.places import check_intervals, misspelt
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import SparkDialect, what_is_wrong
 from anabranch_planner.sql.translation import translate
@@ -73,6 +73,7 @@ def to_spark(sql: str, dialect: str = SPARK, streams: Mapping[str, Stream] | Non
         tokens = reader.tokenize(sql)
         with located("sql"):
             check_beginning(tokens)
+            check_intervals(tokens)
         found = [s for s in reader.parser().parse(tokens, sql) if s is not None]
     except SqlglotError as cause:
         message, position = what_is_wrong(cause)

@@ -37,11 +37,29 @@ def closing(tokens: Sequence[Token], opening: int) -> int | None:
     return None
 
 
+#: Most characters of the text of an interval.
+_LONGEST_INTERVAL = 200
 #: Tokens that end a list.
 _ENDS = frozenset({
     TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.ORDER_BY,
     TokenType.UNION, TokenType.R_PAREN, TokenType.SEMICOLON,
 })  # fmt: skip
+
+
+def check_intervals(tokens: Sequence[Token]) -> None:
+    """Reject long texts of intervals, for which the parser takes quadratic time.
+
+    Raises:
+        QueryError: ``bad-interval``.
+    """
+    for before, token in itertools.pairwise(tokens):
+        if before.token_type is TokenType.INTERVAL and len(token.text) > _LONGEST_INTERVAL:
+            raise QueryError(
+                "bad-interval",
+                f"the text of an interval has {len(token.text)} characters",
+                remedy=f"write {_LONGEST_INTERVAL} at most",
+                position=place_of(token),
+            )
 
 
 def check_commas(tokens: Sequence[Token]) -> None:

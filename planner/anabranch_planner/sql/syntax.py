@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -39,7 +39,7 @@ from anabranch_planner.sql.clauses.set_operations import as_values, clauses_afte
 from anabranch_planner.sql.clauses.spellings import PATH, respell
 from anabranch_planner.sql.clauses.window_layers import layer_windows
 from anabranch_planner.sql.flink import simplified, spelled_as_spark
-from anabranch_planner.sql.places import check_commas, misspelt, named_key
+from anabranch_planner.sql.places import check_commas, check_intervals, misspelt, named_key
 from anabranch_planner.sql.quoted_names import read_names
 from anabranch_planner.sql.unresolved import (
     SUBQUERY,
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 #: Maximum number of streams that a statement may read, counting every mention.
 MOST_SOURCES = 100
 _PLACE = re.compile(r"\(?[Ll]ine:? (\d+), [Cc]ol(?:umn)?:? (\d+)\)?")
-_LONGEST_INTERVAL = 200
 _OPENING = re.compile(r"['\"`]|/\*")
 #: Maximum number of quotes examined, counted from the end of the text.
 _OPENINGS = 200
@@ -214,7 +213,7 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
         check_commas(tokens)
         read_names(sql, tokens)
         _check_quotes(sql, tokens)
-        _check_intervals(tokens)
+        check_intervals(tokens)
         statements = list(dialect.parser().parse(tokens, sql))
     except SqlglotError as cause:
         message, position = what_is_wrong(cause)
@@ -254,18 +253,6 @@ def _check_quotes(sql: str, tokens: Iterable[Token]) -> None:
                 remedy="put it in single quotes",
             )
         end = token.end
-
-
-def _check_intervals(tokens: Sequence[Token]) -> None:
-    """Reject long texts of intervals, for which the parser takes quadratic time."""
-    for before, token in itertools.pairwise(tokens):
-        if before.token_type is TokenType.INTERVAL and len(token.text) > _LONGEST_INTERVAL:
-            raise QueryError(
-                "bad-interval",
-                f"the text of an interval has {len(token.text)} characters",
-                remedy=f"write {_LONGEST_INTERVAL} at most",
-                position=(token.line, max(token.col - len(token.text) - 1, 1)),
-            )
 
 
 def what_is_wrong(cause: SqlglotError) -> tuple[str, tuple[int, int] | None]:

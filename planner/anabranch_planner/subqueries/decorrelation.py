@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from anabranch_contract.errors import QueryError
+from anabranch_contract.errors import MOST_ERRORS, QueryError
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.binding.naming import spark_name
@@ -40,9 +40,6 @@ from anabranch_planner.subqueries.joins import Joins, as_where, subqueries_in
 from anabranch_planner.subqueries.names import FromTables, replaced
 from anabranch_planner.subqueries.scalars import scalar
 
-#: Most errors of a statement.
-_MOST = 10
-
 
 def decorrelated(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
     """``query`` with the subqueries of its expressions as joins, also in FROM.
@@ -55,7 +52,7 @@ def decorrelated(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved
     """
     missing = sorted(_missing(query, streams), key=lambda one: one.position or (0, 0))
     if missing:
-        raise missing[0].beside(missing[1:_MOST])
+        raise missing[0].beside(missing[1:MOST_ERRORS])
     joined = _Decorrelation(streams).rewritten(query, ())
     return with_join_parts(with_expansion_parts(joined, streams), streams)
 

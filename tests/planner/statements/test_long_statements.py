@@ -7,6 +7,7 @@ import pytest
 from anabranch_contract.errors import LONGEST, QueryError
 from anabranch_contract.rest.documents import MAX_TEXT
 from anabranch_planner.passes import parse_sql
+from anabranch_planner.sql.dialects import to_spark
 from tests.support.cases.sample_streams import sample_streams
 
 STREAMS = sample_streams()
@@ -40,6 +41,12 @@ def test_a_long_statement_is_refused(sql: str, code: str) -> None:
     assert caught.value.remedy
     assert len(caught.value.message) <= LONGEST
     assert len(str(caught.value)) <= 3 * LONGEST
+
+
+def test_a_long_interval_of_another_dialect_is_refused() -> None:
+    with pytest.raises(QueryError, match="has 90000 characters") as caught:
+        to_spark(f"SELECT R.ts + INTERVAL '{'9' * 90_000}' MONTH AS c FROM R", "postgres")
+    assert (caught.value.code, caught.value.field) == ("bad-interval", "sql")
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def _limit_windows(select: exp.Select) -> None:
         raise QueryError(
             "too-many-windows",
             f"SELECT has {len(kinds)} windows of different PARTITION BY or ORDER BY",
-            remedy=f"write {MOST_WINDOWS} at most, each of which needs a table of all rows",
+            remedy=f"write {MOST_WINDOWS} at most: a table is kept for each",
         )
 
 
