@@ -13,7 +13,7 @@ from redis.asyncio.client import Pipeline
 
 from anabranch_contract.protocol.keys import CHANGES_KEPT
 from anabranch_contract.protocol.registered import StreamRecord
-from anabranch_contract.queries.runs import SEPARATOR, number_of, query_of, run_name
+from anabranch_contract.queries.runs import SEPARATOR, next_run, number_of, query_of, run_name
 from anabranch_service.registry.mirror import Mirror
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.redis.base import RedisRecords, Swap
@@ -27,7 +27,8 @@ IDEMPOTENCY_SECONDS = 24 * 3600
 #: journal entries kept, answer or "", its lifetime (s), and a JSON list with, per record: run,
 #: text, query, run that it replaces later or "", streams, streams to register with it ([name,
 #: text] pairs), runs that must be neither withdrawn nor paused, users' functions that must be
-#: registered. KEYS[6]: these functions. The field "query~" of KEYS[3] is the last run that waited
+#: registered, and a run with the text of its record, which must still be there, or null. KEYS[6]:
+#: these functions. The field "query~" of KEYS[3] is the last run that waited
 #: for a cutover.
 #: Returns the index of the first failing record, and why.
 _ADD = """
@@ -66,6 +67,9 @@ for n, one in ipairs(records) do
   for _, run in ipairs(one.reads) do
     if not going_on(run) then return {n - 1, 'ended', run} end
   end
+  if one.since ~= cjson.null and redis.call('HGET', KEYS[1], one.since[1]) ~= one.since[2] then
+    return {n - 1, 'changed', one.since[1]}
+  end
   for _, name in ipairs(one.functions) do
     if redis.call('HEXISTS', KEYS[6], name) == 0 then return {n - 1, 'uncallable', name} end
   end
@@ -99,8 +103,9 @@ class Added:
         outcome: ``added``, ``duplicate`` (the run exists already), ``gone`` (the stream ``detail``
             was deleted meanwhile), ``ended`` (the run ``detail``, which it reads, was withdrawn
             meanwhile), ``read`` (an earlier run of the query is still read), ``named`` (a stream
-            has the query's name), ``uncallable`` (function ``detail`` was deleted) or ``seen``
-            (``detail`` is the answer kept under the same idempotency key).
+            has the query's name), ``uncallable`` (function ``detail`` was deleted), ``changed``
+            (the record of run ``detail`` has another text) or ``seen`` (``detail`` is the answer
+            kept under the same idempotency key).
     """
 
     outcome: str
@@ -114,11 +119,14 @@ class NewRun:
     Attributes:
         made: queries that it is the first to read, as streams to register with it.
         reads: the runs of the queries that it reads; none may be withdrawn or paused.
+        since: run with the text of its record (:meth:`QueryStore.run_and_text`), which must not
+            change before the registration.
     """
 
     record: QueryRecord
     made: Sequence[StreamRecord] = ()
     reads: Sequence[str] = ()
+    since: tuple[str, str] | None = None
 
     @property
     def document(self) -> dict[str, object]:
@@ -132,6 +140,7 @@ class NewRun:
             "made": [[one.name, one.model_dump_json()] for one in self.made],
             "reads": list(self.reads),
             "functions": sorted(self.record.functions),
+            "since": self.since,
         }
 
 
@@ -177,7 +186,17 @@ class QueryStore(RedisRecords):
             run = await self._hget(self.runs_key, name) or name
         return await self.run(run)
 
-    async def last_run(self, query: str) -> str | None:
+    async def query_and_next(self, name: str) -> tuple[QueryRecord | None, str]:
+        """:meth:`query` with the name of the query's next run. If another run is registered
+        meanwhile, the name is that of the other run.
+        """
+        last = await self._last_run(name)  # read first: a run registered later has the next name
+        record = await self.query(name)
+        if last is None:
+            return record, name if record is None else next_run(record.id)
+        return record, next_run(last)
+
+    async def _last_run(self, query: str) -> str | None:
         """Name of the newest run of a query, whether or not its record was removed; None if the
         query never ran, or only its first run exists.
         """
@@ -193,6 +212,11 @@ class QueryStore(RedisRecords):
     async def run(self, name: str) -> QueryRecord | None:
         """The run with exactly this name, or None."""
         return strict(QueryRecord, name, await self._hget(self.keys.queries, name))
+
+    async def run_and_text(self, name: str) -> tuple[QueryRecord | None, str]:
+        """The run with exactly this name, or None, and the text of its record."""
+        text = await self._hget(self.keys.queries, name)
+        return strict(QueryRecord, name, text), text or ""
 
     async def has_query(self, name: str) -> bool:
         """Whether there is a query called ``name``, in any case, live or ended."""

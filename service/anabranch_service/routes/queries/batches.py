@@ -28,8 +28,8 @@ from anabranch_service.routes.queries.registration import (
     is_understood,
     register,
     register_all,
-    target_of,
 )
+from anabranch_service.routes.queries.sinks import target_of
 
 router = guarded_router("/v1", tag="queries")
 

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from uuid import uuid4
 
 from fastapi import Response
 
-from anabranch_contract.connectors.addresses import parse_path
-from anabranch_contract.connectors.policy import AccessError
-from anabranch_contract.connectors.sinks import (
-    CONTENT,
-    LakeContent,
-    SinkKind,
-    check_sink,
-    target,
-)
 from anabranch_contract.connectors.user_functions import texts_of
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.protocol.activations import of_union
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, branch_id
-from anabranch_contract.queries.runs import next_run, query_of
-from anabranch_contract.queries.views import change_columns
+from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.normalised import NormalisedInfo
-from anabranch_contract.rest.queries import Past, QueryIn, QueryOut, SinkRecord
+from anabranch_contract.rest.queries import Past, QueryIn, QueryOut
 from anabranch_contract.rest.slo import Slo
 from anabranch_planner.documents.further import read_whole
 from anabranch_planner.sql.clauses.created import read_created
@@ -56,8 +44,9 @@ from anabranch_service.registry.redis.queries import Added, NewRun
 from anabranch_service.registry.sizes import check_columns, check_room, read_checked
 from anabranch_service.registry.slo import check_slo
 from anabranch_service.registry.statements import NormalForms, as_seen
+from anabranch_service.routes.queries.sinks import check_columns_of_sink, check_target, shares_sink
 from anabranch_service.settings import ServiceSettings
-from anabranch_service.versions import etag
+from anabranch_service.versions import changed_meanwhile, etag
 
 Change = Callable[[QueryRecord], QueryRecord]
 #: Function that chooses one of a query's runs (given oldest first), or returns None.
@@ -80,11 +69,10 @@ class Beginning:
     reading: Reading
     parts: tuple[Beginning, ...] = ()
 
-    @property
-    def new(self) -> list[NewRun]:
-        """The runs to register together, the run itself last."""
-        own = NewRun(self.record, self.reading.made, self.reading.runs)
-        return [*(new for part in self.parts for new in part.new), own]
+    def new(self, since: tuple[str, str] | None = None) -> list[NewRun]:
+        """The runs to register together, the run itself last, with ``since``."""
+        own = NewRun(self.record, self.reading.made, self.reading.runs, since)
+        return [*(new for part in self.parts for new in part.new()), own]
 
     def keep(self, forms: NormalForms) -> None:
         """Keep the normal forms of the run and of its parts."""
@@ -100,10 +88,10 @@ async def begin(ctx: Context, body: QueryIn, now: datetime) -> Beginning:
         Conflict: ``duplicate-query``: a query with this id has not ended.
     """
     name = id_of(body) or f"q-{uuid4().hex[:12]}"
-    before = await ctx.store.query(name)
+    before, run = await ctx.store.query_and_next(name)
     if before is not None and await status_now(ctx, before) in LIVE:
         raise taken(name)
-    return await prepare(ctx, await run_after(ctx, name, before), body, now, before)
+    return await prepare(ctx, run, body, now, before)
 
 
 def id_of(body: QueryIn) -> str | None:
@@ -117,18 +105,6 @@ def id_of(body: QueryIn) -> str | None:
         return body.name
     created = read_created(body.sql, body.dialect)
     return None if created is None else created.name
-
-
-async def run_after(ctx: Context, query: str, before: QueryRecord | None) -> str:
-    """The name of a query's next run.
-
-    Args:
-        before: the run that the query's name denotes; None: there is none with a record.
-    """
-    last = await ctx.store.last_run(query)
-    if last is None:
-        return query if before is None else next_run(before.id)
-    return next_run(last)
 
 
 async def prepare(
@@ -189,8 +165,8 @@ async def prepare(
     records, progress = await ctx.store.streams(), await ctx.store.progress()
     for one in (query, *(part.query for part in reading.parts)):
         check_whole(one, records, progress)
-    await _check_target(ctx, record)
-    shared = before is not None and _shares_sink(record, before)
+    await check_target(ctx, record)
+    shared = before is not None and shares_sink(record, before)
     if waits and before is not None:
         if parts:
             raise InvalidInput(
@@ -280,12 +256,40 @@ async def register(
         Conflict: ``unknown-stream``, or ``duplicate-query``: another request registered that run.
     """
     kept = answer if idempotency_key else ""
-    at, added = await ctx.store.add_queries(run.new, idempotency_key, kept)
+    at, added = await ctx.store.add_queries(run.new(), idempotency_key, kept)
     if added.outcome == "added":
         run.keep(ctx.store.forms)
     elif added.outcome != "seen":
-        raise _not_added(run.new[at].record, added)
+        raise _not_added(run.new()[at].record, added)
     return added
+
+
+async def register_next(
+    ctx: Context, run: Beginning, before: QueryRecord, if_match: str | None = None
+) -> None:
+    """Register the next run of a query whose present run is still as in ``before``.
+
+    Args:
+        if_match: the request's If-Match header.
+
+    Raises:
+        Outdated: the present run was changed or replaced meanwhile; with an If-Match.
+        Conflict: the same without one; as :func:`register`.
+    """
+    outdated = changed_meanwhile(if_match, query_of(before.id))
+    while True:
+        present, text = await ctx.store.run_and_text(before.id)
+        if present is None or etag(present) != etag(before):
+            raise outdated
+        new = run.new((before.id, text))
+        at, added = await ctx.store.add_queries(new)
+        if added.outcome == "added":
+            return run.keep(ctx.store.forms)
+        if added.outcome == "duplicate":
+            raise outdated
+        # Otherwise only fields that the service computes have changed.
+        if added.outcome != "changed":
+            raise _not_added(new[at].record, added)
 
 
 async def register_all(ctx: Context, runs: Sequence[Beginning]) -> None:
@@ -294,7 +298,7 @@ async def register_all(ctx: Context, runs: Sequence[Beginning]) -> None:
     Raises:
         Conflict: as :func:`register`; its field begins with ``queries.<index of the run>``.
     """
-    new = [(place, one) for place, run in enumerate(runs) for one in run.new]
+    new = [(place, one) for place, run in enumerate(runs) for one in run.new()]
     at, added = await ctx.store.add_queries([one for _, one in new])
     if added.outcome != "added":
         cause = _not_added(new[at][1].record, added)
@@ -539,7 +543,7 @@ def _read_once(
     shown = "sql" if statement.sql is not None else "query.select"
     check_columns(len(query.shown), settings, "the results have", shown)
     check_sink_request(body.sink.to_sink(), settings)
-    _check_sink(body.sink, query)
+    check_columns_of_sink(body.sink, query)
     check_slo(body.slo, query, streams)
     check_past(body.past, query, streams)
     return reading, query, describe(query, streams)
@@ -592,109 +596,3 @@ def check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> N
             field="past",
             remedy="leave it out: results begin with rows that arrive from now on",
         )
-
-
-def _check_sink(sink: SinkRecord, query: JoinQuery) -> None:
-    """Refuse a sink that can't hold the query's output (results, or changes of a view)."""
-    post_join = query.view is not None or query.outer is not None
-    if post_join and sink.to_sink().kind is SinkKind.COUNT:
-        raise InvalidInput(
-            "bad-sink",
-            "the sink count writes no rows, which views and outer joins need",
-            field="sink.format",
-            remedy="leave it out",
-        )
-    if post_join and sink.to_sink().commit_interval:
-        raise InvalidInput(
-            "bad-sink",
-            "versions of views and outer joins come beside the batches and are not gathered",
-            field="sink.commit_interval",
-            remedy="leave it out",
-        )
-    columns, identity = [(o.name, o.expr.type) for o in query.shown], None
-    if query.view is not None:
-        columns, identity = list(change_columns(query.view)), query.view.identity
-    check_sink(sink.to_sink(), [(name, str(kind)) for name, kind in columns], identity)
-
-
-async def _check_target(ctx: Context, record: QueryRecord) -> None:
-    """Refuse a sink of another query: a Redis Stream to which another query has ever written, or
-    another place to which a live query writes.
-    """
-    wanted = target_of(record.sink)
-    if wanted is None:
-        return
-    activations, progress = await ctx.store.activations(), await ctx.store.progress()
-    for other in await ctx.store.queries():
-        if target_of(other.sink) != wanted or query_of(other.id) == query_of(record.id):
-            continue
-        state = status_of(other, activations.get(other.id), progress, ctx.clock())
-        if state in LIVE or record.sink.to_sink().kind is SinkKind.REDIS:
-            raise Conflict(
-                "sink-in-use",
-                f"query {query_of(other.id)!r} writes to {wanted!r}",
-                field="sink",
-                remedy="choose another place",
-            )
-
-
-def target_of(sink: SinkRecord) -> str | None:
-    """Path or name of the place that a sink writes to; links and ``..`` in a path are resolved."""
-    spec = sink.to_sink()
-    if spec.path is not None:
-        with suppress(AccessError):
-            place = parse_path(spec.path)
-            if place.scheme == "file":
-                spec = replace(spec, path=os.path.realpath(place.path))
-    return target(spec)
-
-
-def _place(sink: SinkRecord) -> SinkRecord:
-    return sink.model_copy(update={"commit_interval": None})
-
-
-def _shares_sink(record: QueryRecord, before: QueryRecord) -> bool:
-    """Whether a run writes to the sink of its query's previous run; refuses it if its output does
-    not fit there.
-
-    Sinks with a separate place per run always fit: files in the results directory, and an unnamed
-    Redis Stream.
-    """
-    kind = record.sink.to_sink().kind
-    apart = kind in (SinkKind.PARQUET, SinkKind.COUNT) or (
-        kind is SinkKind.REDIS and target(record.sink.to_sink()) is None
-    )
-    if (
-        apart
-        or target_of(record.sink) != target_of(before.sink)
-        or (target_of(record.sink) is None and _place(record.sink) != _place(before.sink))
-    ):
-        return False
-    ours, theirs = record.normalised, before.normalised
-    if record.sink.to_sink().option(CONTENT) == LakeContent.CURRENT:
-        raise Conflict(
-            "sink-in-use",
-            "a current table has the rows of an earlier run, which another run does not delete",
-            field="sink",
-            remedy="give another sink",
-        )
-    if any(info.view is not None or info.outer is not None for info in (ours, theirs)):
-        raise Conflict(
-            "sink-in-use",
-            "every run of a view or an outer join has its own version numbers, so it can't write "
-            "to the sink of an earlier run",
-            field="sink",
-            remedy="give another sink, or leave it out: each run then writes its own files",
-        )
-    columns, earlier = ([(c.name, c.type) for c in one.output] for one in (ours, theirs))
-    # Tables of a lake take new columns, and NULL for missing ones.
-    fits = dict(columns).items() <= (dict(columns) | dict(earlier)).items()
-    if columns != earlier and not (kind is SinkKind.LAKE and fits):
-        raise Conflict(
-            "sink-columns-differ",
-            "the results have other columns than those of the earlier run in the same sink: "
-            f"{', '.join(f'{name} {kind}' for name, kind in columns)}",
-            field="sink",
-            remedy="select the same columns, or give another sink",
-        )
-    return True

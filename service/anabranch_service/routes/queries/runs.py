@@ -33,7 +33,7 @@ from anabranch_service.routes.queries.registration import (
     prepare,
     read_body,
     register,
-    run_after,
+    register_next,
     runs_of,
     shown,
     status_now,
@@ -74,13 +74,16 @@ async def put_query(
             field="name",
             remedy="leave it out of the body",
         )
-    now, before = ctx.clock(), await ctx.store.query(name)
+    now = ctx.clock()
+    before, run = await ctx.store.query_and_next(name)
     state = None if before is None else await status_now(ctx, before)
     if before is None or state not in LIVE:
-        if if_match is not None and before is None:
-            known(None, "query", name)
-        begun = await prepare(ctx, await run_after(ctx, name, before), body, now, before)
-        return await _begin(ctx, begun, "created", sorted(_given(body)), response, dry_run=dry_run)
+        if if_match is not None:
+            check_version(known(before, "query", name), if_match)
+        begun = await prepare(ctx, run, body, now, before)
+        if not dry_run:
+            await register(ctx, begun)
+        return await _begun(ctx, begun, "created", sorted(_given(body)), response, dry_run=dry_run)
     check_version(before, if_match)
     streams, queries = await ctx.store.usable_streams(), await known_queries(ctx)
     terms = await ctx.work.read(_terms, name, body, ctx.settings, streams, queries)
@@ -93,13 +96,13 @@ async def put_query(
         return [n for n, new in (terms | settings).items() if new != getattr(one, n)]
 
     if waiting is not None and not terms.keys() & set(differing(waiting)):
-        return await _wait_on(ctx, body, before, waiting, settings, response, dry_run=dry_run)
+        return await _wait_on(
+            ctx, body, before, waiting, settings, response, dry_run=dry_run, if_match=if_match
+        )
     fields = differing(before)
     if state in GOING_ON and not terms.keys() & set(fields):
         if waiting is not None:
             fields = [*(n for n in differing(waiting) if n in terms), *fields]
-            if not dry_run:
-                await _withdraw(ctx, waiting)
         record: QueryRecord | None = before
         if "slo" in fields:
             await check_needs(ctx, before, body.slo)
@@ -110,6 +113,8 @@ async def put_query(
                 return one.model_copy(update=settings)
 
             record = await ctx.store.update_query(before.id, change)
+            if waiting is not None:
+                await _withdraw(ctx, waiting)
         query = await shown(ctx, known(record, "query", name), response)
         return _changed("changed" if fields else "none", fields, query, response, dry_run=dry_run)
     if state is Status.PAUSED:
@@ -122,12 +127,12 @@ async def put_query(
     queries.check_unread(name, "replaced")
     # Before its present run has begun, a query has no results that readers would lose.
     waits = body.cutover == "when-complete" and state is Status.ACTIVE
-    run = await run_after(ctx, name, before)
     begun = await prepare(ctx, run, body, now, before, waits=waits)
-    answer = await _begin(ctx, begun, "replaced", fields, response, dry_run=dry_run)
-    if waiting is not None and not dry_run:
-        await _withdraw(ctx, waiting)
-    return answer
+    if not dry_run:
+        await register_next(ctx, begun, before, if_match)
+        if waiting is not None:
+            await _withdraw(ctx, waiting)
+    return await _begun(ctx, begun, "replaced", fields, response, dry_run=dry_run)
 
 
 async def _wait_on(
@@ -139,6 +144,7 @@ async def _wait_on(
     response: Response,
     *,
     dry_run: bool,
+    if_match: str | None,
 ) -> QueryChange:
     """Answer a body that equals the run that waits for a cutover: change its settings and the
     ``present`` run's, or end the wait.
@@ -147,8 +153,13 @@ async def _wait_on(
     at_once = body.cutover == "at-once" and not waiting.caught_up
     if not dry_run:
         changes = settings | ({"caught_up": True} if at_once else {})
-        for run, changed in ((present, settings), (waiting, changes)):
-            await ctx.store.update_query(run.id, partial(QueryRecord.model_copy, update=changed))
+
+        def change(one: QueryRecord) -> QueryRecord:
+            check_version(one, if_match)
+            return one.model_copy(update=settings)
+
+        await ctx.store.update_query(present.id, change)
+        await ctx.store.update_query(waiting.id, partial(QueryRecord.model_copy, update=changes))
     record = known(await ctx.store.run(waiting.id), "query", query_of(waiting.id))
     action = "replaced" if at_once else "changed" if fields else "none"
     fields += ["cutover"] if at_once else []
@@ -209,9 +220,9 @@ async def resume_query(
     It sees the same earlier tuples as a query registered now would (``complete`` and
     ``visible_from``). Resuming a running query changes nothing.
     """
-    known(await ctx.store.query(name), "query", name)
-    runs = await runs_of(ctx, name)
-    found = known(present_run(runs), "query", name)
+    before, run = await ctx.store.query_and_next(name)
+    known(before, "query", name)
+    found = known(present_run(await runs_of(ctx, name)), "query", name)
     check_version(found, if_match)
     if found.paused_at is None:
         if await status_now(ctx, found) in GOING_ON:
@@ -220,10 +231,10 @@ async def resume_query(
     now = ctx.clock()
     if found.is_over(now):
         raise _ended(name)
-    begun = await prepare(ctx, await run_after(ctx, name, found), body_of(found), now, found)
+    begun = await prepare(ctx, run, body_of(found), now, found)
     resumed = begun.record.model_copy(update={"resumed": True})
     begun = replace(begun, record=resumed)
-    await register(ctx, begun)
+    await register_next(ctx, begun, found, if_match)
     await ctx.store.update_query(
         found.id, lambda one: one.model_copy(update={"removed_at": one.removed_at or now})
     )
@@ -263,7 +274,7 @@ def _terms(
     }
 
 
-async def _begin(
+async def _begun(
     ctx: Context,
     begun: Beginning,
     action: str,
@@ -272,14 +283,13 @@ async def _begin(
     *,
     dry_run: bool,
 ) -> QueryChange:
-    """Register a run unless ``dry_run`` is set; returns the answer to the request."""
+    """The answer to a request that has registered a run, or with ``dry_run`` checked it."""
     query = None
     if dry_run:
         before = await ctx.store.query(query_of(begun.record.id))
         if before is not None:
             query = await shown(ctx, before, response)
     else:
-        await register(ctx, begun)
         query = await _as_begun(ctx, begun, response)
     return _changed(action, fields, query, response, dry_run=dry_run)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
+import httpx
 import pytest
 
 from anabranch_contract.protocol.activations import Activation
@@ -152,24 +155,65 @@ def test_an_id_is_free_again_when_its_query_has_ended(shop: Service) -> None:
     assert shop.get("/v1/epochs/2")["queries"] == ["pair~2"]
 
 
-def test_of_many_who_replace_at_once_one_does(shop: Service) -> None:
+def at_once(*requests: Callable[[], httpx.Response]) -> list[int]:
+    """The statuses of the answers to requests sent at once."""
+    with ThreadPoolExecutor(len(requests)) as pool:
+        return [sent.result().status_code for sent in [pool.submit(one) for one in requests]]
+
+
+@pytest.mark.parametrize("matched", [True, False])
+def test_of_many_who_replace_at_once_one_does(shop: Service, matched: bool) -> None:
+    for round_ in range(5):
+        name = f"pair{round_}"
+        shop.post("/v1/queries", {"id": name, "sql": PAIR})
+        version = shop.http.get(f"/v1/queries/{name}").headers["etag"]
+        headers = {"If-Match": version} if matched else {}
+
+        def replace(number: int, at: str = name, headers: dict[str, str] = headers) -> Any:
+            body = {"sql": f"{PAIR} WHERE o.total > {number}"}
+            return shop.http.put(f"/v1/queries/{at}", json=body, headers=headers)
+
+        found = at_once(*(partial(replace, n) for n in range(6)))
+        replaced = found.count(200)
+        assert set(found) <= ({200, 412} if matched else {200, 409})
+        assert replaced == 1 if matched else replaced >= 1
+        expected = [name, *(f"{name}~{n + 2}" for n in range(replaced))]
+        assert [run for run, _ in runs(shop, name)] == expected
+
+
+def test_of_changes_to_one_version_one_is_made(shop: Service) -> None:
+    """The settings that a PATCH gives are not lost to a replacement that has not seen them."""
+    for round_ in range(8):
+        at = f"/v1/queries/pair{round_}"
+        shop.post("/v1/queries", {"id": f"pair{round_}", "sql": PAIR})
+        headers = {"If-Match": shop.http.get(at).headers["etag"]}
+        found = at_once(
+            partial(shop.http.put, at, json={"sql": LARGE}, headers=headers),
+            partial(shop.http.patch, at, json={"priority": 3}, headers=headers),
+            partial(shop.http.post, f"{at}:pause", headers=headers),
+        )
+        assert sorted(found)[0] in (200, 202)
+        assert sorted(found)[1:] == [412, 412]
+
+
+def test_a_query_that_many_resume_has_one_more_run(shop: Service) -> None:
     shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
-    version = shop.http.get("/v1/queries/pair").headers["etag"]
-    found: list[int] = []
+    for runs_so_far in range(1, 5):
+        shop.call("POST", "/v1/queries/pair:pause", 202)
+        resume = partial(shop.http.post, "/v1/queries/pair:resume")
+        assert 202 in (found := at_once(*[resume] * 6))
+        assert set(found) <= {202, 409}
+        assert len(runs(shop, "pair")) == runs_so_far + 1
 
-    def replace(number: int) -> None:
-        body = {"sql": f"{PAIR} WHERE o.total > {number}"}
-        answer = shop.http.put("/v1/queries/pair", json=body, headers={"If-Match": version})
-        found.append(answer.status_code)
 
-    threads = [threading.Thread(target=replace, args=(n,)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found.count(200) == 1
-    assert set(found) <= {200, 409, 412}
-    assert [name for name, _ in runs(shop, "pair")] == ["pair", "pair~2"]
+def test_an_ended_query_is_registered_again_by_its_version(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    before = shop.http.get("/v1/queries/pair").headers["etag"]
+    shop.call("DELETE", "/v1/queries/pair", 202)
+    body, at = {"sql": LARGE}, "/v1/queries/pair"
+    assert shop.http.put(at, json=body, headers={"If-Match": before}).status_code == 412
+    after = shop.http.get(at).headers["etag"]
+    assert shop.http.put(at, json=body, headers={"If-Match": after}).status_code == 200
 
 
 def test_a_sink_is_shared_where_the_columns_are_the_same(shop: Service) -> None:
