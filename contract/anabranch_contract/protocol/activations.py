@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -152,6 +152,8 @@ class Activation(Message):
         past: progress of the results of the past, if the query emits them.
         missed: alias -> number of earlier tuples of its stream that were not stored and may be
             missing in results.
+        before: of a query that another one reads and that emits no results of the past: stream ->
+            number of its tuples that arrived before the activation, if any.
     """
 
     activated_batch: int
@@ -170,6 +172,7 @@ class Activation(Message):
     left_out: tuple[LeftOut, ...] = ()
     past: PastResults | None = None
     missed: dict[str, int] = field(default_factory=dict)
+    before: dict[str, int] = field(default_factory=dict)
 
     @property
     def completeness(self) -> float:
@@ -240,8 +243,7 @@ def of_union(activations: Mapping[str, Activation], name: str, branches: int) ->
     found = [one for branch in ids if (one := activations.get(branch)) is not None]
     if len(found) < 2:
         return activations.get(name)
-    ends = [one.complete_from for one in found if one.complete_from is not None]
-    complete = max((one.complete for one in found), key=("always", "from", "never").index)
+    complete, complete_from = least_complete(found)
     past = [one.past for one in found if one.past is not None]
     status = max((p.status for p in past), key=_WORSE.index, default=None)
     rows = [p.rows for p in past]
@@ -249,8 +251,9 @@ def of_union(activations: Mapping[str, Activation], name: str, branches: int) ->
         found[0],
         visible_from={a: v for one in found for a, v in one.visible_from.items()},
         missed={a: n for one in found for a, n in one.missed.items()},
+        before={s: n for one in found for s, n in one.before.items()},
         complete=complete,
-        complete_from=max(ends) if complete == "from" else None,
+        complete_from=complete_from,
         past=None
         if status is None
         else PastResults(
@@ -259,6 +262,13 @@ def of_union(activations: Mapping[str, Activation], name: str, branches: int) ->
             None if None in rows else sum(n or 0 for n in rows),
         ),
     )
+
+
+def least_complete(found: Sequence[Activation]) -> tuple[str, int | None]:
+    """``complete`` and ``complete_from`` of results that need all those of ``found``."""
+    complete = max((one.complete for one in found), key=("always", "from", "never").index)
+    ends = [one.complete_from for one in found if one.complete_from is not None]
+    return complete, max(ends) if complete == "from" else None
 
 
 def of_outer_join(pairs: Activation, left: Activation, left_rows: LeftRows) -> Activation:

@@ -19,6 +19,7 @@ from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.queries.joins import QueryId, Relation, Stream
 from anabranch_contract.queries.outer_joins import part_number
+from anabranch_contract.queries.runs import query_of
 from anabranch_runtime.epochs.lookups import completing
 from anabranch_runtime.sources.loads import streams_read
 from anabranch_runtime.state.coverage import covered_since
@@ -59,7 +60,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
         )
     }
     kept = {q.id for q in ruleset.queries if q.outer is not None and q.outer.kept}
-    versions = _versions(ruleset)
+    versions, names = _versions(ruleset), {stream.name for stream in ruleset.streams}
     for query in ruleset.queries:
         known = queries.get(query.id)
         since = None
@@ -69,7 +70,10 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
                 since = {alias: seen.batch for alias, seen in known.visible_from.items()}
             since |= dict.fromkeys(versions.get(query.id, ()), 0)
         if known is None or known.expired_batch is not None:
-            queries[query.id] = _activate(state, query, relations, since)
+            activation = _activate(state, query, relations, since)
+            if not query.past and query_of(query.id) in names:
+                activation = replace(activation, before=_before(state, query, relations))
+            queries[query.id] = activation
         elif query.registered not in anew:
             continue
         else:
@@ -134,6 +138,7 @@ def _anew(known: Activation, activation: Activation) -> Activation:
     earlier = (*known.earlier, ended)[-REMEMBERED_ACTIVATIONS:]
     return replace(
         activation,
+        before=known.before,
         results=known.results,
         earlier=earlier,
         withheld=known.withheld + known.owed,
@@ -308,6 +313,17 @@ def _activate(
     return Activation(
         batch, seen, complete_from, complete, retention=query.retention, missed=missed
     )
+
+
+def _before(state: State, query: QuerySpec, relations: Mapping[Any, Relation]) -> dict[str, int]:
+    """Return stream -> number of its tuples before the next batch, for the streams of ``query``."""
+    streams = {relations[relation].stream for _, _, relation in query.members}
+    counts = {
+        name: known.admitted_before(state.next_batch)
+        for name, known in state.streams.items()
+        if name in streams
+    }
+    return {name: count for name, count in counts.items() if count}
 
 
 def unseen(state: State) -> dict[str, int]:

@@ -2,13 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.activations import Activation, least_complete, of_union
 from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.documents import iso_time
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import MissedOut
+from anabranch_service.registry.records import QueryRecord
+
+
+@dataclass(frozen=True, slots=True)
+class PartNow:
+    """A part of a statement at this moment.
+
+    Attributes:
+        past: whether it emits results of the past, or the statement does not.
+        activation: None before it begins.
+    """
+
+    name: str
+    meaning: NormalisedInfo
+    past: bool
+    activation: Activation | None = None
+
+    @property
+    def lacks(self) -> dict[str, int]:
+        """Stream -> number of rows of before its activation that do not count in it."""
+        return {} if self.activation is None or self.past else self.activation.before
+
+
+def parts_now(
+    records: Sequence[QueryRecord], activations: Mapping[str, Activation], run: str | None = None
+) -> dict[str, list[PartNow]]:
+    """Run (only ``run``, if given) -> the parts of its statement."""
+    found = defaultdict[str, list[PartNow]](list)
+    parts = [one for one in records if one.part_of and run in (None, one.part_of)]
+    owners = {one.part_of for one in parts}
+    begins = {one.id for one in records if one.id in owners and one.past == "none"}
+    for one in parts:
+        meaning = one.normalised
+        activation = of_union(activations, one.id, len(meaning.branches))
+        part = PartNow(
+            query_of(one.id), meaning, one.past == "stored" or one.part_of in begins, activation
+        )
+        found[one.part_of].append(part)
+    return found
+
+
+def with_parts(activation: Activation | None, parts: Sequence[PartNow]) -> Activation | None:
+    """``activation`` with the completeness of a statement with ``parts``."""
+    begun = [one.activation for one in parts if one.activation is not None]
+    if activation is None or not begun:
+        return activation
+    complete, complete_from = least_complete([activation, *begun])
+    if any(part.lacks for part in parts):
+        complete, complete_from = "never", None
+    return replace(activation, complete=complete, complete_from=complete_from)
+
+
+def missed_in_parts(parts: Iterable[PartNow], progress: Progress | None) -> list[MissedOut]:
+    """Rows that parts of a statement miss, per part and stream."""
+    found = []
+    for part in parts:
+        lacks = part.lacks
+        if part.activation is None and not part.past and progress is not None:
+            lacks = {
+                alias.stream: count
+                for alias in part.meaning.aliases
+                if (count := progress.streams.get(alias.stream, {}).get("input", 0))
+            }
+        if lacks:
+            found += [_lacking(part.name, stream, count) for stream, count in lacks.items()]
+        elif part.activation is None:
+            found += rows_to_miss(part.meaning, progress)
+        else:
+            found += missed_rows(part.meaning, part.activation)
+    return found
+
+
+def _lacking(part: str, stream: str, count: int) -> MissedOut:
+    return MissedOut(
+        stream=stream,
+        rows=count,
+        message=f"{_rows(count)} of {stream} read before the query begins do not count in its "
+        f"subquery {part}, whose results begin with later rows",
+        remedy=remedy(stream),
+    )
 
 
 def missed_rows(meaning: NormalisedInfo, activation: Activation | None) -> list[MissedOut]:

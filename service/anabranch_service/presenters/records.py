@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -40,7 +40,13 @@ from anabranch_contract.rest.streams import (
     StreamOut,
     TableOut,
 )
-from anabranch_service.presenters.missed import missed_rows, rows_to_miss
+from anabranch_service.presenters.missed import (
+    PartNow,
+    missed_in_parts,
+    missed_rows,
+    rows_to_miss,
+    with_parts,
+)
 from anabranch_service.presenters.statistics import stream_statistics_out
 from anabranch_service.registry.describe import bounds_between
 from anabranch_service.registry.lifecycle import LIVE, Status, results_of, status_of
@@ -170,6 +176,7 @@ def query_out(
     approvals: Approvals | None = None,
     readers: Iterable[str] = (),
     ended: Mapping[str, str] = MappingProxyType({}),
+    parts: Sequence[PartNow] = (),
 ) -> QueryOut:
     """A query, with its status and the properties fixed by its activation.
 
@@ -179,6 +186,7 @@ def query_out(
         approvals: the held plan, which may be the reason why the query is pending.
         readers: the queries that read it.
         ended: query that it reads -> why that one brings no more rows.
+        parts: the parts of its statement.
     """
     status = status_of(record, activation, progress, now)
     joined = 0 if activation is None else activation.results + (0 if left is None else left.results)
@@ -196,8 +204,8 @@ def query_out(
         sink_problem=None if progress is None else progress.sinks.get(record.id),
         results_at=results_at(record, progress),
         input_problems={**sources.failed_among(streams), **ended},
-        **_activation(activation),
-        missed=_missed(record, activation, progress, status),
+        **_activation(with_parts(activation, parts)),
+        missed=_missed(record, activation, progress, status, parts),
         past_results=None if activation is None else _past(activation),
         earlier=[]
         if activation is None
@@ -214,13 +222,18 @@ def query_out(
 
 
 def _missed(
-    record: QueryRecord, activation: Activation | None, progress: Progress | None, status: Status
+    record: QueryRecord,
+    activation: Activation | None,
+    progress: Progress | None,
+    status: Status,
+    parts: Sequence[PartNow],
 ) -> list[MissedOut]:
     if status not in LIVE:
         return []
+    below = missed_in_parts(parts, progress)
     if activation is None:
-        return rows_to_miss(record.normalised, progress)
-    return missed_rows(record.normalised, activation)
+        return [*rows_to_miss(record.normalised, progress), *below]
+    return [*missed_rows(record.normalised, activation), *below]
 
 
 def run_out(

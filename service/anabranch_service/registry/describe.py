@@ -400,7 +400,7 @@ def _changing(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
         output = "rows below the view may be deleted"
     past = (
         "unless past is none, they include the results over stored rows, so that their sum is the "
-        "whole result"
+        "result over all rows that the query sees"
     )
     versions = [
         member.alias

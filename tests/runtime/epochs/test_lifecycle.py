@@ -205,6 +205,29 @@ def test_what_was_read_of_a_stream_stays_counted_through_epochs_that_do_not_name
     assert state.queries["q"].missed == {"R": 9, "S": 9}
 
 
+def test_rows_of_before_a_query_that_another_reads_are_counted_once() -> None:
+    """A query is read if there is a stream of its name; with its past it lacks no row."""
+    state = replace(State(next_batch=2), streams={n: StreamState(input=9) for n in "RS"})
+    for read, past in ((True, False), (True, True), (False, False)):
+        first = rules(0, {"q": RS})
+        own = (replace(first.queries[0], past=past), *first.queries[1:])
+        names = (*first.streams, stream("q")) if read else first.streams
+        begun = enter_epoch(state, replace(first, queries=own, streams=names), 0)
+        rows = {"R": 9, "S": 9} if read and not past else {}
+        assert begun.queries["q"].before == rows
+
+
+def test_a_changed_ttl_leaves_the_rows_of_before_a_query() -> None:
+    state = replace(State(next_batch=2), streams={n: StreamState(input=9) for n in "RS"})
+    for epoch, ttl in enumerate((None, 5 * MINUTE)):
+        names = (*living(ttl), stream("q"))
+        state = after(
+            enter_epoch(state, rules(epoch, {"q": RS}, streams=names), epoch), 2, R=1, S=1
+        )
+    assert len(state.queries["q"].earlier) == 1
+    assert state.queries["q"].before == {"R": 9, "S": 9}
+
+
 def test_a_stream_that_is_registered_again_before_an_epoch_names_it_is_counted_anew() -> None:
     before = reading({"R-1": Load("R"), "S-1": Load("S")})
     unnamed = {n: StreamState(input=9, max_tau=MINUTE, began=1) for n in "RS"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 from anabranch_client.rest.api import Client
 from anabranch_contract.protocol.activations import Activation, Visibility
-from anabranch_contract.protocol.progress import Progress
-from tests.service.conftest import PAIR
-from tests.support.worlds.service import Service
+from anabranch_contract.protocol.progress import Mode, Progress
+from anabranch_service.settings import ServiceSettings
+from tests.service.conftest import PAIR, STREAMS
+from tests.support.worlds.service import Service, serving
 
 READ = Progress("running", streams={"orders": {"input": 12, "unseen": 9}, "items": {"input": 4}})
 NEVER = Activation(
@@ -90,3 +92,61 @@ def test_the_client_reads_them(shop: Service) -> None:
     with Client(str(shop.http.base_url)) as client:
         query = client.create_query(PAIR, name="pair")
         assert [(m.stream, m.rows) for m in query.missed] == [("orders", 9)]
+
+
+@pytest.fixture
+def live(settings: ServiceSettings) -> Iterator[Service]:
+    """A service in live mode with the streams of ``shop``."""
+    with serving(settings.changed(mode=Mode.LIVE)) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams?wait=0", stream)
+        yield service
+
+
+COUNTED = (
+    "SELECT c.city, t.n FROM customers c JOIN (SELECT customer_id, count(*) AS n FROM orders "
+    "GROUP BY customer_id) t ON t.customer_id = c.customer_id"
+)
+
+
+@pytest.mark.parametrize(
+    ("past", "retain", "rows"),
+    [
+        (None, False, [("orders", 12)]),
+        (None, True, []),  # the part emits the results of the past
+        ("none", False, []),  # the whole statement begins with later rows
+    ],
+)
+def test_rows_that_do_not_count_in_a_part_are_missed(
+    live: Service, past: str | None, retain: bool, rows: list[Any]
+) -> None:
+    if retain:
+        live.call("PATCH", "/v1/streams/orders", 200, {"retain": "all"})
+    live.progress(replace(READ, streams={"orders": {"input": 12}}, committed=5))
+    body = {"id": "counted", "sql": COUNTED} | ({} if past is None else {"past": past})
+    if past is None:
+        assert said(live.post("/v1/queries:explain", {"sql": COUNTED}, 200)) == rows
+    assert said(live.post("/v1/queries", body)) == rows
+    assert said(live.get("/v1/queries/counted")) == rows
+    begun = Activation(3, {}, before={} if retain else {"orders": 11})
+    live.activate("counted.1", begun)
+    live.activate("counted", Activation(3, {}))
+    found = live.get("/v1/queries/counted")
+    missed = [(stream, 11) for stream, _ in rows]
+    assert (said(found), found["complete"]) == (missed, "never" if rows else "always")
+    assert live.get("/v1/queries")["items"] == [found]
+    assert [one["name"] for one in components(live)] == ["counted"] * len(rows)
+    assert all("subquery counted.1" in one["message"] for one in found["missed"])
+
+
+def test_a_part_that_misses_rows_leaves_the_statement_incomplete(live: Service) -> None:
+    joined = COUNTED.replace("FROM orders", "FROM orders o JOIN items i ON o.order_id = i.order_id")
+    joined = joined.replace("SELECT customer_id", "SELECT o.customer_id").replace(
+        "GROUP BY customer_id", "GROUP BY o.customer_id"
+    )
+    live.progress(replace(READ, committed=5))
+    assert said(live.post("/v1/queries", {"id": "joined", "sql": joined})) == [("orders", 9)]
+    live.activate("joined.1", NEVER)
+    live.activate("joined", Activation(3, {}))
+    found = live.get("/v1/queries/joined")
+    assert (said(found), found["complete"]) == ([("orders", 9)], "never")

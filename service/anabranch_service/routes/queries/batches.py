@@ -140,7 +140,9 @@ async def _shown(
     progress, sources = await ctx.store.progress(), await ctx.store.sources()
     for run in runs if stored else ():
         await is_understood(ctx, run)
-    return [query_out(run.record, None, progress, sources, now) for run in runs]
+    return [
+        query_out(run.record, None, progress, sources, now, parts=run.parts_now) for run in runs
+    ]
 
 
 def _twice(name: str) -> InvalidInput:

@@ -29,11 +29,12 @@ from anabranch_service.planning.request import plan_task, read_registered
 from anabranch_service.planning.task import FULL, PlanTask
 from anabranch_service.planning.what_if.dry_run import dry_run_out
 from anabranch_service.planning.what_if.explanation import explained
-from anabranch_service.presenters.missed import rows_to_miss
+from anabranch_service.presenters.missed import PartNow, missed_in_parts, rows_to_miss
 from anabranch_service.registry.derived import Queries, Reading, with_queries
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.sizes import read_checked
 from anabranch_service.registry.statements import usable_streams
+from anabranch_service.routes.queries.registration import default_past
 from anabranch_service.settings import ServiceSettings
 
 router = guarded_router("/v1", tag="queries")
@@ -67,7 +68,9 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
         )
     if query is None or answer.normalised is None:
         return answer
-    missed = rows_to_miss(answer.normalised, await ctx.store.progress())
+    progress = await ctx.store.progress()
+    below = missed_in_parts(_parts(query, reading), progress)
+    missed = [*rows_to_miss(answer.normalised, progress), *below]
     # One plan search if no other query is registered; else three: joint, standalone, without it.
     seconds = min(SECONDS / (3 if found.wanted else 1), ctx.settings.planning.solve_seconds)
     task = await ctx.work.read(plan_task, found, ctx.store.forms, seconds)
@@ -76,6 +79,19 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
     planned, added = await ctx.work.plan(_plan_beside, task, [*added_queries, *query.planned])
     given = {**_own(planned, name), "added_cost": added, "missed": missed}
     return answer.model_copy(update=given)
+
+
+def _parts(query: JoinQuery, reading: Reading) -> list[PartNow]:
+    """The parts of a statement that is not registered, with the default of ``past``."""
+    begins = default_past(query, reading.streams) == "none"
+    return [
+        PartNow(
+            part.name,
+            part.meaning,
+            begins or default_past(part.query, part.reading.streams, part=True) == "stored",
+        )
+        for part in reading.parts
+    ]
 
 
 def _plan_beside(task: PlanTask, new: Sequence[JoinQuery]) -> tuple[DryRunOut, float]:

@@ -16,6 +16,7 @@ from anabranch_contract.rest.queries import QueryList, QueryOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
+from anabranch_service.presenters.missed import parts_now
 from anabranch_service.presenters.records import floors_of, query_out
 from anabranch_service.registry.lifecycle import Status, status_of
 from anabranch_service.registry.records import QueryRecord
@@ -60,7 +61,7 @@ async def list_queries(
     sources, approvals = await store.sources(), await store.approvals()
     floors = floors_of(progress, await store.rations())
     queries = await store.known_queries(now, ctx.settings.mode)
-    readers = queries.readers_of_all()
+    readers, parts_of = queries.readers_of_all(), parts_now(queries.records, queries.activations)
     sought = Sought(find.strip(), owner, frozenset(stream or ()), frozenset(tag or ()))
 
     def in_state(record: QueryRecord) -> bool:
@@ -81,6 +82,7 @@ async def list_queries(
             approvals,
             read_by,
             queries.ended_below(record),
+            parts_of.get(record.id, ()),
         )
 
     found = sought.among(_after(await store.newest_queries(), cursor))

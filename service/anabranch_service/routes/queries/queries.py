@@ -53,7 +53,8 @@ async def add_query(
     now = ctx.clock()
     run = await begin(ctx, body, now)
     record, name = run.record, query_of(run.record.id)
-    answer = query_out(record, None, await ctx.store.progress(), await ctx.store.sources(), now)
+    progress, sources = await ctx.store.progress(), await ctx.store.sources()
+    answer = query_out(record, None, progress, sources, now, parts=run.parts_now)
     kept_text = json.dumps({"digest": digest, "id": name, "body": answer.model_dump(mode="json")})
     added = await register(ctx, run, idempotency_key=idempotency_key or "", answer=kept_text)
     if added.outcome == "seen":

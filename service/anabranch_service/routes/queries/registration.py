@@ -24,6 +24,7 @@ from anabranch_planner.sql.clauses.created import read_created
 from anabranch_service.context import Context
 from anabranch_service.durations import read_positive
 from anabranch_service.errors import Conflict, InvalidInput
+from anabranch_service.presenters.missed import PartNow, parts_now
 from anabranch_service.presenters.records import floors_of, query_out
 from anabranch_service.presenters.replacement import replacement_out
 from anabranch_service.registry.alterations.added_columns import columns_of
@@ -68,6 +69,12 @@ class Beginning:
     query: JoinQuery
     reading: Reading
     parts: tuple[Beginning, ...] = ()
+
+    @property
+    def parts_now(self) -> list[PartNow]:
+        """The parts of the run before they begin."""
+        records = [*(part.record for part in self.parts), self.record]
+        return parts_now(records, {}).get(self.record.id, [])
 
     def new(self, since: tuple[str, str] | None = None) -> list[NewRun]:
         """The runs to register together, the run itself last, with ``since``."""
@@ -432,8 +439,9 @@ async def shown(ctx: Context, record: QueryRecord, response: Response) -> QueryO
     approvals = await ctx.store.approvals()
     now, queries = ctx.clock(), await known_queries(ctx)
     readers, ended = queries.readers(query_of(record.id)), queries.ended_below(record)
+    parts = parts_now(queries.records, queries.activations, record.id).get(record.id, ())
     answer = query_out(
-        record, activation, progress, sources, now, floors, left, approvals, readers, ended
+        record, activation, progress, sources, now, floors, left, approvals, readers, ended, parts
     )
     return answer.model_copy(update={"replacement": replacement_out(record, queries)})
 
@@ -552,15 +560,23 @@ def _read_once(
 def past_of(
     body: QueryIn, query: JoinQuery, streams: Mapping[str, Stream], *, part: bool = False
 ) -> Past:
-    """Whether the query emits past results: as requested, by default if they are changes, whose
-    sum would otherwise lack rows, or it is a part of a statement, whose results would be wrong.
-    """
-    # Branches of a union without stored tuples begin with rows that arrive from then on.
-    stored = any(_no_past(join, streams) is None for join in _branches(query))
+    """Whether the query emits past results: as requested, or :func:`default_past`."""
     if "past" in body.model_fields_set:
-        return body.past if stored or not part else "none"
+        return body.past if not part or _has_past(query, streams) else "none"
+    return default_past(query, streams, part=part)
+
+
+def _has_past(query: JoinQuery, streams: Mapping[str, Stream]) -> bool:
+    # Branches of a union without stored tuples begin with rows that arrive from then on.
+    return any(_no_past(join, streams) is None for join in _branches(query))
+
+
+def default_past(query: JoinQuery, streams: Mapping[str, Stream], *, part: bool = False) -> Past:
+    """Whether a query emits past results by default: if they are changes, whose sum would otherwise
+    lack rows, or it is a part of a statement, whose results would be wrong.
+    """
     changing = bool(query.deleting(streams)) or (query.outer is not None and query.outer.kept)
-    return "stored" if (changing or part) and stored else "none"
+    return "stored" if (changing or part) and _has_past(query, streams) else "none"
 
 
 def _branches(query: JoinQuery) -> tuple[JoinQuery, ...]:
@@ -594,5 +610,6 @@ def check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> N
             "past-not-stored",
             f"results of the past can't be emitted: {reason}",
             field="past",
-            remedy="leave it out: results begin with rows that arrive from now on",
+            remedy="leave it out: results begin with rows that arrive from now on (rows of streams "
+            "added with --retain all are stored)",
         )
