@@ -1,4 +1,4 @@
-"""One browser for the modules that follow one another; each page has a context of its own."""
+"""One browser for the modules that follow one another."""
 
 from __future__ import annotations
 

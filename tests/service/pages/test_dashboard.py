@@ -47,8 +47,13 @@ HURRY = """(() => { const wait = window.setTimeout, now = performance.now.bind(p
 
 @contextmanager
 def opened(browser: Browser, service: Service, path: str = "") -> Iterator[tuple[Page, list[str]]]:
-    """A page of the dashboard, and whatever it complains of."""
-    page = browser.new_page(viewport={"width": 1480, "height": 1000}, locale="en-US")
+    """A page of the dashboard, and whatever it complains of. It shares nothing with earlier ones:
+    every service has a port, and so an origin, of its own, whose storage is cleared.
+    """
+    context = browser.contexts[0]
+    before = context.pages
+    page = context.new_page()
+    page.set_viewport_size({"width": 1480, "height": 1000})
     page.set_default_timeout(PATIENCE)
     page.add_init_script(HURRY)
     complaints: list[str] = []
@@ -62,11 +67,16 @@ def opened(browser: Browser, service: Service, path: str = "") -> Iterator[tuple
         "request",
         lambda r: None if r.url.startswith(own) else complaints.append(f"foreign: {r.url}"),
     )
+    context.new_cdp_session(page).send(
+        "Storage.clearDataForOrigin", {"origin": own, "storageTypes": "all"}
+    )
     page.goto(own + path)
     try:
         yield page, complaints
     finally:
-        page.close()
+        for one in context.pages:
+            if one not in before:
+                one.close()
 
 
 def test_before_anything_is_registered(browser: Browser, service: Service) -> None:

@@ -9,7 +9,6 @@ batch of every row: rows of batches before the column's epoch have its default.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -17,15 +16,11 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.passes import parse_sql
-from anabranch_planner.plans.compile import compile_ruleset
-from tests.support.cases.random_plans import random_plan
 from tests.support.cases.states import stream
 from tests.support.worlds.fed import KEYS
 from tests.support.worlds.fed_epochs import FedEpochs
@@ -60,8 +55,7 @@ class AddedColumns(FedEpochs):
     def __init__(self, url: str, home: Path, seed: int) -> None:
         self.chance = chance = Random(f"added columns {seed}")
         self.given: dict[str, dict[int, dict[str, Any]]] = {"R": {}, "S": {}}
-        #: Stream -> the epoch from which on it has its further columns.
-        self.since = {name: chance.choice((2, 4, 6)) for name in "RS"}
+        self.since = {name: (chance.choice((2, 4, 6)),) for name in "RS"}
         self.defaults = {
             "x": chance.choice((None, "1", "2")),
             "y": chance.choice((None, "b", "c", "")),
@@ -76,7 +70,7 @@ class AddedColumns(FedEpochs):
     def spec(self, name: str, epoch: int) -> Stream:
         """A stream as an epoch has it."""
         first = stream(name, "a", "n", timed=False)
-        if epoch < self.since[name]:
+        if not self._step(name, epoch):
             return replace(first, retain=None)
         more = COLUMNS[name][2:]
         columns = (*first.columns, *((c, parse_type(kind)) for c, kind in more))
@@ -85,11 +79,8 @@ class AddedColumns(FedEpochs):
 
     def _rules(self, epoch: int) -> Ruleset:
         specs = [self.spec(name, epoch) for name in "RS"]
-        streams = {str(s.name): s for s in specs}
-        texts = QUERIES | (LATER if epoch >= max(self.since.values()) else {})
-        queries = [parse_sql(name, text, streams) for name, text in sorted(texts.items())]
-        plan = random_plan(queries, self.chance, mirs=self.chance.choice((0.0, 0.7, 1.0)))
-        return compile_ruleset(plan, queries, specs, epoch=epoch, parallelism=1, sinks={})
+        both = all(self._step(name, epoch) for name in "RS")
+        return self._compiled(epoch, QUERIES | (LATER if both else {}), specs)
 
     def record(self, name: str) -> StreamRecord:
         """A stream as registered now: some time before or after its epoch's rules."""
@@ -122,12 +113,9 @@ class AddedColumns(FedEpochs):
         names = ["x", "n", "a"] if self.chance.random() < 0.6 else ["a", "n"]
         for row in rows:
             self.given["R"][row["n"]] = {"x": None} | {c: row[c] for c in names}
-        path = self.home / "R" / f".{self.numbers}"
         kinds = pa.schema([(c, pa.int64()) for c in names])
         table = pa.table({c: [row[c] for row in rows] for c in names}, kinds)
-        pq.write_table(table, path, write_page_checksum=True, compression=None, row_group_size=3)
-        os.utime(path, ns=(0, 10**9 * self.numbers))
-        path.rename(path.with_name(f"{self.numbers}.parquet"))
+        self._add_table(table)
 
     def send(self) -> None:
         """Entries for ``S``; fields may be missing."""
@@ -142,7 +130,7 @@ class AddedColumns(FedEpochs):
         """The stream's rows with their batches, as later queries must see them."""
         began = dict(self.driver.state.epoch_starts)
         # An epoch without rules of its own goes on with those before.
-        first = min(b for e, b in began.items() if e >= self.since[name])
+        first = min(b for e, b in began.items() if self._step(name, e))
         rows = []
         for batch, (_, n) in self._by_batch(name.lower()):
             row = dict(self.given[name][n])

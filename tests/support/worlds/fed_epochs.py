@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from random import Random
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_contract.queries.joins import Stream
+from anabranch_planner.passes import parse_sql
+from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.control import Control
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.feeds import Feeds
+from tests.support.cases.random_plans import random_plan
 from tests.support.surroundings.policy import OPEN
 from tests.support.worlds.fed import KEYS, Fed
 
@@ -27,6 +35,11 @@ class FedEpochs(Fed):
     names: Iterable[str]
     #: The epochs with a ruleset of their own.
     epochs: Iterable[int] = range(0, 40, 2)
+    #: Stream -> the epochs from which on it has its next columns.
+    since: Mapping[str, Sequence[int]]
+    chance: Random
+    #: Number of the last row.
+    numbers = 0
     _published = False
 
     @abstractmethod
@@ -36,6 +49,34 @@ class FedEpochs(Fed):
     @abstractmethod
     def record(self, name: str) -> StreamRecord:
         """A stream as registered now."""
+
+    def _step(self, name: str, epoch: int) -> int:
+        return sum(since <= epoch for since in self.since[name])
+
+    def _present(self, name: str) -> int:
+        return self._step(name, self.driver.state.epoch)
+
+    def _compiled(
+        self,
+        epoch: int,
+        texts: Mapping[str, str],
+        specs: Sequence[Stream],
+        past: Collection[str] = (),
+    ) -> Ruleset:
+        """A random plan of queries, by name, as the rules of an epoch."""
+        streams = {str(s.name): s for s in specs}
+        queries = [parse_sql(name, text, streams) for name, text in sorted(texts.items())]
+        plan = random_plan(queries, self.chance, mirs=self.chance.choice((0.0, 0.7, 1.0)))
+        return compile_ruleset(
+            plan, queries, specs, epoch=epoch, parallelism=1, sinks={}, past=past
+        )
+
+    def _add_table(self, table: pa.Table) -> None:
+        """Add a file for ``R`` that is as old as its last row."""
+        path = self.home / "R" / f".{self.numbers}"
+        pq.write_table(table, path, write_page_checksum=True, compression=None, row_group_size=3)
+        os.utime(path, ns=(0, 10**9 * self.numbers))
+        path.rename(path.with_name(f"{self.numbers}.parquet"))
 
     def start(self) -> None:
         if not self._published:

@@ -9,7 +9,6 @@ query over the current rows: rows of batches before the epoch of an added column
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -17,17 +16,13 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.changes import ChangeFormat
 from anabranch_contract.queries.joins import StreamKind
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.passes import parse_sql
-from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.columns.arrow_types import arrow_type
-from tests.support.cases.random_plans import random_plan
 from tests.support.worlds.fed import KEYS
 from tests.support.worlds.fed_epochs import FedEpochs
 
@@ -97,7 +92,6 @@ class KeyedColumns(FedEpochs):
         self.given: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in COLUMNS}
         #: Keys of ``U`` whose last row is a tombstone, and numbers of deleted rows of ``C``.
         self.deleted: set[int] = set()
-        #: Stream -> the epochs from which on it has its next columns.
         self.since = {"U": (chance.choice((2, 4)), 6), "C": (chance.choice((2, 4, 6)),)}
         self.since |= {"T": (chance.choice((2, 4, 6)),), "S": ()}
         self.defaults = {
@@ -111,9 +105,6 @@ class KeyedColumns(FedEpochs):
         super().__init__(url, home)
 
     # --- definitions ---------------------------------------------------------------------------
-
-    def _step(self, name: str, epoch: int) -> int:
-        return sum(since <= epoch for since in self.since[name])
 
     def kinds(self, name: str, step: int) -> dict[str, str]:
         """Column -> its type after some changes of the stream's columns."""
@@ -155,19 +146,10 @@ class KeyedColumns(FedEpochs):
 
     def _rules(self, epoch: int) -> Ruleset:
         specs = [self._defined(name, self._step(name, epoch)).to_stream() for name in COLUMNS]
-        streams = {str(s.name): s for s in specs}
-        texts = sorted(self.statements(epoch).items())
-        queries = [parse_sql(name, text, streams) for name, text in texts]
-        plan = random_plan(queries, self.chance, mirs=self.chance.choice((0.0, 0.7, 1.0)))
-        past = [name for name, _ in texts if name not in {"s", *LOOK_UPS}]
-        return compile_ruleset(
-            plan, queries, specs, epoch=epoch, parallelism=1, sinks={}, past=past
-        )
+        texts = self.statements(epoch)
+        return self._compiled(epoch, texts, specs, texts.keys() - {"s", *LOOK_UPS})
 
     # --- input ---------------------------------------------------------------------------------
-
-    def _present(self, name: str) -> int:
-        return self._step(name, self.driver.state.epoch)
 
     def _row(self, name: str) -> dict[str, Any]:
         """A new row of a stream; its values fit the types of the present epoch."""
@@ -200,11 +182,8 @@ class KeyedColumns(FedEpochs):
             for row in rows:
                 row["x"] = None
         schema = pa.schema([(c, arrow_type(parse_type(kind))) for c, kind in kinds.items()])
-        path = self.home / "R" / f".{self.numbers}"
         table = pa.Table.from_pylist(rows, schema)
-        pq.write_table(table, path, write_page_checksum=True, compression=None, row_group_size=3)
-        os.utime(path, ns=(0, 10**9 * self.numbers))
-        path.rename(path.with_name(f"{self.numbers}.parquet"))
+        self._add_table(table)
 
     def send(self) -> None:
         """Entries for the other streams; fields may be missing."""

@@ -7,21 +7,16 @@ a random plan. The oracle knows the rows of each version, and that each batch ha
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.joins import Stream, StreamKind
-from anabranch_planner.passes import parse_sql
-from anabranch_planner.plans.compile import compile_ruleset
-from tests.support.cases.random_plans import random_plan
 from tests.support.cases.states import stream
 from tests.support.worlds.fed import KEYS
 from tests.support.worlds.fed_epochs import FedEpochs
@@ -66,11 +61,8 @@ class Rereads(FedEpochs):
         ]
 
     def _rules(self, epoch: int) -> Ruleset:
-        streams: dict[str, Stream] = {s.name: s for s in self.specs}
-        wanted = ["s", "u"] if self.without_readers and epoch < 6 else sorted(QUERIES)
-        queries = [parse_sql(name, QUERIES[name], streams) for name in wanted]
-        plan = random_plan(queries, self.chance, mirs=self.chance.choice((0.0, 0.7, 1.0)))
-        return compile_ruleset(plan, queries, self.specs, epoch=epoch, parallelism=1, sinks={})
+        wanted = ("s", "u") if self.without_readers and epoch < 6 else QUERIES
+        return self._compiled(epoch, {name: QUERIES[name] for name in wanted}, self.specs)
 
     def record(self, name: str) -> StreamRecord:
         """A stream as registered now."""
@@ -102,11 +94,8 @@ class Rereads(FedEpochs):
             self.numbers += 1
             rows.append((self.chance.randrange(4), self.chance.randrange(4), self.numbers))
         self.written[self.version].append(rows)
-        path = self.home / "R" / f".{self.numbers}"
-        table = {c: [row[i] for row in rows] for i, c in enumerate(COLUMNS["R"])}
-        pq.write_table(pa.table(table), path, write_page_checksum=True, compression=None)
-        os.utime(path, ns=(0, 10**9 * self.numbers))
-        path.rename(path.with_name(f"{self.numbers}.parquet"))
+        columns = {c: [row[i] for row in rows] for i, c in enumerate(COLUMNS["R"])}
+        self._add_table(pa.table(columns))
 
     def reread(self, files: int) -> None:
         """Have the table read again: files of the version before are gone, unless a batch that was

@@ -9,7 +9,6 @@ batch of every row from the queries ``r`` and ``s``, and so the type with which 
 from __future__ import annotations
 
 import json
-import os
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -19,17 +18,13 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.passes import parse_sql
-from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.columns.arrow_types import arrow_type
-from tests.support.cases.random_plans import random_plan
 from tests.support.worlds.fed import KEYS
 from tests.support.worlds.fed_epochs import FedEpochs
 
@@ -107,7 +102,6 @@ class WidenedColumns(FedEpochs):
     def __init__(self, url: str, home: Path, seed: int) -> None:
         self.chance = chance = Random(f"widened columns {seed}")
         self.given: dict[str, dict[int, dict[str, Any]]] = {"R": {}, "S": {}}
-        #: Stream -> the epochs from which on it has its next types.
         self.since = {"R": (chance.choice((2, 4, 6)),), "S": (chance.choice((2, 4)), 6)}
         #: The state forgets queries that ended long ago.
         self.activations: dict[str, Activation] = {}
@@ -118,9 +112,6 @@ class WidenedColumns(FedEpochs):
         super().__init__(url, home)
 
     # --- definitions ---------------------------------------------------------------------------
-
-    def _step(self, name: str, epoch: int) -> int:
-        return sum(since <= epoch for since in self.since[name])
 
     def kinds(self, name: str, step: int) -> dict[str, str]:
         """Column -> its type after some changes of the stream's types."""
@@ -159,11 +150,7 @@ class WidenedColumns(FedEpochs):
 
     def _rules(self, epoch: int) -> Ruleset:
         specs = [self.spec(name, epoch) for name in "RS"]
-        streams = {str(s.name): s for s in specs}
-        texts = sorted(self.statements(epoch).items())
-        queries = [parse_sql(name, text, streams) for name, text in texts]
-        plan = random_plan(queries, self.chance, mirs=self.chance.choice((0.0, 0.7, 1.0)))
-        return compile_ruleset(plan, queries, specs, epoch=epoch, parallelism=1, sinks={})
+        return self._compiled(epoch, self.statements(epoch), specs)
 
     def record(self, name: str) -> StreamRecord:
         """A stream as registered now: some time before or after its epoch's rules."""
@@ -190,9 +177,6 @@ class WidenedColumns(FedEpochs):
         self.activations |= self.driver.state.queries
 
     # --- input ---------------------------------------------------------------------------------
-
-    def _present(self, name: str) -> int:
-        return self._step(name, self.driver.state.epoch)
 
     def _rows(self, name: str, count: int) -> list[dict[str, Any]]:
         """New rows of a stream; their values fit the types of the present epoch."""
@@ -240,10 +224,7 @@ class WidenedColumns(FedEpochs):
         shown = [row | ({} if step else {"t": row["t"].date()}) for row in rows]
         schema = pa.schema([(c, arrow_type(parse_type(kinds[c]))) for c in names])
         table = pa.Table.from_pylist(shown, schema)
-        path = self.home / "R" / f".{self.numbers}"
-        pq.write_table(table, path, write_page_checksum=True, compression=None, row_group_size=3)
-        os.utime(path, ns=(0, 10**9 * self.numbers))
-        path.rename(path.with_name(f"{self.numbers}.parquet"))
+        self._add_table(table)
 
     def send(self) -> None:
         """Entries for ``S``."""
