@@ -100,7 +100,7 @@ def test_only_queries_without_longer_bounds_are_entered() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_query_leaves_as_it_came(seed: int) -> None:
     """Without queries that were entered, the plan is the one before; any others are searched for.
-    Every plan costs what a plan made anew does.
+    Every plan costs as much as the plan before any came.
     """
     rng = Random(seed)
     (head, *others), statistics = natural(seed, relations=60, count=100, size=3)

@@ -5,7 +5,7 @@ planning takes seconds of CPU time that probes could use. Changes by users (a qu
 planned at once; a few queries more or less under the last plan's statistics, so that only they are
 planned.
 
-A plan under new statistics may change the steps of all queries, whose rules tasks then prepare anew
+A plan under new statistics may change the steps of all queries, whose rules tasks then prepare
 for seconds. So it waits until no query has come or gone for a while: the next one then finds tasks
 that are ready.
 """
