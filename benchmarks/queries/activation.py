@@ -72,13 +72,13 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         pipeline.start_runtime()
         http = httpx.Client(base_url=pipeline.url, timeout=300)
         with http, _events(home, options.rate):
-            found, registered = [], 0
+            found, registered, ended = [], 0, 0
             for level in levels:
                 whole.register(http, list(itertools.islice(wanted, level - registered)))
-                whole.wait_for_activation(pipeline, level)
+                whole.wait_for_activation(pipeline, level + ended)
                 tell(f"{level:,} rules are active")
                 found.append({"rules": level} | _more(pipeline, http, wanted))
-                registered = level + MORE - CHANGED + BURST
+                registered, ended = level + MORE - CHANGED + BURST, ended + 2 * CHANGED
     return {"levels": found}
 
 

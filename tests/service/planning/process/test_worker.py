@@ -104,8 +104,8 @@ def test_a_query_over_known_relations_is_added_under_the_same_statistics(
     assert less.statistics_epoch == (0 if rests else 1)
     assert (less.cost == before.cost) is rests
     again = replace(task, queries=(other,), sinks=sinks, epoch=task.epoch + 1)
-    order = (pair.id, other.id)
-    planner.answer(replace(moved, task=again, order=order, after=task.epoch))
+    two = (pair.id, other.id)
+    planner.answer(replace(moved, task=again, order=two, after=task.epoch))
     both = replace(both, after=again.epoch, task=replace(both.task, epoch=again.epoch + 1))
     # A query over a stream that no query read before is planned under new statistics.
     whole = replace(both.task, queries=(chain,), sinks={**sinks, **both.task.sinks})
