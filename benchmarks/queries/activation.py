@@ -8,6 +8,11 @@ number of rules, :data:`MORE` further ones are registered one after the other ov
 :data:`PAUSE` seconds after the activation of the one before. The table has the milliseconds of a
 registration's answer, and the seconds from its request to the report of the first batch that the
 query is active in.
+
+Then :data:`CHANGED` of these rules are replaced, and as many deleted, one by one in the same way:
+seconds to the activation of the new definition, and to the report of the first batch in which a
+deleted rule completes no result. At last :data:`BURST` rules are registered within
+:data:`BURST_SECONDS` seconds, each at its time, from its own request on.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +34,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from anabranch_client.processes.pipeline import Pipeline, running
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.queries.runs import run_name
 from benchmarks.command import Benchmark, made, run_benchmark, spread
 from benchmarks.papers.jaqpot.live.overload_workloads import TICK
 from benchmarks.queries import rules, whole
@@ -40,6 +47,10 @@ from benchmarks.report.grids import spread as shown
 
 #: Rules registered one by one at each number of rules, and seconds before each.
 MORE, PAUSE = 10, 6.0
+#: Rules replaced, and deleted, one by one.
+CHANGED = 5
+#: Number of rules registered in a burst, and its seconds.
+BURST, BURST_SECONDS = 20, 2.0
 #: Seconds in which the same entities have events.
 ALIVE = 5.0
 
@@ -47,7 +58,7 @@ ALIVE = 5.0
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """Register rules up to each number, then some more one by one."""
     levels = sorted(options.rules)
-    wanted = rules.rules(levels[-1] + MORE)
+    wanted = rules.rules(levels[-1] + len(levels) * (MORE + CHANGED + BURST))
     with running(whole.spec(home, options.tasks)) as pipeline:
         with pipeline.start_service() as client:
             source = {"format": "files", "path": str(made(home / rules.STREAM))}
@@ -61,13 +72,13 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         pipeline.start_runtime()
         http = httpx.Client(base_url=pipeline.url, timeout=300)
         with http, _events(home, options.rate):
-            found, registered = [], 0
+            found, registered, ended = [], 0, 0
             for level in levels:
                 whole.register(http, list(itertools.islice(wanted, level - registered)))
-                whole.wait_for_activation(pipeline, level)
+                whole.wait_for_activation(pipeline, level + ended)
                 tell(f"{level:,} rules are active")
                 found.append({"rules": level} | _more(pipeline, http, wanted))
-                registered = level + MORE
+                registered, ended = level + MORE - CHANGED + BURST, ended + 2 * CHANGED
     return {"levels": found}
 
 
@@ -103,29 +114,84 @@ def _write(home: Path, count: int, ended: threading.Event) -> None:
 
 
 def _more(pipeline: Pipeline, http: httpx.Client, wanted: Iterator[Query]) -> dict[str, Any]:
-    """Register :data:`MORE` rules one by one."""
-    answers, active = [], []
+    """Register :data:`MORE` rules one by one, change some of them, and register a burst."""
+    answers, active, replaced, deleted = [], [], [], []
     server, keys = whole.connect(pipeline)
-    for query in itertools.islice(wanted, MORE):
-        time.sleep(PAUSE)
-        began = time.monotonic()
-        http.post("/v1/queries", json=query.body).raise_for_status()
-        answers.append(1000 * (time.monotonic() - began))
-        while not server.hexists(keys.activations, query.name):
+
+    def is_active(run: str) -> bool:
+        return bool(server.hexists(keys.activations, run))
+
+    def is_out(run: str) -> bool:
+        text = server.hget(keys.activations, run)
+        return text is not None and Activation.loads(text).expired_batch is not None
+
+    def after(began: float, happened: Callable[[str], bool], run: str) -> float:
+        while not happened(run):
             pipeline.check()
             time.sleep(0.01)
-        active.append(time.monotonic() - began)
-    return {"answer_ms": spread(answers, 1), "active_s": spread(active, 2)}
+        return time.monotonic() - began
+
+    def begin() -> float:
+        time.sleep(PAUSE)
+        return time.monotonic()
+
+    queries = list(itertools.islice(wanted, MORE))
+    for query in queries:
+        began = begin()
+        http.post("/v1/queries", json=query.body).raise_for_status()
+        answers.append(1000 * (time.monotonic() - began))
+        active.append(after(began, is_active, query.name))
+    for query, other in zip(queries, itertools.islice(wanted, CHANGED), strict=False):
+        began = begin()
+        body = {name: value for name, value in other.body.items() if name != "id"}
+        http.put(f"/v1/queries/{query.name}", json=body).raise_for_status()
+        replaced.append(after(began, is_active, run_name(query.name, 2)))
+    for query in queries[-CHANGED:]:
+        began = begin()
+        http.delete(f"/v1/queries/{query.name}").raise_for_status()
+        deleted.append(after(began, is_out, query.name))
+    return {
+        "answer_ms": spread(answers, 1),
+        "active_s": spread(active, 2),
+        "replaced_s": spread(replaced, 2),
+        "deleted_s": spread(deleted, 2),
+        "burst_s": spread(_burst(http, list(itertools.islice(wanted, BURST)), is_active), 2),
+    }
+
+
+def _burst(
+    http: httpx.Client, queries: list[Query], is_active: Callable[[str], bool]
+) -> list[float]:
+    """Register ``queries`` in :data:`BURST_SECONDS`; seconds until each is active."""
+    time.sleep(PAUSE)
+    first, begun, found = time.monotonic(), dict[str, float](), dict[str, float]()
+    waiting = list(queries)
+    while len(found) < len(queries):
+        now = time.monotonic()
+        if waiting and now >= first + len(begun) * BURST_SECONDS / len(queries):
+            query = waiting.pop(0)
+            begun[query.name] = now
+            http.post("/v1/queries", json=query.body).raise_for_status()
+        for name in begun.keys() - found.keys():
+            if is_active(name):
+                found[name] = time.monotonic() - begun[name]
+        time.sleep(0.005)
+    return list(found.values())
 
 
 def tables(found: dict[str, Any]) -> list[Grid]:
     """A line per number of rules."""
-    head = ("rules", "answer, ms", "active after, s")
+    names = ("active_s", "replaced_s", "deleted_s", "burst_s")
+    head = ("rules", "answer, ms", "active", "replaced", "deleted", "in a burst")
     rows = tuple(
-        (f"{one['rules']:,}", shown(one["answer_ms"], 1), shown(one["active_s"], 2))
+        (
+            f"{one['rules']:,}",
+            shown(one["answer_ms"], 1),
+            *(shown(one[name], 2) if name in one else "" for name in names),
+        )
         for one in found["levels"]
     )
-    return [Grid("One rule more", head, rows)]
+    return [Grid("One rule more or less, seconds until it takes effect", head, rows)]
 
 
 def _options(parser: argparse.ArgumentParser) -> None:

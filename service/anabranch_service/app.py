@@ -120,7 +120,7 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
             # Redis is closed after all tasks, however slow: they would open connections again.
             await cancel({task, *others})
             await cancel({leading})
-            await loop.stop_explaining()
+            await loop.stop_background()
             work.close()
             await asyncio.to_thread(loop.close)
             await redis.aclose()

@@ -147,11 +147,16 @@ def test_one_query_more_is_active_soon(
 ) -> None:
     monkeypatch.setattr(activation, "MORE", 2)
     monkeypatch.setattr(activation, "PAUSE", 1.0)
+    monkeypatch.setattr(activation, "CHANGED", 1)
+    monkeypatch.setattr(activation, "BURST", 3)
     given = activation.BENCHMARK, ["--json", "--rules", "3", "10"], registration.common
     assert run_benchmark("queries", *given) == 0
     text = capsys.readouterr().out
     levels = json.loads(text)["levels"]
     assert [level["rules"] for level in levels] == [3, 10]
+    assert [level["burst_s"]["runs"] for level in levels] == [3, 3]
+    assert [level["replaced_s"]["runs"] for level in levels] == [1, 1]
+    assert all(0 < level["deleted_s"]["median"] < 60 for level in levels)
     assert all(0 < level["active_s"]["median"] < 30 for level in levels)
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "queries.jsonl").write_text(text)

@@ -5,7 +5,7 @@ A :class:`Session` keeps the graph of states of all queries, and the last plan's
 statistics (:class:`~anabranch_planner.cost.statistics.steady.Settled` lists the changed ones). Then
 
 * a new query that joins like another, with no longer time bounds, is *entered*: it gets the other
-  query's routes, without a search;
+  query's routes, without a search; a dropped query that has the routes of such a query *leaves*;
 * queries that are neither new nor affected by changed statistics keep their routes;
 * other queries are replanned, together with the queries that share most with them
   (:mod:`~anabranch_planner.search.neighbourhood`); elements that the rest pays for are free for
@@ -25,7 +25,8 @@ the new queries alone may be added to the bound, with all elements free that old
 
 An *entered* query uses no other elements, and changes no price: prices depend on the loosest bounds
 of the queries with a sub-join. So the plan costs as much as before, and its bound holds: a plan
-that was proven optimal stays so.
+that was proven optimal stays so. The same holds where it leaves, since any plan of the others could
+be extended by it for nothing.
 """
 
 from __future__ import annotations
@@ -186,6 +187,12 @@ class Session:
                     self._last, plan = kept, kept.plan
             return plan
         require_plannable(change.added)
+        left = _leave(last, change, statistics)
+        if left is not None:
+            last, change = left, replace(change, dropped=())
+        if not change:
+            self._last = last
+            return last.plan
         found = _enter(last, change, queries, statistics) or _follow(
             last, change, queries, statistics, options, weight
         )
@@ -421,6 +428,50 @@ def _enter(
         constraints=0,
     )
     return replace(last, statistics=statistics, queries={q.id: q for q in queries}, plan=plan)
+
+
+def _leave(last: _LastPlan, change: _QueryChange, statistics: Statistics) -> _LastPlan | None:
+    """The last plan without dropped queries; None unless each has the routes of a remaining one."""
+    if not change.dropped or change.moved:
+        return None
+    graph, builder, routes, reused = last.builder.graph, last.builder, last.routes, last.reused
+    there = {name: q for name, q in last.queries.items() if name not in set(change.dropped)}
+    goals = []
+    for name in change.dropped:
+        like = _model_of(last.queries[name], there.values())
+        if like is None:
+            return None
+        others = {goal.origin: goal for goal in builder.query_goals(like.id)}
+        for goal in builder.query_goals(name):
+            goals.append(goal)
+            path = routes[goal.key]
+            # A store of an intermediate result may have to keep less without the query.
+            if path != routes[others[goal.origin].key] or not graph.bases.issuperset(
+                graph.target[e] for e in path
+            ):
+                return None
+    candidates = last.plan.candidates
+    for goal in goals:
+        del routes[goal.key], reused.orders[goal.key]
+        candidates -= reused.candidates.pop(id(goal))[1]
+    for name in change.dropped:
+        builder.drop(name)
+    gone = set(change.dropped)
+    plan = replace(
+        last.plan,
+        queries=tuple(sorted(there)),
+        orders=tuple(o for o in last.plan.orders if o.maintains or o.goal not in gone),
+        switching=0.0,
+        bound=min(last.bound, last.plan.cost),
+        gap=gap(last.plan.cost, last.bound),
+        method=f"without {len(gone)} queries, else as before",
+        candidates=candidates,
+        variables=0,
+        constraints=0,
+    )
+    return replace(
+        last, statistics=statistics, queries=there, plan=plan, gone=last.gone + len(gone)
+    )
 
 
 def _model_of(query: JoinQuery, others: Iterable[JoinQuery]) -> JoinQuery | None:

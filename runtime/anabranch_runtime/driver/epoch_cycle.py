@@ -25,7 +25,7 @@ AHEAD = 2
 SETTLED = 0.05
 #: Least time between two early ends because of changes, as a multiple of the time from the end of
 #: an epoch to the publication of the plan made for it.
-REST = 20.0
+REST = 2.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from anabranch_runtime.columns.arrays import I32, U64, Ints
-from anabranch_runtime.index.predicate_sets import is_member
+from anabranch_runtime.index.predicate_sets import below_lowest, is_member
 from anabranch_runtime.index.rounds import AT, FIRST, LAST, OF, RULE
 from anabranch_runtime.index.words import load32, load64
 
@@ -89,16 +89,6 @@ def send(
         if last > first:
             made[e, OF] = edges[e, OF] * (used - kept) // (last - first)
     return found[:used].copy(), made
-
-
-@njit(cache=True, nogil=True)
-def below_lowest(word):
-    """Number of bits below the lowest bit of ``word``, which is not 0."""
-    x = (word & (~word + np.uint64(1))) - np.uint64(1)
-    x -= (x >> np.uint64(1)) & np.uint64(0x5555555555555555)
-    x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
 @njit(cache=True, nogil=True)

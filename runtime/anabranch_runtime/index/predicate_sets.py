@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
+from threading import Lock
 
 import numpy as np
 from numba import njit
@@ -13,6 +14,8 @@ from anabranch_runtime.index.words import load32, load64
 
 #: Number of the set of all numbers, also of later ones.
 ALL = 0
+#: Number of results of :meth:`PredicateSets.by_member` that are kept, some 200 kB each.
+KEPT = 16
 #: Number of words up to which bits are faster than a list.
 FEW_WORDS = 32
 #: Odd factors that mix words of sets into keys.
@@ -46,8 +49,9 @@ class PredicateSets:
         self._places: Ints = np.zeros((64, 2), np.int64)
         self._data: U64 = np.zeros(1024, np.uint64)
         self._count, self._used = 1, 0
-        #: Arguments and result of the newest :meth:`by_member`.
-        self._by_member: tuple[tuple[int, int], tuple[Ints, I32]] | None = None
+        #: Arguments -> result of the newest calls of :meth:`by_member`.
+        self._by_member: dict[tuple[int, int], tuple[Ints, I32]] = {}
+        self._lock = Lock()
 
     def __len__(self) -> int:
         return self._count
@@ -86,13 +90,16 @@ class PredicateSets:
 
     def by_member(self, first: int, last: int) -> tuple[Ints, I32]:
         """Member -> range in an array of numbers, from ``first`` on, of the sets before ``last``
-        that have the member, except :data:`ALL`. The newest result is kept.
+        that have the member, except :data:`ALL`. The newest :data:`KEPT` results are kept.
         """
-        known = self._by_member
-        if known is None or known[0] != (first, last):
-            known = (first, last), sets_by_member(self._places[first:last], self._data)
-            self._by_member = known
-        return known[1]
+        with self._lock:
+            known = self._by_member.pop((first, last), None)
+            if known is None:
+                known = sets_by_member(self._places[first:last], self._data)
+            self._by_member[first, last] = known
+            if len(self._by_member) > KEPT:
+                del self._by_member[next(iter(self._by_member))]
+        return known
 
     def bits(self, numbers: Ints | I32, words: int) -> U64:
         """Bits of sets' first 64 ``words`` numbers: shape (sets, words); all for :data:`ALL`."""
@@ -110,6 +117,16 @@ class PredicateSets:
             self._data = np.concatenate([self._data, np.zeros_like(self._data)])
         self._used = _pack(rows, self._places, self._data, count, used)
         self._count = count + len(rows)
+
+
+@njit(cache=True, nogil=True)
+def below_lowest(word):  # type: ignore[no-untyped-def]
+    """Number of bits below the lowest bit of ``word``, which is not 0."""
+    x = (word & (~word + np.uint64(1))) - np.uint64(1)
+    x -= (x >> np.uint64(1)) & np.uint64(0x5555555555555555)
+    x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
 @njit(cache=True, nogil=True)
@@ -210,14 +227,14 @@ def sets_by_member(places, data):  # type: ignore[no-untyped-def]
                     ends[member] += 1
             for w in range(-size):
                 word = data[at + w]
-                for bit in range(64):
-                    if (word >> np.uint64(bit)) & np.uint64(1) != np.uint64(0):
-                        one = (w << 6) + bit
-                        if turn == 0:
-                            ends[one + 1] += 1
-                        else:
-                            found[ends[one]] = number
-                            ends[one] += 1
+                while word != np.uint64(0):
+                    one = (w << 6) + below_lowest(word)
+                    word &= word - np.uint64(1)
+                    if turn == 0:
+                        ends[one + 1] += 1
+                    else:
+                        found[ends[one]] = number
+                        ends[one] += 1
         if turn == 0:
             ends = np.cumsum(ends)
             found = np.empty(ends[-1], np.int32)

@@ -71,7 +71,8 @@ class TranslatedSets:
             if wanted > len(self._numbers):
                 self._numbers = _longer(self._numbers, 2 * wanted)
             while self._known < wanted:
-                self._translate(min(self._known + _PIECE, wanted))
+                # Other translations go through the same whole pieces.
+                self._translate(min((self._known // _PIECE + 1) * _PIECE, wanted))
             return TranslatedView(self._numbers, self._bits)
 
     def _translate(self, end: int) -> None:

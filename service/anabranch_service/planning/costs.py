@@ -60,18 +60,18 @@ def timed(
         return statistics
     known = CostConstants(batches=float(max(snapshot.total_batches, 1)))
     if _needed(options):
-        known = constants(snapshot, periods, options, ahead=statistics.ahead is not None)
+        ahead = 1.0 if statistics.ahead is None else statistics.ahead.length
+        known = constants(snapshot, periods, options, ahead)
     return replace(statistics, constants=known)
 
 
 def constants(
-    snapshot: Snapshot, periods: Sequence[Interim], options: PlanningSettings, *, ahead: bool
+    snapshot: Snapshot, periods: Sequence[Interim], options: PlanningSettings, ahead: float
 ) -> CostConstants:
     """Fit the cost constants to ``periods``.
 
     Args:
-        ahead: whether plans are priced over the next epoch (assumed as long as that of
-            ``snapshot``) or over the whole history.
+        ahead: length of the period for which plans are priced, in units of the whole history.
     """
     steps = [step.counts for period in periods for step in period.steps]
     looked: dict[MirId, list[int]] = {}
@@ -80,9 +80,9 @@ def constants(
             counts = looked.setdefault(MirId(store.mir), [0, 0])
             counts[0] += reads.looked
             counts[1] += reads.probes
-    batches = snapshot.batches if ahead else snapshot.total_batches
+    batches = max(snapshot.total_batches * ahead, 1.0)
     known = CostConstants(
-        calls=float(max(batches, 1) * options.parallelism),
+        calls=batches * options.parallelism,
         batches=float(max(snapshot.total_batches, 1)),
         looks={mir: looks / probes for mir, (looks, probes) in sorted(looked.items()) if probes},
     )

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from redis.exceptions import RedisError
@@ -72,6 +72,9 @@ def plan_and_explain(task: PlanTask) -> PlannedEpoch:
 
 #: Least number of queries for planning in a separate process.
 APART = 25
+#: Seconds without a new plan before the newest one is explained in live mode, and greatest number
+#: of seconds for which explanations wait.
+CALM, WAITING = 3.0, 30.0
 #: Time limit of planning in the separate process: seconds, plus this number of solver limits.
 PLAN_SECONDS, PLAN_SOLVES = 30.0, 6
 
@@ -109,9 +112,13 @@ class EpochLoop:
         self.plan = plan
         seconds = PLAN_SECONDS + PLAN_SOLVES * settings.planning.solve_seconds
         self.process, self.explainer = PlannerProcess(seconds), PlannerProcess(seconds, NICE)
-        self._unexplained: tuple[EpochRecord, Publication] | None = None
+        #: The newest plan's epochs without an explanation; when it was planned.
+        self._unexplained: list[tuple[EpochRecord, Publication]] = []
+        self._planned_at = 0.0
         self._explaining: asyncio.Task[None] | None = None
         self._reviser = Reviser(store, settings, metrics, clock)
+        #: The decision in progress in live mode, and the term in which it began.
+        self._revising: tuple[asyncio.Task[bool], Publication] | None = None
         self.store, self.lease = store, lease
         self._publication: Publication | None = None
         self.settings = settings
@@ -132,10 +139,14 @@ class EpochLoop:
         self.process.close()
         self.explainer.close()
 
-    async def stop_explaining(self) -> None:
-        """Cancel the explanation in progress; called after :meth:`run`."""
+    async def stop_background(self) -> None:
+        """Cancel the explanation and the decision in progress; called after :meth:`run`."""
+        tasks = set[asyncio.Task[Any]]()
         if self._explaining is not None:
-            await cancel({self._explaining})
+            tasks.add(self._explaining)
+        if self._revising is not None:
+            tasks.add(self._revising[0])
+        await cancel(tasks)
 
     async def run(self) -> None:
         """Take turns until stopped; no failure ends the loop."""
@@ -199,6 +210,8 @@ class EpochLoop:
         cursor = await self.store.cursor()
         text = await self.store.boundary_text(cursor)
         if text is None:
+            if self.settings.mode is Mode.LIVE:
+                return await self._revise(publication)
             return await self._reviser.turn(publication)
         if await self._pass_over(text, publication):
             return True
@@ -213,6 +226,25 @@ class EpochLoop:
                 self.metrics.observe(found)
         await publication.advance(text)
         return True
+
+    async def _revise(self, publication: Publication) -> bool:
+        """Decide on revisions beside the loop: a boundary never waits for a decision, which takes
+        seconds with a thousand queries. Returns whether a decision was made.
+        """
+        if self._revising is None:
+            task = asyncio.create_task(self._reviser.turn(publication))
+            self._revising = task, publication
+        task, begun = self._revising
+        await asyncio.wait({task}, timeout=self.settings.planning.poll_seconds)
+        if not task.done():
+            return True
+        self._revising = None
+        try:
+            return task.result()
+        except LeadershipLost:
+            if begun is publication:
+                raise
+            return True
 
     async def _pass_over(self, text: str, publication: Publication) -> bool:
         """Skip all boundaries but the newest, if planning is slower than epochs in live mode: only
@@ -357,14 +389,28 @@ class EpochLoop:
             return (await asyncio.to_thread(self._planned, found, epoch, prepare))[1]
 
     def _explain_later(self, record: EpochRecord, publication: Publication) -> None:
-        """Explain an epoch in the background; of several waiting epochs only the newest."""
-        self._unexplained = record, publication
+        """Explain an epoch in the background; of several waiting plans only the newest."""
+        if record.same_as is None:
+            self._unexplained, self._planned_at = [], time.monotonic()
+        self._unexplained.append((record, publication))
         if self._explaining is None or self._explaining.done():
             self._explaining = asyncio.create_task(self._explain())
 
+    async def _calm(self) -> None:
+        """In live mode, wait while plans follow each other: an explanation takes as much CPU time
+        as tasks take to begin with a new plan.
+        """
+        latest = time.monotonic() + WAITING
+        while self.settings.mode is Mode.LIVE:
+            rest = min(self._planned_at + CALM, latest) - time.monotonic()
+            if rest <= 0:
+                return
+            await asyncio.sleep(rest)
+
     async def _explain(self) -> None:
-        while self._unexplained is not None:
-            (record, publication), self._unexplained = self._unexplained, None
+        while self._unexplained:
+            await self._calm()
+            record, publication = self._unexplained.pop(0)
             try:
                 found = await self._explained(record)
                 if found is not None:

@@ -4,7 +4,10 @@ A rate is the number of arriving tuples per batch. The forecast covers as many b
 epoch has had, since a plan can be replaced after each epoch.
 
 **In live mode** rates are forecast from measurement periods of a few seconds. A plan made now is in
-force in the second epoch from now.
+force in the second epoch from now. An epoch that ended early, because queries were registered or
+removed, says nothing about the time for which a plan stays: the forecast covers at least as many
+batches as the median of these periods. Otherwise each registration would change the prices of all
+plans, and so the plan of all queries.
 
 **In step mode** (replay) rates are forecast from the statistics of epochs: measurement periods
 depend on the clock, and a replay must repeat byte for byte.
@@ -15,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from statistics import median
 from typing import TypeVar
 
 import structlog
@@ -59,17 +63,20 @@ def foresee(
     if snapshot is None:
         return Statistics()
     periods = read_all(texts, Arrivals) if mode is Mode.LIVE else _epochs(texts)
-    return foreseen(snapshot, periods, AHEAD[mode], length)
+    return foreseen(snapshot, periods, mode, length)
 
 
 def foreseen(
-    snapshot: Snapshot, periods: Sequence[Arrivals], horizon: float, length: int = PERIODS
+    snapshot: Snapshot, periods: Sequence[Arrivals], mode: Mode, length: int = PERIODS
 ) -> Statistics:
-    """As :func:`foresee`, from parsed ``periods``; the forecast is ``horizon`` periods ahead."""
-    expected = rates(periods, horizon, length)
+    """As :func:`foresee`, from parsed ``periods``."""
+    expected = rates(periods, AHEAD[mode], length)
     if not expected or snapshot.total_batches < 1:
         return measured(snapshot)
-    batches, history = max(snapshot.batches, 1), snapshot.total_batches
+    batches, history = float(max(snapshot.batches, 1)), snapshot.total_batches
+    if mode is Mode.LIVE:
+        usual = median(one.batches for one in periods[-length:])
+        batches = max(batches, min(usual, float(history)))
     coming = PeriodForecast(
         batches / history,
         {RelationId(name): batches * rate for name, rate in expected.items()},

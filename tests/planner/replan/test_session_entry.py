@@ -97,6 +97,42 @@ def test_only_queries_without_longer_bounds_are_entered() -> None:
     assert methods[0].startswith("1 of 101 queries")
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_query_leaves_as_it_came(seed: int) -> None:
+    """Without queries that were entered, the plan is the one before; any others are searched for.
+    Every plan costs as much as the plan before any came.
+    """
+    rng = Random(seed)
+    (head, *others), statistics = natural(seed, relations=60, count=100, size=3)
+    steady = settle(statistics, None, 0.1)
+    first = [member(head, 0, 60), *others]
+    planner = Session()
+    before = planner.plan(first, steady, Options(mir=False))
+    parts = check_rules(before, first, steady, Options(mir=False), ())
+    there, own = list(first), [member(head, number, 30) for number in range(1, 5)]
+    for query in own:
+        there.append(query)
+        planner.plan(there, steady, Options(mir=False))
+    while own:
+        there.remove(own.pop(rng.randrange(len(own))))
+        new = [member(head, 10 + len(own), 20)] if rng.random() < 0.5 else []
+        plan = planner.plan([*there, *new], steady, Options(mir=False))
+        method = "entered beside like ones" if new else "without 1 queries, else as before"
+        assert plan.method.endswith(method)
+        assert (plan.cost, plan.bound, plan.gap) == (before.cost, before.bound, before.gap)
+        parts = check_rules(plan, [*there, *new], steady, Options(mir=False), parts)
+        if new:
+            plan = planner.plan(there, steady, Options(mir=False))
+    assert replace(plan, method=before.method, variables=0, constraints=0) == replace(
+        before, variables=0, constraints=0
+    )
+    # The query with the longest bounds determined the prices of others.
+    last = [member(head, 9, 30), *others]
+    planner.plan([*last, first[0]], steady, Options(mir=False))
+    plan = planner.plan(last, steady, Options(mir=False))
+    assert plan.cost == pytest.approx(optimise(last, statistics, Options(mir=False)).cost)
+
+
 def test_queries_that_probe_intermediate_results_are_planned() -> None:
     found = set[bool]()
     for seed in range(12):

@@ -122,6 +122,24 @@ def test_live_plans_are_made_of_interim_measurements(settings: ServiceSettings) 
         assert (found["period"], found["periods"]) == (1.0, 3)
 
 
+def test_an_epoch_that_ended_early_changes_no_forecast() -> None:
+    """A registration ends epochs after a batch or two; their lengths must not change all prices."""
+    texts = [dumps(Interim(10 * n, 3.0, 0, 0, 10 * n, 10, {"orders": 200})) for n in range(1, 6)]
+    usual = replace(snapshot(0, 1000, 0), total_batches=50, batches=10)
+    expected = foresee(usual, texts, Mode.LIVE).ahead
+    assert expected is not None
+    assert expected.length == pytest.approx(10 / 50)
+    for batches in (0, 1, 2, 9):
+        assert foresee(replace(usual, batches=batches), texts, Mode.LIVE).ahead == expected
+    # A longer epoch is forecast as such, and no forecast exceeds the history.
+    longer = foresee(replace(usual, batches=20), texts, Mode.LIVE).ahead
+    assert longer is not None
+    assert longer.length == pytest.approx(20 / 50)
+    young = foresee(replace(usual, batches=1, total_batches=4), texts, Mode.LIVE).ahead
+    assert young is not None
+    assert young.length == 1.0
+
+
 def test_no_more_periods_are_used_than_are_asked_for() -> None:
     texts = [interim(2 * n, 1000 if n < 5 else 20) for n in range(1, 9)]
 

@@ -2,7 +2,12 @@
 
 Statistics keep changing, above all after the start of a pipeline, and with a thousand queries
 planning takes seconds of CPU time that probes could use. Changes by users (a query, a setting) are
-planned at once; a few new queries under the last plan's statistics, so that only they are planned.
+planned at once; a few queries more or less under the last plan's statistics, so that only they are
+planned.
+
+A plan under new statistics may change the steps of all queries, whose rules tasks then prepare
+for seconds. So it waits until no query has come or gone for a while: the next one then finds tasks
+that are ready.
 """
 
 from __future__ import annotations
@@ -11,8 +16,12 @@ from dataclasses import dataclass
 
 #: Fraction of one CPU for replanning after changes of statistics alone.
 SHARE = 0.1
-#: Seconds for which queries are added to a plan under its statistics.
+#: Seconds without an edit before a plan is replanned under new statistics.
+QUIET = 10.0
+#: Seconds after which the last plan is replanned under new statistics in spite of edits.
 RECENT = 60.0
+#: Seconds for which the last plan is edited under its statistics.
+EDITABLE = 2 * RECENT
 
 
 @dataclass(slots=True)
@@ -26,23 +35,31 @@ class Pace:
     Attributes:
         first, last: times of the first and the last plan, in seconds of a monotonic clock.
         cost: CPU seconds of the last plan.
+        edit: last time at which a few queries were added to the plan or removed from it.
     """
 
     first: float | None = None
     last: float = 0.0
     cost: float = 0.0
+    edit: float = float("-inf")
 
     def planned(self, now: float, cost: float) -> None:
         """Record a plan made at ``now`` in ``cost`` CPU seconds."""
         self.first = now if self.first is None else self.first
         self.last, self.cost = now, cost
 
-    def is_recent(self, now: float) -> bool:
-        """Whether queries may still be added to the last plan under its statistics."""
-        return self.first is not None and now - self.last < RECENT
+    def edited(self, now: float) -> None:
+        """Record that a few queries were added to the last plan, or removed from it, at ``now``."""
+        self.edit = now
+
+    def may_edit(self, now: float) -> bool:
+        """Whether queries may still be added and removed under the last plan's statistics."""
+        return self.first is not None and now - self.last < EDITABLE
 
     def rests(self, now: float) -> bool:
         """Whether replanning is not due yet."""
         if self.first is None:
             return False
+        if now - self.edit < QUIET and now - self.last < RECENT:
+            return True
         return now - self.last < min(self.cost / SHARE, self.last - self.first)

@@ -28,8 +28,9 @@ from anabranch_service.registry.records import EpochRecord
 
 #: ``method`` of an epoch that keeps the last plan because replanning is not due (:class:`Pace`).
 RESTS = "as before, planning rests"
-#: Greatest number of queries that are added to the last plan under its statistics.
-ADDED = 16
+#: Greatest numbers of queries that are added to the last plan, and removed from it, under its
+#: statistics.
+EDITED = 16
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
@@ -78,9 +79,9 @@ class _Planner:
                 return self._again(last, task, asked.now)
             if asked.rests and self._rests(last, task):
                 return self._again(last, task, asked.now, rests=True)
-        added = False
-        if last is not None and asked.rests and self._adds(last, task):
-            task, added = _as_measured(last, task), True
+        edited = False
+        if last is not None and asked.rests and self._edits(last, task):
+            task, edited = _as_measured(last, task), True
         began = time.process_time()
         planned = plan_epoch(task, self._follower)
         for part in self._follower.parts:
@@ -89,7 +90,9 @@ class _Planner:
         sealed, base = seal_patched(record, text, None if last is None else last.base)
         running = RunningEpoch(record, planned.queries, planned.rules.decisions)
         self._last = _LastEpoch(text, planned, running, base)
-        if not added:
+        if edited:
+            self._pace.edited(time.monotonic())
+        else:
             self._pace.planned(time.monotonic(), time.process_time() - began)
         return sealed
 
@@ -107,19 +110,20 @@ class _Planner:
             and self._pace.rests(time.monotonic())
         )
 
-    def _adds(self, last: _LastEpoch, task: PlanTask) -> bool:
-        """Whether ``task`` has a few queries more than the last plan, over its relations, and the
-        statistics of that plan are recent. Such queries are planned under these statistics: then
-        no other query is planned again, and the new ones begin soon.
+    def _edits(self, last: _LastEpoch, task: PlanTask) -> bool:
+        """Whether ``task`` has a few queries more or less than the last plan, over its relations,
+        and the statistics of that plan are recent. Such a change is planned under these statistics:
+        then no other query is planned again, and it takes effect soon.
         """
-        if last.record.statistics_epoch is None or not self._pace.is_recent(time.monotonic()):
+        if last.record.statistics_epoch is None or not self._pace.may_edit(time.monotonic()):
             return False
         there = {query.id: query for query in last.planned.queries}
         new = [query for query in task.queries if there.get(query.id) != query]
+        gone = len(there) - (len(task.queries) - len(new))
         known = {relation.id for query in there.values() for relation in query.relations}
         return (
-            0 < len(new) <= ADDED
-            and len(task.queries) - len(new) == len(there)
+            len(new) + gone > 0
+            and max(len(new), gone) <= EDITED
             and {relation.id for query in new for relation in query.relations} <= known
             and not last.planned.fallback
             and _settings(last.planned.task) == _settings(task)
@@ -155,7 +159,7 @@ class _Planner:
 
     def _hand_over(self, epoch: int) -> bytes | None:
         last = self._last
-        if last is None or last.record.epoch != epoch:
+        if last is None or not last.planned.task.epoch <= epoch <= last.record.epoch:
             return None
         planned = last.planned.without_rules()
         figures = self._follower.taken or planned.task.statistics

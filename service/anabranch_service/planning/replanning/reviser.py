@@ -70,6 +70,8 @@ class Reviser:
     ) -> None:
         self._store, self._settings, self._metrics, self._clock = store, settings, metrics, clock
         self._seen = ""
+        #: Held during a decision; whether an epoch was published meanwhile.
+        self._deciding, self._published = asyncio.Lock(), False
         self._resting_until = 0.0
         self._memories: dict[RulesetId, _Memory] = {}
         self._orders: dict[RulesetId, Orders] = {}
@@ -88,9 +90,13 @@ class Reviser:
         text = await self._store.interim_text(-1)
         if text is None or text == self._seen:
             return False
-        await self._answer(text, publication)
-        # Only now: if the lead is lost before, this service decides on the period when it leads.
-        self._seen = text
+        async with self._deciding:
+            await self._answer(text, publication)
+            # Only now: if the lead is lost before, this service decides on the period when it
+            # leads.
+            self._seen = text
+        while self._published:
+            await self.published(publication)
         return True
 
     async def _answer(self, text: str, publication: Publication) -> None:
@@ -124,21 +130,26 @@ class Reviser:
 
     async def published(self, publication: Publication) -> None:
         """After the publication of an epoch, revise the rulesets of epochs that have not begun. If
-        the newest period has no decision yet, :meth:`turn` will do so.
+        the newest period has no decision yet, or another decision is in progress, :meth:`turn` will
+        do so.
 
         Raises:
             LeadershipLost: another service leads.
         """
         if self._settings.mode is not Mode.LIVE:
             return
-        text, answer = await self._store.interim_text(-1), await self._store.answer()
-        if text is None or text != self._seen or answer is None:
+        self._published = self._deciding.locked()
+        if self._published:
             return
-        started, interim = time.monotonic(), Interim.loads(text)
-        answer = answer.following(interim.ruleset_epoch)
-        if self._may_differ(interim, answer):
-            await self._carry_over(interim, answer, publication)
-            self._rest_after(started)
+        async with self._deciding:
+            text, answer = await self._store.interim_text(-1), await self._store.answer()
+            if text is None or text != self._seen or answer is None:
+                return
+            started, interim = time.monotonic(), Interim.loads(text)
+            answer = answer.following(interim.ruleset_epoch)
+            if self._may_differ(interim, answer):
+                await self._carry_over(interim, answer, publication)
+                self._rest_after(started)
 
     def _rest_after(self, started: float) -> None:
         ended = time.monotonic()

@@ -30,7 +30,7 @@ from anabranch_planner.replan.running import RunningPlan
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.costs import FITTED, timed
 from anabranch_service.planning.options import planner_options
-from anabranch_service.planning.rates import AHEAD, foreseen
+from anabranch_service.planning.rates import foreseen
 from anabranch_service.planning.replanning.gains import ENOUGH, OrderChange
 from anabranch_service.planning.replanning.periods import Measured, recent
 from anabranch_service.planning.widths import with_exchange
@@ -164,7 +164,7 @@ def _restored(asked: RevisionInput, earlier: Ruleset, reason: RevisionReason) ->
 def _expected(asked: RevisionInput, snapshot: Snapshot) -> Statistics:
     interims = [period.interim for period in asked.periods]
     now = recent(snapshot, asked.periods)
-    coming = foreseen(now, [one.arrived for one in interims], AHEAD[Mode.LIVE], asked.length)
+    coming = foreseen(now, [one.arrived for one in interims], Mode.LIVE, asked.length)
     found = timed(coming, now, interims[-FITTED:] if asked.timed else [], asked.options)
     streams = {str(stream.name): stream for stream in asked.running.ruleset.streams}
     queries = asked.running.queries

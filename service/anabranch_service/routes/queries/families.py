@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import Query
 from pydantic import ValidationError
 
 from anabranch_contract.errors import QueryError
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.families import (
     FamilyIn,
@@ -67,7 +70,8 @@ async def add_family(
 @needs(Need.READ)
 async def list_families(ctx: Ctx, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> FamilyList:
     """Families of queries that have not ended: equal statements but for their constants."""
-    return FamilyList(items=[_out(one) for one in (await _families(ctx))[:limit]])
+    found = await _families(ctx, await ctx.store.activations(), await ctx.store.progress())
+    return FamilyList(items=[_out(one) for one in found[:limit]])
 
 
 @router.get("/families/{family}")
@@ -79,11 +83,10 @@ async def get_family(
     cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
 ) -> FamilyMembers:
     """The queries of a family, with their constants."""
-    found = known(
-        next((one for one in await _families(ctx) if one.id == family), None), "family", family
-    )
     now, progress = ctx.clock(), await ctx.store.progress()
     activations = await ctx.store.activations()
+    every = await _families(ctx, activations, progress)
+    found = known(next((one for one in every if one.id == family), None), "family", family)
     after = 0 if cursor is None else int(cursor)
     first = bisect_right(found.members, after, key=lambda member: member[0].sequence)
     page = found.members[first : first + limit]
@@ -102,9 +105,10 @@ async def get_family(
     return FamilyMembers(family=_out(found), items=items, next_cursor=last)
 
 
-async def _families(ctx: Context) -> list[QueryFamily]:
-    activations, now = await ctx.store.activations(), ctx.clock()
-    progress = await ctx.store.progress()
+async def _families(
+    ctx: Context, activations: Mapping[str, Activation], progress: Progress | None
+) -> list[QueryFamily]:
+    now = ctx.clock()
     live = [
         one.record
         for one in await ctx.store.newest_queries()

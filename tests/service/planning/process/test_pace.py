@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from anabranch_service.planning.process.pace import SHARE, Pace
+from anabranch_service.planning.process.pace import EDITABLE, QUIET, RECENT, SHARE, Pace
 
 
 def test_before_the_first_plan_nothing_rests() -> None:
@@ -23,6 +23,21 @@ def test_a_plan_rests_for_a_multiple_of_its_cost_and_no_longer_than_there_were_p
     assert [pace.rests(now) for now in (300.0, 349.9, 350.0)] == [True, True, False]
     pace.planned(350.0, 0.01)
     assert not pace.rests(350.1)
+
+
+def test_a_plan_rests_while_queries_come_and_go_but_not_for_ever() -> None:
+    pace = Pace()
+    pace.planned(0.0, 0.01)
+    assert [pace.may_edit(now) for now in (0.0, EDITABLE - 1, EDITABLE)] == [True, True, False]
+    for now in range(1, int(RECENT)):
+        assert not pace.rests(now - 0.1) or now > 1
+        pace.edited(now)
+        assert pace.rests(now + 0.9)
+    assert not pace.rests(RECENT)
+    pace.planned(RECENT, 0.01)
+    pace.edited(RECENT + 5)
+    quiet = RECENT + 5 + QUIET
+    assert [pace.rests(now) for now in (quiet - 0.1, quiet)] == [True, False]
 
 
 @pytest.mark.parametrize("seed", range(20))

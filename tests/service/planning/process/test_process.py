@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -20,6 +21,7 @@ from redis.asyncio import Redis as AsyncRedis
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import digest
+from anabranch_contract.protocol.progress import Mode
 from anabranch_service.planning import loop
 from anabranch_service.planning.epoch import LATER
 from anabranch_service.planning.loop import EpochLoop
@@ -169,6 +171,54 @@ def test_an_explanation_that_fails_says_so(apart: Service) -> None:
     apart.post("/v1/queries", {"id": "later", "sql": CHAIN})
     apart.plan(1)
     assert explained(apart, 2)["diff_reason"] == ""
+
+
+def test_live_the_newest_plan_is_explained_once_plans_rest(
+    settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "APART", 1)
+    monkeypatch.setattr(loop, "CALM", 0.0)
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        service.post("/v1/queries", {"id": "pair", "sql": PAIR})
+        service.plan(-1)
+        explained(service, 0)
+        monkeypatch.setattr(loop, "CALM", 1e6)
+        monkeypatch.setattr(loop, "WAITING", 1e6)
+        service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+        service.plan(0)
+        service.plan(1)
+        assert [service.get(f"/v1/epochs/{n}")["explained"] for n in (2, 3)] == [False, False]
+        assert service.get("/v1/epochs/3")["same_as"] == 2
+
+
+def test_live_a_plan_is_explained_though_later_epochs_repeat_it(
+    settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The differences of a plan are kept, and a plan that was replaced meanwhile is left out."""
+    calm = threading.Event()
+
+    async def waiting(_: EpochLoop) -> None:
+        while not calm.is_set():
+            await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(loop, "APART", 1)
+    monkeypatch.setattr(EpochLoop, "_calm", waiting)
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        service.post("/v1/queries", {"id": "pair", "sql": PAIR})
+        service.plan(-1)
+        service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+        service.plan(0)
+        service.plan(1)
+        assert service.get("/v1/epochs/3")["same_as"] == 2
+        calm.set()
+        assert explained(service, 2)["diff"]["totals"]["added"]["count"] > 0
+        assert explained(service, 3)["diff_reason"] == "nothing has changed since epoch 2"
+        # Another plan had been published before its turn came.
+        assert not service.get("/v1/epochs/0")["explained"]
 
 
 def test_a_running_explanation_ends_before_the_service_does(

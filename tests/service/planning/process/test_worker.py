@@ -25,7 +25,10 @@ class _Rests:
     def rests(self, now: float) -> bool:
         return True
 
-    def is_recent(self, now: float) -> bool:
+    def edited(self, now: float) -> None:
+        """A query has come or gone."""
+
+    def may_edit(self, now: float) -> bool:
         return True
 
 
@@ -93,6 +96,17 @@ def test_a_query_over_known_relations_is_added_under_the_same_statistics(
     assert made.record.statistics_epoch == (0 if rests else 1)
     # One plan serves both.
     assert (made.record.cost == before.cost) is rests
+    # Without it, the plan is the first one again.
+    task = replace(moved.task, queries=(), sinks=moved.task.sinks, epoch=moved.task.epoch + 1)
+    alone = replace(moved, task=task, order=(pair.id,), after=moved.task.epoch)
+    less = cast("Sealed", planner.answer(alone)).record
+    assert list(less.queries) == ["pair"]
+    assert less.statistics_epoch == (0 if rests else 1)
+    assert (less.cost == before.cost) is rests
+    again = replace(task, queries=(other,), sinks=sinks, epoch=task.epoch + 1)
+    two = (pair.id, other.id)
+    planner.answer(replace(moved, task=again, order=two, after=task.epoch))
+    both = replace(both, after=again.epoch, task=replace(both.task, epoch=again.epoch + 1))
     # A query over a stream that no query read before is planned under new statistics.
     whole = replace(both.task, queries=(chain,), sinks={**sinks, **both.task.sinks})
     order = (pair.id, other.id, chain.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,6 +27,7 @@ from anabranch_contract.protocol.progress import Mode, Progress, Rationing
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_runtime.epochs.revisions import check_revision
 from anabranch_service.planning.replanning import reviser
+from anabranch_service.planning.replanning.revisions import Decision, RevisionInput
 from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.worlds.service import Service, eventually, serving
@@ -333,6 +335,39 @@ def test_live_a_decision_is_followed_by_a_rest(
         answer = RevisionAnswer.loads(str(service.redis.get(service.keys.revision)))
         assert answer.answered == 5
         assert service.get("/v1/epochs/2/revisions") == {"items": []}
+
+
+def test_live_a_boundary_does_not_wait_for_a_decision(
+    settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Epochs are published while a decision is in progress, and revised by it afterwards."""
+    begun, ends, decide = threading.Event(), threading.Event(), reviser.decide
+
+    def held(asked: RevisionInput) -> Decision:
+        begun.set()
+        assert ends.wait(120)
+        return decide(asked)
+
+    with live(settings) as (service, rules):
+        monkeypatch.setattr(reviser, "decide", held)
+        found = interim(rules, 5, customers=100, items=0.01, asks=False)
+        service.redis.rpush(service.keys.interims, found.dumps())
+        try:
+            assert begun.wait(120)
+            for epoch in (1, 2):
+                service.plan(epoch, next_batch=6, snapshot=replace(SNAPSHOT, epoch=epoch))
+            assert service.redis.get(service.keys.revision) is None
+        finally:
+            ends.set()
+
+        def revised() -> bool:
+            text = service.redis.get(service.keys.revision)
+            answer = None if text is None else RevisionAnswer.loads(str(text))
+            return answer is not None and all(answer.of_epoch(n) is not None for n in (2, 3, 4))
+
+        eventually(revised, "all epochs are revised")
+        for epoch in (2, 3, 4):
+            assert first_probe(ruleset(service, RulesetId(epoch, 1))) == "items"
 
 
 def test_in_a_replay_only_what_asks_is_answered(shop: Service) -> None:
