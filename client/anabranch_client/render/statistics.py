@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -18,8 +18,10 @@ from anabranch_client.render.tables import (
     table_of,
 )
 from anabranch_client.times import took
-from anabranch_contract.rest.planning.series import SeriesOut
-from anabranch_contract.rest.planning.statistics import SampleOut, StatisticsOut
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.planning.series import SeriesOut
+    from anabranch_contract.rest.planning.statistics import SampleOut, StatisticsOut
 
 #: Maximum number of values shown per key.
 FREQUENT = 3
