@@ -23,6 +23,7 @@ from anabranch_client.cli.statements import (
 )
 from anabranch_client.render.changes import change_detail, cost_line
 from anabranch_client.render.query_plan import query_plan_detail
+from anabranch_client.render.statistics import history_table
 from anabranch_client.render.tables import print_table, query_detail, runs_table
 from anabranch_client.rest.api import DEFAULT_URL, Client
 from anabranch_contract.rest.queries import QueryIn, QueryOut, QueryTerms
@@ -114,6 +115,23 @@ def query_plan(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> Non
     """Show a query's part of the running plan: probe orders, stores, and its share of the cost."""
     with connect(url) as client:
         show(client.query_plan(name), query_plan_detail, as_json)
+
+
+@queries.command("history")
+def query_history(
+    name: Name,
+    last: Annotated[
+        int, typer.Option(min=1, max=1440, help="Newest minutes; a day is kept.")
+    ] = 1440,
+    minutes: Annotated[int, typer.Option(min=1, max=240, help="Minutes of a row.")] = 60,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Show freshness, results and interruptions of a query over the last day."""
+    with connect(url) as client:
+        query = client.query(name)
+        found = client.query_history(query.run, last=last, minutes=minutes)
+        show(found, history_table, as_json)
 
 
 @queries.command("pause")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from anabranch_contract.queries.families import Constant
     from anabranch_contract.rest.planning.epochs import EpochDiffOut
     from anabranch_contract.rest.planning.query_plan import QueryPlanOut
+    from anabranch_contract.rest.planning.series import HistoryOut
     from anabranch_contract.rest.queries import ViewRowsOut
     from anabranch_contract.rest.tables import QueryTableOut
 
@@ -101,6 +102,16 @@ class QueryCalls:
         from anabranch_client.rest.shown import Query
 
         return RestCall("GET", path("queries", name), lambda doc: Query.of_client(self, doc))
+
+    @method
+    def query_history(
+        self, name: str, *, last: int = 1440, minutes: int = 15
+    ) -> RestCall[HistoryOut]:
+        """Freshness, results and interruptions of a query in the newest ``last`` minutes, in points
+        of ``minutes`` minutes.
+        """
+        params = {"query": name, "last": str(last), "minutes": str(minutes)}
+        return RestCall("GET", "/v1/history", planning.series.HistoryOut.read, params=params)
 
     @method
     def rows(self, name: str, limit: int = 100, *, scaled: bool = False) -> RestCall[ViewRowsOut]:
