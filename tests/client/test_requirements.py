@@ -92,6 +92,38 @@ def test_the_help_needs_no_command() -> None:
     assert not imported & {"anabranch_contract", "httpx", "pydantic", "msgspec", "yaml", "psutil"}
 
 
+#: Command -> the modules with bodies of the REST API that it imports.
+BODIES = {
+    "health": "system",
+    "profile": "names normalised profile",
+    "query list": "normalised profile queries slo",
+    "query show q": "normalised profile queries slo",
+    "stream list": "planning.statistics streams",
+}
+#: Modules that no short command needs: each takes as long as the rest of its start.
+SLOW = {"asyncio", "yaml", "anabranch_client.requirements"}
+
+
+@pytest.mark.parametrize("command", BODIES)
+def test_a_command_imports_the_bodies_of_its_own_routes_only(command: str) -> None:
+    program = PROGRAM.replace('name.partition(".")[0]', "name").replace(
+        ", *sys.stdlib_module_names", ""
+    )
+    arguments = (*command.split(), "--url", "http://127.0.0.1:1")
+    done = subprocess.run(
+        [sys.executable, "-c", program, "none", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    imported = set(done.stderr.splitlines()[-1].split())
+    rest = "anabranch_contract.rest"
+    used = {name.removeprefix(f"{rest}.") for name in imported if name.startswith(f"{rest}.")}
+    assert used - {"documents", "planning"} == set(BODIES[command].split())
+    assert not imported & SLOW
+
+
 def test_every_command_is_found_by_its_name() -> None:
     for name in COMMANDS:
         assert loaded(name).name == name

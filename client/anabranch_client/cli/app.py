@@ -19,7 +19,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from anabranch_client.errors import ClientError, UsageError
-from anabranch_client.requirements import installed, remedy_of
 from anabranch_client.rest.token import TOKEN_FILE
 
 #: Command or group of commands -> its module below ``anabranch_client.cli`` and its name there, and
@@ -106,6 +105,8 @@ class ClientCommands(TyperGroup):
             package = str(cause.name).partition(".")[0]
             if package.startswith("anabranch_"):
                 raise
+            from anabranch_client.requirements import remedy_of
+
             raise UsageError(
                 f"anabranch {ctx.invoked_subcommand} needs {package}, which is not installed",
                 remedy=remedy_of(),
@@ -122,6 +123,8 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
+        from anabranch_client.requirements import installed
+
         for name, version in installed("anabranch", "Python", "pyspark").items():
             typer.echo(f"{name} {version or 'is not installed'}")
         raise typer.Exit

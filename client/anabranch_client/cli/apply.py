@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from anabranch_client.cli.context import Json, Url, connect
-from anabranch_client.cli.runs import Yes, confirm
+from anabranch_client.cli.context import Json, Url, Yes, confirm, connect
 from anabranch_client.cli.statements import DryRun
 from anabranch_client.declared.declaration import Declaration, read_declaration
 from anabranch_client.errors import ApiError, UsageError, all_of

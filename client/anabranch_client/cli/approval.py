@@ -7,9 +7,8 @@ from typing import Literal
 
 import typer
 
-from anabranch_client.cli.context import Json, Url, connect, show
+from anabranch_client.cli.context import Json, Url, Yes, confirm, connect, show
 from anabranch_client.cli.planning import plans
-from anabranch_client.cli.runs import Yes, confirm
 from anabranch_client.render.dry_run import MAX_LINES
 from anabranch_client.render.held import NEXT, held_plan_detail
 from anabranch_client.render.tables import read_by_a_person

@@ -6,17 +6,19 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch_client.declared.declaration import Declaration, Declared
 from anabranch_client.declared.statements import statements
 from anabranch_client.errors import ApiError, ClientError, UsageError, all_of
 from anabranch_client.render.tables import print_json
 from anabranch_client.rest.api import Client
 from anabranch_client.texts import read_utf8
 from anabranch_contract.rest.queries import MAX_BATCH, QueryBatchItem
+
+if TYPE_CHECKING:
+    from anabranch_client.declared.declaration import Declaration, Declared
 
 Each = Annotated[
     bool,

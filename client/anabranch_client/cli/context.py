@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -11,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console, RenderableType
 
+from anabranch_client.errors import UsageError
 from anabranch_client.processes.signals import ending_signals
 from anabranch_client.render.tables import print_json, print_table
 from anabranch_client.rest.api import DEFAULT_URL, Client
@@ -50,6 +52,7 @@ CacheDirectory = Annotated[
         show_default=False,
     ),
 ]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 Url = Annotated[str, typer.Option("--url", envvar="ANABRANCH_URL", help="Address of the service.")]
 
 
@@ -86,3 +89,19 @@ def interruptible() -> Iterator[None]:
 
     with ending_signals(interrupt):
         yield
+
+
+def confirm(*, yes: bool) -> None:
+    """Ask for confirmation on the terminal.
+
+    Raises:
+        UsageError: standard input is not a terminal.
+        typer.Exit: the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("there is no terminal to confirm on", field="--yes", remedy="say --yes")
+    if not typer.confirm("Do it?"):
+        typer.echo("nothing is changed", err=True)
+        raise typer.Exit(1)

@@ -31,7 +31,6 @@ from anabranch_client.cli.statements import (
     read_values,
     read_window,
 )
-from anabranch_client.declared.declaration import read_declaration
 from anabranch_client.errors import UsageError
 from anabranch_client.render.explain import explain_detail
 from anabranch_client.render.families import families_table, family_table
@@ -130,6 +129,8 @@ def query_add(
                 field="--name" if name is not None else "--structured",
                 remedy="leave it out: the file defines the queries to register",
             )
+        from anabranch_client.declared.declaration import read_declaration
+
         declared = read_declaration(file, common)
         if name is not None:
             declared = replace(declared, queries=(replace(declared.queries[0], name=name),))

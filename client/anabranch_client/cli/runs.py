@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
-from anabranch_client.cli.context import Json, Url, connect, show
+from anabranch_client.cli.context import Json, Url, Yes, confirm, connect, show
 from anabranch_client.cli.options import field_options, given, with_options
 from anabranch_client.cli.queries import CommitInterval, Name, queries, sink_document
 from anabranch_client.cli.statements import (
@@ -22,14 +21,12 @@ from anabranch_client.cli.statements import (
     read_statement,
     read_window,
 )
-from anabranch_client.errors import UsageError
 from anabranch_client.render.changes import change_detail, cost_line
 from anabranch_client.render.query_plan import query_plan_detail
+from anabranch_client.render.statistics import history_table
 from anabranch_client.render.tables import print_table, query_detail, runs_table
 from anabranch_client.rest.api import DEFAULT_URL, Client
 from anabranch_contract.rest.queries import QueryIn, QueryOut, QueryTerms
-
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 
 
 @queries.command("replace")
@@ -120,6 +117,23 @@ def query_plan(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> Non
         show(client.query_plan(name), query_plan_detail, as_json)
 
 
+@queries.command("history")
+def query_history(
+    name: Name,
+    last: Annotated[
+        int, typer.Option(min=1, max=1440, help="Newest minutes; a day is kept.")
+    ] = 1440,
+    minutes: Annotated[int, typer.Option(min=1, max=240, help="Minutes of a row.")] = 60,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Show freshness, results and interruptions of a query over the last day."""
+    with connect(url) as client:
+        query = client.query(name)
+        found = client.query_history(query.run, last=last, minutes=minutes)
+        show(found, history_table, as_json)
+
+
 @queries.command("pause")
 def pause(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Pause a query: it produces nothing and uses no resources until it is resumed."""
@@ -149,19 +163,3 @@ def body_of(query: QueryOut) -> dict[str, Any]:
         **{field: document[field] for field in (*QueryTerms.model_fields, "expires_at")},
         "slo": slo,
     }
-
-
-def confirm(*, yes: bool) -> None:
-    """Ask for confirmation on the terminal.
-
-    Raises:
-        UsageError: standard input is not a terminal.
-        typer.Exit: the answer is no.
-    """
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError("there is no terminal to confirm on", field="--yes", remedy="say --yes")
-    if not typer.confirm("Do it?"):
-        typer.echo("nothing is changed", err=True)
-        raise typer.Exit(1)

@@ -9,14 +9,13 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anabranch_client.cli.context import Json, Url, connect, show
+from anabranch_client.cli.context import Json, Url, Yes, confirm, connect, show
 from anabranch_client.cli.operations.completion import names_of, stream_names
 from anabranch_client.cli.options import field_options, given, option_of, with_options
-from anabranch_client.cli.runs import Yes, confirm
 from anabranch_client.errors import UsageError
 from anabranch_client.render.source_tests import source_test
 from anabranch_client.render.statistics import sample_detail
@@ -24,8 +23,11 @@ from anabranch_client.render.streams import stream_detail, streams_table
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.rest.push import rows_of
 from anabranch_contract.protocol.registered import StreamProperties
-from anabranch_contract.rest.source_tests import SourceTestOut
-from anabranch_contract.rest.streams import ChangesIn, RetentionIn, StreamIn, StreamOut, StreamPatch
+from anabranch_contract.rest.streams import ChangesIn, RetentionIn, StreamIn, StreamPatch
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.source_tests import SourceTestOut
+    from anabranch_contract.rest.streams import StreamOut
 
 #: Seconds between two polls during a reread of a table; number of consecutive polls with a failed
 #: source that end the wait.

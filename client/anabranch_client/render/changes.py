@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from anabranch_contract.rest.planning.plans import DryRunOut
-from anabranch_contract.rest.queries import QueryChange
+if TYPE_CHECKING:
+    from anabranch_contract.rest.planning.plans import DryRunOut
+    from anabranch_contract.rest.queries import QueryChange
 
 #: Descriptions of actions, by name.
 ACTIONS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -23,15 +23,17 @@ from anabranch_client.render.tables import (
     switching_charge,
     table_of,
 )
-from anabranch_contract.rest.planning.epochs import EpochDiffOut
-from anabranch_contract.rest.planning.insight import (
-    DiffRecord,
-    ReasonsRecord,
-    SharesRecord,
-    StepChangeRecord,
-    StoreChangeRecord,
-)
-from anabranch_contract.rest.planning.plans import DryRunOut, EffectsOut
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.planning.epochs import EpochDiffOut
+    from anabranch_contract.rest.planning.insight import (
+        DiffRecord,
+        ReasonsRecord,
+        SharesRecord,
+        StepChangeRecord,
+        StoreChangeRecord,
+    )
+    from anabranch_contract.rest.planning.plans import DryRunOut, EffectsOut
 
 #: Maximum lines of a table on a terminal, and maximum names in a cell.
 MAX_LINES, _MAX_NAMES = 30, 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.console import Console, Group
 from rich.text import Text
 
@@ -9,8 +11,10 @@ from anabranch_client.render.excerpt import excerpt, excerpt_width
 from anabranch_client.render.maintained import table_lines
 from anabranch_client.render.tables import missed_notes
 from anabranch_client.render.views import view_facts
-from anabranch_contract.rest.planning.plans import ExplainOut
-from anabranch_contract.rest.queries import ProblemRecord
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.planning.plans import ExplainOut
+    from anabranch_contract.rest.queries import ProblemRecord
 
 
 def explain_detail(found: ExplainOut) -> Group:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.markup import escape
 
 from anabranch_client.render.tables import numbers, shortened, table_of
-from anabranch_contract.rest.families import FamilyList, FamilyMember
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.families import FamilyList, FamilyMember
 
 
 def families_table(found: FamilyList) -> RenderableType:

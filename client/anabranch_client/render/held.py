@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from anabranch_client.render.dry_run import MAX_LINES, diff_tables, reasons_table
 from anabranch_client.render.tables import facts_table, number
 from anabranch_client.times import moment
-from anabranch_contract.rest.planning.epochs import HeldPlanOut
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.planning.epochs import HeldPlanOut
 
 #: State of the held plan -> hints on next steps.
 NEXT = {

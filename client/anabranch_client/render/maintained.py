@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.markup import escape
 from rich.text import Text
 
 from anabranch_client.render.tables import number, numbers, percent, size, table_of
-from anabranch_contract.rest.planning.insight import TableRecord, TablesRecord
-from anabranch_contract.rest.planning.query_plan import MaintainedTableOut
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.planning.insight import TableRecord, TablesRecord
+    from anabranch_contract.rest.planning.query_plan import MaintainedTableOut
 
 
 def table_lines(found: TableRecord) -> Iterator[str]:

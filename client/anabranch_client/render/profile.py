@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -12,7 +13,9 @@ from rich.table import Table
 from anabranch_client.render.tables import facts_table, percent, table_of
 from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_contract.rest.names import readable
-from anabranch_contract.rest.profile import CpuProfile
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.profile import CpuProfile
 
 #: Cells of a row, and its seconds.
 _Row = tuple[tuple[str, ...], float]

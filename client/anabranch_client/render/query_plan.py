@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
@@ -9,7 +11,9 @@ from rich.text import Text
 from anabranch_client.render.maintained import maintained_facts
 from anabranch_client.render.tables import facts_table, number, numbers, percent, size, table_of
 from anabranch_client.times import brief
-from anabranch_contract.rest.planning.query_plan import ProbePathOut, QueryPlanOut
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.planning.query_plan import ProbePathOut, QueryPlanOut
 
 
 def query_plan_detail(found: QueryPlanOut) -> RenderableType:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
 from anabranch_client.render.tables import facts_table, shortened, table_of
-from anabranch_contract.rest.source_tests import SourceTestOut
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.source_tests import SourceTestOut
 
 #: Fields of a registration that its command has in other places.
 _APART = frozenset({"name", "columns", "source", "changes", "retention"})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -18,8 +19,10 @@ from anabranch_client.render.tables import (
     table_of,
 )
 from anabranch_client.times import took
-from anabranch_contract.rest.planning.series import SeriesOut
-from anabranch_contract.rest.planning.statistics import SampleOut, StatisticsOut
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.planning.series import HistoryOut, SeriesOut
+    from anabranch_contract.rest.planning.statistics import SampleOut, StatisticsOut
 
 #: Maximum number of values shown per key.
 FREQUENT = 3
@@ -121,6 +124,35 @@ def series_detail(found: SeriesOut) -> RenderableType:
     seconds = sum(period.seconds for period in found.periods)
     facts = {"periods": len(found.periods), "over": took(seconds)}
     return Group(facts_table(facts), rates, steps, stores)
+
+
+def history_table(found: HistoryOut) -> RenderableType:
+    """A query's course over the last day, with the minutes that have no record."""
+    figures = ("results/min", "freshness p50", "p99")
+    table = table_of("until", *figures, "interruptions", right=figures)
+    moments = [datetime.fromisoformat(item.at) for item in found.items]
+    step = timedelta(seconds=found.seconds)
+    items = {
+        round((at - moments[0]) / step): item for at, item in zip(moments, found.items, strict=True)
+    }
+    last = max(items, default=-1)
+    for number_, item in ((n, items.get(n)) for n in range(last + 1)):
+        until = f"{moments[0] + number_ * step:%Y-%m-%d %H:%M}Z"
+        if item is None:
+            table.add_row(until, *(["–"] * len(figures)), "no record")
+            continue
+        rate = None if item.rate is None else 60 * item.rate
+        delays = (item.freshness_p50, item.freshness_p99)
+        shown = (span(None if d is None else round(1e6 * d)) for d in delays)
+        parts = (
+            [f"{item.interrupted_minutes} min: {item.interruption}"] if item.interruption else []
+        )
+        missing = found.seconds // 60 - item.minutes
+        # The first and the last row are not over, or began before the history.
+        if missing and 0 < number_ < last:
+            parts.append(f"{missing} min without a record")
+        table.add_row(until, number(rate), *shown, escape("; ".join(parts)))
+    return table
 
 
 def _newest(values: Sequence[float | None]) -> float | None:

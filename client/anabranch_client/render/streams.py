@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -12,7 +13,9 @@ from rich.text import Text
 from anabranch_client.render.tables import facts_table, number, numbers, table_of
 from anabranch_client.times import brief, moment
 from anabranch_contract.protocol.registered import StreamProperties
-from anabranch_contract.rest.streams import SourceStatusOut, StreamOut
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.streams import SourceStatusOut, StreamOut
 
 
 def streams_table(streams: Sequence[StreamOut]) -> RenderableType:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import (
@@ -27,19 +27,26 @@ from rich.tree import Tree
 
 from anabranch_client.render.views import view_facts
 from anabranch_client.times import moment, took
-from anabranch_contract.rest.planning.epochs import CurrentEpoch, EpochOut, EpochSummary, SavingOut
-from anabranch_contract.rest.planning.plans import CostsRecord
-from anabranch_contract.rest.planning.revisions import RevisionList, RevisionRecord
-from anabranch_contract.rest.planning.settings import SettingsOut
-from anabranch_contract.rest.queries import (
-    MissedOut,
-    PastOut,
-    ProblemRecord,
-    QueryOut,
-    ReplacementOut,
-    RunOut,
-)
-from anabranch_contract.rest.slo import Slo
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.planning.epochs import (
+        CurrentEpoch,
+        EpochOut,
+        EpochSummary,
+        SavingOut,
+    )
+    from anabranch_contract.rest.planning.plans import CostsRecord
+    from anabranch_contract.rest.planning.revisions import RevisionList, RevisionRecord
+    from anabranch_contract.rest.planning.settings import SettingsOut
+    from anabranch_contract.rest.queries import (
+        MissedOut,
+        PastOut,
+        ProblemRecord,
+        QueryOut,
+        ReplacementOut,
+        RunOut,
+    )
+    from anabranch_contract.rest.slo import Slo
 
 #: Width of tables outside a terminal, and minimum width assumed for a terminal, in characters.
 _UNBOUNDED, _LEAST_COLUMNS = 1_000_000, 80

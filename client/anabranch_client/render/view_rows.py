@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anabranch_client.render.tables import percent
-from anabranch_contract.rest.queries import ScaledOut, ViewRowsOut
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.queries import ScaledOut, ViewRowsOut
 
 
 def view_rows(found: ViewRowsOut) -> Iterator[dict[str, Any]]:

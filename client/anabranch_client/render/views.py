@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from anabranch_contract.rest.normalised import ViewInfo
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.normalised import ViewInfo
 
 
 def view_facts(view: ViewInfo) -> dict[str, str]:

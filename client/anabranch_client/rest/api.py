@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
@@ -20,47 +19,35 @@ from anabranch_client.rest.calls import given as _given
 from anabranch_client.rest.calls import path as _path
 from anabranch_client.rest.notebook import Listing
 from anabranch_client.rest.push import json_row
-from anabranch_client.rest.tables import QueryCalls, read_batches
+from anabranch_client.rest.tables import QueryCalls
 from anabranch_client.rest.tail import TailEvent, TailFollower
-from anabranch_contract.queries.families import Constant
-from anabranch_contract.rest.access import (
-    AuditPage,
-    AuditRecord,
-    TokenList,
-    TokenMade,
-    TokenOut,
-    WhoOut,
-)
+from anabranch_contract import rest
+from anabranch_contract.rest import planning
 from anabranch_contract.rest.documents import nullable, read_body
-from anabranch_contract.rest.families import FamilyList, FamilyMember, FamilyMembers
-from anabranch_contract.rest.functions import FunctionList, FunctionOptions, FunctionOut
-from anabranch_contract.rest.planning.epochs import (
-    CurrentEpoch,
-    EpochList,
-    EpochSummary,
-    HeldPlanOut,
-)
-from anabranch_contract.rest.planning.plans import DryRunOut
-from anabranch_contract.rest.planning.revisions import RevisionList
-from anabranch_contract.rest.planning.series import SeriesOut
-from anabranch_contract.rest.planning.settings import PlanningSettings, SettingsOut
-from anabranch_contract.rest.planning.statistics import SampleOut, StatisticsOut
-from anabranch_contract.rest.profile import ProfileOut
-from anabranch_contract.rest.queries import (
-    QueryBatchOut,
-    QueryChange,
-    QueryList,
-    QueryOptions,
-    QueryOut,
-    RunList,
-)
-from anabranch_contract.rest.source_tests import SourceTestOut
-from anabranch_contract.rest.state import StateOut, StoreDetailOut
-from anabranch_contract.rest.streams import RowsOut, StreamList, StreamOptions, StreamOut
-from anabranch_contract.rest.system import HealthOut, LeaderOut
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from anabranch_contract.queries.families import Constant
+    from anabranch_contract.rest.access import AuditRecord, TokenMade, TokenOut, WhoOut
+    from anabranch_contract.rest.families import FamilyList, FamilyMember
+    from anabranch_contract.rest.functions import FunctionOptions, FunctionOut
+    from anabranch_contract.rest.planning.epochs import CurrentEpoch, EpochSummary, HeldPlanOut
+    from anabranch_contract.rest.planning.plans import DryRunOut
+    from anabranch_contract.rest.planning.revisions import RevisionList
+    from anabranch_contract.rest.planning.series import SeriesOut
+    from anabranch_contract.rest.planning.settings import SettingsOut
+    from anabranch_contract.rest.planning.statistics import SampleOut, StatisticsOut
+    from anabranch_contract.rest.profile import ProfileOut
+    from anabranch_contract.rest.queries import (
+        QueryBatchOut,
+        QueryChange,
+        QueryOptions,
+        QueryOut,
+        RunList,
+    )
+    from anabranch_contract.rest.source_tests import SourceTestOut
+    from anabranch_contract.rest.state import StateOut, StoreDetailOut
+    from anabranch_contract.rest.streams import StreamOptions, StreamOut
+    from anabranch_contract.rest.system import HealthOut, LeaderOut
 
 T = TypeVar("T")
 
@@ -85,7 +72,7 @@ class Calls(QueryCalls):
         ``latest``: columns of a key; only the latest tuple per key joins. None: no such option.
         """
         body = _stream_body(name, columns, source, ttl, latest, options)
-        return RestCall("POST", "/v1/streams", StreamOut.read, body)
+        return RestCall("POST", "/v1/streams", rest.streams.StreamOut.read, body)
 
     @method
     def test_stream(
@@ -103,45 +90,52 @@ class Calls(QueryCalls):
         """Check ``rows`` rows of a source; ``propose``: complete the registration by them."""
         body = _stream_body(name, columns, source, ttl, latest, options)
         params = _given(rows=rows and str(rows), propose="true" if propose else None)
-        return RestCall("POST", "/v1/streams:test", SourceTestOut.read, body, params=params)
+        return RestCall(
+            "POST", "/v1/streams:test", rest.source_tests.SourceTestOut.read, body, params=params
+        )
 
     @method
     def streams(self) -> RestCall[list[StreamOut]]:
         """All streams, sorted by name."""
-        return RestCall("GET", "/v1/streams", lambda doc: Listing(StreamList.read(doc).items))
+        return RestCall(
+            "GET", "/v1/streams", lambda doc: Listing(rest.streams.StreamList.read(doc).items)
+        )
 
     @method
     def stream(self, name: str) -> RestCall[StreamOut]:
         """One stream."""
-        return RestCall("GET", _path("streams", name), StreamOut.read)
+        return RestCall("GET", _path("streams", name), rest.streams.StreamOut.read)
 
     @method
     def update_stream(self, /, name: str, **changes: Any) -> RestCall[StreamOut]:
         """Change fields of ``StreamPatch``; None removes ``idle_timeout`` or ``retention``, which
         may be ``{"ttl": "7 days", "latest": ["k"]}``.
         """
-        return RestCall("PATCH", _path("streams", name), StreamOut.read, changes)
+        return RestCall("PATCH", _path("streams", name), rest.streams.StreamOut.read, changes)
 
     @method
     def add_column(self, stream: str, /, **column: str | None) -> RestCall[StreamOut]:
         """Add a column: ``name``, ``type`` and, as text, its ``default`` in earlier rows."""
-        return RestCall("POST", f"{_path('streams', stream)}/columns", StreamOut.read, column)
+        return RestCall(
+            "POST", f"{_path('streams', stream)}/columns", rest.streams.StreamOut.read, column
+        )
 
     @method
     def widen_column(self, stream: str, column: str, type: str) -> RestCall[StreamOut]:
         """Widen the type of a column, such as int to bigint; stored rows and queries stay."""
         path = _path("streams", stream, "columns", column)
-        return RestCall("PATCH", path, StreamOut.read, {"type": type})
+        return RestCall("PATCH", path, rest.streams.StreamOut.read, {"type": type})
 
     @method
     def drop_column(self, stream: str, column: str) -> RestCall[StreamOut]:
         """Drop a column that no query reads; stored rows and queries stay."""
-        return RestCall("DELETE", _path("streams", stream, "columns", column), StreamOut.read)
+        path = _path("streams", stream, "columns", column)
+        return RestCall("DELETE", path, rest.streams.StreamOut.read)
 
     @method
     def reread_stream(self, name: str) -> RestCall[StreamOut]:
         """Read a table again; queries look up the previous rows until all new rows are read."""
-        return RestCall("POST", f"{_path('streams', name)}:reread", StreamOut.read)
+        return RestCall("POST", f"{_path('streams', name)}:reread", rest.streams.StreamOut.read)
 
     @method
     def push(
@@ -150,7 +144,9 @@ class Calls(QueryCalls):
         """Send up to 10,000 rows to a ``redis-stream``: all or none, and once per key and day."""
         path, headers = _path("streams", name, "rows"), calls.once(idempotency_key)
         body = {"rows": [json_row(row) for row in rows]}
-        return RestCall("POST", path, lambda doc: RowsOut.read(doc).rows, body, headers=headers)
+        return RestCall(
+            "POST", path, lambda doc: rest.streams.RowsOut.read(doc).rows, body, headers=headers
+        )
 
     @method
     def delete_stream(self, name: str) -> RestCall[None]:
@@ -160,7 +156,7 @@ class Calls(QueryCalls):
     @method
     def stream_sample(self, name: str) -> RestCall[SampleOut]:
         """Statistics of a stream's columns, from a uniform sample."""
-        return RestCall("GET", _path("streams", name, "sample"), SampleOut.read)
+        return RestCall("GET", _path("streams", name, "sample"), planning.statistics.SampleOut.read)
 
     @method
     def create_query(
@@ -187,7 +183,7 @@ class Calls(QueryCalls):
         statement = query_body(sql, query, name, window)
         body = _given(**statement, parameters=parameters, sink=writer, **terms)
         headers = calls.once(idempotency_key)
-        return RestCall("POST", "/v1/queries", QueryOut.read, body, headers=headers)
+        return RestCall("POST", "/v1/queries", rest.queries.QueryOut.read, body, headers=headers)
 
     @method
     def create_queries(
@@ -199,7 +195,9 @@ class Calls(QueryCalls):
         """
         body = {"queries": list(queries), "atomic": atomic}
         params = {"dry_run": "true"} if dry_run else {}
-        return RestCall("POST", "/v1/queries:batch", QueryBatchOut.read, body, params=params)
+        return RestCall(
+            "POST", "/v1/queries:batch", rest.queries.QueryBatchOut.read, body, params=params
+        )
 
     @method
     def create_family(
@@ -219,12 +217,16 @@ class Calls(QueryCalls):
         """
         body = _given(**query_body(sql, None, name, window), parameters=parameters, **terms)
         params = {"dry_run": "true"} if dry_run else {}
-        return RestCall("POST", "/v1/queries:family", QueryBatchOut.read, body, params=params)
+        return RestCall(
+            "POST", "/v1/queries:family", rest.queries.QueryBatchOut.read, body, params=params
+        )
 
     @method
     def families(self, limit: int = 100) -> RestCall[FamilyList]:
         """Families of queries that differ only in constants, the largest first."""
-        return RestCall("GET", "/v1/families", FamilyList.read, params={"limit": str(limit)})
+        return RestCall(
+            "GET", "/v1/families", rest.families.FamilyList.read, params={"limit": str(limit)}
+        )
 
     @pages
     def family(
@@ -232,9 +234,8 @@ class Calls(QueryCalls):
     ) -> RestCall[calls.Page[FamilyMember]]:
         """The queries of a family with their constants, in order of registration."""
         given = _given(limit=None if page is None else str(page))
-        return RestCall(
-            "GET", _path("families", family), FamilyMembers.read, params={**given, **after}
-        )
+        params, path = {**given, **after}, _path("families", family)
+        return RestCall("GET", path, rest.families.FamilyMembers.read, params=params)
 
     @pages
     def queries(
@@ -256,7 +257,9 @@ class Calls(QueryCalls):
         """
         given = _given(find=find, owner=owner, limit=None if page is None else str(page))
         several = {"stream": list(streams), "status": list(status), "tag": list(tags)}
-        return RestCall("GET", "/v1/queries", QueryList.read, params={**given, **several, **after})
+        return RestCall(
+            "GET", "/v1/queries", rest.queries.QueryList.read, params={**given, **several, **after}
+        )
 
     @method
     def put_query(
@@ -271,29 +274,31 @@ class Calls(QueryCalls):
         params = {"dry_run": "true"} if dry_run else {}
         headers = None if version is None else {"If-Match": version}
         path = _path("queries", name)
-        return RestCall("PUT", path, QueryChange.read, body, params=params, headers=headers)
+        return RestCall(
+            "PUT", path, rest.queries.QueryChange.read, body, params=params, headers=headers
+        )
 
     @method
     def pause_query(self, name: str) -> RestCall[QueryOut]:
         """Pause a query from the next epoch on: it produces no results until it is resumed."""
-        return RestCall("POST", f"{_path('queries', name)}:pause", QueryOut.read)
+        return RestCall("POST", f"{_path('queries', name)}:pause", rest.queries.QueryOut.read)
 
     @method
     def resume_query(self, name: str) -> RestCall[QueryOut]:
         """Resume a paused query with a new run."""
-        return RestCall("POST", f"{_path('queries', name)}:resume", QueryOut.read)
+        return RestCall("POST", f"{_path('queries', name)}:resume", rest.queries.QueryOut.read)
 
     @method
     def query_runs(self, name: str) -> RestCall[RunList]:
         """The runs of a query, oldest first."""
-        return RestCall("GET", _path("queries", name, "runs"), RunList.read)
+        return RestCall("GET", _path("queries", name, "runs"), rest.queries.RunList.read)
 
     @method
     def update_query(self, /, name: str, **changes: Any) -> RestCall[QueryOut]:
         """Change ``ttl``, ``expires_at`` (None: never), ``priority``, ``title``, ``owner``,
         ``tags`` or fields of ``slo``; None removes a title, an owner or an objective.
         """
-        return RestCall("PATCH", _path("queries", name), QueryOut.read, changes)
+        return RestCall("PATCH", _path("queries", name), rest.queries.QueryOut.read, changes)
 
     @method
     def delete_query(self, name: str, *, cascade: bool = False) -> RestCall[None]:
@@ -308,17 +313,19 @@ class Calls(QueryCalls):
     @pages
     def epochs(self, after: Mapping[str, str]) -> RestCall[calls.Page[EpochSummary]]:
         """All published epochs, newest first, page by page."""
-        return RestCall("GET", "/v1/epochs", EpochList.read, params=after)
+        return RestCall("GET", "/v1/epochs", planning.epochs.EpochList.read, params=after)
 
     @method
     def current_epoch(self) -> RestCall[CurrentEpoch]:
         """The running epoch, and the runtime's progress."""
-        return RestCall("GET", "/v1/epochs/current", CurrentEpoch.read)
+        return RestCall("GET", "/v1/epochs/current", planning.epochs.CurrentEpoch.read)
 
     @method
     def epoch_statistics(self, number: int) -> RestCall[StatisticsOut]:
         """Measurements of an ended epoch."""
-        return RestCall("GET", f"/v1/epochs/{number}/statistics", StatisticsOut.read)
+        return RestCall(
+            "GET", f"/v1/epochs/{number}/statistics", planning.statistics.StatisticsOut.read
+        )
 
     @method
     def revisions(self, number: int) -> RestCall[RevisionList]:
@@ -327,7 +334,9 @@ class Calls(QueryCalls):
         Raises:
             ApiError: the epoch is not published.
         """
-        return RestCall("GET", f"/v1/epochs/{number}/revisions", RevisionList.read)
+        return RestCall(
+            "GET", f"/v1/epochs/{number}/revisions", planning.revisions.RevisionList.read
+        )
 
     @method
     def series(self, last: int = 60, *, forecast: bool = False) -> RestCall[SeriesOut]:
@@ -337,17 +346,17 @@ class Calls(QueryCalls):
             forecast: include forecasts of rates and steps.
         """
         params = {"last": str(last), "forecast": str(forecast).lower()}
-        return RestCall("GET", "/v1/series", SeriesOut.read, params=params)
+        return RestCall("GET", "/v1/series", planning.series.SeriesOut.read, params=params)
 
     @method
     def profile(self) -> RestCall[ProfileOut]:
         """CPU seconds of the pipeline since its start, by use."""
-        return RestCall("GET", "/v1/profile", ProfileOut.read)
+        return RestCall("GET", "/v1/profile", rest.profile.ProfileOut.read)
 
     @method
     def state(self) -> RestCall[StateOut]:
         """The contents of all stores after the newest reported batch."""
-        return RestCall("GET", "/v1/state", lambda doc: read_body(StateOut, doc))
+        return RestCall("GET", "/v1/state", lambda doc: read_body(rest.state.StateOut, doc))
 
     @method
     def stored(self, store: str, epochs: int = 30) -> RestCall[StoreDetailOut]:
@@ -357,7 +366,9 @@ class Calls(QueryCalls):
             ApiError: there is no such store.
         """
         path, params = _path("state/stores", store), {"epochs": str(epochs)}
-        return RestCall("GET", path, lambda doc: read_body(StoreDetailOut, doc), params=params)
+        return RestCall(
+            "GET", path, lambda doc: read_body(rest.state.StoreDetailOut, doc), params=params
+        )
 
     @method
     def dry_run(
@@ -376,7 +387,7 @@ class Calls(QueryCalls):
         ``full`` or ``summary``.
         """
         body = _given(add=list(add), drop=list(drop), **assumed)
-        return RestCall("POST", "/v1/plans:dry-run", DryRunOut.read, body)
+        return RestCall("POST", "/v1/plans:dry-run", planning.plans.DryRunOut.read, body)
 
     @method
     def held_plan(self) -> RestCall[HeldPlanOut]:
@@ -385,7 +396,7 @@ class Calls(QueryCalls):
         Raises:
             ApiError: no plan is held (``no-held-plan``).
         """
-        return RestCall("GET", "/v1/plan/held", HeldPlanOut.read)
+        return RestCall("GET", "/v1/plan/held", planning.epochs.HeldPlanOut.read)
 
     @method
     def approve_plan(self, version: str) -> RestCall[HeldPlanOut]:
@@ -397,21 +408,19 @@ class Calls(QueryCalls):
         Raises:
             ApiError: another plan, or no plan, is held by now.
         """
-        return RestCall(
-            "POST", "/v1/plan/held:approve", HeldPlanOut.read, headers={"If-Match": version}
-        )
+        path, headers = "/v1/plan/held:approve", {"If-Match": version}
+        return RestCall("POST", path, planning.epochs.HeldPlanOut.read, headers=headers)
 
     @method
     def refuse_plan(self, version: str) -> RestCall[HeldPlanOut]:
         """Refuse the held plan; arguments and errors as for ``approve_plan``."""
-        return RestCall(
-            "POST", "/v1/plan/held:refuse", HeldPlanOut.read, headers={"If-Match": version}
-        )
+        path, headers = "/v1/plan/held:refuse", {"If-Match": version}
+        return RestCall("POST", path, planning.epochs.HeldPlanOut.read, headers=headers)
 
     @method
     def settings(self) -> RestCall[SettingsOut]:
         """The planning settings."""
-        return RestCall("GET", "/v1/settings", SettingsOut.read)
+        return RestCall("GET", "/v1/settings", planning.settings.SettingsOut.read)
 
     @method
     def update_settings(self, /, **changes: str | float | None) -> RestCall[SettingsOut]:
@@ -427,22 +436,22 @@ class Calls(QueryCalls):
         words = {"none": None, "any": None, "never": 0}
         body = {
             name: words.get(value, value)
-            if isinstance(value, str) and nullable(PlanningSettings, name)
+            if isinstance(value, str) and nullable(planning.settings.PlanningSettings, name)
             else value
             for name, value in changes.items()
             if value is not None
         }
-        return RestCall("PATCH", "/v1/settings", SettingsOut.read, body)
+        return RestCall("PATCH", "/v1/settings", planning.settings.SettingsOut.read, body)
 
     @method
     def leader(self) -> RestCall[LeaderOut]:
         """The leading service, which plans and publishes."""
-        return RestCall("GET", "/v1/leader", LeaderOut.read)
+        return RestCall("GET", "/v1/leader", rest.system.LeaderOut.read)
 
     @method
     def whoami(self) -> RestCall[WhoOut]:
         """The caller's name and role."""
-        return RestCall("GET", "/v1/whoami", WhoOut.read)
+        return RestCall("GET", "/v1/whoami", rest.access.WhoOut.read)
 
     @method
     def add_function(
@@ -456,17 +465,21 @@ class Calls(QueryCalls):
         """Register a function, ``name(parameter TYPE, ...) RETURNS TYPE``, of a Python module."""
         body = {"signature": signature, "module": module, **_given(**options)}
         params = {"replace": "true"} if replace else None
-        return RestCall("POST", "/v1/functions", FunctionOut.read, body, params=params)
+        return RestCall(
+            "POST", "/v1/functions", rest.functions.FunctionOut.read, body, params=params
+        )
 
     @method
     def functions(self) -> RestCall[list[FunctionOut]]:
         """All functions, by name."""
-        return RestCall("GET", "/v1/functions", lambda doc: Listing(FunctionList.read(doc).items))
+        return RestCall(
+            "GET", "/v1/functions", lambda doc: Listing(rest.functions.FunctionList.read(doc).items)
+        )
 
     @method
     def function(self, name: str) -> RestCall[FunctionOut]:
         """One function, and the live queries that call it."""
-        return RestCall("GET", _path("functions", name), FunctionOut.read)
+        return RestCall("GET", _path("functions", name), rest.functions.FunctionOut.read)
 
     @method
     def delete_function(self, name: str) -> RestCall[None]:
@@ -477,30 +490,35 @@ class Calls(QueryCalls):
     def create_token(self, name: str, role: str, *, ttl: str | None = None) -> RestCall[TokenMade]:
         """Create a token. Only this answer contains its secret."""
         body = _given(name=name, role=role, ttl=ttl)
-        return RestCall("POST", "/v1/tokens", TokenMade.read, body)
+        return RestCall("POST", "/v1/tokens", rest.access.TokenMade.read, body)
 
     @method
     def tokens(self) -> RestCall[list[TokenOut]]:
         """All tokens, oldest first."""
-        return RestCall("GET", "/v1/tokens", lambda doc: Listing(TokenList.read(doc).items))
+        return RestCall(
+            "GET", "/v1/tokens", lambda doc: Listing(rest.access.TokenList.read(doc).items)
+        )
 
     @method
     def revoke_token(self, ident: str) -> RestCall[TokenOut]:
         """Revoke a token at once."""
-        return RestCall("DELETE", _path("tokens", ident), TokenOut.read)
+        return RestCall("DELETE", _path("tokens", ident), rest.access.TokenOut.read)
 
     @method
     def audit(self, kind: str = "change", *, limit: int = 100) -> RestCall[list[AuditRecord]]:
         """Audit entries of a kind, newest first: ``change``, ``push`` or ``refusal``."""
         params = {"kind": kind, "limit": str(limit)}
         return RestCall(
-            "GET", "/v1/audit", lambda doc: Listing(AuditPage.read(doc).items), params=params
+            "GET",
+            "/v1/audit",
+            lambda doc: Listing(rest.access.AuditPage.read(doc).items),
+            params=params,
         )
 
     @method
     def health(self) -> RestCall[HealthOut]:
         """State of every component, the most urgent first."""
-        return RestCall("GET", "/v1/health", HealthOut.read)
+        return RestCall("GET", "/v1/health", rest.system.HealthOut.read)
 
     @method
     def ready(self) -> RestCall[None]:
@@ -622,6 +640,8 @@ class AsyncClient(Calls, Asynchronous):
         A lost connection is made again, and results since then are sent first; a ``gap`` says how
         many rows are missing.
         """
+        import asyncio  # takes as long as the rest of a command's start
+
         follower = TailFollower(name, from_start, limit)
         while not follower.over:
             try:
@@ -649,29 +669,6 @@ def query_body(
 ) -> JsonObject:
     """Body of a query, for registrations and dry runs."""
     return _given(id=name, sql=sql, query=query, window=window)
-
-
-def table_batches(
-    client: Client, name: str, *, batch: int, after: int | None = None
-) -> Iterator[pa.RecordBatch]:
-    """The rows of :meth:`Calls.table`, or with ``after`` its results, as they arrive.
-
-    Raises:
-        ApiError: the service refused it, or can't be reached.
-        ValueError: its answer is not complete.
-    """
-    call = Calls.table(client, name, batch=batch, after=after)
-    try:
-        response = client._http.send(call.request(client._http), stream=True)
-        try:
-            if not response.is_success:
-                response.read()
-                call.answer(response)
-            yield from read_batches(response)
-        finally:
-            response.close()
-    except (httpx.HTTPError, httpx.InvalidURL) as cause:
-        raise calls.unreachable(client.base_url, cause) from cause
 
 
 def _stream_body(

@@ -1,43 +1,37 @@
-"""Queries and their rows, as Arrow, pandas and Polars tables; plans as notebooks show them."""
+"""Queries and their rows, as Arrow tables."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import httpx
-from pydantic import PrivateAttr
 
 from anabranch_client.errors import UsageError
-from anabranch_client.rest.calls import RestCall, given, method, path
-from anabranch_client.rest.notebook import fields, grid, text
-from anabranch_contract.queries.families import Constant
-from anabranch_contract.rest.planning.epochs import EpochDiffOut, EpochOut
-from anabranch_contract.rest.planning.plans import ExplainOut
-from anabranch_contract.rest.planning.query_plan import QueryPlanOut
-from anabranch_contract.rest.queries import QueryOut, ViewRowsOut
-from anabranch_contract.rest.tables import ARROW, QueryTableOut
+from anabranch_client.rest.calls import RestCall, given, method, path, unreachable
+from anabranch_contract import rest
+from anabranch_contract.rest import planning
 
 if TYPE_CHECKING:
-    import pandas
     import pyarrow as pa
 
-T = TypeVar("T")
-S = TypeVar("S")
+    from anabranch_client.rest.shown import Query
+    from anabranch_client.rest.shown_plans import EpochPlan, ShownPlan
+    from anabranch_contract.queries.families import Constant
+    from anabranch_contract.rest.planning.epochs import EpochDiffOut
+    from anabranch_contract.rest.planning.query_plan import QueryPlanOut
+    from anabranch_contract.rest.planning.series import HistoryOut
+    from anabranch_contract.rest.queries import ViewRowsOut
+    from anabranch_contract.rest.tables import QueryTableOut
 
-#: Headers of a request for rows; compression would cost more time than it saves.
-HEADERS = {"Accept": ARROW, "Accept-Encoding": "identity"}
 #: Last bytes of an Arrow IPC stream; a stream without them is not complete.
 END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
-class RowReader(Protocol):
-    """A client, blocking or not."""
-
-    def table(self, name: str, **options: Any) -> Any:
-        """The rows of a query's table, or a coroutine of them."""
+def _headers() -> dict[str, str]:
+    """Headers of a request for rows; compression would cost more time than it saves."""
+    return {"Accept": rest.tables.ARROW, "Accept-Encoding": "identity"}
 
 
 def _arrow() -> Any:
@@ -99,88 +93,25 @@ def read_batches(response: httpx.Response) -> Iterator[pa.RecordBatch]:
         raise ValueError("the rows end before the stream's end")
 
 
-class Query(QueryOut):
-    """A registered query, whose rows can be read.
-
-    The rows of a view or of a query with changes are its present table; other queries have all
-    results.
-    ``batch``, in all methods: the rows as of the end of this batch; None: of the newest. With an
-    :class:`AsyncClient` the methods return coroutines.
-    """
-
-    _client: Any = PrivateAttr(default=None)
-
-    @classmethod
-    def of_client(cls, client: RowReader, document: Any) -> Self:
-        """Read an answer to ``client``."""
-        query = cls.read(document)
-        query._client = client
-        return query
-
-    def arrow(self, *, batch: int | None = None, limit: int | None = None) -> Any:
-        """The rows as a ``pyarrow.Table``; ``limit``: at most so many, in no order."""
-        return self._rows(lambda rows: rows, batch=batch, limit=limit)
-
-    def df(self, *, batch: int | None = None, limit: int | None = None) -> pandas.DataFrame | Any:
-        """The rows as a ``pandas.DataFrame``."""
-        return self._rows(lambda rows: rows.to_pandas(), batch=batch, limit=limit)
-
-    def polars(self, *, batch: int | None = None, limit: int | None = None) -> Any:
-        """The rows as a ``polars.DataFrame``; Polars has to be installed."""
-        import polars  # type: ignore[import-not-found, unused-ignore]
-
-        return self._rows(polars.from_arrow, batch=batch, limit=limit)
-
-    def _rows(self, convert: Callable[[pa.Table], T], **options: Any) -> T | Awaitable[T]:
-        found = self._client.table(self.run or self.id, **options)
-        return _later(found, convert) if isawaitable(found) else convert(found)
-
-    def _repr_html_(self) -> str:
-        shown = {name: getattr(self, name) for name in _OF_QUERY}
-        columns = ", ".join(f"{c.name} {c.type}" for c in self.normalised.output)
-        return f"{fields(shown | {'columns': columns})}{text(self.sql or '')}"
-
-
-_OF_QUERY = (
-    *("id", "run", "status", "results", "complete", "sink_problem", "input_problems"),
-    *("results_at", "created_at", "owner", "tags"),
-)
-
-
-async def _later(found: Awaitable[S], convert: Callable[[S], T]) -> T:
-    return convert(await found)
-
-
-class ShownPlan(ExplainOut):
-    """The plans of a statement."""
-
-    def _repr_html_(self) -> str:
-        refused = None if self.refused is None else self.refused.message
-        shown = {"added cost": self.added_cost, "shares with": self.shared_with, "refused": refused}
-        stores = [
-            {name: value for name, value in store.items() if not isinstance(value, (dict, list))}
-            for store in self.stores
-        ]
-        parts = [fields(shown), "<b>Binary joins</b>", text(self.before.text)]
-        parts += ["<b>Multi-way joins</b>", text(self.after.text)]
-        parts += ["<b>Stores</b>", grid(stores)] if stores else []
-        return "".join(parts)
-
-
-class EpochPlan(EpochOut):
-    """A published epoch with its plan."""
-
-    def _repr_html_(self) -> str:
-        return fields({name: getattr(self, name) for name in type(self).model_fields})
-
-
 class QueryCalls:
     """Methods of both clients that read queries, their rows and their plans."""
 
     @method
     def query(self: Any, name: str) -> RestCall[Query]:
         """One query, with methods that read its rows."""
+        from anabranch_client.rest.shown import Query
+
         return RestCall("GET", path("queries", name), lambda doc: Query.of_client(self, doc))
+
+    @method
+    def query_history(
+        self, name: str, *, last: int = 1440, minutes: int = 15
+    ) -> RestCall[HistoryOut]:
+        """Freshness, results and interruptions of a query in the newest ``last`` minutes, in points
+        of ``minutes`` minutes.
+        """
+        params = {"query": name, "last": str(last), "minutes": str(minutes)}
+        return RestCall("GET", "/v1/history", planning.series.HistoryOut.read, params=params)
 
     @method
     def rows(self, name: str, limit: int = 100, *, scaled: bool = False) -> RestCall[ViewRowsOut]:
@@ -190,7 +121,9 @@ class QueryCalls:
         (``ViewRowsOut.scaled``), or give the reason why not (``unscaled``).
         """
         params = {"limit": str(limit), **({"scaled": "true"} if scaled else {})}
-        return RestCall("GET", path("queries", name, "rows"), ViewRowsOut.read, params=params)
+        return RestCall(
+            "GET", path("queries", name, "rows"), rest.queries.ViewRowsOut.read, params=params
+        )
 
     @method
     def table(
@@ -211,12 +144,12 @@ class QueryCalls:
         numbers = given(batch=batch, after=after, limit=limit)
         params = words | {name: str(number) for name, number in numbers.items()}
         where = path("queries", name, "table", "rows")
-        return RestCall("GET", where, read_arrow, params=params, headers=HEADERS, binary=True)
+        return RestCall("GET", where, read_arrow, params=params, headers=_headers(), binary=True)
 
     @method
     def table_columns(self, name: str) -> RestCall[QueryTableOut]:
         """The columns of a query's table, and its newest batch."""
-        return RestCall("GET", path("queries", name, "table"), QueryTableOut.read)
+        return RestCall("GET", path("queries", name, "table"), rest.tables.QueryTableOut.read)
 
     @method
     def sql(
@@ -224,7 +157,9 @@ class QueryCalls:
     ) -> RestCall[pa.Table]:
         """Rows of a SELECT over tables of queries, in DuckDB's dialect, all as of one batch."""
         body = given(sql=sql, batch=batch, limit=limit)
-        return RestCall("POST", "/v1/queries:sql", read_arrow, body, headers=HEADERS, binary=True)
+        return RestCall(
+            "POST", "/v1/queries:sql", read_arrow, body, headers=_headers(), binary=True
+        )
 
     @method
     def explain(
@@ -236,19 +171,28 @@ class QueryCalls:
         parameters: Mapping[str, Constant] | None = None,
     ) -> RestCall[ShownPlan]:
         """The join plan of a statement, and its cost as a registered query; stores nothing."""
+        from anabranch_client.rest.shown_plans import ShownPlan
+
         body = given(sql=sql, dialect=dialect, window=window, parameters=parameters)
         return RestCall("POST", "/v1/queries:explain", ShownPlan.read, body)
 
     @method
     def epoch(self, number: int) -> RestCall[EpochPlan]:
         """One published epoch with its plan."""
+        from anabranch_client.rest.shown_plans import EpochPlan
+
         return RestCall("GET", f"/v1/epochs/{number}", EpochPlan.read)
 
     @method
     def epoch_diff(self, number: int, since: int | None = None) -> RestCall[EpochDiffOut]:
         """Difference of an epoch's plan from an earlier one's; None: the one published before."""
         params = given(**{"from": since if since is None else str(since)})
-        return RestCall("GET", f"/v1/epochs/{number}/diff", EpochDiffOut.read, params=params)
+        return RestCall(
+            "GET",
+            f"/v1/epochs/{number}/diff",
+            planning.epochs.EpochDiffOut.read,
+            params=params,
+        )
 
     @method
     def query_plan(self, name: str) -> RestCall[QueryPlanOut]:
@@ -257,4 +201,30 @@ class QueryCalls:
         Raises:
             ApiError: it is not in the plan (``not-in-plan``), or there is no such query.
         """
-        return RestCall("GET", path("queries", name, "plan"), QueryPlanOut.read)
+        return RestCall("GET", path("queries", name, "plan"), planning.query_plan.QueryPlanOut.read)
+
+
+def table_batches(
+    client: Any, name: str, *, batch: int, after: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of :meth:`QueryCalls.table`, or with ``after`` its results, as they arrive.
+
+    Args:
+        client: a :class:`~anabranch_client.rest.api.Client`.
+
+    Raises:
+        ApiError: the service refused it, or can't be reached.
+        ValueError: its answer is not complete.
+    """
+    call = QueryCalls.table(client, name, batch=batch, after=after)
+    try:
+        response = client._http.send(call.request(client._http), stream=True)
+        try:
+            if not response.is_success:
+                response.read()
+                call.answer(response)
+            yield from read_batches(response)
+        finally:
+            response.close()
+    except (httpx.HTTPError, httpx.InvalidURL) as cause:
+        raise unreachable(client.base_url, cause) from cause

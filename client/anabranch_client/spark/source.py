@@ -32,7 +32,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from anabranch_client.errors import ClientError, UsageError
-from anabranch_client.rest.api import DEFAULT_URL, Client, table_batches
+from anabranch_client.rest.api import DEFAULT_URL, Client
+from anabranch_client.rest.tables import table_batches
 from anabranch_client.rest.token import given_token
 from anabranch_contract.queries.runs import exact_name
 from anabranch_contract.queries.types import DataType, TypeKind, parse_type

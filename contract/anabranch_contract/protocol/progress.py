@@ -33,6 +33,7 @@ from enum import StrEnum
 from anabranch_contract.codec import Message
 from anabranch_contract.plans.rations import Overload, Ration
 from anabranch_contract.protocol.activations import LeftRows
+from anabranch_contract.protocol.ages import AgeCounts
 from anabranch_contract.protocol.intake import InputProgress
 
 #: Version of all documents in Redis: registry records and messages of service and runtime.
@@ -159,7 +160,8 @@ class Telemetry:
             driver's, ``spark`` is the job's time without the tasks' work, the others are phases of
             each batch's slowest task (``task_report`` of the runtime).
         committed_at: time of the last commit, seconds since 1970; 0: none yet.
-        latencies: of tuples whose source reports their arrival; recordings do not.
+        latencies: of tuples whose source reports their arrival; recordings do not. ``ages``: the
+            same times by stream, for the history of freshness.
         watermarks: stream -> microseconds since 1970, as of the last batch.
         parked: query -> number of batches whose results wait for its sink.
         view_lag: view -> number of committed batches that it does not include yet.
@@ -171,6 +173,7 @@ class Telemetry:
     phases: dict[str, float] = field(default_factory=dict)
     committed_at: float = 0.0
     latencies: Latencies = Latencies()
+    ages: dict[str, AgeCounts] = field(default_factory=dict)
     watermarks: dict[str, int] = field(default_factory=dict)
     parked: dict[str, int] = field(default_factory=dict)
     view_lag: dict[str, int] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from pydantic import (
     AfterValidator,
@@ -15,7 +15,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.durations import parse_duration
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.protocol.activations import Failure
@@ -35,6 +34,9 @@ from anabranch_contract.rest.documents import (
 )
 from anabranch_contract.rest.normalised import BoundInfo, NormalisedInfo
 from anabranch_contract.rest.slo import Slo
+
+if TYPE_CHECKING:
+    from anabranch_contract.connectors.sinks import SinkSpec
 
 #: The dialect of a statement.
 Dialect = Annotated[
@@ -120,6 +122,9 @@ class SinkRecord(Closed):
 
     def to_sink(self) -> SinkSpec:
         """Return the sink as the planner's :class:`SinkSpec`."""
+        # Here: the client reads queries without the checks of all kinds of sinks.
+        from anabranch_contract.connectors.sinks import SinkSpec
+
         options = tuple(sorted(self.options.items()))
         interval = 0 if self.commit_interval is None else parse_duration(self.commit_interval)
         return SinkSpec(self.format, options, self.path, self.mode, interval)

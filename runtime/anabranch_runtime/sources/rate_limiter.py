@@ -27,8 +27,8 @@ class RateLimiter:
     seconds: float = 0.0
     #: Progress of the input when the last batch was committed.
     standing: dict[str, StreamIntake] = field(default_factory=dict)
-    #: Per stream of the last batch: age in seconds of its oldest row at the commit.
-    ages: tuple[float, ...] = ()
+    #: Stream of the last batch -> age in seconds of its oldest row at the commit.
+    ages: dict[str, float] = field(default_factory=dict)
     _pressure: BackPressure = field(default_factory=BackPressure)
     #: Unix time of the last commit; a batch planned before it is not timed.
     _done: float = field(default_factory=time.time)
@@ -60,13 +60,13 @@ class RateLimiter:
                 longer batches spend a smaller share of their time on the fixed cost.
         """
         now, planned, streams = time.time(), self.input.planned, self.input.streams
-        self.ages = ()
+        self.ages = {}
         if planned > self._done:
             # Count from the batch's planning.
             seconds = max(now - planned, seconds)
             # The batch contains the rows that had waited longest at its planning.
-            waited = [s.seconds for s in streams.values() if s.waiting]
-            self.ages = tuple(age + now - planned for age in waited)
+            waited = {name: s.seconds for name, s in streams.items() if s.waiting}
+            self.ages = {name: age + now - planned for name, age in waited.items()}
         self._done, self.seconds, self.standing = now, seconds, dict(streams)
         if not self._holds:
             return

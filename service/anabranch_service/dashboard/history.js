@@ -1,4 +1,4 @@
-// Chart of the last hours with a point per minute, the greatest value and the times.
+// Chart of the last hours with a point per minute, the greatest value, the times and the interruptions.
 
 import { read } from "./access.js";
 import { element, make } from "./dom.js";
@@ -42,20 +42,35 @@ function alone(values, most, { width, height }) {
   return values.flatMap((value, i) => (lonely(i) ? [element("circle", { class: "alone", r: 3, cx: 3 + i * step * (1 - 3 / width), cy: 4 + height - (most ? value / most : 0) * height })] : []));
 }
 
-/** A chart in `figure` with a summary in `note`; `write` formats a value. */
+/** Runs of minutes without a point, or with the same interruption, oldest first: times in seconds and the reason. */
+export function interruptions(found) {
+  const { values, first } = series(found, ({ interruption }) => interruption ?? "");
+  const runs = [];
+  values.forEach((value, i) => {
+    const reason = value ?? "no record";
+    const until = first + i * found.seconds;
+    if (reason && values[i - 1] === value) runs.at(-1).until = until;
+    else if (reason) runs.push({ since: until - found.seconds, until, reason });
+  });
+  return runs;
+}
+
+/** A chart in `figure` with a summary in `note`; `write` formats a value, `also` has a second, lower line, `shown` gets the answer. */
 export class History {
-  constructor(figure, note, { path, value, write, what }) {
-    Object.assign(this, { figure, note, path, value, write, what, looked: null });
+  constructor(figure, note, { path, value, write, what, also = null, shown = () => {} }) {
+    Object.assign(this, { figure, note, path, value, write, what, also, shown, looked: null });
   }
 
   async refresh() {
     if (this.looked !== null && performance.now() - this.looked < EVERY_MS) return;
     this.looked = performance.now();
-    const { values, first, last } = series(await latest(this.path), this.value);
+    const found = await latest(this.path);
+    this.shown(found);
+    const { values, first, last } = series(found, this.value);
     const known = values.filter((value) => value !== null);
     if (!known.length) {
-      this.note.textContent = "a point comes every minute while the service runs";
-      this.figure.replaceChildren(make("p", { className: "empty", text: "No minute has been recorded yet." }));
+      this.note.textContent = found.items.length ? "" : "a point comes every minute while the service runs";
+      this.figure.replaceChildren(make("p", { className: "empty", text: found.items.length ? "None in the recorded minutes." : "No minute has been recorded yet." }));
       return;
     }
     const most = Math.max(...known);
@@ -63,13 +78,17 @@ export class History {
     this.note.textContent = `${span} in points of a minute, at most ${this.write(most)}`;
     const width = Math.max(this.figure.clientWidth, 200);
     const across = { width: width - 4, height: HEIGHT - EDGE - 4 };
+    const step = values.length > 1 ? across.width / (values.length - 1) : 0;
+    const left = (seconds) => 2 + Math.max((seconds - first) / found.seconds, 0) * step;
     const text = (x, at, anchor) => element("text", { class: "small", x, y: HEIGHT - 3, "text-anchor": anchor }, `${hour(at)} UTC`);
     this.figure.replaceChildren(
       element(
         "svg",
         { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": `${this.what} over ${span}: ${this.write(known.at(-1))} at last, ${this.write(most)} at most` },
         "",
+        ...interruptions(found).map(({ since, until }) => element("rect", { class: "interruption", x: left(since), y: 2, width: Math.max(left(until) - left(since), 1), height: across.height + 2 })),
         element("path", { class: "axis", d: `M0 ${HEIGHT - EDGE}H${width}` }),
+        ...(this.also ? [element("path", { class: "line also", d: course(series(found, this.also).values, { ...across, top: most }), transform: "translate(2 2)" })] : []),
         ...alone(values, most, across),
         element("path", { class: "line", d: course(values, across), transform: "translate(2 2)" }),
         ...(last > first ? [text(2, first, "start")] : []),

@@ -1,4 +1,4 @@
-"""Recording of rates and batch times, one point per minute, by the leading service."""
+"""Recording of rates, batch times and ages, one point per minute, by the leading service."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class Recorder:
-    """Records mean rates and batch times per minute, from differences of the runtime's counts."""
+    """Records rates, batch times and ages per minute, from differences of the runtime's counts."""
 
     def __init__(self, store: Store, lease: Lease) -> None:
         self._store, self._lease = store, lease
@@ -45,6 +45,8 @@ class Recorder:
         last, self._last = self._last, None if progress is None else (now, progress)
         if term is None or progress is None or last is None:
             return
-        found = point(last[1], progress, round(now), max(now - last[0], 1e-3))
+        working = await self._store.heartbeat() is not None
+        seconds = max(now - last[0], 1e-3)
+        found = point(last[1], progress, round(now), seconds, working=working)
         if found is not None:
             await Publication(self._store, term).history(found)

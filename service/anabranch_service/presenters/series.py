@@ -1,13 +1,15 @@
-"""Measurement periods as time series: rates, hit ratios, matches, store sizes."""
+"""Measurement periods as time series: rates, hit ratios, matches, store sizes; the last day."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 from statistics import median
 from typing import TypeVar
 
 from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.protocol.ages import percentile, summed
 from anabranch_contract.protocol.batches import PHASES, BatchReport
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import EdgeStatistics
@@ -15,6 +17,8 @@ from anabranch_contract.rest.documents import iso_time
 from anabranch_contract.rest.planning.epochs import BatchOut, PhaseOut
 from anabranch_contract.rest.planning.series import (
     ForecastOut,
+    HistoryOut,
+    HistoryPointOut,
     PeriodOut,
     SeriesOut,
     StepForecastOut,
@@ -23,6 +27,7 @@ from anabranch_contract.rest.planning.series import (
 )
 from anabranch_planner.forecast.forecast import StatisticKind, forecasts
 from anabranch_planner.forecast.series import Series
+from anabranch_service.registry.publishing.history import EVERY, HistoryPoint
 
 T = TypeVar("T", int, float)
 
@@ -154,3 +159,78 @@ def batch_out(report: BatchReport) -> BatchOut:
         sent_bytes=report.sent_bytes,
         phases=[PhaseOut(name=name, milliseconds=took) for name, took in phases.items() if took],
     )
+
+
+def history_out(
+    points: Iterable[HistoryPoint],
+    minutes: int,
+    *,
+    query: str | None = None,
+    streams: Collection[str] | None = None,
+) -> HistoryOut:
+    """Points of ``minutes`` minutes each; of a run, of streams, or of all streams together.
+
+    Args:
+        query: run whose results are counted. None: rows of ``streams`` are.
+        streams: streams that the query reads, or that are meant; None: all.
+    """
+    seconds = EVERY * minutes
+
+    def end(point: HistoryPoint) -> int:
+        # Minutes end a little late.
+        return -(-(round(point.at / EVERY) * EVERY) // seconds) * seconds
+
+    groups = ((until, list(some)) for until, some in groupby(points, end))
+    items = [
+        _point_out(some, some[0].at if minutes == 1 else until, query, streams)
+        for until, some in groups
+    ]
+    return HistoryOut(seconds=seconds, items=items)
+
+
+def _point_out(
+    points: Sequence[HistoryPoint], at: int, query: str | None, streams: Collection[str] | None
+) -> HistoryPointOut:
+    ages = summed(
+        counts
+        for point in points
+        for stream, counts in point.ages.items()
+        if streams is None or stream in streams
+    )
+    reasons = [
+        reason
+        for point in points
+        if (reason := point.interruption(point.unread if streams is None else streams, query))
+    ]
+    return HistoryPointOut(
+        at=datetime.fromtimestamp(at, UTC),
+        batch_seconds=_mean(p.batch_seconds for p in points if p.batch_seconds is not None),
+        rate=_mean(_rates(points, query, streams)),
+        freshness_p50=_short(percentile(ages, 50)),
+        freshness_p99=_short(percentile(ages, 99)),
+        minutes=len(points),
+        interrupted_minutes=len(reasons),
+        interruption=reasons[-1] if reasons else None,
+    )
+
+
+def _rates(
+    points: Iterable[HistoryPoint], query: str | None, streams: Collection[str] | None
+) -> Iterator[float]:
+    """Rates of the minutes in which batches were committed or a runtime worked."""
+    for point in points:
+        if not point.working and point.batch_seconds is None:
+            continue
+        if query is not None:
+            yield point.results.get(query, 0.0)
+        else:
+            yield sum(n for name, n in point.rows.items() if streams is None or name in streams)
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return sum(found) / len(found) if found else None
+
+
+def _short(seconds: float | None) -> float | None:
+    return None if seconds is None else float(f"{seconds:.3g}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import Query, Response
@@ -11,12 +10,17 @@ from fastapi import Query, Response
 from anabranch_contract.protocol.batches import BATCHES_KEPT
 from anabranch_contract.protocol.keys import INTERIMS_KEPT
 from anabranch_contract.rest.planning.epochs import BatchList
-from anabranch_contract.rest.planning.series import HistoryOut, HistoryPointOut, SeriesOut
+from anabranch_contract.rest.planning.series import HistoryOut, SeriesOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
-from anabranch_service.presenters.series import batch_out, series_out, with_forecasts
-from anabranch_service.registry.publishing.history import EVERY, KEPT, HistoryPoint
+from anabranch_service.presenters.series import (
+    batch_out,
+    history_out,
+    series_out,
+    with_forecasts,
+)
+from anabranch_service.registry.publishing.history import KEPT
 
 router = guarded_router("/v1", tag="state")
 
@@ -46,24 +50,22 @@ async def get_history(
     stream: Annotated[str | None, Query(max_length=200, description="Stream to include.")] = None,
     query: Annotated[str | None, Query(max_length=200, description="Query to include.")] = None,
     last: Annotated[int, Query(ge=1, le=KEPT, description="Newest minutes.")] = KEPT,
+    minutes: Annotated[int, Query(ge=1, le=240, description="Minutes of a point.")] = 1,
 ) -> HistoryOut:
-    """Mean batch time per minute, and the rate of a stream, of a query's run, or of all streams
-    together (of the 100 highest rates; others count as 0); empty in the first minute.
+    """Mean batch time, freshness, interruptions, and the rate of a stream, of a query's run, or of
+    all streams together (of the 100 highest rates; others count as 0); empty in the first minute.
+    A run's history begins with its registration.
     """
     response.headers["Cache-Control"] = "no-store"
     points = await ctx.store.history(last)
-    return HistoryOut(seconds=EVERY, items=[_out(point, stream, query) for point in points])
-
-
-def _out(point: HistoryPoint, stream: str | None, query: str | None) -> HistoryPointOut:
-    if stream is not None:
-        rate = point.rows.get(stream, 0.0)
-    elif query is not None:
-        rate = point.results.get(query, 0.0)
-    else:
-        rate = sum(point.rows.values())
-    at = datetime.fromtimestamp(point.at, UTC)
-    return HistoryPointOut(at=at, batch_seconds=point.batch_seconds, rate=rate)
+    if stream is not None or query is None:
+        return history_out(points, minutes, streams=None if stream is None else {stream})
+    record = await ctx.store.query(query)
+    if record is None:
+        return history_out(points, minutes, query=query, streams=())
+    points = [point for point in points if point.at > record.created_at.timestamp()]
+    streams = {alias.stream for alias in record.normalised.aliases}
+    return history_out(points, minutes, query=record.id, streams=streams)
 
 
 @router.get("/batches")

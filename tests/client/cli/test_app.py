@@ -29,6 +29,7 @@ from anabranch_contract.plans.rations import (
     SchedulePoint,
 )
 from anabranch_contract.protocol.activations import Activation, Failure
+from anabranch_contract.protocol.ages import bin_of
 from anabranch_contract.protocol.intake import (
     InputProgress,
     SourceState,
@@ -55,6 +56,7 @@ from anabranch_contract.protocol.state_report import (
 )
 from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_contract.queries.mirs import MirId
+from anabranch_service.registry.publishing.history import HistoryPoint
 from tests.client.conftest import JOIN
 from tests.service.routes.test_state import report, store
 from tests.support.surroundings.terminal import in_terminal, piped
@@ -489,6 +491,33 @@ def test_statistics_and_samples_as_tables(url: str, service: Service, shop: Clie
     for words in ("3 of 9,000 tuples", "total", "33.33%", "7.50", "66.67%"):
         assert words in text
     assert answer("stream", "sample", "orders", url=url)["size"] == 3
+
+
+def test_the_course_of_a_query_as_a_table(url: str, service: Service, shop: Client) -> None:
+    shop.create_query(JOIN, name="a")
+    assert "interruptions" in run("query", "history", "a", url=url).stdout
+    begin = 4_000_000_000 // 3600 * 3600
+    for minute in (1, 2, 61, 62, 121, 241):
+        point = HistoryPoint(
+            at=begin + 60 * minute,
+            batch_seconds=0.3,
+            rows={},
+            results={"a": 2.0},
+            ages={"orders": {bin_of(0.5): 9, bin_of(4.0): 1}},
+            working=minute != 62,
+        )
+        service.redis.rpush(service.keys.history, point.model_dump_json())
+    lines = run("query", "history", "a", url=url).stdout.splitlines()
+    rows = [line.split() for line in lines if line.lstrip().startswith("2096-")]
+    assert [" ".join(row[:7]) for row in rows[:1]] == ["2096-10-02 08:00Z 120 512 ms 4.1 s"]
+    assert " ".join(rows[1][7:]) == "1 min: no runtime works; 58 min without a record"
+    assert " ".join(rows[2][7:]) == "59 min without a record"
+    assert " ".join(rows[3][2:]) == "– – – no record"
+    assert len(rows) == 5
+    (_, found, *_) = answer("query", "history", "a", "--minutes", "1", url=url)["items"]
+    assert (found["rate"], found["freshness_p99"], found["minutes"]) == (2.0, 4.1, 1)
+    assert sum(one.minutes for one in shop.query_history("a", minutes=240).items) == 6
+    assert run("query", "history", "none", url=url).exit_code == 1
 
 
 def test_series_as_a_table(url: str, service: Service, shop: Client) -> None:

@@ -26,7 +26,8 @@ def test_the_limit_is_published_kept_over_a_restart_and_taken_back(url: str) -> 
     time.sleep(0.3)
     limiter.done(FIRST_ROWS, 0.05, 0.0)
     # From the arrival of the oldest row to now.
-    (age,) = limiter.ages
+    ((stream, age),) = limiter.ages.items()
+    assert stream == "s"
     assert 2.2 < age < 2.0 + TARGET
     slow = control.limit()
     assert slow is not None
@@ -37,7 +38,7 @@ def test_the_limit_is_published_kept_over_a_restart_and_taken_back(url: str) -> 
     assert again.limit == slow
     again.input.streams, again.input.planned = streams, time.time() - 3600
     again.done(slow, 0.5, 0.0)
-    assert again.ages == ()
+    assert again.ages == {}
     assert again.limit is not None
     assert again.limit >= slow
     assert again.intake({"bad": "no such format"}) == {

@@ -111,3 +111,24 @@ def test_what_is_saved_is_a_mean_with_its_time_and_range(
             page.get_by_role("button", name="Show epoch 2").click()
             expect(text).to_contain_text("estimated for this epoch")
             assert complaints == []
+
+
+def test_each_query_has_its_part_of_maintained_tables(browser: Browser, shop: Service) -> None:
+    for name in ("first", "second"):
+        sql = f"SELECT j.city, count(*) AS n FROM ({PAIR}) AS j GROUP BY j.city"
+        having = " HAVING count(*) > 3" if name == "second" else ""
+        shop.post("/v1/queries", {"id": name, "sql": sql + having})
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.plan(-1)
+    (table,) = shop.get("/v1/epochs/0")["tables"]["tables"]
+    parts = {one["query"]: one for one in table["queries"]}
+    assert set(parts) == {"first", "second"}
+    with opened(browser, shop, "dashboard/plan") as (page, complaints):
+        for name, part in parts.items():
+            cell = page.locator("#shares tbody tr", has_text=name).locator("td").last
+            title = f"{part['seconds']} s; alone {part['alone_seconds']} s"
+            expect(cell).to_have_attribute("title", title)
+        cell = page.locator("#shares tbody tr", has_text="pair").locator("td").last
+        expect(cell).to_have_text("none")
+        expect(page.locator("#shares thead th").last).to_have_text("Tables")
+        assert complaints == []

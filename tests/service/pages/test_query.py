@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,8 +15,10 @@ from anabranch_contract.protocol.activations import (
     PastStatus,
     Visibility,
 )
+from anabranch_contract.protocol.ages import bin_of
 from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.progress import Progress
+from anabranch_service.registry.publishing.history import HistoryPoint
 from tests.service.conftest import PAIR
 from tests.service.pages.long_names import LONGEST, QUERIES, VIEW, nothing_is_cut, run
 from tests.service.pages.test_accessibility import broken
@@ -381,3 +384,47 @@ def test_a_replacement_catches_up_is_withdrawn_and_switched(
     found = shop.get("/v1/queries/pair")
     assert (found["run"], found["owner"], found["past"]) == ("pair~3", "<b>web", "stored")
     assert not complaints
+
+
+@LOOKS
+def test_freshness_and_interruptions_of_the_last_hours(
+    browser: Browser, shop: Service, width: int, scheme: Any
+) -> None:
+    run(shop)
+    begin = 4_000_000_000 // 60 * 60
+    for minute in range(30):
+        if minute in (10, 11):
+            continue
+        works = minute not in (20, 21, 22)
+        ages = {"orders": {bin_of(0.5): 50, bin_of(4.0): 3}} if works else {}
+        point = HistoryPoint(
+            at=begin + 60 * minute,
+            batch_seconds=0.3 if works else None,
+            rows={},
+            results={LONGEST: 2.0} if works else {},
+            ages=ages,
+            working=works,
+        )
+        shop.redis.rpush(shop.keys.history, point.model_dump_json())
+    with opened(browser, shop, PAGE + LONGEST) as (page, complaints):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(page.locator("#freshness-note")).to_contain_text("30 min in points of a minute")
+        expect(page.locator("#freshness-note")).to_contain_text("at most 4.1 s")
+        expect(page.locator("#freshness svg")).to_have_count(1)
+        # Minutes without a record, and without a runtime.
+        expect(page.locator("#freshness .interruption")).to_have_count(2)
+        expect(page.locator("#hours .interruption")).to_have_count(2)
+        found = page.locator("#interruptions li").all_text_contents()
+        assert [text.partition(": ")[2] for text in found] == ["no runtime works", "no record"]
+        assert [text.partition(": ")[0] for text in found] == [
+            f"{_hour(begin + 19 * 60)} to {_hour(begin + 22 * 60)} UTC",
+            f"{_hour(begin + 9 * 60)} to {_hour(begin + 11 * 60)} UTC",
+        ]
+        nothing_is_cut(page)
+        assert not broken(page)
+    assert not complaints
+
+
+def _hour(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%H:%M}"

@@ -191,7 +191,7 @@ def test_the_watermark_what_waits_for_it_and_the_last_hours(
     shop.progress(replace(progress, telemetry=telemetry))
     for minute, rate in enumerate((10.0, 20.0, 15.0)):
         point = HistoryPoint(
-            at=1_800_000_000 + 60 * minute, batch_seconds=0.5, rows={"orders": rate}, results={}
+            at=4_000_000_000 + 60 * minute, batch_seconds=0.5, rows={"orders": rate}, results={}
         )
         shop.redis.rpush(shop.keys.history, point.model_dump_json())
     with opened(browser, shop, f"{PAGE}orders") as (page, complaints):

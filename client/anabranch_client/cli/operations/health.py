@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import RenderableType
@@ -13,9 +14,11 @@ from anabranch_client.errors import ClientError
 from anabranch_client.render.tables import facts_table, number, percent, size, table_of
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.times import brief, moment
-from anabranch_contract.rest.planning.epochs import RuntimeOut
-from anabranch_contract.rest.streams import StreamOut
-from anabranch_contract.rest.system import HealthOut
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.planning.epochs import RuntimeOut
+    from anabranch_contract.rest.streams import StreamOut
+    from anabranch_contract.rest.system import HealthOut
 
 
 def health(url: Url = DEFAULT_URL, as_json: Json = False) -> None:

@@ -87,21 +87,34 @@ class SeriesOut(Document):
 
 
 class HistoryPointOut(Document):
-    """Figures of the minute that ended ``at``."""
+    """Figures of the minutes until ``at``: one, or as many as were requested."""
 
     at: Time
     batch_seconds: float | None = Field(
         description="Mean duration of a batch; null: no batch was committed."
     )
-    rate: float = Field(
+    rate: float | None = Field(
         description="Rows per second of the requested stream, or results per second of the "
-        "requested query; without a request, rows per second of all streams."
+        "requested query; without a request, rows per second of all streams. Null: no runtime "
+        "worked."
+    )
+    freshness_p50: float | None = Field(
+        description="Median of the seconds from the arrival of the oldest row of a batch to the "
+        "batch's commit, over all batches and read streams, rounded up by at most 19 %; null: no "
+        "row arrived, or the sources do not report arrivals."
+    )
+    freshness_p99: float | None = Field(description="The 99th percentile of the same seconds.")
+    minutes: int = Field(description="Recorded minutes.")
+    interrupted_minutes: int = Field(description="Recorded minutes with an interruption.")
+    interruption: str | None = Field(
+        description="The last interruption at the end of a minute: no runtime works, a read stream "
+        "can't be read, or the sink does not take results."
     )
 
 
 class HistoryOut(Document):
-    """Points of the last day, one per minute, oldest first. No point: no service led in this
-    minute, or a new run of the runtime began.
+    """Points of the last day, oldest first. No point: in none of these minutes a service led
+    without a new run of the runtime.
     """
 
     seconds: int = Field(description="Seconds between two points.")

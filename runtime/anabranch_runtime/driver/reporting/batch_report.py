@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
 
 from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.protocol.ages import bin_of, summed
 from anabranch_contract.protocol.batches import PHASES, BatchReport
 from anabranch_contract.protocol.progress import Telemetry
 from anabranch_runtime.epochs.task_report import TaskReport
@@ -80,16 +81,21 @@ def log_batch(report: BatchReport, reports: Sequence[TaskReport]) -> None:
 
 
 def counted(
-    known: Telemetry, now: float, spent: float, phases: Mapping[str, float], ages: Iterable[float]
+    known: Telemetry,
+    now: float,
+    spent: float,
+    phases: Mapping[str, float],
+    ages: Mapping[str, float],
 ) -> Telemetry:
     """``known`` plus a batch of ``spent`` seconds, committed at ``now`` (seconds since 1970).
 
     Args:
-        phases: phase -> seconds. ``ages``: age of each stream's oldest row, seconds.
+        phases: phase -> seconds. ``ages``: stream -> age of its oldest row, seconds.
     """
-    latencies = known.latencies
-    for age in ages:
+    latencies, counts = known.latencies, dict(known.ages)
+    for stream, age in ages.items():
         latencies = latencies.adding(age)
+        counts[stream] = summed((counts.get(stream, {}), {bin_of(age): 1}))
     return replace(
         known,
         batches=known.batches + 1,
@@ -97,6 +103,7 @@ def counted(
         phases=known.phases | {p: known.phases.get(p, 0.0) + s for p, s in phases.items()},
         committed_at=now,
         latencies=latencies,
+        ages=counts,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, replace
 from pathlib import Path
 
@@ -246,10 +246,10 @@ class Reporting:
         self._show_completeness(state)
 
     def batch(
-        self, state: State, reports: Sequence[TaskReport], times: Times, ages: Iterable[float]
+        self, state: State, reports: Sequence[TaskReport], times: Times, ages: Mapping[str, float]
     ) -> None:
         """Log the batch that ended in ``state``, and report it with the next progress; ``ages``:
-        each stream's oldest row.
+        stream -> age of its oldest row in seconds.
         """
         times = times._replace(committed=time.perf_counter())
         spent, phases = times.committed - times.started, times.phases(reports)

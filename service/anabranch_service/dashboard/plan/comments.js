@@ -2,6 +2,7 @@
 
 import { make, percent } from "../dom.js";
 import { short } from "../graph.js";
+import { length } from "../times.js";
 
 const MAX_SHARES = 12;
 const MAX_CHANGES = 10;
@@ -21,6 +22,15 @@ export function shares(epoch) {
   if (found.note) notes.push(`${found.note}.`);
   const empty = found.note ? "Not known." : "No query is planned.";
   return { rows: found.queries.slice(0, MAX_SHARES), empty, note: notes.join(" ") };
+}
+
+/** Text and title of a query's part of the maintained tables' CPU time, and of that of tables of its own. */
+export function tablesOf(epoch, query) {
+  if (!epoch.tables) return { text: "–", title: "unknown" };
+  const own = epoch.tables.tables.flatMap(({ queries }) => queries.filter((one) => one.query === query));
+  if (!own.length) return { text: "none", title: "It has no maintained table." };
+  const sum = (name) => own.reduce((total, one) => total + one[name], 0);
+  return { text: length(sum("seconds")), title: `${sum("seconds")} s; alone ${sum("alone_seconds")} s` };
 }
 
 /** Added and removed parts, stores before steps, costliest first. */

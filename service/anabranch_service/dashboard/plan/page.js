@@ -7,7 +7,7 @@ import { drawTree, forest, highlight, short } from "../graph.js";
 import { PlanMap } from "../map/map.js";
 import { Names } from "../names.js";
 import { knownQueries } from "../query_list/known.js";
-import { changes, shares, showRevisions } from "./comments.js";
+import { changes, shares, showRevisions, tablesOf } from "./comments.js";
 import { showCost } from "./cost.js";
 
 const POLL_MS = 1000;
@@ -107,7 +107,7 @@ function showEpoch(epoch, running) {
 function showShares(epoch) {
   const { rows, empty, note } = shares(epoch);
   const none = make("td", { className: "empty", text: empty });
-  none.colSpan = 4;
+  none.colSpan = 5;
   at("shares").tBodies[0].replaceChildren(
     ...(rows.length
       ? rows.map((row) =>
@@ -118,6 +118,7 @@ function showShares(epoch) {
             ...[row.shapley, row.marginal, row.standalone].map((value) =>
               make("td", { className: "number", text: short(value), title: String(value ?? "unknown") }),
             ),
+            make("td", { className: "number", ...tablesOf(epoch, row.query) }),
           ),
         )
       : [make("tr", {}, none)]),

@@ -4,11 +4,11 @@ import { ask, read, submit } from "../access.js";
 import { act, deleteAfterQuestion } from "../actions.js";
 import { Changing } from "../changing.js";
 import { breakable, bytes, facts, make, percent, say } from "../dom.js";
-import { History } from "../history.js";
+import { History, interruptions } from "../history.js";
 import { rate } from "../map/view.js";
 import { poll } from "../poll.js";
 import { Tail } from "../query_list/tail.js";
-import { clock, moment } from "../times.js";
+import { clock, length, moment } from "../times.js";
 import { replacement } from "../what_if/view.js";
 import * as view from "./view.js";
 
@@ -22,18 +22,28 @@ const name = decodeURIComponent(location.pathname.split("/").pop());
 const path = `/v1/queries/${encodeURIComponent(name)}`;
 const tail = new Tail(at("tail"), at("tail-note"));
 
-/** History of the present run's rate in the last hours. */
+/** Histories of the present run in the last hours: results and freshness. */
 let hours = null;
 
 function historyOf(run) {
+  const path = `/v1/history?query=${encodeURIComponent(run)}`;
+  const fresh = new History(at("freshness"), at("freshness-note"), {
+    path,
+    value: ({ freshness_p99: found }) => found,
+    also: ({ freshness_p50: found }) => found,
+    write: length,
+    what: "Freshness",
+    shown: (found) => at("interruptions").replaceChildren(...view.interrupted(interruptions(found)).map((text) => make("li", { text }))),
+  });
   const what = `${view.counted(query) === "results" ? "Results" : "Joined rows"} per second`;
   at("hours-title").textContent = `${what}, last hours`;
-  return new History(at("hours"), at("hours-note"), {
-    path: `/v1/history?query=${encodeURIComponent(run)}`,
+  const results = new History(at("hours"), at("hours-note"), {
+    path,
     value: ({ rate: found }) => found,
     write: (found) => rate(found),
     what,
   });
+  return { run, charts: [fresh, results] };
 }
 
 let query = null;
@@ -317,8 +327,8 @@ async function refresh() {
     }
     await showQuery();
     await showSuccessor();
-    if (hours?.run !== query.run) hours = Object.assign(historyOf(query.run), { run: query.run });
-    await hours.refresh();
+    if (hours?.run !== query.run) hours = historyOf(query.run);
+    for (const chart of hours.charts) await chart.refresh();
     if (query.sink.format === "count") at("tail-note").textContent = "The sink count keeps no rows.";
     else tail.follow(query.run === query.id ? `${query.run}~1` : query.run, Boolean(query.normalised.view));
     say(null);

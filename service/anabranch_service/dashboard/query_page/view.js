@@ -187,3 +187,13 @@ export function changes(query, given) {
 export function run({ run: name, status, results, results_at: place }) {
   return `${name}: ${status}, ${results.toLocaleString("en")} results${place ? ` in ${place}` : ""}`;
 }
+
+const MOST_INTERRUPTIONS = 10;
+
+/** The newest interruptions as texts, newest first. */
+export function interrupted(runs) {
+  const hour = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 16);
+  const texts = runs.map(({ since, until, reason }) => `${hour(since)} to ${hour(until)} UTC: ${reason}`).reverse();
+  const more = texts.length - MOST_INTERRUPTIONS;
+  return more > 0 ? [...texts.slice(0, MOST_INTERRUPTIONS), `and ${more} earlier ones`] : texts;
+}

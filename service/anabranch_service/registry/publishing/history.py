@@ -1,13 +1,17 @@
-"""History of the last day, one point a minute: input rates, result rates, batch times.
+"""History of the last day, one point a minute: rates, batch times, ages of rows, interruptions.
 
 Memory is bounded: a point keeps only the :data:`MOST` streams and queries with the highest rates.
-So a point takes at most 8 KB, a day 12 MB; with ten streams and queries a day takes 0.7 MB.
+So a point takes 25 KB if the ages of each stream differ by a factor of 60, a day 36 MB; with ten
+streams and queries a day takes 2 MB.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
+from pydantic import Field
+
+from anabranch_contract.protocol.ages import AgeCounts, difference
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.rest.documents import Closed
@@ -22,16 +26,38 @@ class HistoryPoint(Closed):
     Attributes:
         batch_seconds: mean time of a batch; None without a committed batch.
         rows: stream -> rows read per second. ``results``: query -> results per second.
+        ages: stream -> ages of its oldest row in each batch, at the commit.
+        working: whether a runtime worked at the end of the minute. ``unread``: streams that could
+            not be read then. ``refused``: queries whose sink did not take results then.
     """
 
     at: int
     batch_seconds: float | None
     rows: dict[str, float]
     results: dict[str, float]
+    ages: dict[str, AgeCounts] = Field(default_factory=dict)
+    working: bool = True
+    unread: list[str] = Field(default_factory=list)
+    refused: list[str] = Field(default_factory=list)
+
+    def interruption(self, streams: Collection[str], query: str | None) -> str | None:
+        """Reason for which ``query`` had no results of ``streams`` at the end of the minute."""
+        if not self.working:
+            return "no runtime works"
+        if query in self.refused:
+            return "the sink does not take results"
+        unread = sorted(set(streams) & set(self.unread))
+        return f"stream {unread[0]} can't be read" if unread else None
 
 
-def point(before: Progress, now: Progress, at: int, seconds: float) -> HistoryPoint | None:
-    """Point between two progress reports; None if the runtime restarted in between."""
+def point(
+    before: Progress, now: Progress, at: int, seconds: float, *, working: bool = True
+) -> HistoryPoint | None:
+    """Point between two progress reports; None if the runtime restarted in between.
+
+    Args:
+        working: whether a runtime works now.
+    """
     done, last = now.telemetry, before.telemetry
     if before.run != now.run or done.batches < last.batches:
         return None
@@ -41,7 +67,21 @@ def point(before: Progress, now: Progress, at: int, seconds: float) -> HistoryPo
         batch_seconds=_short((done.seconds - last.seconds) / batches) if batches else None,
         rows=_rates(_inputs(before), _inputs(now), seconds),
         results=_rates(_results(before), _results(now), seconds),
+        ages=_ages(last.ages, done.ages),
+        working=working,
+        unread=_first(name for name, one in now.input.intake.items() if one.error),
+        refused=_first(now.sinks),
     )
+
+
+def _ages(before: Mapping[str, AgeCounts], now: Mapping[str, AgeCounts]) -> dict[str, AgeCounts]:
+    found = {name: difference(before.get(name, {}), counts) for name, counts in now.items()}
+    most = sorted((n for n in found if found[n]), key=lambda n: -sum(found[n].values()))
+    return {name: found[name] for name in most[:MOST]}
+
+
+def _first(names: Iterable[str]) -> list[str]:
+    return sorted(names)[:MOST]
 
 
 def _inputs(progress: Progress) -> dict[str, int]:

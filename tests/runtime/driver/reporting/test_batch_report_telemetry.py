@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from anabranch_contract.protocol.ages import bin_of
 from anabranch_contract.protocol.batches import PHASES
 from anabranch_contract.protocol.progress import Latencies, Progress, Telemetry
 from anabranch_runtime.driver.reporting.batch_report import counted
@@ -15,11 +16,12 @@ from tests.support.worlds.driven import KEYS, driver, job, publish
 
 
 def test_batches_are_added_up() -> None:
-    found = counted(Telemetry(), 100.0, 0.5, {"enter": 0.1, "probe": 0.4}, [0.3, 700.0])
-    found = counted(found, 101.0, 0.7, {"enter": 0.1, "commit": 0.6}, [])
+    found = counted(Telemetry(), 100.0, 0.5, {"enter": 0.1, "probe": 0.4}, {"s": 0.3, "t": 700.0})
+    found = counted(found, 101.0, 0.7, {"enter": 0.1, "commit": 0.6}, {"t": 700.0})
     assert (found.batches, found.seconds, found.committed_at) == (2, 1.2, 101.0)
     assert found.phases == {"enter": 0.2, "probe": 0.4, "commit": 0.6}
-    assert found.latencies == Latencies((0, 0, 1, *[0] * 8, 1, 0), 700.3)
+    assert found.latencies == Latencies((0, 0, 1, *[0] * 8, 2, 0), 1400.3)
+    assert found.ages == {"s": {bin_of(0.3): 1}, "t": {bin_of(700.0): 2}}
 
 
 def test_the_progress_has_what_the_batches_of_the_run_took(url: str, tmp_path: Path) -> None:
