@@ -181,6 +181,24 @@ class GroupAggregates:
         assert isinstance(found, Least)
         return found
 
+    def words(self, aggregates: Sequence[ViewAggregate]) -> Bools:
+        """Return the mask of the words of a state row that some of the aggregates depend on."""
+        found = np.zeros(self.width, np.bool_)
+        for key, (part, _) in self.layout(aggregates).known_parts():
+            at = self._places[key]
+            found[at : at + part.width] = True
+        return found
+
+    def subtract(self, state: Ints, others: Ints) -> None:
+        """Subtract the numbers in state rows from those in ``state``."""
+        carries = [n > 0 for part, _ in self.parts for size in part.numbers for n in range(size)]
+        sums.subtract(state.view(np.uint64), others.view(np.uint64), np.array(carries))
+
+    def rounds(self, state: Ints) -> bool:
+        """Whether the sums of some groups have doubles beside their numbers, which are rounded."""
+        places = (at for part, at in self.parts if part.numbers == sums.FLOAT_NUMBERS)
+        return any(bool(state[:, at + sums.BESIDE_COUNT].any()) for at in places)
+
     @property
     def bytes(self) -> int:
         """Return the size of the collections in memory."""
