@@ -117,7 +117,7 @@ def test_columns_have_the_names_of_the_reader(url: str, tmp_path: Path) -> None:
 
 
 R, S = stream("R", "a", "v", lateness=3), stream("S", "a", "b", lateness=3)
-STREAMS = {one.name: one for one in (R, S)}
+STREAMS = {str(one.name): one for one in (R, S)}
 AGGREGATES = (
     "count(*)", "sum({b})", "avg({v})", "sum({v} * {b})", "max({b})", "count(DISTINCT {v})",
 )  # fmt: skip
