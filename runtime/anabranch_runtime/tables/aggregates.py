@@ -75,6 +75,8 @@ class GroupAggregates:
         self._part(Count(()))
         self._values = {a: self._value(a) for a in aggregates}
         self._counted = {part.once for part, _ in self.parts}
+        carries = [n > 0 for part, _ in self.parts for size in part.numbers for n in range(size)]
+        self._carries: Bools = np.array(carries, np.bool_)
 
     # --- updates ---------------------------------------------------------------------------------
 
@@ -191,8 +193,7 @@ class GroupAggregates:
 
     def subtract(self, state: Ints, others: Ints) -> None:
         """Subtract the numbers in state rows from those in ``state``."""
-        carries = [n > 0 for part, _ in self.parts for size in part.numbers for n in range(size)]
-        sums.subtract(state.view(np.uint64), others.view(np.uint64), np.array(carries))
+        sums.subtract(state.view(np.uint64), others.view(np.uint64), self._carries)
 
     def rounds(self, state: Ints) -> bool:
         """Whether the sums of some groups have doubles beside their numbers, which are rounded."""
