@@ -227,7 +227,7 @@ class _TableReader:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """What can't be subtracted from groups with more rows; empty: all of its aggregates can."""
+        """Parts that can't be subtracted from groups with more rows; empty: all aggregates can."""
         window = self.view.window
         if not (self.is_plain and self.view.grouped):
             return ("rows without groups",)

@@ -244,7 +244,7 @@ class Groups:
 
     @property
     def _earlier(self) -> list[Earlier]:
-        """What some readers have not had, each once."""
+        """Earlier rows that some readers have not had, each once."""
         return list(dict.fromkeys(r.earlier for r in self.readers if r.earlier is not None))
 
     def awaits(self, reader: GroupReader, version: int) -> bool:
@@ -520,7 +520,7 @@ def rebuild(sources: Sequence[Groups], readers: Sequence[GroupReader]) -> None:
     own = [reader for reader in readers if any(reader.groups is one for one in sources)]
     first = None
     if len(sources) == 1 and all(reader.earlier is not None for reader in own):
-        # Nobody needs the rows before the first one's.
+        # The rows before the first one's are no longer needed.
         first = own[0].earlier
     for source in sources:
         some = [a for a in source.aggregates if a in found.aggregates]

@@ -287,8 +287,8 @@ def test_sums_of_views_that_begin_later_are_what_each_is_alone(seed: int, tmp_pa
 
 
 def _drive(run: _Pipeline, some: Callable[[], Drawn], often: float) -> tuple[int, int]:
-    """Feed batches while views come and go; returns the greatest number of readers of groups, and
-    of those that have had fewer rows.
+    """Feed batches while views come and go; returns the greatest numbers of readers of groups,
+    and of readers with fewer rows.
 
     Args:
         often: probability that a view of ``some`` begins after a batch.
@@ -411,7 +411,7 @@ def test_sums_of_all_beginnings_read_common_groups(tmp_path: Path) -> None:
     )
     (common,) = run.groups
     assert (len(common.readers), len(run.later)) == (3, 2)
-    # Others go on when the first one has gone: nobody needs its rows any more.
+    # Others go on when the first one has gone, without its rows.
     run.drop("q0")
     for batch in (6, 7):
         run.feed(_weighted(draw_rows(Random(batch), 20, 0), [1] * 20))
