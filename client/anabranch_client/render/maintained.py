@@ -24,6 +24,8 @@ def table_lines(found: TableRecord) -> Iterator[str]:
         f"{number(found.rows_in)} rows in, {number(found.rows)} kept: "
         f"{number(found.seconds)} CPU s per unit of time, {size(round(found.bytes))}"
     )
+    if found.apart:
+        yield f"table apart: {found.apart}"
     for one in found.queries:
         yield (
             f"{one.query}: {number(one.seconds)} s, {size(round(one.bytes))}; "
@@ -65,6 +67,8 @@ def maintained_facts(found: MaintainedTableOut) -> dict[str, object]:
     }
     if found.estimated is not None:
         facts["table of"], facts["estimated"] = islice(table_lines(found.estimated), 2)
+        if found.estimated.apart:
+            facts["table apart"] = found.estimated.apart
     if found.share is not None:
         seconds, alone = numbers(found.share.seconds, found.share.alone_seconds)
         facts["estimated share"] = f"{seconds} CPU s, alone {alone}"

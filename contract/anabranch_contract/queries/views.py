@@ -97,6 +97,20 @@ class AggregateFunction(StrEnum):
     MODE = "mode"
 
 
+#: Functions of sums over rows.
+_LINEAR = frozenset(AggregateFunction) - {
+    AggregateFunction.MIN,
+    AggregateFunction.MAX,
+    AggregateFunction.MIN_BY,
+    AggregateFunction.MAX_BY,
+    AggregateFunction.PERCENTILE_CONT,
+    AggregateFunction.PERCENTILE_DISC,
+    AggregateFunction.LISTAGG,
+    AggregateFunction.COLLECT_LIST,
+    AggregateFunction.MODE,
+}
+
+
 class ViewAggregate(Row, frozen=True):
     """The aggregate ``name`` over the joined rows' ``column`` (None: over the rows).
 
@@ -127,6 +141,13 @@ class ViewAggregate(Row, frozen=True):
         """The joined rows' columns that the aggregate reads."""
         found = (self.column, self.by, *(name for name, _ in self.then))
         return tuple(name for name in found if name is not None)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it follows from sums over rows, from which sums over earlier rows can be taken
+        away again.
+        """
+        return self.function in _LINEAR and not self.distinct
 
 
 def call_text(call: ViewAggregate, texts: Mapping[str, str]) -> str:

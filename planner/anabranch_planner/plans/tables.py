@@ -10,20 +10,21 @@ that its table is made of. As in :mod:`~anabranch_planner.plans.shares`, a part'
 equally among its queries. This is the Shapley value, so shares add up to the total, and no query
 pays more than alone (the sum of its parts): sharing never raises the total.
 
-Views share groups if their joined rows are the same (equal joins, conditions and beginnings), and
-the prefixes of their groupings are equal. Residual conditions reduce no estimate of joined rows.
+Views share groups if their joined rows are the same (equal joins and conditions), the prefixes of
+their groupings are equal, and they begin together or have sums only, from which the rows of before
+are subtracted. Residual conditions reduce no estimate of joined rows.
 The number of groups is the number of distinct keys, at most that of joined rows; of one batch with
 ``n`` rows, ``G (1 - exp(-n / G))`` of ``G`` groups are touched.
 
-Not priced: rows kept for outer joins and for rolling conditions, checkpoints, and partitions that
-window functions compute again.
+Not priced: rows kept for outer joins and for rolling conditions, checkpoints, sums that are
+subtracted, and partitions that window functions compute again.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from anabranch_contract import codec
@@ -86,6 +87,8 @@ class PricedTable:
         rows_in: joined rows per unit of time. ``touched``: groups that batches change (counted once
             a batch) per unit of time. ``rows``: stored groups, or rows, at the end of it.
         parts: parts of its maintenance.
+        apart: why its queries do not read another table with the same joined rows and grouping;
+            empty: there is no larger one.
     """
 
     grouping: str
@@ -96,6 +99,7 @@ class PricedTable:
     touched: float
     rows: float
     parts: tuple[TablePart, ...]
+    apart: str = ""
 
     @property
     def upkeep(self) -> Upkeep:
@@ -136,6 +140,7 @@ def tables(
     *,
     samples: Mapping[str, StreamSample] | None = None,
     apart: Mapping[str, Hashable] | None = None,
+    begun: Mapping[str, Hashable] | None = None,
 ) -> PricedTables:
     """Price the tables of ``queries``.
 
@@ -143,8 +148,8 @@ def tables(
         queries: all planned queries, with the parts of outer joins and the branches of unions.
         statistics: the statistics of ``model``.
         samples: stream -> sample of its tuples, for keys whose distinct values are not counted.
-        apart: query -> what else its joined rows depend on (its beginning, its freshness); queries
-            with different values share nothing.
+        apart: query -> what else its joined rows depend on (its freshness); queries with different
+            values share nothing. ``begun``: query -> its beginning; equal ones have had equal rows.
     """
     inputs = _Inputs(queries, model, statistics, samples or {})
     joins: dict[str, list[JoinQuery]] = {}
@@ -153,18 +158,26 @@ def tables(
     alike: dict[Hashable, list[_TableReader]] = {}
     for query in sorted(queries, key=lambda q: q.id):
         if query.id in joins and query.view is not None:
-            reader = _TableReader(query, query.view, joins[query.id])
+            begin = (begun or {}).get(query.id)
+            reader = _TableReader(query, query.view, joins[query.id], begin)
             alike.setdefault((reader.key, (apart or {}).get(query.id)), []).append(reader)
-    return PricedTables(tuple(_priced(readers, inputs) for readers in alike.values()))
+    return PricedTables(
+        tuple(
+            replace(_priced(readers, inputs), apart=why)
+            for some in alike.values()
+            for readers, why in _divided(some)
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _TableReader:
-    """A query, its view, and the joins whose rows the view reads."""
+    """A query, its view, the joins whose rows the view reads, and its beginning."""
 
     query: JoinQuery
     view: View
     joins: Sequence[JoinQuery]
+    begun: Hashable
 
     @property
     def is_plain(self) -> bool:
@@ -211,6 +224,16 @@ class _TableReader:
             for one in read:
                 if one in below:
                     yield from columns(query.unexpanded(below[one]))
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Parts that can't be subtracted from groups with more rows; empty: all aggregates can."""
+        window = self.view.window
+        if not (self.is_plain and self.view.grouped):
+            return ("rows without groups",)
+        if window is not None and window.session:
+            return ("sessions",)
+        return tuple(call_text(a, self.texts) for a in self.view.aggregates if not a.is_linear)
 
     @property
     def prefix(self) -> GroupingPrefix | None:
@@ -287,6 +310,25 @@ class _Inputs:
         return max(known, default=None)
 
 
+def _divided(readers: Sequence[_TableReader]) -> Iterator[tuple[list[_TableReader], str]]:
+    """Divide views that could share a table by their beginnings, and state why. Views of sums read
+    the groups of the most views, as in the runtime (``views.common``).
+    """
+    together: dict[Hashable, list[_TableReader]] = {}
+    for reader in readers:
+        together.setdefault(reader.begun, []).append(reader)
+    main = max(together.values(), key=lambda some: (any(r.kept for r in some), len(some)))
+    shared = [r for some in together.values() for r in some if some is main or not r.kept]
+    yield shared, ""
+    for some in together.values():
+        left = [] if some is main else [reader for reader in some if reader.kept]
+        if left:
+            kept = ", ".join(dict.fromkeys(one for reader in left for one in reader.kept))
+            others = ", ".join(sorted(r.query.id for r in readers if r not in left))
+            why = f"{kept} can't be subtracted, and they began in another epoch"
+            yield left, f"not shared with {others}: {why}"
+
+
 def _priced(readers: Sequence[_TableReader], inputs: _Inputs) -> PricedTable:
     first = readers[0]
     added, held = inputs.rows(first.joins)
@@ -358,7 +400,7 @@ def _views(
     """Price the readers' rows over groups, once for equal views, and their files of changes."""
     alike: dict[Hashable, list[_TableReader]] = {}
     for reader in readers:
-        alike.setdefault(reader.meaning, []).append(reader)
+        alike.setdefault((reader.meaning, reader.begun), []).append(reader)
     for some in alike.values():
         view, whole = some[0].view, some[0].view.whole
         each = prices.TOUCHED_VIEW + prices.TOUCHED_WHOLE * whole
@@ -458,6 +500,7 @@ def tables_document(found: PricedTables) -> list[dict[str, Any]]:
             "rows_in": table.rows_in,
             "touched": table.touched,
             "rows": table.rows,
+            "apart": table.apart,
             **asdict(table.upkeep),
             "queries": [
                 {

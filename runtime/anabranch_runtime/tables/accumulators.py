@@ -26,6 +26,10 @@ class Accumulator(Protocol):
         """Number of words."""
 
     @property
+    def numbers(self) -> tuple[int, ...]:
+        """Words of each of its numbers, one after the other."""
+
+    @property
     def once(self) -> int | None:
         """Index of the collection of DISTINCT values, which count once each; None: all count."""
 
@@ -42,6 +46,7 @@ class Count:
     once: int | None = None
 
     width: ClassVar[int] = 1
+    numbers: ClassVar[tuple[int, ...]] = (1,)
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
         """Add the rows' weights."""
@@ -56,6 +61,7 @@ class IntegerSum:
     once: int | None = None
 
     width: ClassVar[int] = 2
+    numbers: ClassVar[tuple[int, ...]] = (2,)
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
         """Add the weighted values."""
@@ -71,6 +77,7 @@ class DecimalSum:
     once: int | None = None
 
     width: ClassVar[int] = 3
+    numbers: ClassVar[tuple[int, ...]] = (3,)
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
         """Add the weighted values."""
@@ -89,6 +96,7 @@ class FloatSum:
     once: int | None = None
 
     width: ClassVar[int] = sums.FLOAT_WORDS
+    numbers: ClassVar[tuple[int, ...]] = sums.FLOAT_NUMBERS
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
         """Add the weighted values."""
@@ -110,6 +118,7 @@ class ProductSum:
     once: int | None = None
 
     width: ClassVar[int] = sums.FLOAT_WORDS
+    numbers: ClassVar[tuple[int, ...]] = sums.FLOAT_NUMBERS
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
         """Add the weighted products."""
@@ -128,6 +137,7 @@ class PowerSum:
 
     once: ClassVar[int | None] = None
     width: ClassVar[int] = sums.FLOAT_WORDS
+    numbers: ClassVar[tuple[int, ...]] = sums.FLOAT_NUMBERS
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
         """Add the weighted powers."""
@@ -144,6 +154,7 @@ class BitCounts:
 
     once: ClassVar[int | None] = None
     width: ClassVar[int] = 64
+    numbers: ClassVar[tuple[int, ...]] = (1,) * 64
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
         """Add the weights of the bits."""
@@ -171,6 +182,11 @@ class Least:
     def width(self) -> int:
         """Return the number of words: one that is 1 if there is a tuple, and the tuple's words."""
         return 1 + self.layout.width
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Return one word for each: tuples are never subtracted."""
+        return (1,) * self.width
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
         """Keep the least of the stored tuple and the tuples of ``rows``."""

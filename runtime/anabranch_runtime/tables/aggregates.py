@@ -75,6 +75,8 @@ class GroupAggregates:
         self._part(Count(()))
         self._values = {a: self._value(a) for a in aggregates}
         self._counted = {part.once for part, _ in self.parts}
+        carries = [n > 0 for part, _ in self.parts for size in part.numbers for n in range(size)]
+        self._carries: Bools = np.array(carries, np.bool_)
 
     # --- updates ---------------------------------------------------------------------------------
 
@@ -180,6 +182,23 @@ class GroupAggregates:
         found = next(part for part, place in self.parts if place == at)
         assert isinstance(found, Least)
         return found
+
+    def words(self, aggregates: Sequence[ViewAggregate]) -> Bools:
+        """Return the mask of the words of a state row that some of the aggregates depend on."""
+        found = np.zeros(self.width, np.bool_)
+        for key, (part, _) in self.layout(aggregates).known_parts():
+            at = self._places[key]
+            found[at : at + part.width] = True
+        return found
+
+    def subtract(self, state: Ints, others: Ints) -> None:
+        """Subtract the numbers in state rows from those in ``state``."""
+        sums.subtract(state.view(np.uint64), others.view(np.uint64), self._carries)
+
+    def rounds(self, state: Ints) -> bool:
+        """Whether the sums of some groups have doubles beside their numbers, which are rounded."""
+        places = (at for part, at in self.parts if part.numbers == sums.FLOAT_NUMBERS)
+        return any(bool(state[:, at + sums.BESIDE_COUNT].any()) for at in places)
 
     @property
     def bytes(self) -> int:

@@ -22,7 +22,7 @@ from anabranch_runtime.expressions.finishing import (
     shown_schema,
 )
 from anabranch_runtime.tables.aggregates import totals_of
-from anabranch_runtime.tables.groups import Groups, Touched
+from anabranch_runtime.tables.groups import Earlier, Groups, Touched
 from anabranch_runtime.tables.inputs import Changes, Inputs
 from anabranch_runtime.tables.ordered import Ordered
 from anabranch_runtime.tables.sessions import SessionGroups
@@ -63,6 +63,7 @@ class GroupedTable:
 
     Attributes:
         forgotten: number of rows forgotten while present.
+        earlier: what its groups have beyond its own rows; None: nothing.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class GroupedTable:
         self.aggregates = [renamed(a, names) for a in view.aggregates]
         self.clock = _NOTHING_FORGOTTEN
         self.forgotten = 0
+        self.earlier: Earlier | None = None
         self._changes = Changes(view)
         prefix = GroupingPrefix.of(view, names)
         is_session = view.window is not None and view.window.session
@@ -111,11 +113,13 @@ class GroupedTable:
             self._fields.append(TupleField(_BIGINT))
         self._names = [*shown.names, *(f.name for f in count_fields(view))]
 
-    def bind(self, groups: Groups) -> None:
-        """Read ``groups``, with the same contents as the ones before, from now on."""
+    def bind(self, groups: Groups, earlier: Earlier | None = None) -> None:
+        """Read ``groups`` from now on, which without ``earlier`` rows have the contents of the ones
+        before.
+        """
         if self.groups is not groups:
             self.groups.leave(self)
-        self.groups = groups
+        self.groups, self.earlier = groups, earlier
         if self not in groups.readers:
             groups.readers.append(self)
         view = self.view
@@ -132,7 +136,7 @@ class GroupedTable:
         self._count = 0
         self._top = _NONE
         if self._begun and len(groups):
-            self._keep(self._updated(groups.after(self.clock)), 0)
+            self._keep(self._updated(groups.after(self.clock, earlier)), 0)
 
     # --- updates ---------------------------------------------------------------------------------
 
@@ -153,7 +157,8 @@ class GroupedTable:
         try:
             # Totals may change the rows of all groups.
             totals = bool(self.view.totals)
-            update = self._updated(groups.everything() if totals else groups.touched())
+            some = groups.everything if totals else groups.touched
+            update = self._updated(some(self.earlier))
         except BaseException:
             if groups.is_shared:
                 groups.leave(self)
@@ -168,7 +173,7 @@ class GroupedTable:
         """Return the row that aggregates without GROUP BY have without any input."""
         if not self.groups.is_one:
             return self._changes.nothing()
-        return self._keep(self._updated(self.groups.everything()), version)
+        return self._keep(self._updated(self.groups.everything(self.earlier)), version)
 
     def _make_room(self) -> None:
         room = self.groups.room
@@ -312,7 +317,7 @@ class GroupedTable:
 
     def dump(self) -> list[pa.RecordBatch]:
         """Return the state: groups, then the tuples of each collection."""
-        groups, *collections = self.groups.dump(self.aggregates, self.clock)
+        groups, *collections = self.groups.dump(self.aggregates, self.clock, self.earlier)
         noted = {_FORGOTTEN: str(self.forgotten), _BEGUN: str(int(self._begun))}
         order = self._places[: len(self.view.keys)]
         own = self.groups.reordered(groups, order).replace_schema_metadata(noted)

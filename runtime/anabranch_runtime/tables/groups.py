@@ -2,8 +2,10 @@
 
 The state of a group is a row of accumulators for all aggregates that some view reads, each once. An
 accumulator depends on the rows only, not on others beside it. So each view reads what groups of its
-own would have. Views that begin later, with other rows or after a failure have groups of their own
-until both are equal (:meth:`Groups.agrees`).
+own would have. Views that begin later or go on after a failure have groups of their own until they
+get the same rows. Then they read the others' groups, if both are equal (:meth:`Groups.agrees`), or
+if their aggregates are sums, from which the rows that they have not had are subtracted
+(:class:`Earlier`).
 """
 
 from __future__ import annotations
@@ -49,8 +51,38 @@ class GroupReader(Protocol):
     def clock(self) -> int:
         """Return the end of time windows up to which it has forgotten groups."""
 
-    def bind(self, groups: Groups) -> None:
+    @property
+    def groups(self) -> Groups:
+        """Return the groups that it reads."""
+
+    @property
+    def earlier(self) -> Earlier | None:
+        """Return what the groups have beyond its own rows; None: nothing."""
+
+    def bind(self, groups: Groups, earlier: Earlier | None = None) -> None:
         """Read ``groups``, which have the same contents as the ones before, from now on."""
+
+
+@dataclass(slots=True, eq=False)
+class Earlier:
+    """Sums over rows that some readers of common groups have not had: they began later.
+
+    Attributes:
+        state: the sums by slot, as state rows; slots beyond have none.
+    """
+
+    state: Ints
+
+    def of(self, slots: Ints) -> Ints:
+        """Return the state rows of ``slots``."""
+        found = np.zeros((len(slots), self.state.shape[1]), np.int64)
+        known = slots < len(self.state)
+        found[known] = self.state[slots[known]]
+        return found
+
+    def drop(self, slots: Ints) -> None:
+        """Forget the sums of ``slots``."""
+        self.state[slots[slots < len(self.state)]] = 0
 
 
 @dataclass(slots=True)
@@ -60,6 +92,7 @@ class Touched:
     Attributes:
         slots: the groups. ``state``: their state rows.
         fresh, before: new groups, and state rows before the last rows.
+        later: the same for readers without earlier rows.
     """
 
     slots: Ints
@@ -68,6 +101,7 @@ class Touched:
     before: Ints
     keys: list[pa.Array] | None = None
     values: dict[ViewAggregate, pa.Array] = field(default_factory=dict)
+    later: dict[Earlier, Touched] = field(default_factory=dict)
 
 
 class Groups:
@@ -81,8 +115,8 @@ class Groups:
         readers: the views that read the groups. ``version``: of the last rows.
     """
 
-    #: Names of keys in a dump.
-    _key_name = "k{}"
+    #: Names of keys in a dump; whether readers may have had fewer rows.
+    _key_name, subtracts = "k{}", True
 
     def __init__(
         self,
@@ -168,24 +202,50 @@ class Groups:
         self._state[touched.slots] = touched.before
         self._slots.drop(touched.fresh)
 
-    def touched(self) -> Touched:
-        """Return the groups of the last rows."""
+    def touched(self, earlier: Earlier | None = None) -> Touched:
+        """Return the groups of the last rows, without ``earlier`` rows."""
         assert self._touched is not None
-        return self._touched
+        found = self._touched
+        if earlier is None:
+            return found
+        known = found.later.get(earlier)
+        if known is None:
+            state = self._without(earlier, found.slots, found.state)
+            keys = self.keys(found)
+            known = Touched(found.slots, state, found.fresh, found.before, keys)
+            found.later[earlier] = known
+        return known
 
-    def everything(self) -> Touched:
-        """Return all groups."""
+    def everything(self, earlier: Earlier | None = None) -> Touched:
+        """Return all groups, without ``earlier`` rows."""
+        return self._some(self._slots.all(), earlier)
+
+    def after(self, clock: int, earlier: Earlier | None = None) -> Touched:
+        """Return the same of the groups whose time windows end after ``clock``."""
         slots = self._slots.all()
+        if self.prefix.window is not None:
+            slots = slots[self._limits(self._slots.words[slots])[1] > clock]
+        return self._some(slots, earlier)
+
+    def _some(self, slots: Ints, earlier: Earlier | None) -> Touched:
         state = self._state[slots]
+        if earlier is not None:
+            state = self._without(earlier, slots, state)
+            if not self.is_one:
+                known = state.any(axis=1)
+                slots, state = slots[known], state[known]
         return Touched(slots, state, slots[:0], state)
 
-    def after(self, clock: int) -> Touched:
-        """Return the groups whose time windows end after ``clock``."""
-        found = self.everything()
-        if self.prefix.window is None:
-            return found
-        late = self._limits(self._slots.words[found.slots])[1] > clock
-        return Touched(found.slots[late], found.state[late], found.fresh, found.state[late])
+    def _without(self, earlier: Earlier, slots: Ints, state: Ints) -> Ints:
+        """Return state rows without ``earlier`` rows."""
+        found = state.copy()
+        self._parts.subtract(found, earlier.of(slots))
+        return found
+
+    @property
+    def _earlier(self) -> list[Earlier]:
+        """Earlier rows that some readers have not had, each once."""
+        return list(dict.fromkeys(r.earlier for r in self.readers if r.earlier is not None))
 
     def awaits(self, reader: GroupReader, version: int) -> bool:
         """Whether another reader has added the rows of ``version`` for ``reader`` as well."""
@@ -222,7 +282,10 @@ class Groups:
         empty = touched.state[:, 0] == 0
         if empty.any():
             slots = touched.slots[empty]
-            self._slots.drop(slots[self._parts.blank(touched.state[empty], slots)])
+            blank = self._parts.blank(touched.state[empty], slots)
+            for earlier in self._earlier:
+                blank &= ~earlier.of(slots).any(axis=1)
+            self._slots.drop(slots[blank])
 
     def _repeated(self, rows: Inputs, weights: Ints) -> tuple[Inputs, Ints, Ints]:
         """Return the rows, each once per window and grouping set, with weights and group keys."""
@@ -314,17 +377,21 @@ class Groups:
         over = self.ended(clock)
         self._parts.clear(over)
         self._slots.drop(over)
+        for earlier in self._earlier:
+            earlier.drop(over)
         left = self._slots.all()
         ends = self._limits(self._slots.words[left])[1]
         self._next_end = int(ends.min(initial=_NEVER))
 
     # --- copies ----------------------------------------------------------------------------------
 
-    def dump(self, aggregates: Sequence[ViewAggregate], clock: int) -> list[pa.RecordBatch]:
-        """Return groups whose windows end after ``clock`` with some aggregates: keys and state
-        rows, then the tuples of each collection.
+    def dump(
+        self, aggregates: Sequence[ViewAggregate], clock: int, earlier: Earlier | None = None
+    ) -> list[pa.RecordBatch]:
+        """Return groups whose windows end after ``clock`` with some aggregates, without ``earlier``
+        rows: keys and state rows, then the tuples of each collection.
         """
-        return self._dumped(self.after(clock), aggregates)
+        return self._dumped(self.after(clock, earlier), aggregates)
 
     def _dumped(self, some: Touched, aggregates: Sequence[ViewAggregate]) -> list[pa.RecordBatch]:
         keys = self._keys.decode(self._slots.words[some.slots])
@@ -344,10 +411,7 @@ class Groups:
     def load(self, dumped: Sequence[pa.RecordBatch], aggregates: Sequence[ViewAggregate]) -> None:
         """Restore some aggregates from a dump of them."""
         groups, *collections = dumped
-        columns = dict(zip(groups.schema.names, groups.columns, strict=True))
-        keys = [columns[self._key_name.format(n)] for n in range(len(self._keys.fields))]
-        slots, fresh = self._slots.find(self._keys.encode(keys))
-        self._make_room(fresh)
+        columns, slots, _ = self._entered(groups)
         state = self._state[slots]
         self._parts.load(columns, collections, slots, self._parts.layout(aggregates), state)
         self._state[slots] = state
@@ -355,6 +419,51 @@ class Groups:
             zero = slots[state[:, 0] == 0]
             self._slots.drop(zero[self._parts.blank(self._state[zero], zero)])
         self._most_texts = texts_allowed(self.pool.size)
+
+    def _entered(self, dumped: pa.RecordBatch) -> tuple[dict[str, pa.Array], Ints, Ints]:
+        """Return the columns of a dump, and the slots of its groups, some of them new."""
+        columns = dict(zip(dumped.schema.names, dumped.columns, strict=True))
+        keys = [columns[self._key_name.format(n)] for n in range(len(self._keys.fields))]
+        slots, fresh = self._slots.find(self._keys.encode(keys))
+        self._make_room(fresh)
+        return columns, slots, fresh
+
+    def _beyond(
+        self, dumped: Sequence[pa.RecordBatch], aggregates: Sequence[ViewAggregate]
+    ) -> Earlier | None:
+        """Return what the groups have beyond a dump of ``aggregates``, which are sums; None:
+        nothing. Groups that only the dump has are added.
+        """
+        columns, slots, fresh = self._entered(dumped[0])
+        own = np.zeros_like(self._state)
+        rows = own[slots]
+        self._parts.load(columns, (), slots, self._parts.layout(aggregates), rows)
+        own[slots] = rows
+        found = self._state.copy()
+        self._parts.subtract(found, own)
+        found[:, ~self._parts.words(aggregates)] = 0
+        found[~self._slots.alive[: len(found)]] = 0
+        if not self.is_one:
+            self._slots.drop(fresh[~found[fresh].any(axis=1)])
+        return Earlier(found) if found.any() else None
+
+    def attach(self, readers: Sequence[GroupReader]) -> None:
+        """Let ``readers`` of other groups read these, which have all of their aggregates and get
+        the same rows from now on, without the rows that they have not had.
+        """
+        known: dict[tuple[int, Earlier | None], Earlier | None] = {}
+        clock = min((reader.clock for reader in readers), default=_NEVER)
+        for reader in readers:
+            groups, key = reader.groups, (id(reader.groups), reader.earlier)
+            if key not in known:
+                own = [a for a in groups.aggregates if a.is_linear and a in self.aggregates]
+                known[key] = self._beyond(groups.dump(own, clock, reader.earlier), own)
+            reader.bind(self, known[key])
+
+    @property
+    def rounds(self) -> bool:
+        """Whether sums of doubles of some groups have been rounded."""
+        return self._parts.rounds(self._state[self._slots.all()])
 
     def agrees(self, other: Groups) -> bool:
         """Whether ``other`` has the same groups, with equal states of all aggregates of both."""
@@ -394,19 +503,29 @@ class Groups:
     def bytes(self) -> int:
         """Return the approximate size in memory."""
         others = (self.pool, self._slots, self._parts)
-        return int(self._state.nbytes) + sum(o.bytes for o in others)
+        states = [self._state, *(earlier.state for earlier in self._earlier)]
+        return sum(s.nbytes for s in states) + sum(o.bytes for o in others)
 
 
 def rebuild(sources: Sequence[Groups], readers: Sequence[GroupReader]) -> None:
-    """Give ``readers`` new groups of their own, with the contents of ``sources``, which agree and
-    have all of their aggregates.
+    """Give ``readers`` new groups of their own, with the contents of ``sources``, which agree.
+
+    They have all aggregates of the readers, but of readers of other groups, whose rows from before
+    are subtracted (:meth:`Groups.attach`).
     """
     if not readers:
         return
     found = sources[0].made(readers)
     clock = min(reader.clock for reader in readers)
+    own = [reader for reader in readers if any(reader.groups is one for one in sources)]
+    first = None
+    if len(sources) == 1 and all(reader.earlier is not None for reader in own):
+        # The rows before the first one's are no longer needed.
+        first = own[0].earlier
     for source in sources:
-        own = [a for a in source.aggregates if a in found.aggregates]
-        found.load(source.dump(own, clock), own)
-    for reader in readers:
+        some = [a for a in source.aggregates if a in found.aggregates]
+        found.load(source.dump(some, clock, first), some)
+    same = [reader for reader in own if reader.earlier is first]
+    found.attach([reader for reader in readers if not any(reader is one for one in same)])
+    for reader in same:
         reader.bind(found)

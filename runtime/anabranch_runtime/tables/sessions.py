@@ -17,7 +17,7 @@ from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import GroupingPrefix, ViewAggregate
 from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.columns.arrow_types import arrow_type
-from anabranch_runtime.tables.groups import Groups
+from anabranch_runtime.tables.groups import Earlier, Groups
 from anabranch_runtime.tables.inputs import Inputs, grouping_ids, grouping_keys
 from anabranch_runtime.tables.ordered import Ordered
 from anabranch_runtime.tables.slots import Slots
@@ -66,7 +66,7 @@ class _LastRows(NamedTuple):
 class SessionGroups(Groups):
     """The groups of a prefix with session windows."""
 
-    _key_name = "v{}"
+    _key_name, subtracts = "v{}", False
 
     def __init__(
         self,
@@ -240,7 +240,9 @@ class SessionGroups(Groups):
         self._sessions.add(owners, limits, np.full(len(over), -1))
         self._groups.drop(groups[self._rows.empty(groups)])
 
-    def dump(self, aggregates: Sequence[ViewAggregate], clock: int) -> list[pa.RecordBatch]:
+    def dump(
+        self, aggregates: Sequence[ViewAggregate], clock: int, earlier: Earlier | None = None
+    ) -> list[pa.RecordBatch]:
         """Return rows of sessions by group, and their weights."""
         groups = self._groups.all()
         walk = self._rows.walk(groups, everything=True)

@@ -28,6 +28,8 @@ Bools = NDArray[np.bool_]
 
 #: Words of a float sum, and of its fixed-point number; exponent of the number's last bit.
 FLOAT_WORDS, FIXED, LAST_BIT = 12, 6, -200
+#: Words of each number in a float sum; the doubles of the sum beside are no numbers of bits.
+FLOAT_NUMBERS = (FIXED, 1, 1, 1, 1, 1, 1)
 #: Positions of the parts after the number.
 _BESIDE, _REST, BESIDE_COUNT, _NAN, _PLUS, _MINUS = 6, 7, 8, 9, 10, 11
 #: Greatest shift of a mantissa: 41 bits remain for the sum of weights.
@@ -81,6 +83,26 @@ def _minus(state: U64, r: int, first: int, end: int, a: Any, b: Any, c: Any) -> 
             under = np.uint64(1)
         state[r, k] = s - borrow
         borrow = under
+
+
+@njit(cache=True, nogil=True)
+def subtract(state: U64, others: U64, carries: Bools) -> None:
+    """Subtract the numbers in ``others`` from those in ``state``, in place.
+
+    Args:
+        carries: whether a word continues the number in the word before it.
+    """
+    zero, one = np.uint64(0), np.uint64(1)
+    for r in range(len(state)):
+        borrow = zero
+        for w in range(state.shape[1]):
+            if not carries[w]:
+                borrow = zero
+            old, x = state[r, w], others[r, w]
+            s = old - x
+            under = one if old < x or s < borrow else zero
+            state[r, w] = s - borrow
+            borrow = under
 
 
 @njit(cache=True, nogil=True)

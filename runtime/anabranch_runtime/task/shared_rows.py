@@ -1,7 +1,8 @@
 """Joins whose rows the post-join parts of several queries share: computed and written once.
 
 Queries share their joined rows if they have the same members, are output on the same edges under
-the same conditions, and see the same tuples. The shared rows have the columns of all of them.
+the same conditions, and see the same tuples as far as a tuple of the batch may join them, whenever
+they began. The shared rows have the columns of all of them.
 """
 
 from __future__ import annotations
@@ -41,8 +42,7 @@ def shared_rows(ruleset: Ruleset, scope: ProbeScope) -> dict[QueryId, SharedRows
     """Return query -> its group of queries with the same joined rows; the first one writes them."""
     alike: dict[Hashable, list[QuerySpec]] = defaultdict(list)
     for query, conditions in _conditions(ruleset):
-        seen = tuple(sorted(scope.visible.get(query.id, {}).items()))
-        alike[conditions, scope.activated[query.id], seen].append(query)
+        alike[conditions, _seen(query.id, scope)].append(query)
     found: dict[QueryId, SharedRows] = {}
     for some in alike.values():
         if len(some) < 2:
@@ -55,6 +55,16 @@ def shared_rows(ruleset: Ruleset, scope: ProbeScope) -> dict[QueryId, SharedRows
                 one.columns.setdefault(name, output.expr)
                 one.readers[name].append(query.id)
     return found
+
+
+def _seen(query: QueryId, scope: ProbeScope) -> Hashable:
+    """Return a value that is equal for queries which see the same tuples."""
+    if query in scope.whole:
+        return ()
+    limits = tuple(sorted(scope.visible.get(query, {}).items()))
+    # Tuples from the activation on are visible whatever their event times.
+    timed = any(moment is not None for _, (_, moment) in limits)
+    return (*limits, scope.activated[query]) if timed else limits
 
 
 def feeds(found: Collection[SharedRows]) -> dict[str, tuple[str, ...]]:

@@ -2,47 +2,61 @@
 
 Equal views (post-join parts, and the expressions below them, are equal) have one table. Views with
 equal prefixes (the same grouping, other aggregates, HAVING, SELECT lists or limits) have tables
-over the same groups. Both need equal contents, and the same rows in each round: rows that their
-queries share (``task.shared_rows``). A view that goes on alone (its sink refuses a version, its
-rows are its own) gets a copy, and reads common groups again once they are equal to its own, after
-a restart or when further views begin.
+over the same groups. Both need the same rows in each round: rows that their queries share
+(``task.shared_rows``). One table needs equal contents. Common groups need equal contents too, or
+aggregates that are sums: rows of before a view began are subtracted (``groups.Earlier``). So it is
+tried whenever views begin to share their rows. A view that goes on alone (its sink refuses a
+version, its rows are its own) gets a copy until then, or until a restart.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from anabranch_contract.queries.views import ViewAggregate
 from anabranch_runtime.sinks.joined_rows import JoinedBatch
-from anabranch_runtime.tables.groups import Groups, rebuild
+from anabranch_runtime.tables.groups import GroupReader, Groups, rebuild
 from anabranch_runtime.views.kept import KeptView
 
 
 def join_equal(views: Iterable[KeptView]) -> None:
-    """Give ``views``, which include the same rounds, one table where they are equal, and common
-    groups where their prefixes are.
+    """Give ``views``, which include the same rounds and get the same rows if their ``sources`` are
+    equal, one table where they are equal, and common groups where their prefixes are.
     """
     shareable = [view for view in views if view.meaning is not None]
     alike: dict[Hashable, list[KeptView]] = defaultdict(list)
     for view in shareable:
-        alike[view.meaning, view.sources].append(view)
+        alike[view.meaning, view.sources, len(view.table or ())].append(view)
     for some in alike.values():
         _join(list({id(view.table): view for view in some}.values()))
-    grouped: dict[Hashable, dict[int, Groups]] = defaultdict(dict)
+    grouped: dict[tuple[Hashable, ...], dict[int, Groups]] = defaultdict(dict)
     for view in shareable:
         groups = None if view.table is None else view.table.groups
         if groups is not None:
             streams = tuple(sorted(str(label) for _, label, _ in view.query.members))
             key = groups.prefix, groups.deletes, streams, view.sources
             grouped[key][id(groups)] = groups
-    for found in grouped.values():
-        _unite(list(found.values()))
+    for (*_, sources), found in grouped.items():
+        _unite(list(found.values()), subtract=bool(sources))
 
 
-def part_unequal(views: Iterable[KeptView], joined: JoinedBatch) -> None:
+def share(views: Sequence[KeptView], joined: JoinedBatch) -> None:
+    """Let ``views``, which include the same rounds, read common tables and groups if they get the
+    same rows from this round on, and others no longer.
+    """
+    before = [view.sources for view in views]
+    _part_unequal(views, joined)
+    fresh = {v.sources for v, last in zip(views, before, strict=True) if v.sources != last}
+    if fresh:
+        # Views that have ended get no rows, while they wait for their last rounds.
+        join_equal(v for v in views if v.sources in fresh and v.name in joined)
+
+
+def _part_unequal(views: Iterable[KeptView], joined: JoinedBatch) -> None:
     """Give views with common tables or groups copies where this round has other rows for them."""
     tables: dict[int, dict[Hashable, list[KeptView]]] = defaultdict(lambda: defaultdict(list))
     for view in views:
@@ -80,23 +94,61 @@ def _join(views: list[KeptView]) -> None:
             view.join(same)
 
 
-def _unite(some: list[Groups]) -> None:
-    """Give the readers of groups that agree common groups."""
-    found: list[tuple[list[Groups], dict[ViewAggregate, Groups]]] = []
-    for one in some:
-        for same, having in found:
-            known = {id(g): g for a in one.aggregates if (g := having.get(a)) is not None}
-            if all(g.agrees(one) for g in (same[0], *known.values())):
-                same.append(one)
-                break
-        else:
-            found.append(([one], {}))
-            same, having = found[-1]
+@dataclass(slots=True)
+class _Agreeing:
+    """Groups that agree, and for each of their aggregates some of them that have it."""
+
+    groups: list[Groups]
+    having: dict[ViewAggregate, Groups] = field(default_factory=dict)
+
+    def takes(self, one: Groups) -> bool:
+        """Whether ``one`` agrees, too, and has been added."""
+        known = {id(g): g for a in one.aggregates if (g := self.having.get(a)) is not None}
+        if not all(g.agrees(one) for g in (self.groups[0], *known.values())):
+            return False
+        self.add(one)
+        return True
+
+    def add(self, one: Groups) -> None:
+        """Add groups that agree."""
+        if one not in self.groups:
+            self.groups.append(one)
         for aggregate in one.aggregates:
-            having.setdefault(aggregate, one)
-    for same, _ in found:
-        if len(same) > 1:
-            rebuild(same, [reader for groups in same for reader in groups.readers])
+            self.having.setdefault(aggregate, one)
+
+    @property
+    def readers(self) -> list[GroupReader]:
+        """All of their readers."""
+        return [reader for groups in self.groups for reader in groups.readers]
+
+    @property
+    def sums(self) -> list[GroupReader]:
+        """Readers whose rows from before can be subtracted: of sums that are not rounded."""
+        if any(not one.subtracts or one.rounds for one in self.groups):
+            return []
+        return [r for r in self.readers if all(a.is_linear for a in r.aggregates)]
+
+
+def _unite(some: list[Groups], *, subtract: bool) -> None:
+    """Give the readers of groups that agree common groups; if ``subtract``, readers of sums those
+    of the others that have the most readers.
+    """
+    found = list[_Agreeing]()
+    for one in some:
+        if not any(known.takes(one) for known in found):
+            found.append(_Agreeing([one], dict.fromkeys(one.aggregates, one)))
+    main = max(found, key=lambda one: (len(one.readers) > len(one.sums), len(one.readers)))
+    others = [one for one in found if one is not main]
+    readers, later = main.readers, list[GroupReader]()
+    if subtract and main.groups[0].subtracts and not any(one.rounds for one in main.groups):
+        later = [reader for one in others for reader in one.sums]
+    if len(main.groups) == 1 and all(a in main.having for r in later for a in r.aggregates):
+        main.groups[0].attach(later)
+    else:
+        rebuild(main.groups, [*readers, *later])
+    for other in others:
+        if len(other.groups) > 1:
+            rebuild(other.groups, other.readers)
 
 
 def _equal(one: list[pa.RecordBatch], other: list[pa.RecordBatch]) -> bool:

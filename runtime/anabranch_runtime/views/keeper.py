@@ -33,7 +33,7 @@ from anabranch_runtime.state.tables import HeldTable, Round, TableCost, TableCou
 from anabranch_runtime.storage.documents import sync_filesystem
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.views.checkpoints import read_checkpoint, write_checkpoint
-from anabranch_runtime.views.common import join_equal, part_unequal
+from anabranch_runtime.views.common import join_equal, share
 from anabranch_runtime.views.kept import KeptView, VersionFile
 
 _LOG = structlog.get_logger("anabranch.runtime")
@@ -327,10 +327,10 @@ class Keeper:
     def _include(self, one: Round) -> None:
         began = time.monotonic()
         joined, wrote = JoinedBatch(str(self.root), one.rows, one.feeds), False
-        part_unequal([v for n, v in self._views.items() if n not in self._aside], joined)
-        for name, view in self._views.items():
-            if name in self._aside or one.batch < self._held[name].next:
-                continue
+        names = [n for n in self._views if n not in self._aside]
+        views = {n: self._views[n] for n in names if one.batch >= self._held[n].next}
+        share(list(views.values()), joined)
+        for name, view in views.items():
             if view.changes_in(one, joined):
                 wrote |= self._include_in(name, view, one, joined)
         if wrote:

@@ -398,7 +398,7 @@ def test_the_plan_and_the_cost_of_a_query(url: str, shop: Client, service: Servi
 
 def test_the_table_of_a_view_and_its_price(url: str, shop: Client, service: Service) -> None:
     joined = JOIN.partition("FROM")[2]
-    for name, call in (("a", "count(*)"), ("b", "sum(o.total)")):
+    for name, call in (("a", "count(*)"), ("b", "min(o.total)")):
         shop.create_query(f"SELECT c.city, {call} AS n FROM {joined} GROUP BY c.city", name=name)
     service.plan(-1)
     service.progress(Progress("running"))
@@ -411,6 +411,16 @@ def test_the_table_of_a_view_and_its_price(url: str, shop: Client, service: Serv
         text = run(*command, url=url).stdout
         assert "maintained tables" in text
         assert "unshared" in text
+    sql = f"SELECT c.city, max(o.total) AS n FROM {joined} GROUP BY c.city"
+    assert "table apart: not shared with a, b" in run("query", "explain", sql, url=url).stdout
+    for name, call in (("c", "avg(o.total)"), ("d", "max(o.total)")):
+        shop.create_query(f"SELECT c.city, {call} AS n FROM {joined} GROUP BY c.city", name=name)
+    tables = answer("plan", "dry-run", url=url)["tables"]["tables"]
+    why = "max(orders.total) can't be subtracted, and they began in another epoch"
+    assert {"".join(s["query"] for s in one["queries"]): one["apart"] for one in tables} == {
+        "abc": "",
+        "d": f"not shared with a, b, c: {why}",
+    }
 
 
 def test_load_and_lag(url: str, shop: Client, service: Service) -> None:

@@ -62,13 +62,14 @@ def priced(
     statistics: Statistics = STATISTICS,
     samples: Mapping[str, StreamSample] | None = None,
     apart: Mapping[str, Hashable] | None = None,
+    begun: Mapping[str, Hashable] | None = None,
 ) -> PricedTables:
     """PricedTables of statements, by name or called q0, q1, …"""
     if not isinstance(statements, Mapping):
         statements = {f"q{n}": sql for n, sql in enumerate(statements)}
     queries = parsed(statements)
     model = CostModel(statistics, bounds=LoosestBounds(queries))
-    return tables(queries, model, statistics, samples=samples, apart=apart)
+    return tables(queries, model, statistics, samples=samples, apart=apart, begun=begun)
 
 
 def only(*statements: str, statistics: Statistics = STATISTICS) -> PricedTable:
@@ -120,9 +121,37 @@ def test_texts_name_streams_whatever_filters_and_aliases_there_are() -> None:
     assert table.aggregates == ("max(orders.total * 2.0)",)
 
 
-def test_queries_that_begin_at_different_epochs_share_nothing() -> None:
+def test_queries_with_other_rows_share_nothing() -> None:
     sql = grouped("count(*) AS n")
     assert len(priced({"a": sql, "b": sql, "c": sql}, apart={"a": 1, "b": 1}).tables) == 2
+
+
+def test_sums_of_all_beginnings_share_a_table() -> None:
+    sums, least = grouped("avg(o.total) AS a"), grouped("min(o.total) AS m, count(*) AS n")
+    begun = {"a": 1, "b": 2, "c": 2, "d": 3}
+    one, other = priced({"a": sums, "b": sums, "c": least, "d": least}, begun=begun).tables
+    assert {one.queries: one.apart, other.queries: other.apart} == {
+        ("a", "b", "c"): "",
+        ("d",): "not shared with a, b, c: min(orders.total) can't be subtracted, and they began in "
+        "another epoch",
+    }
+    (table,) = priced({"a": sums, "b": sums}, begun=begun).tables
+    # Their rows over groups differ.
+    assert table.upkeep.seconds > only(sums, sums).upkeep.seconds
+
+
+@pytest.mark.parametrize(
+    ("sql", "kept"),
+    [
+        (grouped("count(DISTINCT o.id) AS n"), "count(DISTINCT orders.id)"),
+        (grouped("count(*) AS n", "c.nation, session_window(o.ts, '1 hour')"), "sessions"),
+        (f"SELECT o.id {_JOIN} ORDER BY o.total LIMIT 5", "rows without groups"),
+    ],
+)
+def test_others_share_tables_if_they_begin_together(sql: str, kept: str) -> None:
+    found = priced({"a": sql, "b": sql, "c": sql}, begun={"a": 1, "b": 2, "c": 1}).tables
+    why = f"not shared with a, c: {kept} can't be subtracted, and they began in another epoch"
+    assert {t.queries: t.apart for t in found} == {("a", "c"): "", ("b",): why}
 
 
 def test_equal_views_pay_for_their_files_only() -> None:

@@ -1,10 +1,10 @@
 """Views with equal prefixes are what DuckDB says, and what each would be alone, after every batch:
-views that come and go, sinks that refuse, restarts, deletes and late rows.
+views that come and go, at any batch, sinks that refuse, restarts, deletes and late rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -26,7 +26,7 @@ from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.joined_rows import column_name
-from anabranch_runtime.tables.groups import Groups
+from anabranch_runtime.tables.groups import GroupReader, Groups
 from tests.support.scenarios.seeds import mostly_slow
 from tests.support.worlds.kept_tables import Lagging, TableWorld
 from tests.support.worlds.view_runs import (
@@ -133,6 +133,12 @@ class _Pipeline:
         tables = [view.table for view in peer.keeper._views.values()]
         found = [table.groups for table in tables if table is not None]
         return list({id(one): one for one in found if one is not None}.values())
+
+    @property
+    def later(self) -> list[GroupReader]:
+        """Readers of groups that have had fewer rows."""
+        readers = (reader for groups in self.groups for reader in groups.readers)
+        return [reader for reader in readers if reader.earlier is not None]
 
     def check(self) -> int:
         """Compare all versions; returns the number of comparisons with DuckDB."""
@@ -244,9 +250,51 @@ def test_views_of_one_prefix_are_what_each_is_alone(seed: int, tmp_path: Path) -
 
     for _ in range(rng.randint(2, 6)):
         run.register(some())
-    alive: list[pa.RecordBatch] = []
-    most = 1
-    for _ in range(rng.randint(4, 8)):
+    most, _ = _drive(run, some, 0.2)
+    compared = run.check()
+    run.world.tables.close()
+    assert compared > 1
+    assert most > 1 or seed not in range(10)
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(60), 6))
+def test_sums_of_views_that_begin_later_are_what_each_is_alone(seed: int, tmp_path: Path) -> None:
+    rng = Random(seed)
+    run = _Pipeline(tmp_path, rng, deletes=rng.random() < 0.6)
+    keys, window = rng.sample(KEYS, rng.choice((0, 1, 2))), None
+    if rng.random() < 0.3:
+        window = draw_window(rng)
+
+    def some() -> Drawn:
+        while True:
+            drawn = draw_grouped(rng, rng.sample(keys, len(keys)), window)
+            query = parse_sql("q", drawn.spark, {"t": STREAM})
+            assert query.view is not None
+            sums = all(one.is_linear for one in query.view.aggregates)
+            if " WHERE k < 6" not in drawn.spark and (sums or rng.random() < 0.03):
+                return drawn
+
+    run.register(some())
+    run.feed(_weighted(draw_rows(rng, 30, 0), [1] * 30))
+    run.world.tables.drain()
+    run.register(some())
+    _, later = _drive(run, some, 0.5)
+    compared = run.check()
+    later += len(run.later)
+    run.world.tables.close()
+    assert compared > 1
+    assert later or seed not in range(6)
+
+
+def _drive(run: _Pipeline, some: Callable[[], Drawn], often: float) -> tuple[int, int]:
+    """Feed batches while views come and go; returns the greatest numbers of readers of groups,
+    and of readers with fewer rows.
+
+    Args:
+        often: probability that a view of ``some`` begins after a batch.
+    """
+    rng, alive, most, later = run.rng, list[pa.RecordBatch](), 1, 0
+    for _ in range(rng.randint(5, 8)):
         rows = draw_rows(rng, rng.choice((0, 1, 5, 30)), 60 * rng.randrange(3))
         weights = [1] * rows.num_rows
         if run.deletes and alive and rng.random() < 0.6:
@@ -261,6 +309,7 @@ def test_views_of_one_prefix_are_what_each_is_alone(seed: int, tmp_path: Path) -
         run.feed(_weighted(rows, weights), alone if rng.random() < 0.15 else ())
         assert all("not today" in one for one in run.world.tables.problems().values())
         most = max(most, *(len(groups.readers) for groups in run.groups), 0)
+        later = max(later, len(run.later))
         event = rng.random()
         if event < 0.15:
             run.world.restart()
@@ -268,19 +317,18 @@ def test_views_of_one_prefix_are_what_each_is_alone(seed: int, tmp_path: Path) -
             last = run.batches.pop()
             run.world.roll_back()
             run.feed(last)
-        elif event < 0.45:
+        elif event < 0.25 + often:
             run.register(some())
-        elif event < 0.6 and len(run.present) > 1:
-            run.drop(str(rng.choice(run.present).query.id))
-        elif event < 0.7:
+        elif event < 0.4 + often and len(run.present) > 1:
+            # The first one, often.
+            chosen = run.present[0] if rng.random() < 0.5 else rng.choice(run.present)
+            run.drop(str(chosen.query.id))
+        elif event < 0.5 + often:
             try:
                 run.world.tables.drain()
             except SinkError:
                 assert run.refuses
-    compared = run.check()
-    run.world.tables.close()
-    assert compared > 1
-    assert most > 1 or seed not in range(10)
+    return most, later
 
 
 def test_a_view_that_fails_leaves_the_others_as_they_are(tmp_path: Path) -> None:
@@ -334,9 +382,52 @@ def test_groups_keep_each_aggregate_once_and_only_while_it_is_read(tmp_path: Pat
     run.feed(_weighted(draw_rows(Random(3), 20, 0), [1] * 20))
     one = max(run.groups, key=lambda groups: len(groups.readers))
     assert (len(one.readers), one._parts.width) == (2, 1 + 2 + 1)
-    # A query that comes later has other contents, so groups of its own.
+    # A query that comes later has other contents, so its greatest values need groups of their own;
+    # sums of the others can read these.
     late = "SELECT k, g, max(n) AS m FROM t GROUP BY k, g"
     run.register(Drawn(late, late))
     run.feed(_weighted(draw_rows(Random(4), 20, 0), [1] * 20))
-    assert sorted(len(groups.readers) for groups in run.groups) == [1, 1, 2]
+    run.world.tables.drain()
+    assert sorted(len(groups.readers) for groups in run.groups) == [1, 3]
+    run.world.tables.close()
+
+
+def _totals(folder: Path, *texts: str) -> _Pipeline:
+    """A pipeline in which a query of ``texts`` begins before each batch."""
+    run = _Pipeline(folder, Random(5))
+    for batch, text in enumerate(texts):
+        run.register(Drawn(text, text))
+        run.feed(_weighted(draw_rows(Random(batch), 20, 0), [1] * 20))
+        run.world.tables.drain()
+    return run
+
+
+def test_sums_of_all_beginnings_read_common_groups(tmp_path: Path) -> None:
+    run = _totals(
+        tmp_path,
+        "SELECT k, g, count(*) AS c FROM t GROUP BY k, g",
+        "SELECT k, g, sum(n) AS s FROM t GROUP BY k, g",
+        "SELECT g, k, avg(n) AS a FROM t GROUP BY g, k HAVING count(*) > 1",
+    )
+    (common,) = run.groups
+    assert (len(common.readers), len(run.later)) == (3, 2)
+    # Others go on when the first one has gone, without its rows.
+    run.drop("q0")
+    for batch in (6, 7):
+        run.feed(_weighted(draw_rows(Random(batch), 20, 0), [1] * 20))
+    run.world.tables.drain()
+    (common,) = run.groups
+    assert (len(common.readers), len(run.later)) == (2, 1)
+    own = {(row["k"], row["g"]) for rows in run.batches[1:] for row in rows.to_pylist()}
+    assert len(common) == len(own)
+    run.check()
+    run.world.tables.close()
+
+
+def test_rounded_sums_of_doubles_are_not_subtracted(tmp_path: Path) -> None:
+    huge = "SELECT k, sum(CASE WHEN n > 2 THEN 1.0e60 ELSE 1.5e0 END) AS s FROM t GROUP BY k"
+    run = _totals(tmp_path, huge, huge, huge.replace("1.0e60", "2.5e0"))
+    assert sorted(len(groups.readers) for groups in run.groups) == [1, 1, 1]
+    assert not run.later
+    run.check()
     run.world.tables.close()

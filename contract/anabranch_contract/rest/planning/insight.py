@@ -66,6 +66,8 @@ class TableRecord(Closed):
             summed over the batches of it. ``rows``: stored groups or rows at its end.
         seconds: CPU seconds per unit of time. ``bytes``: size in memory.
         queries: shares of its queries, by name; they add up to ``seconds`` and ``bytes``.
+        apart: why its queries do not read another table with the same joined rows and grouping;
+            empty: there is no larger one.
     """
 
     grouped: bool
@@ -77,6 +79,7 @@ class TableRecord(Closed):
     seconds: float
     bytes: float
     queries: list[TableShareRecord]
+    apart: str = ""
 
     def share_of(self, query: str) -> TableShareRecord | None:
         """The share of ``query``; None: it does not read the table."""

@@ -49,6 +49,7 @@ export function table(plan) {
     ["table shared with", some(found.shared) || "nobody"],
   ];
   if (estimated) lines.push(["table of", content(estimated)]);
+  if (estimated?.apart) lines.push(["table apart", estimated.apart]);
   if (share) lines.push(["table as estimated", estimate(estimated, share)]);
   return lines;
 }

@@ -272,6 +272,7 @@ def _tables_text(planned: PlannedEpoch) -> str:
             f"  {table.text}: {table.rows_in:.4g} rows in, {table.rows:.4g} kept, "
             f"{table.seconds:.4g} s, {table.bytes:.4g} bytes"
         )
+        lines += [f"    {table.apart}"] if table.apart else []
         lines += [
             f"    {one.query}: {one.seconds:.4g} s, alone {one.alone_seconds:.4g} s"
             for one in table.queries

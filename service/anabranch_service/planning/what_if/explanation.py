@@ -107,14 +107,15 @@ def explain_choice(planned: PlannedEpoch, apart: StandalonePlans | None) -> Expl
 
 def _tables(planned: PlannedEpoch, model: CostModel) -> TablesRecord:
     """Prices of the queries' maintained tables."""
-    task, apart = planned.task, dict[str, Hashable]()
+    task, apart, begun = planned.task, dict[str, Hashable](), dict[str, Hashable]()
     for query in planned.queries:
         sink, fresh = task.sinks.get(query.id), task.freshness.get(query.id, {})
         counted = sink is not None and sink.kind is SinkKind.COUNT
-        begun = task.begun.get(query.id), query.id if counted else ""
-        apart[query.id] = begun, tuple(sorted(fresh.items()))
+        apart[query.id] = query.id if counted else "", tuple(sorted(fresh.items()))
+        # All queries with past results have the same rows in the end.
+        begun[query.id] = "past" if query.id in task.past else task.begun.get(query.id)
     statistics, samples = task.statistics, task.samples
-    found = tables(planned.queries, model, statistics, samples=samples, apart=apart)
+    found = tables(planned.queries, model, statistics, samples=samples, apart=apart, begun=begun)
     return TablesRecord.summed([TableRecord.model_validate(one) for one in tables_document(found)])
 
 
