@@ -48,6 +48,7 @@ from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_runtime.decoding import patched, read_ruleset
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.faults import Point, reach
+from anabranch_runtime.traced import changes
 
 if TYPE_CHECKING:
     from redis.typing import EncodableT, FieldT
@@ -238,8 +239,11 @@ class Control:
         journal = self.keys.activation_changes
         newest = cast("Any", self._redis.xrevrange(journal, count=1))
         known = self._reported if newest and newest[0][0] == self._noted else {}
+        names = changes(known, activations)
         changed = {
-            q: a for q, a in activations.items() if (last := known.get(q)) is not a and last != a
+            q: activations[q]
+            for q in (activations if names is None else names)
+            if (last := known.get(q)) is not activations[q] and last != activations[q]
         }
         with self._redis.pipeline() as pipe:
             pipe.set(self.keys.runtime, progress.dumps())
@@ -252,8 +256,9 @@ class Control:
                 entry: dict[FieldT, EncodableT] = {"activations": json.dumps(list(changed))}
                 pipe.xadd(journal, entry, maxlen=CHANGES_KEPT)
             answers = pipe.execute()
+        self._reported = activations
         if changed:
-            self._noted, self._reported = answers[-1], dict(activations)
+            self._noted = answers[-1]
 
     def included(self) -> dict[str, int]:
         """Return, by view, the number of batches that it included by the last report of progress;

@@ -233,3 +233,10 @@ def overflow(kind: DataType) -> ExpressionError:
         f"a value is out of the range of {kind}",
         remedy="cast the operands to a wider type first",
     )
+
+
+def ranged(first: Ints, count: Ints) -> Ints:
+    """Concatenated ranges: ``count[i]`` numbers from ``first[i]`` on, for each ``i``."""
+    total = int(count.sum())
+    begun = np.repeat(np.cumsum(count) - count, count)
+    return np.repeat(first, count) + np.arange(total) - begun

@@ -32,7 +32,7 @@ from anabranch_runtime.epochs.layout import Layout, layouts
 from anabranch_runtime.epochs.merging import LARGEST, STALL, QuietStores, backlog, merges, replaced
 from anabranch_runtime.epochs.table_versions import sides, superseding
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.storage.ahead import give_way
 from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.segment import Merge, Segment
@@ -43,6 +43,7 @@ from anabranch_runtime.task.compact import (
     compact_together,
     merged_pack,
 )
+from anabranch_runtime.traced import changed
 
 _LOG = structlog.get_logger("anabranch.runtime")
 #: Greatest bytes of segments that are merged into one pack.
@@ -89,11 +90,12 @@ class Compactor:
         Raises:
             StateError: a part that is still needed can't be read.
         """
-        stores, (stored, merged) = dict(state.stores), state.measured.written
+        stores, (stored, merged) = dict[str, StoreState](), state.measured.written
         self._seen = len(self._done)
         now = boundaries(state) if self._boundaries else {}
         for merge, outcome in self._done[: self._seen]:
-            store = stores.get(_store(merge))
+            name = _store(merge)
+            store = stores.get(name) or state.stores.get(name)
             if store is None or not set(merge.segments) <= set(store.segments):
                 continue
             if isinstance(outcome, StateError):
@@ -105,7 +107,7 @@ class Compactor:
             stores[outcome.store] = replace(store, segments=found)
             merged += outcome.bytes
         measured = replace(state.measured, written=(stored, merged))
-        return replace(state, stores=stores, measured=measured)
+        return replace(state, stores=changed(state.stores, stores), measured=measured)
 
     def settled(self, state: State) -> None:
         """Forget the merges seen by :meth:`settle`, now committed; delete their unused files."""

@@ -24,6 +24,7 @@ from anabranch_runtime.state.manifest import State, StoreState, StreamState
 from anabranch_runtime.state.measured import added
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.task.context import BatchContext
+from anabranch_runtime.traced import changed
 
 
 def fold(
@@ -147,19 +148,21 @@ def _streams(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamSta
 def _queries(state: State, reports: Sequence[TaskReport]) -> dict[str, Activation]:
     known, made = state.queries, added({}, (report.results for report in reports))
     more = {q: n for q, n in made.items() if n and q in known}
-    return known | {q: replace(known[q], results=known[q].results + n) for q, n in more.items()}
+    return changed(
+        known, {q: replace(known[q], results=known[q].results + n) for q, n in more.items()}
+    )
 
 
 def _stores(state: State, fresh: Sequence[Segment]) -> dict[str, StoreState]:
-    added: dict[str, list[Segment]] = {}
+    written: dict[str, list[Segment]] = {}
     for segment in fresh:
-        added.setdefault(segment.store, []).append(segment)
-    stores = dict(state.stores)
-    for name, segments in added.items():
-        known = stores.get(name)
-        if known is not None:
-            stores[name] = replace(known, segments=(*known.segments, *segments))
-    return stores
+        written.setdefault(segment.store, []).append(segment)
+    stores = {
+        name: replace(known, segments=(*known.segments, *segments))
+        for name, segments in written.items()
+        if (known := state.stores.get(name)) is not None
+    }
+    return changed(state.stores, stores)
 
 
 def fullness(reports: Sequence[TaskReport]) -> float:

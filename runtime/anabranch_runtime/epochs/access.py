@@ -35,7 +35,7 @@ class _Questions:
         rules: one rule per distinct access. ``numbers``: edge -> index in ``rules``.
         relations: relations of the ruleset, by id.
         stores, batch, found, by_edge: stores and batch of the last computed accesses, and these
-            accesses by rule and by edge.
+            accesses by rule and by edge; ``gaps``: whether any of them has gaps.
     """
 
     rules: tuple[ProbeRule, ...]
@@ -44,6 +44,7 @@ class _Questions:
     stores: list[_Kept] | None = None
     batch: int = -1
     found: list[Access] = field(default_factory=list)
+    gaps: bool = False
     by_edge: dict[str, Access] = field(default_factory=dict)
 
 
@@ -74,8 +75,11 @@ def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
         (name, s.spec, s.streams, s.filter, s.intervals, s.open_since)
         for name, s in state.stores.items()
     ]
-    generations = Generations(state)
     known = questions.stores == stores and questions.batch <= now
+    if known and not questions.gaps:
+        questions.batch = now
+        return questions.by_edge
+    generations = Generations(state)
     before = questions.found if known else [None] * len(questions.rules)
     found = [
         access
@@ -87,7 +91,7 @@ def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
     questions.stores, questions.batch = stores if usable else None, now
     if any(one is not other for one, other in zip(found, before, strict=True)):
         questions.by_edge = {edge: found[number] for edge, number in questions.numbers.items()}
-    questions.found = found
+    questions.found, questions.gaps = found, any(access.gaps for access in found)
     return questions.by_edge
 
 

@@ -33,8 +33,13 @@ from anabranch_runtime.epochs.access import (
 from anabranch_runtime.epochs.merging import merge_groups
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.coverage import Interval, tile
+from anabranch_runtime.state.derived import Matching
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.slices import Backfill, Slice, Throttle, cut
+from anabranch_runtime.traced import changed
+
+#: The stores with a backfill, running or failed.
+_backfilled = Matching[StoreState](lambda store: store.backfill is not None)
 
 
 def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
@@ -44,25 +49,24 @@ def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
     of larger joins can then use it.
     """
     rules = {rule.store: rule for rule in ruleset.backfill_rules}
-    stores = {
-        name: replace(store, backfill=None)
-        if store.backfill is not None and (name not in rules or store.open_since is None)
-        else store
-        for name, store in state.stores.items()
+    ended = {
+        name: replace(state.stores[name], backfill=None)
+        for name in _backfilled.of(state.stores)
+        if name not in rules or state.stores[name].open_since is None
     }
-    state = replace(state, stores=stores)
+    state = replace(state, stores=changed(state.stores, ended))
     if _running(state) is not None:
         return state
     relations = {r.id: r for r in ruleset.relations}
     # Only stores of joins change below, so this index over base stores stays valid.
     generations = Generations(state)
     for rule in sorted(rules.values(), key=lambda r: (len(r.steps), r.store)):
-        if stores[rule.store].backfill is not None:
+        if state.stores[rule.store].backfill is not None:
             continue
         begun = _begun(state, rule, relations, throttle, generations)
         if begun is None:
             continue
-        state = replace(state, stores={**state.stores, rule.store: begun})
+        state = replace(state, stores=changed(state.stores, {rule.store: begun}))
         if begun.backfill is not None:
             break
     return state
@@ -130,7 +134,8 @@ def advance(
     if failed:
         given_up = replace(before, sources=(), segments=(), failed=failed)
         return replace(
-            state, stores={**state.stores, done.store: replace(store, backfill=given_up)}
+            state,
+            stores=changed(state.stores, {done.store: replace(store, backfill=given_up)}),
         )
     gone = {s for r in reports for n in r.backfill.merged for s in done.merges[n].segments}
     fresh = [s for r in reports for s in r.backfill.segments]
@@ -142,7 +147,7 @@ def advance(
         segments=(*(s for s in before.segments if s not in gone), *fresh),
     )
     ended = replace(store, backfill=after) if after.sources else _ended(store, after)
-    return replace(state, stores={**state.stores, done.store: ended})
+    return replace(state, stores=changed(state.stores, {done.store: ended}))
 
 
 def progress(state: State) -> dict[str, float]:
@@ -153,14 +158,11 @@ def progress(state: State) -> dict[str, float]:
 
 def _running(state: State) -> tuple[str, Backfill] | None:
     """Name of the store with the running backfill, and this backfill; None without one."""
-    return next(
-        (
-            (name, store.backfill)
-            for name, store in state.stores.items()
-            if store.backfill is not None and not store.backfill.failed
-        ),
-        None,
-    )
+    for name in _backfilled.of(state.stores):
+        backfill = state.stores[name].backfill
+        if backfill is not None and not backfill.failed:
+            return name, backfill
+    return None
 
 
 def _begun(

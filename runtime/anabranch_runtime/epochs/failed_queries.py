@@ -14,17 +14,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from anabranch_contract.plans.ruleset import Ruleset
-from anabranch_contract.protocol.activations import Failure
+from anabranch_contract.protocol.activations import Activation, Failure
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_runtime.epochs.lifecycle import keep_latest
 from anabranch_runtime.epochs.ownership import without
 from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.state.derived import Matching
 from anabranch_runtime.state.manifest import State, StoreState
+
+_failed = Matching[Activation](lambda query: query.failure is not None)
 
 
 def failed(state: State) -> frozenset[str]:
     """Return the queries that have failed so far."""
-    return frozenset(name for name, q in state.queries.items() if q.failure is not None)
+    return _failed.of(state.queries)
 
 
 def surviving(ruleset: Ruleset, state: State) -> Ruleset:

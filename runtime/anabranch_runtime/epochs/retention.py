@@ -20,6 +20,7 @@ from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.traced import changed
 
 #: Per member of a store, an event time or duration in microseconds, or None (no limit).
 Limits: TypeAlias = "tuple[int | None, ...]"
@@ -128,20 +129,21 @@ def expire(state: State, ruleset: Ruleset) -> State:
     if past or state.debt.withheld:
         last.stores.clear()
     moved = {s for s in marks.keys() | last.marks.keys() if marks.get(s) != last.marks.get(s)}
-    stores = dict(state.stores)
+    stores = dict[str, StoreState]()
     for name, store in state.stores.items():
         before = last.stores.get(name)
         if before is not None and before[0] is store and moved.isdisjoint(before[1]):
             continue
         needs = known.needs(store)
-        stores[name] = _expire_store(store, tuple(need.at(marks) for need in needs), owed)
+        left = _expire_store(store, tuple(need.at(marks) for need in needs), owed)
+        if left is not store:
+            stores[name] = left
         if not (past or state.debt.withheld):
-            last.stores[name] = stores[name], frozenset(s for need in needs for s in need.behind)
-    if len(last.stores) > len(stores):
-        last.stores = {name: one for name, one in last.stores.items() if name in stores}
+            last.stores[name] = left, frozenset(s for need in needs for s in need.behind)
+    if len(last.stores) > len(state.stores):
+        last.stores = {name: one for name, one in last.stores.items() if name in state.stores}
     last.marks = marks
-    changed = any(stores[name] is not store for name, store in state.stores.items())
-    return replace(state, stores=stores) if changed else state
+    return replace(state, stores=changed(state.stores, stores)) if stores else state
 
 
 def needed_from(state: State, ruleset: Ruleset) -> Callable[[StoreState], Limits] | None:

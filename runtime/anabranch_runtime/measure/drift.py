@@ -28,7 +28,7 @@ All statistics are in one array; only reading the edge counters needs a loop ove
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 
@@ -38,6 +38,7 @@ import numpy.typing as npt
 from anabranch_contract.plans.steps import CountedStep, SubJoinStep
 from anabranch_contract.protocol.interims import DriftedRate, DriftedStep, Drifts
 from anabranch_contract.protocol.measurements import EdgeStatistics
+from anabranch_runtime.traced import changes
 
 Array = npt.NDArray[np.float64]
 
@@ -133,11 +134,11 @@ class Edges:
     """Edges of a ruleset that are outputs of probes, with the join steps that these compute.
 
     Attributes:
-        names: names of the edges. ``index``: per edge, index of its step in ``steps``.
+        places: edge -> its place in ``index``, which has the index of its step in ``steps``.
         steps: the distinct steps, sorted.
     """
 
-    names: tuple[str, ...]
+    places: Mapping[str, int]
     steps: tuple[SubJoinStep, ...]
     index: npt.NDArray[np.intp]
 
@@ -147,7 +148,7 @@ class Edges:
         found = tuple(sorted({counted.step for counted in steps.values()}))
         places = {step: place for place, step in enumerate(found)}
         index = np.fromiter((places[c.step] for c in steps.values()), np.intp, len(steps))
-        return Edges(tuple(steps), found, index)
+        return Edges({edge: place for place, edge in enumerate(steps)}, found, index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,8 @@ class Watch:
 
     def named(self, steps: Sequence[SubJoinStep], relations: Sequence[str]) -> Watch:
         """Restrict to these steps and relations; new ones start without observations."""
-        if self.steps == tuple(steps) and self.relations == tuple(relations):
+        same = self.steps is steps or self.steps == tuple(steps)
+        if same and self.relations == tuple(relations):
             return self
         of_step = _places(self.steps, steps)
         of_relation = _places(self.relations, relations)
@@ -210,8 +212,12 @@ def watch(
     """
     steps = edges.steps
     now = last.named(steps, tuple(sorted(arrived)))
-    fresh = _counters(edges.names, counted) - _counters(edges.names, before)
-    pooled = now.pooled + [np.bincount(edges.index, part, len(steps)) for part in fresh]
+    # Most edges of many queries have no tuples in a batch.
+    names = changes(before, counted)
+    names = edges.places.keys() if names is None else [n for n in names if n in edges.places]
+    fresh = _counters(names, counted) - _counters(names, before)
+    index = edges.index[np.fromiter((edges.places[n] for n in names), np.intp, len(names))]
+    pooled = now.pooled + [np.bincount(index, part, len(steps)) for part in fresh]
     # Reset counters give negative differences, which are discarded.
     pooled = np.where((pooled < 0).any(axis=0), 0.0, pooled)
     enough = pooled[0] >= TRIALS
@@ -265,7 +271,7 @@ def begun_anew(found: Watch) -> Watch:
     return replace(found, sums=sums)
 
 
-def _counters(edges: Sequence[str], counted: Mapping[str, EdgeStatistics]) -> Array:
+def _counters(edges: Collection[str], counted: Mapping[str, EdgeStatistics]) -> Array:
     """Probes, tuples with a match and matches of each edge; shape (3, edges)."""
     rows = [(0, 0, 0) if (c := counted.get(edge)) is None else _COUNTERS(c) for edge in edges]
     return np.array(rows, dtype=np.float64).reshape(len(rows), 3).T

@@ -17,6 +17,7 @@ from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_runtime.measure.join_samples import of_steps
 from anabranch_runtime.measure.statistics import store_statistics
 from anabranch_runtime.state.manifest import State
+from anabranch_runtime.traced import changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +104,12 @@ def _counted(
     found = dict(period.steps)
     # Skip counters of a failed query: its rules are removed, but the counters stay in the state.
     # Counters of edges without probes in the period are the same objects as at its beginning.
+    edges = state.measured.edges
+    names = changes(period.edges, edges)
     fresh = {
-        edge: counts - period.edges.get(edge, EdgeStatistics())
-        for edge, counts in state.measured.edges.items()
-        if counts is not period.edges.get(edge) and edge in steps
+        edge: edges[edge] - period.edges.get(edge, EdgeStatistics())
+        for edge in (edges if names is None else names)
+        if edges[edge] is not period.edges.get(edge) and edge in steps
     }
     for step, counts in of_steps(steps, fresh).items():
         found[step] = found.get(step, EdgeStatistics()) + counts

@@ -21,18 +21,34 @@ from anabranch_contract.protocol.state_report import (
     StoreReport,
     TableReport,
 )
-from anabranch_contract.queries.joins import AttrRef
+from anabranch_contract.queries.joins import AttrRef, QueryId
 from anabranch_runtime.epochs.access import accesses
 from anabranch_runtime.epochs.ownership import ownership
+from anabranch_runtime.epochs.per_ruleset import per_ruleset
+from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.measured import sum_reads
 from anabranch_runtime.state.tables import TableCost, TableCounts, TablesState
 from anabranch_runtime.storage.segment import Segment
 
-#: Store -> plan edge whose probe reads it -> report on the probe: its queries, and whether it reads
-#: the store in place of an incomplete materialized join.
-Readers = Mapping[str, Mapping[str, EdgeReport]]
 
+@dataclass(frozen=True, slots=True)
+class StoreReaders:
+    """Readers of one store.
+
+    Attributes:
+        edges: plan edge whose probe reads it -> report on the probe: its queries, and whether it
+            reads the store in place of an incomplete materialized join.
+        queries: the queries of all its probes, sorted.
+    """
+
+    edges: Mapping[str, EdgeReport] = field(default_factory=dict)
+    queries: tuple[str, ...] = ()
+
+
+#: Store -> its readers.
+Readers = Mapping[str, StoreReaders]
+_UNREAD = StoreReaders()
 
 #: Maximum numbers reported per store of segments and probing edges, and per edge of queries.
 MOST_SEGMENTS, MOST_EDGES, MOST_QUERIES = 1000, 200, 50
@@ -196,16 +212,34 @@ def pack_bytes(pack: Path) -> int:
 
 def readers(state: State, ruleset: Ruleset | None) -> Readers:
     """Return the probes that read each store, including older stores still read by the ruleset."""
+    if ruleset is None:
+        return {}
+    access, known = accesses(state, ruleset), _last_readers(ruleset)
+    if not known or known[0][0] is not access:
+        known[:] = [(access, _readers(access, ruleset))]
+    return known[0][1]
+
+
+@per_ruleset
+def _last_readers(_: Ruleset) -> list[tuple[Mapping[str, Access], Readers]]:
+    """The last accesses of a ruleset, and the readers by them; empty at first."""
+    return []
+
+
+def _readers(access: Mapping[str, Access], ruleset: Ruleset) -> Readers:
     found: dict[str, dict[str, EdgeReport]] = defaultdict(dict)
-    if ruleset is not None:
-        owners = ownership(ruleset)
-        for edge, access in accesses(state, ruleset).items():
-            queries = tuple(sorted(owners.of_edge(Edge(edge))))
-            for tile in itertools.chain(*access.fill):
-                found[tile.store][edge] = EdgeReport(edge, queries, fill=True)
-            for tile in access.tiles:
-                found[tile.store][edge] = EdgeReport(edge, queries, fill=False)
-    return found
+    users: dict[str, set[QueryId]] = defaultdict(set)
+    owners = ownership(ruleset)
+    for edge, one in access.items():
+        own = owners.of_edge(Edge(edge))
+        queries = tuple(sorted(own))
+        for tile in itertools.chain(*one.fill):
+            found[tile.store][edge] = EdgeReport(edge, queries, fill=True)
+            users[tile.store] |= own
+        for tile in one.tiles:
+            found[tile.store][edge] = EdgeReport(edge, queries, fill=False)
+            users[tile.store] |= own
+    return {name: StoreReaders(e, tuple(sorted(users[name]))) for name, e in found.items()}
 
 
 def current_stores(ruleset: Ruleset | None) -> frozenset[str]:
@@ -240,7 +274,7 @@ def store_report(
         partitions=spec.partitions,
         batches=store.covers(state.next_batch - 1),
         growing=name in current and store.open_since is not None,
-        queries=tuple(sorted({q for e in users.get(name, {}).values() for q in e.queries})),
+        queries=users.get(name, _UNREAD).queries,
         rows=sum(s.rows for s in segments),
         bytes=total,
         index_bytes=total - sum(w.data for w in heavy),
@@ -261,7 +295,7 @@ def store_parts(name: str, state: State, users: Readers) -> StoreParts:
     if len(segments) > MOST_SEGMENTS:
         by_size = sorted(shown, key=lambda i: segments[i].bytes, reverse=True)
         shown = sorted(by_size[:MOST_SEGMENTS])
-    edges = [edge for _, edge in sorted(users.get(name, {}).items())]
+    edges = [edge for _, edge in sorted(users.get(name, _UNREAD).edges.items())]
     return StoreParts(
         store=name,
         next_batch=state.next_batch,

@@ -44,6 +44,7 @@ from anabranch_runtime.state.measures import (
     unpack,
 )
 from anabranch_runtime.state.values import KeyValues, ValueCounts
+from anabranch_runtime.traced import changed
 
 #: Fields of ``StreamMeter`` that are published.
 _PUBLISHED = frozenset(StreamStatistics.__match_args__)
@@ -107,10 +108,9 @@ def measured(
 def _edges(known: Measurements, tasks: Sequence[TaskMeasures]) -> dict[str, EdgeStatistics]:
     edges = added(known.edges, (task.edges for task in tasks))
     # A tuple may have been counted as matching on several hosts, and in a store and in its gaps.
-    for edge in {edge for task in tasks for edge in task.edges}:
-        if edges[edge].found > edges[edge].probes:
-            edges[edge] = replace(edges[edge], found=edges[edge].probes)
-    return edges
+    touched = {edge: edges[edge] for task in tasks for edge in task.edges}
+    capped = {e: replace(n, found=n.probes) for e, n in touched.items() if n.found > n.probes}
+    return changed(edges, capped)
 
 
 def _with_punctual(meter: StreamMeter) -> StreamMeter:

@@ -21,7 +21,7 @@ import numpy as np
 from anabranch_contract.plans.ruleset import OutputRule, ProbeRule
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.expressions import Expr
-from anabranch_runtime.columns.arrays import I32, Bools, Ints
+from anabranch_runtime.columns.arrays import I32, Bools, Ints, ranged
 from anabranch_runtime.errors import AnabranchRuntimeError
 from anabranch_runtime.expressions.failures import EVALUATION
 from anabranch_runtime.index import prefetch
@@ -459,7 +459,7 @@ class Rounds:
         count = np.where(some, count - begin, 0)
         if not count.any():
             return
-        children = known.children[_ranged(begin, count)]
+        children = known.children[ranged(begin, count)]
         firsts, ends = np.repeat(firsts, count), np.repeat(ends, count)
         self._tables.locate(made.which[-1])
         following = np.stack([firsts, ends, children, ends - firsts], axis=1)
@@ -475,7 +475,7 @@ class Rounds:
             return
         began = time.process_time()
         self._tables.locate(made.which[-1])
-        numbers = _ranged(begin, count)
+        numbers = ranged(begin, count)
         firsts, ends = np.repeat(firsts, count), np.repeat(ends, count)
         edges = np.stack([firsts, ends, numbers, ends - firsts], axis=1)
         choices, places = outputs.choices, self._tables.places
@@ -533,10 +533,3 @@ class Rounds:
         self.prober.segments.add_work(targets.partitions, targets.work)
         self._totals[:], targets.reads[:], targets.work[:] = 0, 0, 0
         self._seconds = 0.0
-
-
-def _ranged(first: Ints, count: Ints) -> Ints:
-    """Concatenated ranges: ``count[i]`` numbers from ``first[i]`` on, for each ``i``."""
-    total = int(count.sum())
-    begun = np.repeat(np.cumsum(count) - count, count)
-    return np.repeat(first, count) + np.arange(total) - begun

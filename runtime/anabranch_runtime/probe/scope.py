@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.activations import Activation, Visibility
@@ -14,7 +15,11 @@ from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.epochs.retention import watermarks
 from anabranch_runtime.epochs.table_versions import looked_up
 from anabranch_runtime.state.coverage import Access, Tile
+from anabranch_runtime.state.derived import Derived
 from anabranch_runtime.state.manifest import State
+
+#: Label -> first visible (batch, event time).
+Limits: TypeAlias = dict[str, tuple[int, int | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +30,7 @@ class ProbeScope:
         access: edge -> tiles and gaps of its probe.
         visible: query -> label -> (batch, event time or None), for labels with limited visibility;
             all other rows are visible.
-        activated: query -> activation batch.
+        activated: query -> activation batch, also of ended queries.
         whole: queries with views and limits whose invisible rows join none that arrive any more.
         failed: active queries of the ruleset that have failed in an earlier batch.
         latest: stream that keeps the latest per key -> tiles with tuples that may supersede others.
@@ -35,7 +40,7 @@ class ProbeScope:
     """
 
     access: dict[str, Access] = field(default_factory=dict)
-    visible: dict[str, dict[str, tuple[int, int | None]]] = field(default_factory=dict)
+    visible: dict[str, Limits] = field(default_factory=dict)
     activated: dict[str, int] = field(default_factory=dict)
     whole: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
@@ -47,15 +52,15 @@ class ProbeScope:
     def of(cls, state: State, ruleset: Ruleset, access: dict[str, Access]) -> ProbeScope:
         """The scope of a batch that runs ``ruleset`` and starts in ``state``."""
         known, marks = state.queries, watermarks(state)
-        visible = _visible(ruleset, known)
+        visible, views = _visible(ruleset).of(known), _completing(ruleset)
         return cls(
             access=access,
             visible=visible,
-            activated={q.id: known[q.id].activated_batch for q in ruleset.queries},
+            activated=_activated.of(known),
             whole=frozenset(
                 name
-                for name, streams in _completing(ruleset).items()
-                if name in visible and _is_whole(known[name], streams, marks)
+                for name in visible
+                if name in views and _is_whole(known[name], views[name], marks)
             ),
             failed=failed(state),
             latest=latest_tiles(state, ruleset),
@@ -64,19 +69,7 @@ class ProbeScope:
         )
 
 
-def _visible(
-    ruleset: Ruleset, known: Mapping[str, Activation]
-) -> dict[str, dict[str, tuple[int, int | None]]]:
-    """The limited labels of the queries that have any."""
-    limits, found = _limits(ruleset), dict[str, dict[str, tuple[int, int | None]]]()
-    for query in ruleset.queries:
-        seen = known[query.id].visible_from
-        before = limits.get(query.id)
-        if before is None or before[0] is not seen:
-            before = limits[query.id] = seen, seen_from(known[query.id], query.members)
-        if before[1]:
-            found[query.id] = before[1]
-    return found
+_activated = Derived[Activation, int](lambda _, known: known.activated_batch)
 
 
 def _is_whole(known: Activation, streams: frozenset[str], marks: Mapping[str, int]) -> bool:
@@ -101,8 +94,32 @@ def _completing(ruleset: Ruleset) -> dict[str, frozenset[str]]:
 
 
 @per_ruleset
-def _limits(
-    ruleset: Ruleset,
-) -> dict[str, tuple[Mapping[str, Visibility], dict[str, tuple[int, int | None]]]]:
-    """Query -> its record of visible tuples in the last batch, and the limits in it."""
-    return {}
+def _visible(ruleset: Ruleset) -> _Limits:
+    return _Limits({str(query.id): query.members for query in ruleset.queries})
+
+
+class _Limits:
+    """The limited labels of the queries that have any, for the queries of a ruleset.
+
+    Args:
+        members: query -> its members.
+    """
+
+    def __init__(self, members: Mapping[str, tuple[tuple[str, str, str], ...]]) -> None:
+        self._members = members
+        self._seen = Derived[Activation, Mapping[str, Visibility]](lambda _, q: q.visible_from)
+        #: Records of visible tuples in the last batch, and the limits in them.
+        self._known: tuple[Mapping[str, Mapping[str, Visibility]], dict[str, Limits]] = {}, {}
+
+    def of(self, queries: Mapping[str, Activation]) -> dict[str, Limits]:
+        """Return query -> label -> first visible (batch, event time)."""
+        last, found = self._known
+        seen = self._seen.of(queries)
+        if seen is not last:
+            limits = {
+                query: seen_from(queries[query], members)
+                for query, members in self._members.items()
+            }
+            found = {query: one for query, one in limits.items() if one}
+            self._known = seen, found
+        return found

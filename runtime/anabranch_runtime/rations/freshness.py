@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from anabranch_contract.plans.ruleset import Edge, QuerySpec, Ruleset
 from anabranch_contract.queries.joins import RelationId, StreamName
+from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.rations.limits import behind
 from anabranch_runtime.state.manifest import State
 
@@ -27,11 +28,18 @@ def oldest_starts(ruleset: Ruleset, now: int | None) -> Mapping[Edge, int]:
     """Return edge -> least event time at which an arriving tuple can still give a fresh result, for
     edges that store no intermediate results and whose queries all have a limit.
     """
-    if now is None or not any(query.freshness for query in ruleset.queries):
+    limited = () if now is None else _limited(ruleset)
+    if now is None or not limited:
         return {}
-    limits = {(q.id, label): now - most for q in ruleset.queries for label, most in q.freshness}
+    limits = {(q.id, label): now - most for q in limited for label, most in q.freshness}
     found = behind(ruleset, lambda query, start: limits.get((query, start)), None, _least)
     return {edge: limit for edge, limit in found.items() if limit is not None}
+
+
+@per_ruleset
+def _limited(ruleset: Ruleset) -> list[QuerySpec]:
+    """The queries with a limit."""
+    return [query for query in ruleset.queries if query.freshness]
 
 
 def fresh_until(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 import structlog
 
 from anabranch_contract.connectors.policy import AccessPolicy
-from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.connectors.sinks import SinkKind, SinkSpec
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.runs import number_of, query_of
 from anabranch_runtime.errors import SinkError, SinkPaused, SinkUnderway
@@ -69,6 +69,8 @@ class Publisher:
     _outbox: Outbox = field(init=False)
     _gathered: Gathered = field(init=False)
     _failures: dict[str, SinkFailure] = field(init=False, default_factory=dict)
+    #: The last queries, and their sinks by name.
+    _queries: tuple[Sequence[QuerySpec], Mapping[str, SinkSpec]] = (), {}
     #: Queries with a delivery that its writer is at.
     _underway: set[str] = field(init=False, default_factory=set)
 
@@ -84,7 +86,7 @@ class Publisher:
     def publish(
         self,
         batch: int,
-        queries: Iterable[QuerySpec],
+        queries: Sequence[QuerySpec],
         staged: Iterable[tuple[str, int, Path]],
         epoch: int | None = None,
     ) -> dict[str, tuple[Path | StagedRows, ...]]:
@@ -100,7 +102,7 @@ class Publisher:
         Raises:
             SinkError: too many batches wait for a sink.
         """
-        sinks = {str(query.id): query.sink for query in queries}
+        sinks = self._sinks(queries)
         own: list[tuple[str, int, Path]] = []
         outside: dict[str, list[Path]] = {}
         gathered: dict[str, list[tuple[int, Path]]] = {}
@@ -125,10 +127,16 @@ class Publisher:
             found[query] = self._deliver(delivery)
         return found
 
-    def committed(self, next_batch: int, queries: Iterable[QuerySpec]) -> None:
+    def committed(self, next_batch: int, queries: Sequence[QuerySpec]) -> None:
         """Note that the batches before ``next_batch`` are committed, and ``queries`` still run."""
         self._gathered.committed = next_batch
-        self._gathered.running = {str(query.id) for query in queries}
+        self._gathered.running = self._sinks(queries).keys()
+
+    def _sinks(self, queries: Sequence[QuerySpec]) -> Mapping[str, SinkSpec]:
+        """Query -> its sink, of ``queries``, mostly the same object as in the last call."""
+        if queries is not self._queries[0]:
+            self._queries = queries, {str(query.id): query.sink for query in queries}
+        return self._queries[1]
 
     def retry(self, *, now: bool = False, ahead: float = 0.0) -> None:
         """Deliver groups that are due within ``ahead`` seconds, and parked results to sinks whose

@@ -13,6 +13,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from anabranch_contract import codec
+from anabranch_runtime.traced import Traced
+from anabranch_runtime.traced import changes as traces
 
 _T = TypeVar("_T")
 #: (elements kept, elements dropped, new elements) from one place of a list on.
@@ -46,13 +48,15 @@ def difference(before: Any, after: Any, inside: Collection[type]) -> StateChange
     """
     old, new = _entries(before), _entries(after)
     values, changes, common = dict[str, Any](), dict[str, StateChange](), 0
-    for name, value in new.items():
+    traced = traces(old, new)
+    for name in new if traced is None else traced:
+        value = new[name]
         known = old.get(name, _ABSENT)
         common += known is not _ABSENT
         if known is value:
             continue
-        kind = type(value)
-        alike = type(known) is kind
+        kind = _kind(value)
+        alike = _kind(known) is kind
         if alike and known and (kind is dict or kind in inside):
             found = difference(known, value, inside)
             if found != _NOTHING:
@@ -63,7 +67,8 @@ def difference(before: Any, after: Any, inside: Collection[type]) -> StateChange
                 changes[name] = StateChange({}, {}, (), splices)
             else:
                 values[name] = value
-    removed = () if common == len(old) else tuple(name for name in old if name not in new)
+    gone = traced is None and common < len(old)
+    removed = tuple(name for name in old if name not in new) if gone else ()
     return StateChange(values, changes, removed)
 
 
@@ -118,8 +123,12 @@ def spliced(known: Sequence[_T], splices: Iterable[Splice[_T]]) -> list[_T]:
 _NOTHING = StateChange({}, {}, ())
 
 
+def _kind(value: Any) -> type:
+    return dict if isinstance(value, Traced) else type(value)
+
+
 def _entries(value: Any) -> dict[str, Any]:
-    if type(value) is dict:
+    if isinstance(value, dict):
         return value
     return {name: getattr(value, name) for name in value.__match_args__}
 

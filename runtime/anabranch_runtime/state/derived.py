@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
+from anabranch_runtime.traced import changed, changes
+
 _V = TypeVar("_V")
 _W = TypeVar("_W")
+_ABSENT = object()
 
 
 class Derived(Generic[_V, _W]):
@@ -16,15 +19,47 @@ class Derived(Generic[_V, _W]):
 
     def __init__(self, work: Callable[[str, _V], _W]) -> None:
         self._work = work
-        self._known: dict[str, tuple[_V, _W]] = {}
+        #: The last mapping, and name -> derived value.
+        self._known: tuple[Mapping[str, _V], dict[str, _W]] = {}, {}
 
     def of(self, entries: Mapping[str, _V]) -> dict[str, _W]:
-        """Return name -> derived value for all ``entries``."""
-        last, found = self._known, dict[str, tuple[_V, _W]]()
-        for name, entry in entries.items():
-            known = last.get(name)
-            if known is None or known[0] is not entry:
-                known = (entry, self._work(name, entry))
-            found[name] = known
-        self._known = found
-        return {name: value for name, (_, value) in found.items()}
+        """Return name -> derived value for all ``entries``, not to be changed; the last mapping
+        itself if all values are the last ones.
+        """
+        last, found = self._known
+        names = changes(last, entries)
+        made = {
+            name: self._work(name, entry)
+            for name in (entries if names is None else names)
+            if last.get(name, _ABSENT) is not (entry := entries[name])
+        }
+        fresh = {name: value for name, value in made.items() if found.get(name, self) is not value}
+        if names is not None:
+            found = changed(found, fresh)
+        elif fresh or len(found) != len(entries):
+            found = {name: fresh[name] if name in fresh else found[name] for name in entries}
+        self._known = entries, found
+        return found
+
+
+class Matching(Generic[_V]):
+    """The names of the last mapping's entries that meet the condition ``test``. Only entries that
+    are other objects than in the mapping before are tested.
+    """
+
+    def __init__(self, test: Callable[[_V], bool]) -> None:
+        self._test = test
+        self._known: tuple[Mapping[str, _V], frozenset[str]] = {}, frozenset()
+
+    def of(self, entries: Mapping[str, _V]) -> frozenset[str]:
+        """Return the names of the ``entries`` that meet the condition."""
+        last, found = self._known
+        names = changes(last, entries)
+        if names is None:
+            found = frozenset(name for name, entry in entries.items() if self._test(entry))
+        elif names:
+            matching = {name for name in names if self._test(entries[name])}
+            if matching != found.intersection(names):
+                found = found.difference(names) | matching
+        self._known = entries, found
+        return found

@@ -13,29 +13,34 @@ from anabranch_contract.protocol.reads import Reads
 from anabranch_runtime.cpu import CpuUses
 from anabranch_runtime.state.measures import STORE, StreamMeter
 from anabranch_runtime.state.values import KeyValues, ValueCounts
+from anabranch_runtime.traced import changed
 
 _T = TypeVar("_T")
 #: Store -> index -> counts of lookups.
 StoreReads = Mapping[str, dict[str, Reads]]
 
 
-def added(known: Mapping[str, _T], parts: Iterable[Mapping[str, _T]]) -> dict[str, _T]:
+def added(known: dict[str, _T], parts: Iterable[Mapping[str, _T]]) -> dict[str, _T]:
     """Sum mappings by key: ``known`` and all ``parts``; values are of a type with ``+``."""
-    found: dict[str, Any] = dict(known)
+    found = dict[str, Any]()
     for part in parts:
         for key, more in part.items():
-            found[key] = found[key] + more if key in found else more
-    return found
+            before: Any = found[key] if key in found else known.get(key)
+            found[key] = more if before is None else before + more
+    return changed(known, found)
 
 
 def sum_reads(
-    known: StoreReads, *more: StoreReads, stores: Container[str]
+    known: dict[str, dict[str, Reads]], *more: StoreReads, stores: Container[str]
 ) -> dict[str, dict[str, Reads]]:
     """Sum the counts of lookups in ``stores``, dropping others; unchanged entries are shared."""
-    found = {store: by_index for store, by_index in known.items() if store in stores}
+    found = known
+    if any(store not in stores for store in known):
+        found = {store: by_index for store, by_index in known.items() if store in stores}
+    fresh = dict[str, dict[str, Reads]]()
     for store, by_index in ((s, r) for one in more for s, r in one.items() if s in stores):
-        found[store] = added(found.get(store, {}), [by_index])
-    return found
+        fresh[store] = added(fresh.get(store) or found.get(store, {}), [by_index])
+    return changed(found, fresh)
 
 
 class SampledRows(NamedTuple):

@@ -42,8 +42,8 @@ class RoundChoices:
     ``index.choosing.send``.
 
     Attributes:
-        rules, labels, predicates: the kernel's tables; addresses in ``labels`` are filled in per
-            call.
+        rules, labels, predicates: the kernel's tables; a call gets the rows of its rules, with the
+            addresses in ``labels`` filled in.
         indexes: the predicate indexes. ``index_of``: per row of ``labels``, its number.
     """
 

@@ -14,10 +14,11 @@ import numpy as np
 
 from anabranch_contract.plans.ruleset import OutputRule, ProbeRule
 from anabranch_contract.queries.joins import Label
-from anabranch_runtime.columns.arrays import I32, U64, Bools, Ints, fixed
+from anabranch_runtime.columns.arrays import I32, U64, Bools, Ints, fixed, ranged
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.index.choosing import choose, satisfied, send, wanted_pairs
 from anabranch_runtime.index.gather import NOWHERE
+from anabranch_runtime.index.rounds import RULE
 from anabranch_runtime.storage.partial import Partial, Renamed, RowSet, Table, Tables
 from anabranch_runtime.tags.choices import Choices, addresses_of
 from anabranch_runtime.tags.predicates import PredicateIndex, TaggedTable
@@ -104,11 +105,25 @@ class Tags:
         self, edges: Ints, which: I32, rows: I32, choices: RoundChoices, places: Ints
     ) -> tuple[I32, Ints]:
         """Positions of the tuples that the edges of a round send, and the edges' new table."""
-        views = [index.met.view for index in choices.indexes]
-        labels = choices.labels.copy()
-        addresses = np.array([view.addresses for view in views], np.int64)
-        labels[:, 2:] = addresses[choices.index_of]
-        return send(edges, which, rows, choices.rules, labels, choices.predicates, places)
+        # Few rules of many have tuples: only their rows of the tables are prepared.
+        numbers = np.zeros(len(choices.rules), np.int64)
+        numbers[edges[:, RULE]] = 1
+        used = np.flatnonzero(numbers)
+        numbers[used] = np.arange(len(used))
+        rules = choices.rules[used]
+        count = rules[:, 1] - rules[:, 0]
+        there = ranged(rules[:, 0], count)
+        rules[:, 1] = np.cumsum(count)
+        rules[:, 0] = rules[:, 1] - count
+        labels = choices.labels[there]
+        read, index_of = np.unique(choices.index_of[there], return_inverse=True)
+        views = [choices.indexes[index].met.view for index in read.tolist()]
+        labels[:, 2:] = addresses_of(views)[index_of]
+        edges = edges.copy()
+        edges[:, RULE] = numbers[edges[:, RULE]]
+        positions, edges = send(edges, which, rows, rules, labels, choices.predicates, places)
+        edges[:, RULE] = used[edges[:, RULE]]
+        return positions, edges
 
     def passing(self, partial: Partial, rule: ProbeRule) -> Partial:
         """The tuples of ``partial`` that some query downstream of ``rule`` wants."""

@@ -60,7 +60,7 @@ def test_all_work_is_in_the_series_the_drift_test_and_the_samples(seed: int) -> 
     assert sum(s.counts.probes + s.counts.matches for s in series) == work
     edges = Edges.of(counted)
     pooled = watch(Watch(), edges, counts, {}, {})
-    assert set(edges.names) == set(counts)
+    assert set(edges.places) == set(counts)
     # A value of each step's matches and of what it found has been made.
     assert pooled.sums.seen[: 2 * len(edges.steps)].all()
     samples = step_samples(counted, counts)

@@ -11,6 +11,7 @@ from pathlib import Path
 from anabranch_contract import codec
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.plans.steps import CountedStep
+from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.batches import BatchReport
 from anabranch_contract.protocol.measurements import Writes
 from anabranch_contract.protocol.progress import Boundary, Mode, Progress, Resources, Telemetry
@@ -103,6 +104,7 @@ class Reporting:
         #: makes its last versions again, from its last checkpoint, their files are still there.
         self._included = control.included()
         self._bytes = Derived[StoreState, int](lambda _, store: store.bytes)
+        self._results = Derived[Activation, int](lambda _, query: query.results)
 
     def begin(self, state: State) -> None:
         """Start the run's reports."""
@@ -159,7 +161,7 @@ class Reporting:
                 revisions=self.revisions.counts,
                 streams=stream_counts(state),
                 input=self.progress.input(state, exhausted=self.exhausted(state)),
-                results={q: a.results for q, a in state.queries.items()},
+                results=self._results.of(state.queries),
                 shown=shown.rows,
                 sinks=problems,
                 results_home=str(self.settings.results.absolute()),
@@ -264,8 +266,8 @@ class Reporting:
 
     def _totals(self, state: State) -> dict[str, int]:
         """Query -> number of results so far, except views and outer joins (:meth:`_written`)."""
-        versions = self._written()
-        return {q: a.results for q, a in state.queries.items() if q not in versions}
+        results, versions = self._results.of(state.queries), self._written()
+        return {q: n for q, n in results.items() if q not in versions} if versions else results
 
     def _written(self) -> dict[str, tuple[int, int]]:
         """View or outer join -> its last written version, and rows written so far."""

@@ -142,7 +142,8 @@ def test_a_store_of_very_many_segments_has_its_largest_told_of() -> None:
     parts = [*small[:10], large[0], *small[10:], *large[1:]]
     store = base_store("R", [(0, 6000)], segments=parts)
     edges = {f"e{n:03}": EdgeReport(f"e{n:03}", ("q",) * 99, fill=False) for n in range(250)}
-    found = report.store_parts("R/1", State(6001, stores={"R/1": store}), {"R/1": edges})
+    readers = {"R/1": report.StoreReaders(edges)}
+    found = report.store_parts("R/1", State(6001, stores={"R/1": store}), readers)
     assert (len(found.segments), found.omitted) == (report.MOST_SEGMENTS, 3)
     assert [s.batches[0] for s in found.segments if s.bytes == 10**6] == [5000, 5001, 5002]
     assert (len(found.edges), found.edges_omitted, found.edges[0].edge) == (200, 50, "e000")
