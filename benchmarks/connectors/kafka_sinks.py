@@ -113,8 +113,8 @@ def _run(
 
 
 def delivered_at(home: Path, log: Sequence[BatchLog]) -> float:
-    """Return the time at which the sinks had all results, in seconds since 1970: some get those of
-    the last batch after it has committed.
+    """Return the time at which the sinks had all results, in seconds since 1970: the last
+    batch's may come after it has committed.
     """
     outboxes = (home / "results" / ".outbox").glob("*")
     return max(log[-1].committed_at, *(outbox.stat().st_mtime for outbox in outboxes), 0.0)

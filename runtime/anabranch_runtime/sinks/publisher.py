@@ -370,7 +370,7 @@ def local_writers(
 
 
 def beside_batches(writers: dict[SinkKind, Write]) -> dict[SinkKind, Write]:
-    """Return writers of which those of Kafka topics send beside their callers."""
+    """Return these writers; Kafka's sends beside its callers."""
     return writers | {SinkKind.KAFKA: Courier(writers[SinkKind.KAFKA])}
 
 

@@ -1,7 +1,7 @@
 """Sends deliveries in a thread of its own, while the next batches run.
 
 The caller keeps a delivery's files until it is done, and has one delivery of a query underway at a
-time. So all clients of Kafka, and what is known of them, belong to this one thread.
+time. So all clients of Kafka, and all knowledge of them, belong to this one thread.
 """
 
 from __future__ import annotations
