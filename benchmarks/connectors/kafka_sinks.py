@@ -28,13 +28,12 @@ from benchmarks.connectors.kafka import common_options, metered
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
-from benchmarks.session import Session, WrongResultError, session
+from benchmarks.session import BatchLog, WrongResultError, session
 from scripts.kafka import running
 
-_COLUMNS = ("l_orderkey", "l_linenumber", "l_quantity", "l_shipmode", "o_custkey", "o_orderdate")
 QUERY = DemoQuery(
     "joined",
-    ", ".join(_COLUMNS),
+    "l_orderkey, l_linenumber, l_quantity, l_shipmode, o_custkey, o_orderdate",
     "lineitem JOIN orders ON o_orderkey = l_orderkey",
     ("lineitem", "orders"),
 )
@@ -99,36 +98,47 @@ def _run(
         system.client.create_query(QUERY.sql, name=QUERY.name, sink=sink)
         progress, cpu_seconds = metered(system)
         if sink["format"] == "kafka":
-            _check(system, sink["options"])
+            check_topic(system.streams, QUERY, **sink["options"])
         else:
             system.check([(QUERY, Active(0, None, {}))], progress)
         log = [batch for batch in system.log() if batch.tuples]
+    ended = delivered_at(home, log)
     shutil.rmtree(home)
     return {
         "results": sum(batch.results for batch in log),
-        "results_per_s": sum(batch.results for batch in log[1:])
-        / (log[-1].committed_at - log[0].committed_at),
+        "results_per_s": sum(batch.results for batch in log[1:]) / (ended - log[0].committed_at),
         "cpu_seconds": cpu_seconds,
         "commit_seconds": sum(batch.commit for batch in log[1:]),
     }
 
 
-def _check(system: Session, sink: dict[str, str]) -> None:
-    """Compare a topic's committed messages with DuckDB's results.
+def delivered_at(home: Path, log: Sequence[BatchLog]) -> float:
+    """Return the time at which the sinks had all results, in seconds since 1970: the last
+    batch's may come after it has committed.
+    """
+    outboxes = (home / "results" / ".outbox").glob("*")
+    return max(log[-1].committed_at, *(outbox.stat().st_mtime for outbox in outboxes), 0.0)
+
+
+def check_topic(
+    streams: Sequence[RecordedStream], query: DemoQuery, *, brokers: str, topic: str, **_: str
+) -> None:
+    """Compare a topic's committed messages, objects in JSON, with DuckDB's results of a query.
 
     Raises:
         WrongResultError: they differ.
     """
-    messages = pa.table({"value": pa.array(_values(sink["brokers"], sink["topic"]), pa.string())})
-    columns = ", ".join(f"value ->> '{name}'" for name in _COLUMNS)
-    expected = ", ".join(f"{name}::VARCHAR" for name in _COLUMNS)
-    with recorded_tables(system.streams) as connection:
+    messages = pa.table({"value": pa.array(_values(brokers, topic), pa.string())})
+    with recorded_tables(streams) as connection:
         connection.register("messages", messages)
-        pair = f"SELECT {columns} FROM messages", f"SELECT {expected} FROM ({QUERY.sql})"
+        found = connection.sql(query.sql)
+        types = zip(found.columns, found.types, strict=True)
+        columns = ", ".join(f"(value ->> '{name}')::{kind}" for name, kind in types)
+        pair = f"SELECT {columns} FROM messages", query.sql
         for one, other in (pair, pair[::-1]):
             differing = len(connection.sql(f"({one}) EXCEPT ALL ({other})"))
             if differing:
-                raise WrongResultError(f"{differing} results of the topic differ")
+                raise WrongResultError(f"{query.name}: {differing} results of the topic differ")
 
 
 def _values(brokers: str, topic: str) -> list[bytes]:

@@ -66,7 +66,7 @@ from anabranch_runtime.sinks.gathered import StagedRows
 from anabranch_runtime.sinks.late import publish_late
 from anabranch_runtime.sinks.ledger import Ledger
 from anabranch_runtime.sinks.parquet import clear_staging, write_empty
-from anabranch_runtime.sinks.publisher import Publisher, local_writers
+from anabranch_runtime.sinks.publisher import Publisher, beside_batches, local_writers
 from anabranch_runtime.sources.batch_input import BatchInput, Sources
 from anabranch_runtime.sources.dealing import InputShares
 from anabranch_runtime.sources.loads import end_loads, loads_upto, open_loads
@@ -132,7 +132,7 @@ class Driver:
             access=settings.access,
             role="results",
         )
-        self.publisher = Publisher(results, writers)
+        self.publisher = Publisher(results, beside_batches(writers))
         self.compactor = Compactor(root)
         apart = TablesApart(settings, control.url, namespace, self.publisher.writers)
         self.tables = tables or MaintainedTables(root, apart)

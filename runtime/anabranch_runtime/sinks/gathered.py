@@ -204,9 +204,9 @@ class Gathered:
         return self._logs[query].sink
 
     def is_full(self, query: str) -> bool:
-        """Whether so much of a query with gathered results is gathered that a group is due."""
-        log = self._logs[query]
-        return log.size >= MOST_BYTES or len(log.parts) >= MOST_FILES
+        """Whether so many of a query's results are gathered that a group is due."""
+        log = self._logs.get(query)
+        return log is not None and (log.size >= MOST_BYTES or len(log.parts) >= MOST_FILES)
 
     def begin(self, batch: int) -> None:
         """Begin ``batch``: all batches before it are committed, and results of an earlier attempt

@@ -1,5 +1,6 @@
 """Publication of results to the queries' sinks: of a batch before it commits, of a group of batches
-after the last one has committed.
+after the last one has committed. Results for webhooks and Kafka topics are in the outbox while they
+are sent beside the next batches.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks import redis_stream
 from anabranch_runtime.sinks.delivery import Delivery, Write
 from anabranch_runtime.sinks.gathered import Gathered, StagedRows, take_over
+from anabranch_runtime.sinks.kafka.courier import Courier
 from anabranch_runtime.sinks.kafka.writer import KafkaWriter
 from anabranch_runtime.sinks.lake import delta, iceberg
 from anabranch_runtime.sinks.merged import settle
@@ -40,9 +42,11 @@ OUTBOX, GATHERED = ".outbox", ".gathered"
 MOST_WAITING = 1000
 #: Seconds between two attempts to write to a failing sink: at first, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
-#: Seconds between two looks at a delivery on its way to a webhook, and seconds for which one is
-#: waited for when the runtime stops.
-LOOK, LEAVING = 0.05, 10.0
+#: Seconds between two looks at a delivery on its way, and seconds for which one is waited for when
+#: the runtime stops.
+LOOK, LEAVING = 0.005, 10.0
+#: Kinds of sinks whose writers send beside the batches.
+BESIDE = (SinkKind.WEBHOOK, SinkKind.KAFKA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,8 @@ class Publisher:
                 # The state was rolled back: a group has these rows.
                 found[query] = tuple(StagedRows.of(file) for _, file in parts)
                 continue
+            if self._gathered.is_full(query):
+                self._keep_up(query)
             self._check_room(query)
             found[query] = self._gathered.add(batch, query, sinks[query], parts)
         for query, files in outside.items():
@@ -168,8 +174,16 @@ class Publisher:
             )
 
     def parked(self) -> dict[str, int]:
-        """Return the number of batches that wait for each query's sink, beyond commit intervals."""
-        return {query: self._outbox.batches(query) for query in self._outbox.queries()}
+        """Return the number of batches that wait for each query's sink, beyond commit intervals.
+
+        A delivery that is on its way to a Kafka topic does not wait.
+        """
+        counts = {query: self._outbox.batches(query) for query in self._outbox.queries()}
+        return {
+            query: count
+            for query, count in counts.items()
+            if not (self._is_sending(query) and self._outbox.waiting(query) == 1)
+        }
 
     def problems(self) -> dict[str, str]:
         """Return the error of each query whose results can't be delivered."""
@@ -190,12 +204,12 @@ class Publisher:
         return [*self._outbox.files(query), *self._gathered.parts(query)]
 
     def _is_behind(self, query: str) -> bool:
-        """Whether further results are gathered until a webhook has an earlier delivery: it then
+        """Whether further results are gathered until the sink has an earlier delivery: it then
         gets the results of all batches since at once.
         """
         return (
             self._outbox.waiting(query) > 0
-            and self._gathered.sink(query).kind is SinkKind.WEBHOOK
+            and self._gathered.sink(query).kind in BESIDE
             and not self._gathered.is_full(query)
         )
 
@@ -205,6 +219,23 @@ class Publisher:
             time.sleep(LOOK)
             for query in list(self._underway):
                 self._drain(query)
+
+    def _keep_up(self, query: str) -> None:
+        """Wait for a query's deliveries to a Kafka topic, unless they fail: so batches do not run
+        ahead of brokers by more than one.
+        """
+        while self._is_sending(query):
+            time.sleep(LOOK)
+            self._drain(query)
+
+    def _is_sending(self, query: str) -> bool:
+        """Whether a delivery is on its way to a Kafka topic, and none has failed just before."""
+        return (
+            query in self._underway
+            and query not in self._failures
+            and self._outbox.waiting(query) > 0
+            and self._outbox.oldest(query).sink.kind is SinkKind.KAFKA
+        )
 
     def _group(self, queries: Iterable[str]) -> None:
         """Form the next group of each query, durably, in the outbox."""
@@ -237,13 +268,19 @@ class Publisher:
         return failure is not None and time.monotonic() < failure.retry
 
     def _deliver(self, delivery: Delivery) -> tuple[Path, ...]:
+        query, is_beside = delivery.query, delivery.sink.kind in BESIDE
+        self._keep_up(query)
         # Delete results parked by an earlier attempt at this batch.
         self._outbox.remove(delivery)
-        query = delivery.query
-        if self._drain_earlier(query) and self._drain(query) and self._write(delivery):
+        if not is_beside and (
+            self._drain_earlier(query) and self._drain(query) and self._write(delivery)
+        ):
             return delivery.files
         self._check_room(query)
-        return self._outbox.park(delivery)
+        parked = self._outbox.park(delivery)
+        if is_beside:
+            self._drain(query)
+        return parked
 
     def _check_room(self, query: str) -> None:
         if self._outbox.waiting(query) >= MOST_WAITING:
@@ -338,6 +375,11 @@ def local_writers(
         SinkKind.WEBHOOK: post,
         SinkKind.LAKE: commit,
     }
+
+
+def beside_batches(writers: dict[SinkKind, Write]) -> dict[SinkKind, Write]:
+    """Return these writers; Kafka's sends beside its callers."""
+    return writers | {SinkKind.KAFKA: Courier(writers[SinkKind.KAFKA])}
 
 
 def pause_after(times: int, error: Exception | None = None) -> float:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -45,18 +46,29 @@ class Lives:
 
     def __init__(self, url: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.url, self.home = url, home
-        self.zombies: list[KafkaWriter] = []
-        self._made: list[KafkaWriter] = []
+        self.zombies: list[Any] = []
+        self._made: list[Any] = []
         #: Number of batches that have ever begun.
         self.begun = 0
-        made, drop = self._made, KafkaWriter._drop
+        made, drop, write = self._made, KafkaWriter._drop, KafkaWriter.write
 
         class Lived(KafkaWriter):
             """Known to the test."""
 
+            #: Whether its process is alive, and held while it writes.
+            alive: bool
+            writing: threading.Lock
+
             def __init__(self, *arguments: Any) -> None:
                 super().__init__(*arguments)
                 made.append(self)
+                self.alive, self.writing = True, threading.Lock()
+
+            def write(self, *arguments: Any) -> None:
+                with self.writing:
+                    if not self.alive:
+                        raise Killed
+                    write(self, *arguments)
 
             def _drop(self, target: Any, cause: BaseException) -> None:
                 if not isinstance(cause, Killed):
@@ -66,7 +78,10 @@ class Lives:
         self.driver = self.start()
 
     def start(self) -> Driver:
-        """Start the next life."""
+        """End the present life, whose last transaction may go on for a moment; start the next."""
+        for one in self._made:
+            with one.writing:
+                one.alive = False
         self.zombies += self._made
         self._made.clear()
         self.driver = driver(self.url, self.home, every=100)
@@ -169,7 +184,7 @@ def deliver(lives: Lives) -> None:
         lives.run()
         done = True
     deadline = time.monotonic() + 60
-    while lives.driver.publisher.problems():
+    while lives.driver.publisher.undelivered("q"):
         lives.driver.publisher.retry(now=True)
         assert time.monotonic() < deadline, lives.driver.publisher.problems()
         time.sleep(0.05)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,6 +29,7 @@ from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import publisher as publishing
 from anabranch_runtime.sinks import redis_stream
 from anabranch_runtime.sinks.delivery import Delivery
+from anabranch_runtime.sinks.kafka.courier import Courier
 from anabranch_runtime.sinks.publisher import LONGEST_PAUSE, Publisher, pause_after
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.permitted import permitted_sink
@@ -187,6 +189,91 @@ def test_too_much_that_waits_stops_the_pipeline(
     with pytest.raises(SinkError) as caught:
         publish(to, tmp_path, 2, "q")
     assert caught.value.code == "sink-blocked"
+
+
+class SlowNotebook(Notebook):
+    """A topic in place of the sink, which takes a delivery when it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = threading.Event()
+
+    def write(self, delivery: Delivery) -> None:
+        assert self.free.wait(60)
+        super().write(delivery)
+
+
+TOPIC = sink("kafka", brokers="host:9092", topic="t")
+
+
+def topics(folder: Path, notebook: Notebook, next_batch: int = 0) -> Publisher:
+    made = Publisher(folder / "results", {SinkKind.KAFKA: Courier(notebook.write)})
+    made.begin(next_batch, "pipeline")
+    return made
+
+
+def test_a_topic_gets_a_batch_while_the_next_one_runs(tmp_path: Path) -> None:
+    notebook = SlowNotebook()
+    to = topics(tmp_path, notebook)
+    for query in ("p", "q"):
+        located = publish(to, tmp_path, 0, query, spec=TOPIC)
+        assert all(file.exists() for file in located[query])
+    to.retry()
+    # It is neither a problem nor behind.
+    assert (to.problems(), to.parked(), notebook.taken) == ({}, {}, [])
+    assert len(to.undelivered("q")) == 1
+    later = threading.Thread(target=publish, args=(to, tmp_path, 1, "q"), kwargs={"spec": TOPIC})
+    later.start()
+    # The next one waits for it.
+    later.join(0.1)
+    assert later.is_alive()
+    notebook.free.set()
+    later.join(60)
+    to.finish()
+    assert notebook.taken == [("p", 0, 1), ("q", 0, 1), ("q", 1, 2)]
+    assert not to.undelivered("q")
+
+
+def test_a_topic_that_fails_holds_up_no_batch(tmp_path: Path) -> None:
+    notebook = SlowNotebook()
+    notebook.failing = True
+    to = topics(tmp_path, notebook)
+    notebook.free.set()
+    publish(to, tmp_path, 0, "q", spec=TOPIC)
+    while not to.problems():
+        to.retry()
+    notebook.free.clear()
+    # An attempt is on its way, whose end no batch waits for.
+    for batch in (1, 2, 3):
+        publish(to, tmp_path, batch, "q", spec=TOPIC)
+    assert to.parked() == {"q": 4}
+    assert to.problems()["q"].startswith("4 batches wait: OSError: page 0 is torn")
+    notebook.failing = False
+    notebook.free.set()
+    to.finish()
+    assert [batch for _, batch, _ in notebook.taken] == [0, 1, 2, 3]
+    assert (to.problems(), to.parked()) == ({}, {})
+
+
+def test_a_batch_for_a_topic_that_is_published_again_is_sent_whole(tmp_path: Path) -> None:
+    notebook = SlowNotebook()
+    to = topics(tmp_path, notebook)
+    publish(to, tmp_path, 0, "q", spec=TOPIC)
+    notebook.free.set()
+    publish(to, tmp_path, 0, "q", spec=TOPIC)
+    to.finish()
+    # The sink itself knows the batch.
+    assert notebook.taken == [("q", 0, 1)] * 2
+    # One that did not commit is forgotten, one that did is sent.
+    notebook.free.clear()
+    for batch in (1, 2):
+        publish(topics(tmp_path, notebook, batch), tmp_path, batch, "q", spec=TOPIC)
+    notebook.taken.clear()
+    again = topics(tmp_path, Notebook(), 2)
+    assert [batch for batch, _ in again.undelivered("q")] == [1]
+    again.finish()
+    assert not again.undelivered("q")
+    notebook.free.set()
 
 
 def test_a_format_that_nobody_writes_waits(tmp_path: Path) -> None:

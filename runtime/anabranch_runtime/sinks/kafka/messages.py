@@ -22,8 +22,8 @@ from anabranch_contract.queries.views import CHANGE, VERSION
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.rows import ROWS, json_rows, json_table, json_values
 
-#: Bytes of values that are handed to the client at once.
-BYTES = 1 << 24
+#: Bytes of values that are handed to the client at once: no other thread of Python runs meanwhile.
+BYTES = 1 << 20
 _DELETE = "delete"
 #: Checks of the types of key columns whose bytes are the key.
 _PLAIN = (

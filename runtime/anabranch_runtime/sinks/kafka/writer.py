@@ -56,6 +56,8 @@ MOST = 8
 
 _PRODUCING = {
     "compression.type": "lz4",
+    # Requests of full batches; a commit does not wait for it.
+    "linger.ms": 100,
     # As Java's clients do, so rows of equal keys of different programs are in one partition.
     "partitioner": "murmur2_random",
     "message.timeout.ms": int(DELIVERY * 1000),

@@ -1,0 +1,50 @@
+"""Sends deliveries in a thread of its own, while the next batches run.
+
+The caller keeps a delivery's files until it is done, and has one delivery of a query underway at a
+time. So all clients of Kafka, and all knowledge of them, belong to this one thread.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from anabranch_runtime.errors import SinkUnderway
+from anabranch_runtime.sinks.delivery import Delivery, Write
+
+#: Seconds until the next look at a delivery.
+LOOK = 0.01
+
+
+@dataclass(slots=True)
+class Courier:
+    """Writes deliveries beside its callers, one after the other in order of their first calls.
+
+    Attributes:
+        write: writes a delivery, and returns when the sink has it.
+    """
+
+    write: Write
+    #: Query -> batch of its delivery that is underway.
+    _underway: dict[str, tuple[int, Future[None]]] = field(default_factory=dict)
+    _thread: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="kafka")
+    )
+
+    def __call__(self, delivery: Delivery) -> None:
+        """Begin a delivery, or look how it fares; return if the sink has it.
+
+        Raises:
+            SinkUnderway: it goes on; always by the call that begins it.
+            BaseException: the writer's error; the next call begins the delivery again.
+        """
+        batch, attempt = self._underway.get(delivery.query, (None, None))
+        if attempt is not None:
+            if not attempt.done():
+                raise SinkUnderway("sink-underway", f"batch {batch} is being sent", pause=LOOK)
+            del self._underway[delivery.query]
+            if batch == delivery.batch:
+                return attempt.result()
+        begun = self._thread.submit(self.write, delivery)
+        self._underway[delivery.query] = delivery.batch, begun
+        raise SinkUnderway("sink-underway", f"batch {delivery.batch} is being sent", pause=LOOK)
