@@ -265,7 +265,7 @@ def of_union(activations: Mapping[str, Activation], name: str, branches: int) ->
 
 
 def least_complete(found: Sequence[Activation]) -> tuple[str, int | None]:
-    """``complete`` and ``complete_from`` of results that need all those of ``found``."""
+    """``complete`` and ``complete_from`` of results that need all activations ``found``."""
     complete = max((one.complete for one in found), key=("always", "from", "never").index)
     ends = [one.complete_from for one in found if one.complete_from is not None]
     return complete, max(ends) if complete == "from" else None

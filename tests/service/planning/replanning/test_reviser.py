@@ -28,6 +28,7 @@ from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_runtime.epochs.revisions import check_revision
 from anabranch_service.planning.replanning import reviser
 from anabranch_service.planning.replanning.revisions import Decision, RevisionInput
+from anabranch_service.planning.replanning.revisions import decide as decide_revision
 from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.worlds.service import Service, eventually, serving
@@ -341,7 +342,7 @@ def test_live_a_boundary_does_not_wait_for_a_decision(
     settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Epochs are published while a decision is in progress, and revised by it afterwards."""
-    begun, ends, decide = threading.Event(), threading.Event(), reviser.decide
+    begun, ends, decide = threading.Event(), threading.Event(), decide_revision
 
     def held(asked: RevisionInput) -> Decision:
         begun.set()
