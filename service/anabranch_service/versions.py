@@ -12,7 +12,7 @@ from fastapi import Header
 from pydantic import BaseModel
 
 from anabranch_contract.plans.ruleset import digest
-from anabranch_service.errors import Conflict, ServiceError
+from anabranch_service.errors import ServiceError
 
 IfMatch = Annotated[
     str | None,
@@ -32,15 +32,6 @@ class Outdated(ServiceError):
     """The request's If-Match names an outdated version of the stream, query or settings."""
 
     status = 412
-
-
-def _outdated() -> Outdated:
-    return Outdated(
-        "changed-meanwhile",
-        "it is no longer the version that If-Match names",
-        field="If-Match",
-        remedy="GET it again, and send the ETag of that answer",
-    )
 
 
 def etag(record: BaseModel) -> str:
@@ -71,16 +62,9 @@ def check_tag(newest: str, wanted: str | None) -> None:
     if wanted is None or newest in (known := [one.strip() for one in wanted.split(",")]):
         return
     if known != ["*"]:
-        raise _outdated()
-
-
-def changed_meanwhile(wanted: str | None, query: str) -> ServiceError:
-    """The error of a request that another one has overtaken; ``wanted``: its If-Match header."""
-    if wanted is not None and wanted.strip() != "*":
-        return _outdated()
-    return Conflict(
-        "query-changed",
-        f"query {query!r} was changed meanwhile",
-        field="name",
-        remedy="try again",
-    )
+        raise Outdated(
+            "changed-meanwhile",
+            "it is no longer the version that If-Match names",
+            field="If-Match",
+            remedy="GET it again, and send the ETag of that answer",
+        )

@@ -36,9 +36,9 @@ class Keys:
     @property
     def changes(self) -> str:
         """Redis Stream: changes of the registry, newest last, each added in the change's own
-        transaction (service). Fields: ``streams`` or ``queries`` -> JSON list of names, or
-        ``settings``; and ``planned`` if the change is part of a plan, so that it requires no other
-        plan. Trimmed to the newest :data:`CHANGES_KEPT`.
+        transaction (service). Fields: ``streams``, ``queries`` or ``functions`` -> JSON list of
+        names, or ``settings``; and ``planned`` if the change requires no other plan. Trimmed
+        to the newest :data:`CHANGES_KEPT`.
         """
         return self._key("changes")
 

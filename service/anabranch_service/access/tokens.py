@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import structlog
 from pydantic import AwareDatetime, ValidationError
+from redis.asyncio.client import Pipeline
 
 from anabranch_contract.rest.access import Role
 from anabranch_contract.rest.documents import Closed
@@ -133,21 +134,27 @@ class Tokens:
         Raises:
             Conflict: the maximum number of tokens is stored, and all are usable.
         """
-        kept = await self.all()
-        if len(kept) >= MOST_TOKENS:
-            # Revoked tokens make room, except the one in the file: without its record it would be
-            # registered again, and so be valid.
-            first = "" if self.first is None else self.first.id
-            ended = [r.id for r in kept if not r.usable(now) and r.id != first]
-            if not ended:
-                raise Conflict(
-                    "too-many-tokens",
-                    f"there are {MOST_TOKENS} tokens already",
-                    remedy="revoke unused tokens",
-                )
-            await cast("Any", self._redis.hdel(self._key, *ended))
-            await cast("Any", self._redis.hdel(self._uses, *ended))
-        await self._register(record)
+
+        async def attempt(pipe: Pipeline) -> None:
+            kept, ended = await self.all(), list[str]()
+            if len(kept) >= MOST_TOKENS:
+                # Revoked tokens make room, except the one in the file: without its record it would
+                # be registered again, and so be valid.
+                first = "" if self.first is None else self.first.id
+                ended = [r.id for r in kept if not r.usable(now) and r.id != first]
+                if not ended:
+                    raise Conflict(
+                        "too-many-tokens",
+                        f"there are {MOST_TOKENS} tokens already",
+                        remedy="revoke unused tokens",
+                    )
+            pipe.multi()  # type: ignore[no-untyped-call]
+            if ended:
+                pipe.hdel(self._key, *ended)
+                pipe.hdel(self._uses, *ended)
+            pipe.hsetnx(self._key, record.id, record.model_dump_json())
+
+        await self._redis.transaction(attempt, self._key)
 
     async def find(self, ident: str) -> TokenRecord | None:
         """The record of the token with id ``ident``, or None.
@@ -174,15 +181,36 @@ class Tokens:
                 _LOG.error("unreadable record", record=f"token {ident}", reason=cause.message)
         return sorted(found, key=lambda record: (record.created_at, record.id))
 
-    async def revoke(self, ident: str, now: datetime) -> TokenRecord | None:
-        """Revoke a token; None if it does not exist. Idempotent."""
-        record = await self.find(ident)
-        if record is None or record.revoked_at is not None:
-            return record
-        changed = record.model_copy(update={"revoked_at": now})
-        # A plain write suffices: no other field of a record ever changes.
-        await cast("Any", self._redis.hset(self._key, ident, changed.model_dump_json()))
-        return changed
+    async def revoke(self, ident: str, now: datetime, *, required: bool) -> TokenRecord | None:
+        """Revoke a token; None if it does not exist. Idempotent.
+
+        Args:
+            required: whether requests need a token, so that an administrator's must remain.
+
+        Raises:
+            Conflict: it is the last usable token of an administrator.
+        """
+
+        async def attempt(pipe: Pipeline) -> TokenRecord | None:
+            record, kept = await self.find(ident), await self.all()
+            if required:
+                admins = [one.id for one in kept if one.role is Role.ADMIN and one.usable(now)]
+                if admins == [ident]:
+                    raise Conflict(
+                        "last-administrator",
+                        "nobody could administer the service any more",
+                        field="ident",
+                        remedy="create another token with the role admin first",
+                    )
+            if record is None or record.revoked_at is not None:
+                return record
+            changed = record.model_copy(update={"revoked_at": now})
+            pipe.multi()  # type: ignore[no-untyped-call]
+            pipe.hset(self._key, ident, changed.model_dump_json())
+            return changed
+
+        done = self._redis.transaction(attempt, self._key, value_from_callable=True)
+        return cast("TokenRecord | None", await done)
 
     async def used(self, ident: str, now: datetime) -> None:
         """Record a token's use, at most once in :data:`USE_INTERVAL`."""

@@ -130,15 +130,16 @@ def check_columns(
         )
 
 
-def check_room(kind: str, count: int, most: int) -> None:
-    """Refuse another object of ``kind`` (``streams`` or ``queries``) once ``most`` exist.
+def check_room(kind: str, count: int, most: int, new: int = 1) -> None:
+    """Refuse ``new`` objects of ``kind`` (``streams`` or ``queries``) beyond ``most``.
 
     Raises:
         Conflict: ``too-many-streams`` or ``too-many-queries``.
     """
-    if count >= most:
+    if count + new > most:
+        more = "" if count >= most else f", and {new} more would exceed the maximum of {most}"
         raise Conflict(
             f"too-many-{kind}",
-            f"{count} {kind} are registered, the maximum",
+            f"{count} {kind} are registered{more or ', the maximum'}",
             remedy=f"delete some; --max-{kind} (ANABRANCH_MAX_{kind.upper()}) allows more",
         )

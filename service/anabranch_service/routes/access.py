@@ -10,7 +10,6 @@ from fastapi import Path, Query, Request, Response
 from anabranch_contract.rest.access import (
     AuditKind,
     AuditPage,
-    Role,
     TokenIn,
     TokenList,
     TokenMade,
@@ -22,7 +21,7 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.access.tokens import TokenRecord, make_token
 from anabranch_service.context import Ctx
 from anabranch_service.durations import read_duration
-from anabranch_service.errors import Conflict, InvalidInput, known
+from anabranch_service.errors import InvalidInput, known
 
 router = guarded_router("/v1", tag="access")
 
@@ -63,17 +62,8 @@ async def list_tokens(ctx: Ctx) -> TokenList:
 async def revoke_token(ident: TokenId, ctx: Ctx) -> TokenOut:
     """Revoke a token at once. Idempotent."""
     now = ctx.clock()
-    found = await ctx.tokens.all()
-    if ctx.gate.required:
-        admins = [r.id for r in found if r.role is Role.ADMIN and r.usable(now)]
-        if admins == [ident]:
-            raise Conflict(
-                "last-administrator",
-                "nobody could administer the service any more",
-                field="ident",
-                remedy="create another token with the role admin first",
-            )
-    record = known(await ctx.tokens.revoke(ident, now), "token", ident)
+    found = await ctx.tokens.revoke(ident, now, required=ctx.gate.required)
+    record = known(found, "token", ident)
     return _out(record, (await ctx.tokens.last_uses()).get(ident), now)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import Path, Query
@@ -15,6 +16,7 @@ from anabranch_service.context import Context, Ctx
 from anabranch_service.errors import Conflict, known
 from anabranch_service.registry.derived import Queries
 from anabranch_service.registry.functions import function_record
+from anabranch_service.registry.records import QueryRecord
 
 router = guarded_router("/v1/functions", tag="functions")
 
@@ -36,21 +38,25 @@ async def add_function(
     async with ctx.work.limited():
         access, now = ctx.settings.access, ctx.clock()
         record = await ctx.work.read(function_record, body, access, now)
-    function, before = record.to_function(), await ctx.store.function(name := _name(record))
-    queries = await _queries(ctx)
-    if before is not None and not replace:
-        raise Conflict(
-            "duplicate-function",
-            f"a function {name!r} is registered already",
-            field="signature",
-            remedy="choose another name, or replace it (--replace)",
-        )
-    if before is not None and before.to_function() == function:
-        record = record.model_copy(update={"created_at": before.created_at})
-        await ctx.store.put_function(name, record, lambda _: [])
-    else:
-        await _put(ctx, name, record, queries)
-    return _out(record, queries)
+    queries, name = await _queries(ctx), record.to_function().name
+
+    def decide(
+        before: FunctionRecord | None, records: Sequence[QueryRecord]
+    ) -> FunctionRecord | None:
+        if before is not None and not replace:
+            raise Conflict(
+                "duplicate-function",
+                f"a function {name!r} is registered already",
+                field="signature",
+                remedy="choose another name, or replace it (--replace)",
+            )
+        if before is not None and before.to_function() == record.to_function():
+            return record.model_copy(update={"created_at": before.created_at})
+        _check_unused(name, queries, records, "signature")
+        return record
+
+    kept = known(await ctx.store.change_function(name, decide), "function", name)
+    return _out(kept, queries)
 
 
 @router.get("")
@@ -74,27 +80,29 @@ async def get_function(name: FunctionName, ctx: Ctx) -> FunctionOut:
 @needs(Need.EDIT)
 async def delete_function(name: FunctionName, ctx: Ctx) -> None:
     """Delete a function; 409 while a live query calls it."""
-    known(await ctx.store.function(name.lower()), "function", name)
-    await _put(ctx, name.lower(), None, await _queries(ctx))
+    name, queries = name.lower(), await _queries(ctx)
+
+    def decide(before: FunctionRecord | None, records: Sequence[QueryRecord]) -> None:
+        known(before, "function", name)
+        _check_unused(name, queries, records, "name")
+
+    await ctx.store.change_function(name, decide)
 
 
-async def _put(ctx: Context, name: str, record: FunctionRecord | None, queries: Queries) -> None:
-    blocking = await ctx.store.put_function(name, record, queries.callers_of(name))
+def _check_unused(name: str, queries: Queries, records: Sequence[QueryRecord], field: str) -> None:
+    """Refuse to change a function that a live query calls."""
+    blocking = queries.callers_of(name)(records)
     if blocking:
         raise Conflict(
             "function-in-use",
             f"function {name!r} is called by {', '.join(blocking)}",
-            field="signature" if record is not None else "name",
+            field=field,
             remedy="delete these queries, or register the new version under another name",
         )
 
 
 async def _queries(ctx: Context) -> Queries:
     return await ctx.store.known_queries(ctx.clock(), ctx.settings.mode)
-
-
-def _name(record: FunctionRecord) -> str:
-    return record.to_function().name
 
 
 def _out(record: FunctionRecord, queries: Queries) -> FunctionOut:

@@ -96,31 +96,46 @@ async def add_stream(
     # In a replay the id is constant, since the same rulesets must result each time.
     registration = "replay" if ctx.settings.mode is Mode.STEP else uuid4().hex[:8]
     record = given.model_copy(update={"registration": registration})
-    existing = await ctx.store.streams()
-    clash = next((n for n in existing if n.lower() == record.name.lower()), None)
-    if clash is not None and clash != record.name:
-        raise Conflict(
-            "duplicate-stream",
-            f"stream {clash!r} differs from {record.name!r} by case only",
-            field="name",
-            remedy="SQL can't tell them apart; choose another name",
-        )
-    await _check_name(ctx, record)
-    if record.name not in existing:
-        check_room("streams", len(existing), ctx.settings.sizes.max_streams)
-    if not await ctx.store.add_stream(record):
+    async with ctx.store.registering:
+        former = await _add(ctx, record)
+    if former is not None:
+        record, response.status_code = former, 200
+    response.headers["Location"] = f"/v1/streams/{record.name}"
+    await _tried(ctx, record, wait)
+    return await _shown(ctx, record, response)
+
+
+async def _add(ctx: Context, record: StreamRecord) -> StreamRecord | None:
+    """Register a stream; return the one that is there already with the same definition, or None.
+
+    Raises:
+        Conflict: another stream or a query has the name, or there are too many streams.
+    """
+    while True:
+        version = await ctx.store.version()
+        existing = await ctx.store.streams()
+        clash = next((n for n in existing if n.lower() == record.name.lower()), None)
+        if clash is not None and clash != record.name:
+            raise Conflict(
+                "duplicate-stream",
+                f"stream {clash!r} differs from {record.name!r} by case only",
+                field="name",
+                remedy="SQL can't tell them apart; choose another name",
+            )
+        await _check_name(ctx, record)
         former = await ctx.store.stream(record.name)
-        if former is None or not record.same_definition(former):
+        if former is not None:
+            if record.same_definition(former):
+                return former
             raise Conflict(
                 "duplicate-stream",
                 f"stream {record.name!r} is registered with another definition",
                 field="name",
                 remedy="choose another name, or delete the stream first",
             )
-        record, response.status_code = former, 200
-    response.headers["Location"] = f"/v1/streams/{record.name}"
-    await _tried(ctx, record, wait)
-    return await _shown(ctx, record, response)
+        check_room("streams", len(existing), ctx.settings.sizes.max_streams)
+        if await ctx.store.add_stream(record, version):
+            return None
 
 
 @router.get("")
@@ -308,7 +323,6 @@ async def delete_stream(name: str, ctx: Ctx, if_match: IfMatch = None) -> None:
     """Delete a stream; 409 while a live query reads it. Without a running runtime, which alone can
     end queries, withdrawn ones do not count.
     """
-    known(await ctx.store.stream(name), "stream", name)
     activations, progress = await ctx.store.activations(), await ctx.store.progress()
     now = ctx.clock()
     runs = await ctx.store.heartbeat() is not None
@@ -317,10 +331,10 @@ async def delete_stream(name: str, ctx: Ctx, if_match: IfMatch = None) -> None:
         lambda queries: _users(name, queries, activations, progress, now, runs=runs),
         lambda record: check_version(record, if_match),
     )
-    if blocking:
+    if known(blocking, "stream", name):
         raise Conflict(
             "stream-in-use",
-            f"stream {name!r} is used by " + ", ".join(blocking),
+            f"stream {name!r} is used by " + ", ".join(blocking or ()),
             field="name",
             remedy="delete these queries, and wait until they have expired or stop the pipeline",
         )

@@ -74,8 +74,9 @@ class Cutovers:
             end = None if before is None else before.expired_batch
             last = -1 if end is None else end - 1
             if await asyncio.to_thread(_includes, run, progress, own, last):
-                await publication.query(run.id, partial(_read_from, batch=last), takes_over=True)
-                _LOG.info("query cut over", query=run.id, batch=last)
+                change = partial(_read_from, batch=last)
+                if await publication.query(run.id, change, takes_over=run.replaces) is not None:
+                    _LOG.info("query cut over", query=run.id, batch=last)
 
 
 def _caught_up(record: QueryRecord) -> QueryRecord:

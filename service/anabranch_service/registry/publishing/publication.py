@@ -41,8 +41,10 @@ return answers
 
 #: Compare-and-set of a record. KEYS leader, hash, journal; ARGV owner, token, field, old value, new
 #: value, the journal's name for the hash, journal entries kept. With KEYS[4], the hash of runs, the
-#: record becomes the run of the query ARGV[8]. ARGV[9]: 1 if the change requires no plan, else 0.
+#: record becomes the run of the query ARGV[8] in place of the run ARGV[10]; -1 if that no longer
+#: is. ARGV[9]: 1 if the change requires no plan, else 0.
 _SWAP = fenced("""
+if KEYS[4] and (redis.call('HGET', KEYS[4], ARGV[8]) or ARGV[8]) ~= ARGV[10] then return -1 end
 if redis.call('HGET', KEYS[2], ARGV[3]) ~= ARGV[4] then return 0 end
 redis.call('HSET', KEYS[2], ARGV[3], ARGV[5])
 if KEYS[4] then redis.call('HSET', KEYS[4], ARGV[8], ARGV[3]) end
@@ -166,6 +168,10 @@ def seal(record: EpochRecord, ruleset: str) -> Sealed:
 def seal_again(record: EpochRecord) -> Sealed:
     """Stored form of the epoch of ``record``, which has the plan and rules of an earlier epoch."""
     return Sealed(record, record.model_dump_json(), record.summary().model_dump_json())
+
+
+class _Overtaken(Exception):
+    """Raised if another run has become the query's, so that none takes over."""
 
 
 #: A Redis command: its name, its key, its other arguments.
@@ -360,14 +366,15 @@ class Publication:
         name: str,
         change: Callable[[QueryRecord], QueryRecord],
         *,
-        takes_over: bool = False,
+        takes_over: str = "",
         planned: bool = False,
     ) -> QueryRecord | None:
-        """Apply ``change`` to the newest version of a query's record, and return the result.
+        """Apply ``change`` to the newest version of a query's record, and return the result; None
+        without such a record, or if nothing may be taken over.
 
         Args:
             change: may run several times.
-            takes_over: whether the query's name denotes this run from then on.
+            takes_over: run in whose place the query's name denotes this run from then on.
             planned: whether the change is part of a plan, so that the runtime requests no other.
         """
 
@@ -375,10 +382,16 @@ class Publication:
             store = self.store
             keys = [key, store.keys.changes, *([store.runs_key] if takes_over else [])]
             arguments = [field, old, new, store.kind_of(key), CHANGES_KEPT, query_of(name)]
-            arguments.append(int(planned))
-            return bool(await self._run(self._swap, keys, arguments))
+            arguments += [int(planned), takes_over]
+            done = int(await self._run(self._swap, keys, arguments))
+            if done < 0:
+                raise _Overtaken
+            return bool(done)
 
-        return await self.store.update_query(name, change, swap)
+        try:
+            return await self.store.update_query(name, change, swap)
+        except _Overtaken:
+            return None
 
     async def history(self, point: HistoryPoint) -> None:
         """Append a point to the history of rates, which keeps the newest :data:`KEPT` points."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
@@ -25,6 +27,19 @@ _R = TypeVar("_R", bound=BaseModel)
 #: Compare-and-set function: hash, field, old text, new text -> whether the new text was written.
 Swap = Callable[[str, str, str, str], Awaitable[bool]]
 
+#: Function of scripts: whether the journal has entries after ``since`` that checks may depend on.
+#: Changes that are part of a plan are left out: they concern no check, and come by thousands.
+CHANGED = """
+local function changed(journal, since)
+  for _, entry in ipairs(redis.call('XRANGE', journal, '(' .. since, '+')) do
+    local planned = false
+    for n = 1, #entry[2], 2 do planned = planned or entry[2][n] == 'planned' end
+    if not planned or entry[2][1] == 'functions' then return true end
+  end
+  return false
+end
+"""
+
 #: Compare-and-set script. KEYS hash, journal; ARGV field, old value, new value, the journal's name
 #: for the hash, journal entries kept.
 _SWAP = """
@@ -35,8 +50,28 @@ return 1
 """
 
 
+@dataclass(frozen=True, slots=True)
+class ChangedRecords:
+    """Changes of the registry since a version: names of streams, runs of queries and functions.
+
+    Attributes:
+        version: the newest version.
+    """
+
+    version: str
+    streams: frozenset[str]
+    queries: frozenset[str]
+    functions: frozenset[str]
+
+
 class RedisRecords:
-    """Connection to Redis, key names of the service, and reads and writes of records."""
+    """Connection to Redis, key names of the service, and reads and writes of records.
+
+    Attributes:
+        registering: held from checks against other records to the write that depends on them, so
+            that requests to one process do not overtake each other again and again. Other processes
+            are excluded by the version alone.
+    """
 
     def __init__(self, redis: Redis, namespace: str) -> None:
         self.redis = redis
@@ -55,6 +90,7 @@ class RedisRecords:
         self.explanations_key = self._own("epochs", "explanations")
         #: Hash: epoch -> its summary for lists.
         self.summaries_key = self._own("epochs", "summaries")
+        self.registering = asyncio.Lock()
         #: Cache of :meth:`_all`: hash -> field -> text and parsed record.
         self._known: dict[str, dict[str, tuple[str, Any]]] = {}
 
@@ -65,6 +101,22 @@ class RedisRecords:
     async def _run(self, script: str, keys: list[str], arguments: list[Any]) -> Any:
         """Run a Lua script."""
         return await self.redis.register_script(script)(keys=keys, args=arguments)
+
+    async def version(self) -> str:
+        """The version of the registry, the id of the journal's newest entry: all that is read after
+        this call is at least as new.
+        """
+        newest = await cast("Any", self.redis.xrevrange(self.keys.changes, count=1))
+        return str(newest[0][0]) if newest else "0-0"
+
+    async def changes_since(self, version: str) -> ChangedRecords:
+        """The changes of the registry after ``version``."""
+        entries = await cast("Any", self.redis.xrange(self.keys.changes, min=f"({version}"))
+        named = {
+            kind: frozenset(n for _, entry in entries for n in json.loads(entry.get(kind, "[]")))
+            for kind in ("streams", "queries", "functions")
+        }
+        return ChangedRecords(str(entries[-1][0]) if entries else version, **named)
 
     async def _transact(self, attempt: Callable[[Pipeline], Awaitable[_T]], *watched: str) -> _T:
         """Run ``attempt`` as one transaction; repeat it if a ``watched`` key changes meanwhile.

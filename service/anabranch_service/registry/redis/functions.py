@@ -11,8 +11,9 @@ from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.redis.queries import QueryStore
 from anabranch_service.registry.redis.reading import strict
 
-#: Function from all runs of queries to the live ones that call a function.
-Users = Callable[[Sequence[QueryRecord]], list[str]]
+#: Function from a function's record (None: there is none) and all runs of queries to the function's
+#: new record (None: delete it).
+Decide = Callable[[FunctionRecord | None, Sequence[QueryRecord]], FunctionRecord | None]
 
 
 class FunctionStore(QueryStore):
@@ -27,21 +28,25 @@ class FunctionStore(QueryStore):
         """One function, or None."""
         return strict(FunctionRecord, name, await self._hget(self.functions_key, name))
 
-    async def put_function(
-        self, name: str, record: FunctionRecord | None, users: Users
-    ) -> list[str]:
-        """Register, change or (None) delete a function unless ``users`` names queries that call it;
-        returns these queries. Both are one transaction.
+    async def change_function(self, name: str, decide: Decide) -> FunctionRecord | None:
+        """Register, change or delete a function as ``decide`` returns; returns its record, or None.
+
+        ``decide`` may run several times, and may raise. All is one transaction: no query is
+        registered or changed in between.
         """
 
-        async def attempt(pipe: Pipeline) -> list[str]:
-            blocking = users(await self.queries())
-            if not blocking:
-                pipe.multi()  # type: ignore[no-untyped-call]
-                if record is None:
-                    pipe.hdel(self.functions_key, name)
-                else:
-                    pipe.hset(self.functions_key, name, record.model_dump_json())
-            return blocking
+        async def attempt(pipe: Pipeline) -> FunctionRecord | None:
+            before = await self.function(name)
+            record = decide(before, await self.queries())
+            if record == before:
+                return record
+            pipe.multi()  # type: ignore[no-untyped-call]
+            if record is None:
+                pipe.hdel(self.functions_key, name)
+            else:
+                pipe.hset(self.functions_key, name, record.model_dump_json())
+            # No query calls it yet, so no other plan is required.
+            self._note(pipe, functions=[name], planned=[])
+            return record
 
         return await self._transact(attempt, self.functions_key, self.keys.queries)

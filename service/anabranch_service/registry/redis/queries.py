@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -16,7 +16,7 @@ from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.runs import SEPARATOR, next_run, number_of, query_of, run_name
 from anabranch_service.registry.mirror import Mirror
 from anabranch_service.registry.records import QueryRecord
-from anabranch_service.registry.redis.base import RedisRecords, Swap
+from anabranch_service.registry.redis.base import CHANGED, RedisRecords, Swap
 from anabranch_service.registry.redis.reading import lenient, reply, reply_text, strict
 from anabranch_service.registry.search import ListedQuery, listed
 from anabranch_service.registry.statements import NormalForms
@@ -24,56 +24,19 @@ from anabranch_service.registry.statements import NormalForms
 IDEMPOTENCY_SECONDS = 24 * 3600
 
 #: Register runs of queries, all or none. KEYS queries, streams, runs, journal, idempotency; ARGV
-#: journal entries kept, answer or "", its lifetime (s), and a JSON list with, per record: run,
-#: text, query, run that it replaces later or "", streams, streams to register with it ([name,
-#: text] pairs), runs that must be neither withdrawn nor paused, users' functions that must be
-#: registered, and a run with the text of its record, which must still be there, or null. KEYS[6]:
-#: these functions. The field "query~" of KEYS[3] is the last run that waited
-#: for a cutover.
-#: Returns the index of the first failing record, and why.
-_ADD = """
-local records, runs, streams = cjson.decode(ARGV[4]), {}, {}
-local function going_on(run)
-  local text = redis.call('HGET', KEYS[1], run)
-  if not text then return false end
-  local one = cjson.decode(text)
-  return one.removed_at == cjson.null and one.paused_at == cjson.null
-end
-local function is_query(name)
-  local text = redis.call('HGET', KEYS[2], name)
-  return text and cjson.decode(text).source.format == 'query'
-end
-if ARGV[2] ~= '' then
+#: version of the registry that the runs were checked in, journal entries kept, answer or "", its
+#: lifetime (s), and a JSON list with, per record: run, text, query, run that it replaces later or
+#: "", streams to register with it ([name, text] pairs). The field "query~" of KEYS[3] is the last
+#: run that waited for a cutover. Returns the outcome, and an earlier answer.
+_ADD = (
+    CHANGED
+    + """
+if ARGV[3] ~= '' then
   local seen = redis.call('GET', KEYS[5])
-  if seen then return {0, 'seen', seen} end
+  if seen then return {'seen', seen} end
 end
-for n, one in ipairs(records) do
-  if redis.call('HEXISTS', KEYS[1], one.run) == 1 then return {n - 1, 'duplicate', ''} end
-  if redis.call('HEXISTS', KEYS[2], one.query) == 1 then
-    return {n - 1, is_query(one.query) and 'read' or 'named', one.query}
-  end
-  local made = {}
-  for _, pair in ipairs(one.made) do
-    if redis.call('HEXISTS', KEYS[2], pair[1]) == 1 and not is_query(pair[1]) then
-      return {n - 1, 'gone', pair[1]}
-    end
-    made[pair[1]] = true
-  end
-  for _, name in ipairs(one.streams) do
-    if not made[name] and redis.call('HEXISTS', KEYS[2], name) == 0 then
-      return {n - 1, 'gone', name}
-    end
-  end
-  for _, run in ipairs(one.reads) do
-    if not going_on(run) then return {n - 1, 'ended', run} end
-  end
-  if one.since ~= cjson.null and redis.call('HGET', KEYS[1], one.since[1]) ~= one.since[2] then
-    return {n - 1, 'changed', one.since[1]}
-  end
-  for _, name in ipairs(one.functions) do
-    if redis.call('HEXISTS', KEYS[6], name) == 0 then return {n - 1, 'uncallable', name} end
-  end
-end
+if changed(KEYS[4], ARGV[1]) then return {'changed', ''} end
+local records, runs, streams = cjson.decode(ARGV[5]), {}, {}
 for _, one in ipairs(records) do
   redis.call('HSET', KEYS[1], one.run, one.text)
   if one.replaces ~= '' then
@@ -87,12 +50,13 @@ for _, one in ipairs(records) do
     if redis.call('HSETNX', KEYS[2], pair[1], pair[2]) == 1 then streams[#streams + 1] = pair[1] end
   end
 end
-if ARGV[2] ~= '' then redis.call('SET', KEYS[5], ARGV[2], 'EX', ARGV[3]) end
+if ARGV[3] ~= '' then redis.call('SET', KEYS[5], ARGV[3], 'EX', ARGV[4]) end
 local entry = {'queries', cjson.encode(runs)}
 if #streams > 0 then entry = {'queries', cjson.encode(runs), 'streams', cjson.encode(streams)} end
-redis.call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[1], '*', unpack(entry))
-return {-1, 'added', ''}
+redis.call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[2], '*', unpack(entry))
+return {'added', ''}
 """
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +64,12 @@ class Added:
     """The outcome of a registration.
 
     Attributes:
-        outcome: ``added``, ``duplicate`` (the run exists already), ``gone`` (the stream ``detail``
-            was deleted meanwhile), ``ended`` (the run ``detail``, which it reads, was withdrawn
-            meanwhile), ``read`` (an earlier run of the query is still read), ``named`` (a stream
-            has the query's name), ``uncallable`` (function ``detail`` was deleted), ``changed``
-            (the record of run ``detail`` has another text) or ``seen`` (``detail`` is the answer
-            kept under the same idempotency key).
+        outcome: ``added``, ``changed`` (the registry has changed since the check) or ``seen``
+            (``answer`` is kept under the same idempotency key).
     """
 
     outcome: str
-    detail: str
+    answer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +78,10 @@ class NewRun:
 
     Attributes:
         made: queries that it is the first to read, as streams to register with it.
-        reads: the runs of the queries that it reads; none may be withdrawn or paused.
-        since: run with the text of its record (:meth:`QueryStore.run_and_text`), which must not
-            change before the registration.
     """
 
     record: QueryRecord
     made: Sequence[StreamRecord] = ()
-    reads: Sequence[str] = ()
-    since: tuple[str, str] | None = None
 
     @property
     def document(self) -> dict[str, object]:
@@ -136,11 +91,7 @@ class NewRun:
             "text": self.record.model_dump_json(),
             "query": query_of(self.record.id),
             "replaces": self.record.replaces,
-            "streams": sorted({a.stream for a in self.record.normalised.aliases}),
             "made": [[one.name, one.model_dump_json()] for one in self.made],
-            "reads": list(self.reads),
-            "functions": sorted(self.record.functions),
-            "since": self.since,
         }
 
 
@@ -213,11 +164,6 @@ class QueryStore(RedisRecords):
         """The run with exactly this name, or None."""
         return strict(QueryRecord, name, await self._hget(self.keys.queries, name))
 
-    async def run_and_text(self, name: str) -> tuple[QueryRecord | None, str]:
-        """The run with exactly this name, or None, and the text of its record."""
-        text = await self._hget(self.keys.queries, name)
-        return strict(QueryRecord, name, text), text or ""
-
     async def has_query(self, name: str) -> bool:
         """Whether there is a query called ``name``, in any case, live or ended."""
         runs = await reply(self.redis.hkeys(self.keys.queries), list[str])
@@ -233,29 +179,33 @@ class QueryStore(RedisRecords):
         return await reply_text(self.redis.get(key))
 
     async def add_queries(
-        self, runs: Sequence[NewRun], idempotency_key: str = "", answer: str = ""
-    ) -> tuple[int, Added]:
-        """Register several queries or runs, all or none; keep ``answer`` under the idempotency key,
-        if one is given. Returns -1 on success, or the index of the first run that can't be
-        registered, with the outcome.
+        self, runs: Sequence[NewRun], version: str, idempotency_key: str = "", answer: str = ""
+    ) -> Added:
+        """Register several queries or runs, all or none, if the registry has the ``version`` that
+        they were checked in; keep ``answer`` under the idempotency key, if one is given.
         """
         keys, seen = self.keys, self._own("idempotency", idempotency_key)
         documents = json.dumps([run.document for run in runs])
-        at, outcome, detail = await self._run(
+        outcome, kept = await self._run(
             _ADD,
-            [keys.queries, keys.streams, self.runs_key, keys.changes, seen, self.functions_key],
-            [CHANGES_KEPT, answer, IDEMPOTENCY_SECONDS, documents],
+            [keys.queries, keys.streams, self.runs_key, keys.changes, seen],
+            [version, CHANGES_KEPT, answer, IDEMPOTENCY_SECONDS, documents],
         )
-        return int(at), Added(outcome, detail)
+        return Added(outcome, kept)
 
     async def change_queries(
-        self, decide: Callable[[Sequence[QueryRecord]], Sequence[QueryRecord]]
+        self,
+        decide: Callable[[Sequence[QueryRecord]], Sequence[QueryRecord]],
+        check: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Write the changed records that ``decide`` makes of all records, in one transaction: no
-        query is registered or changed in between. ``decide`` may run several times, and may raise.
+        stream or query is registered or changed in between. ``check`` is called before. Both may
+        run several times, and may raise.
         """
 
         async def attempt(pipe: Pipeline) -> None:
+            if check is not None:
+                await check()
             changed = decide(await self.queries())
             if changed:
                 pipe.multi()  # type: ignore[no-untyped-call]
@@ -263,7 +213,7 @@ class QueryStore(RedisRecords):
                     pipe.hset(self.keys.queries, record.id, record.model_dump_json())
                 self._note(pipe, queries=[record.id for record in changed])
 
-        await self._transact(attempt, self.keys.queries)
+        await self._transact(attempt, self.keys.queries, self.keys.streams)
 
     async def update_query(
         self,

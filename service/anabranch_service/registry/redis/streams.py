@@ -18,6 +18,7 @@ from anabranch_contract.queries.joins import Stream
 from anabranch_service.errors import Conflict
 from anabranch_service.registry.mirror import Mirror
 from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.redis.base import CHANGED
 from anabranch_service.registry.redis.queries import IDEMPOTENCY_SECONDS, QueryStore
 from anabranch_service.registry.redis.reading import lenient, reply, strict
 from anabranch_service.registry.statements import usable_streams
@@ -25,12 +26,17 @@ from anabranch_service.registry.statements import usable_streams
 #: Function from all streams and all queries to the changed records of queries.
 Follow = Callable[[dict[str, StreamRecord], list[QueryRecord]], Awaitable[list[QueryRecord]]]
 
-#: Register a stream. KEYS streams, journal; ARGV name, record, journal entries kept.
-_ADD_STREAM = """
-if redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2]) == 0 then return 0 end
+#: Register a stream. KEYS streams, journal; ARGV name, record, journal entries kept, version of the
+#: registry that it was checked in. Returns whether it was registered.
+_ADD_STREAM = (
+    CHANGED
+    + """
+if changed(KEYS[2], ARGV[4]) then return 0 end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'streams', cjson.encode({ARGV[1]}))
 return 1
 """
+)
 
 #: Append entries, unless an idempotency key says that they were. KEYS stream, idempotency; ARGV
 #: digest of the request or "", its lifetime (s), and per entry: number of its fields and values,
@@ -80,10 +86,10 @@ class StreamStore(QueryStore):
         """One stream, or None."""
         return strict(StreamRecord, name, await self._hget(self.keys.streams, name))
 
-    async def add_stream(self, record: StreamRecord) -> bool:
-        """Register a stream; False if the name is taken."""
+    async def add_stream(self, record: StreamRecord, version: str) -> bool:
+        """Register a stream, checked in ``version`` of the registry; False if that has changed."""
         keys = [self.keys.streams, self.keys.changes]
-        arguments = [record.name, record.model_dump_json(), CHANGES_KEPT]
+        arguments = [record.name, record.model_dump_json(), CHANGES_KEPT, version]
         return bool(await self._run(_ADD_STREAM, keys, arguments))
 
     async def update_stream(
@@ -128,17 +134,17 @@ class StreamStore(QueryStore):
         name: str,
         users: Callable[[list[QueryRecord]], list[str]],
         check: Callable[[StreamRecord], None],
-    ) -> list[str]:
+    ) -> list[str] | None:
         """Delete a stream unless ``check`` raises or ``users`` names queries that need it; returns
-        these queries.
+        these queries; None if there is no such stream.
 
         The checks and the deletion are one transaction.
         """
 
-        async def attempt(pipe: Pipeline) -> list[str]:
+        async def attempt(pipe: Pipeline) -> list[str] | None:
             record = await self.stream(name)
             if record is None:
-                return []
+                return None
             check(record)
             blocking = users(await self.queries())
             if not blocking:

@@ -25,9 +25,8 @@ from anabranch_service.routes.queries.registration import (
     Beginning,
     begin,
     id_of,
-    is_understood,
     register,
-    register_all,
+    until_current,
 )
 from anabranch_service.routes.queries.sinks import target_of
 
@@ -48,20 +47,24 @@ async def add_queries(
     planned at the next epoch boundary.
     """
     now = ctx.clock()
-    if body.atomic or dry_run:
+
+    async def together() -> list[QueryBatchItem]:
         checked = await _checked(ctx, body.queries, now)
         runs = [one for one in checked if isinstance(one, Beginning)]
         if body.atomic:
             _refuse(checked)
         if not dry_run:
-            await register_all(ctx, runs)
-        shown = iter(await _shown(ctx, runs, now, stored=not dry_run))
-        items = [
+            await register(ctx, runs)
+        shown = iter(await _shown(ctx, runs, now))
+        return [
             QueryBatchItem(query=next(shown), problem=None)
             if isinstance(one, Beginning)
             else _refused(one)
             for one in checked
         ]
+
+    if body.atomic or dry_run:
+        items = await until_current(together)
     else:
         items = [await _added(ctx, query, now) for query in body.queries]
     refused = sum(item.problem is not None for item in items)
@@ -117,9 +120,14 @@ def _refuse(checked: list[Beginning | StructuredError]) -> None:
 
 async def _added(ctx: Context, query: QueryIn, now: datetime) -> QueryBatchItem:
     """Register one query; return the reason if it is refused."""
-    try:
+
+    async def attempt() -> Beginning:
         run = await begin(ctx, query, now)
-        await register(ctx, run)
+        await register(ctx, [run])
+        return run
+
+    try:
+        run = await until_current(attempt)
     except _OF_A_QUERY as cause:
         return _refused(cause)
     (shown,) = await _shown(ctx, [run], now)
@@ -133,13 +141,9 @@ def _refused(cause: StructuredError) -> QueryBatchItem:
     return QueryBatchItem(query=None, problem=problem)
 
 
-async def _shown(
-    ctx: Context, runs: list[Beginning], now: datetime, *, stored: bool = True
-) -> list[QueryOut]:
-    """The answer for queries that were registered (``stored``) or only checked."""
+async def _shown(ctx: Context, runs: list[Beginning], now: datetime) -> list[QueryOut]:
+    """The answer for queries that were registered or only checked."""
     progress, sources = await ctx.store.progress(), await ctx.store.sources()
-    for run in runs if stored else ():
-        await is_understood(ctx, run)
     return [
         query_out(run.record, None, progress, sources, now, parts=run.parts_now) for run in runs
     ]

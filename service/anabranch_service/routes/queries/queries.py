@@ -23,11 +23,14 @@ from anabranch_service.routes.queries.registration import (
     begin,
     change_and_end_earlier,
     check_needs,
+    check_unchanged,
     expiry,
-    is_understood,
     known_queries,
     register,
+    runs_of,
     shown,
+    until_current,
+    updated,
     waiting_run,
 )
 from anabranch_service.streaming.pushing import IdempotencyKey, reused
@@ -46,24 +49,33 @@ async def add_query(
     With the name of an ended query, the registration is another run of that query.
     """
     digest = hashlib.sha256(body.model_dump_json().encode()).hexdigest()
-    if idempotency_key:
-        kept = await ctx.store.kept_answer(idempotency_key)
+    key, now = idempotency_key or "", ctx.clock()
+
+    async def attempt() -> QueryOut | Response:
+        kept = await ctx.store.kept_answer(key) if key else None
         if kept is not None:
             return _kept(kept, digest)
-    now = ctx.clock()
-    run = await begin(ctx, body, now)
-    record, name = run.record, query_of(run.record.id)
-    progress, sources = await ctx.store.progress(), await ctx.store.sources()
-    answer = query_out(record, None, progress, sources, now, parts=run.parts_now)
-    kept_text = json.dumps({"digest": digest, "id": name, "body": answer.model_dump(mode="json")})
-    added = await register(ctx, run, idempotency_key=idempotency_key or "", answer=kept_text)
-    if added.outcome == "seen":
-        return _kept(added.detail, digest)
-    response.headers["Location"] = f"/v1/queries/{name}"
-    if await is_understood(ctx, run):
+        run = await begin(ctx, body, now)
+        record, name = run.record, query_of(run.record.id)
+        progress, sources = await ctx.store.progress(), await ctx.store.sources()
+        answer = query_out(record, None, progress, sources, now, parts=run.parts_now)
+        shown_as = {"digest": digest, "id": name, "body": answer.model_dump(mode="json")}
+        text = json.dumps(shown_as)
+        added = await register(ctx, [run], idempotency_key=key, answer=text)
+        if added.outcome == "seen":
+            return _kept(added.answer, digest)
+        response.headers["Location"] = f"/v1/queries/{name}"
         response.headers["ETag"] = etag(record)
         return answer
-    return await get_query(name, ctx, response)
+
+    try:
+        return await until_current(attempt)
+    except Conflict:
+        # The conflict may be with the query of an equal request, registered meanwhile.
+        kept = await ctx.store.kept_answer(key) if key else None
+        if kept is None:
+            raise
+        return _kept(kept, digest)
 
 
 @router.get("/{name}")
@@ -80,7 +92,6 @@ async def patch_query(
 ) -> QueryOut:
     """Change a query's expiry, priority, service levels, title, owner or tags."""
     now = ctx.clock()
-    found = known(await ctx.store.query(name), "query", name)
     changes: dict[str, object] = {}
     if body.ttl is not None or body.expires_at is not None:
         changes["expires_at"] = expiry(body.ttl, body.expires_at, now)
@@ -89,29 +100,35 @@ async def patch_query(
     changes |= {n: getattr(body, n) for n in ("title", "owner") if n in body.model_fields_set}
     given = {"priority": body.priority, "tags": body.tags}
     changes |= {name: value for name, value in given.items() if value is not None}
-    if body.slo is not None:
-        await check_needs(ctx, found, body.slo)
-    activation = await ctx.store.activation(found.id)
-    progress = await ctx.store.progress()
 
-    def change(record: QueryRecord) -> QueryRecord:
-        check_version(record, if_match)
-        if status_of(record, activation, progress, now) not in GOING_ON:
-            raise Conflict(
-                "query-ended",
-                f"query {name!r} has been withdrawn, rejected, or has failed or expired",
-                field="name",
-                remedy="register it again; its name is free once it has ended",
-            )
-        if "slo" in body.model_fields_set:
-            changes["slo"] = record.slo.changed(body.slo)
-        return record.model_copy(update=changes)
+    async def attempt() -> QueryOut:
+        seen = await runs_of(ctx, query_of(name))
+        found = known(await ctx.store.query(name), "query", name)
+        waiting, activation = await waiting_run(ctx, found), await ctx.store.activation(found.id)
+        progress = await ctx.store.progress()
 
-    changed = known(await ctx.store.update_query(found.id, change), "query", name)
-    waiting = await waiting_run(ctx, changed)
-    if waiting is not None:
-        await ctx.store.update_query(waiting.id, lambda one: one.model_copy(update=changes))
-    return await shown(ctx, changed, response)
+        async def check() -> None:
+            if body.slo is not None:
+                await check_needs(ctx, found, body.slo)
+
+        def decide(records: Sequence[QueryRecord]) -> list[QueryRecord]:
+            check_unchanged(records, seen)
+            check_version(found, if_match)
+            if status_of(found, activation, progress, now) not in GOING_ON:
+                raise Conflict(
+                    "query-ended",
+                    f"query {name!r} has been withdrawn, rejected, or has failed or expired",
+                    field="name",
+                    remedy="register it again; its name is free once it has ended",
+                )
+            if "slo" in body.model_fields_set:
+                changes["slo"] = found.slo.changed(body.slo)
+            return updated(records, [found, waiting], changes)
+
+        await ctx.store.change_queries(decide, check)
+        return await shown(ctx, found.model_copy(update=changes), response)
+
+    return await until_current(attempt)
 
 
 @router.delete("/{name}", status_code=202)
@@ -151,7 +168,7 @@ async def delete_query(
 
     def readers(records: Sequence[QueryRecord], chosen: QueryRecord) -> list[QueryRecord]:
         here = replace(queries, records=records)
-        if here.status(chosen) not in GOING_ON or chosen.id != found.id:
+        if here.status(chosen) not in GOING_ON:
             return []
         if not cascade:
             here.check_unread(query, "deleted")

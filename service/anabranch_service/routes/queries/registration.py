@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
+from typing import TypeVar
 from uuid import uuid4
 
 from fastapi import Response
@@ -41,14 +42,16 @@ from anabranch_service.registry.describe import describe
 from anabranch_service.registry.lifecycle import LIVE, Status, status_of, to_plan
 from anabranch_service.registry.permitted import check_sink_request
 from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.redis.base import ChangedRecords
 from anabranch_service.registry.redis.queries import Added, NewRun
 from anabranch_service.registry.sizes import check_columns, check_room, read_checked
 from anabranch_service.registry.slo import check_slo
 from anabranch_service.registry.statements import NormalForms, as_seen
 from anabranch_service.routes.queries.sinks import check_columns_of_sink, check_target, shares_sink
 from anabranch_service.settings import ServiceSettings
-from anabranch_service.versions import changed_meanwhile, etag
+from anabranch_service.versions import etag
 
+T = TypeVar("T")
 Change = Callable[[QueryRecord], QueryRecord]
 #: Function that chooses one of a query's runs (given oldest first), or returns None.
 Choice = Callable[[Sequence[QueryRecord]], QueryRecord | None]
@@ -63,12 +66,14 @@ class Beginning:
     Attributes:
         query: normal form over the streams of ``reading``.
         parts: the subqueries that are queries of their own, which begin with it.
+        version: of the registry that it was checked in.
     """
 
     record: QueryRecord
     query: JoinQuery
     reading: Reading
     parts: tuple[Beginning, ...] = ()
+    version: str = ""
 
     @property
     def parts_now(self) -> list[PartNow]:
@@ -76,10 +81,24 @@ class Beginning:
         records = [*(part.record for part in self.parts), self.record]
         return parts_now(records, {}).get(self.record.id, [])
 
-    def new(self, since: tuple[str, str] | None = None) -> list[NewRun]:
-        """The runs to register together, the run itself last, with ``since``."""
-        own = NewRun(self.record, self.reading.made, self.reading.runs, since)
-        return [*(new for part in self.parts for new in part.new()), own]
+    @property
+    def new(self) -> list[NewRun]:
+        """The runs to register together, the run itself last."""
+        own = NewRun(self.record, self.reading.made)
+        return [*(new for part in self.parts for new in part.new), own]
+
+    def depends_on(self, changes: ChangedRecords) -> bool:
+        """Whether it was checked against one of the records that have changed."""
+        queries = {query_of(run) for run in changes.queries}
+        return any(
+            query_of(one.record.id) in queries
+            or not queries.isdisjoint(one.record.reads)
+            or not changes.functions.isdisjoint(one.record.functions)
+            or not changes.streams.isdisjoint(
+                [query_of(one.record.id), *(a.stream for a in one.record.normalised.aliases)]
+            )
+            for one in (self, *self.parts)
+        )
 
     def keep(self, forms: NormalForms) -> None:
         """Keep the normal forms of the run and of its parts."""
@@ -95,10 +114,11 @@ async def begin(ctx: Context, body: QueryIn, now: datetime) -> Beginning:
         Conflict: ``duplicate-query``: a query with this id has not ended.
     """
     name = id_of(body) or f"q-{uuid4().hex[:12]}"
+    version = await ctx.store.version()
     before, run = await ctx.store.query_and_next(name)
     if before is not None and await status_now(ctx, before) in LIVE:
         raise taken(name)
-    return await prepare(ctx, run, body, now, before)
+    return await prepare(ctx, run, body, now, version, before)
 
 
 def id_of(body: QueryIn) -> str | None:
@@ -119,20 +139,22 @@ async def prepare(
     run: str,
     body: QueryIn,
     now: datetime,
+    version: str,
     before: QueryRecord | None = None,
     *,
     waits: bool = False,
 ) -> Beginning:
-    """Check a request for a new run, except for conditions that :func:`register` checks atomically.
+    """Check a request for a new run.
 
     Args:
+        version: of the registry when ``before`` was read.
         before: the query's previous run; None: it has none.
         waits: whether the new run takes the place of ``before`` when it has caught up.
 
     Raises:
         InvalidInput, PlannerError, Conflict: naming the field.
     """
-    await _check_room(ctx, run, now)
+    await _check_room(ctx, [run], now)
     own = query_of(run)
     queries = await known_queries(ctx)
     queries.check_unread(own, "registered again")
@@ -184,7 +206,7 @@ async def prepare(
                 remedy="leave cutover out, or register the subquery and read it by name",
             )
         record = record.model_copy(update={"replaces": before.id, "shares_sink": shared})
-    return Beginning(record, query, reading, tuple(parts))
+    return Beginning(record, query, reading, tuple(parts), version)
 
 
 async def _part(
@@ -245,101 +267,66 @@ def name_of_stream(name: str) -> Conflict:
     )
 
 
-async def _check_room(ctx: Context, run: str, now: datetime) -> None:
-    """Refuse a query beyond the maximum number of queries that have not ended."""
-    most = ctx.settings.sizes.max_queries
-    if await ctx.store.count_queries() < most:
+async def _check_room(ctx: Context, runs: Sequence[str], now: datetime) -> None:
+    """Refuse queries beyond the maximum number of queries that have not ended."""
+    most, own = ctx.settings.sizes.max_queries, {query_of(run) for run in runs}
+    if await ctx.store.count_queries() + len(own) <= most:
         return
     wanted, _ = to_plan(await ctx.store.queries(), await ctx.store.activations(), now)
-    check_room("queries", sum(query_of(q.id) != query_of(run) for q in wanted), most)
+    check_room("queries", sum(query_of(q.id) not in own for q in wanted), most, len(own))
+
+
+class Stale(Exception):
+    """Raised by a request whose checks no longer hold: other requests have changed the registry."""
+
+
+async def until_current(attempt: Callable[[], Awaitable[T]]) -> T:
+    """The value of ``attempt``, which is called again as long as it raises :class:`Stale`."""
+    while True:
+        with suppress(Stale):
+            return await attempt()
 
 
 async def register(
-    ctx: Context, run: Beginning, *, idempotency_key: str = "", answer: str = ""
+    ctx: Context, runs: Sequence[Beginning], *, idempotency_key: str = "", answer: str = ""
 ) -> Added:
-    """Register a run.
+    """Register runs, all or none, in the version of the registry that they were checked in. Checks
+    that other changes may concern are repeated.
 
     Raises:
-        Conflict: ``unknown-stream``, or ``duplicate-query``: another request registered that run.
+        Stale: a stream, query or function has changed that one of the runs was checked against.
+        Conflict: as :func:`prepare`.
     """
     kept = answer if idempotency_key else ""
-    at, added = await ctx.store.add_queries(run.new(), idempotency_key, kept)
+    new, version = [one for run in runs for one in run.new], runs[0].version
+    if len(runs) > 1:
+        await _check_room(ctx, [run.record.id for run in runs], ctx.clock())
+    async with ctx.store.registering:
+        while True:
+            added = await ctx.store.add_queries(new, version, idempotency_key, kept)
+            if added.outcome != "changed":
+                break
+            changes = await ctx.store.changes_since(version)
+            if any(run.depends_on(changes) for run in runs):
+                raise Stale
+            version = changes.version
+            await _check_again(ctx, [run.record for run in runs])
     if added.outcome == "added":
-        run.keep(ctx.store.forms)
-    elif added.outcome != "seen":
-        raise _not_added(run.new()[at].record, added)
+        for run in runs:
+            run.keep(ctx.store.forms)
     return added
 
 
-async def register_next(
-    ctx: Context, run: Beginning, before: QueryRecord, if_match: str | None = None
-) -> None:
-    """Register the next run of a query whose present run is still as in ``before``.
-
-    Args:
-        if_match: the request's If-Match header.
-
-    Raises:
-        Outdated: the present run was changed or replaced meanwhile; with an If-Match.
-        Conflict: the same without one; as :func:`register`.
-    """
-    outdated = changed_meanwhile(if_match, query_of(before.id))
-    while True:
-        present, text = await ctx.store.run_and_text(before.id)
-        if present is None or etag(present) != etag(before):
-            raise outdated
-        new = run.new((before.id, text))
-        at, added = await ctx.store.add_queries(new)
-        if added.outcome == "added":
-            return run.keep(ctx.store.forms)
-        if added.outcome == "duplicate":
-            raise outdated
-        # Otherwise only fields that the service computes have changed.
-        if added.outcome != "changed":
-            raise _not_added(new[at].record, added)
-
-
-async def register_all(ctx: Context, runs: Sequence[Beginning]) -> None:
-    """Register several runs, all or none.
-
-    Raises:
-        Conflict: as :func:`register`; its field begins with ``queries.<index of the run>``.
-    """
-    new = [(place, one) for place, run in enumerate(runs) for one in run.new()]
-    at, added = await ctx.store.add_queries([one for _, one in new])
-    if added.outcome != "added":
-        cause = _not_added(new[at][1].record, added)
-        raise cause.moved(field=f"queries.{new[at][0]}.{cause.field}")
-    for run in runs:
-        run.keep(ctx.store.forms)
-
-
-def _not_added(record: QueryRecord, added: Added) -> Conflict:
-    if added.outcome == "duplicate":
-        return taken(query_of(record.id))
-    if added.outcome == "named":
-        return name_of_stream(added.detail)
-    if added.outcome in ("ended", "read"):
-        query = query_of(added.detail)
-        return Conflict(
-            "query-changed",
-            f"query {query!r} was deleted, or read by another query, meanwhile",
-            field="sql" if added.outcome == "ended" else "name",
-            remedy="try again",
-        )
-    if added.outcome == "uncallable":
-        return Conflict(
-            "unknown-function",
-            f"function {added.detail!r} was deleted meanwhile",
-            field="sql",
-            remedy="register the function again",
-        )
-    return Conflict(
-        "unknown-stream",
-        f"stream {added.detail!r} was deleted meanwhile",
-        field="sql" if record.sql is not None else "query",
-        remedy="register the stream again",
-    )
+async def _check_again(ctx: Context, records: Sequence[QueryRecord]) -> None:
+    """Repeat the checks of runs that depend on all streams and queries."""
+    await _check_room(ctx, [one.id for one in records], ctx.clock())
+    queries = await known_queries(ctx)
+    for record in records:
+        own = query_of(record.id)
+        if queries.readers(own):
+            raise Stale
+        await check_name(ctx, own)
+        await check_target(ctx, record)
 
 
 def taken(query: str) -> Conflict:
@@ -352,26 +339,6 @@ def taken(query: str) -> Conflict:
     )
 
 
-async def is_understood(ctx: Context, run: Beginning) -> bool:
-    """End a registration: update the run's normal form if a stream has changed since the check.
-    Returns False if it was updated. A query that can't be planned any more stays unchanged: the
-    next planned epoch rejects it with a reason.
-    """
-    record, before = run.record, run.reading.streams
-    used = {a.stream for a in record.normalised.aliases}
-    while True:
-        now = await ctx.store.usable_streams()
-        if all(now.get(s) == before[s] for s in used):
-            return before is run.reading.streams
-        try:
-            query = await ctx.work.read(ctx.store.forms.of, record, now)
-            changes = {"normalised": await ctx.work.read(describe, query, now)}
-        except PlannerError:
-            return True
-        await ctx.store.update_query(record.id, partial(QueryRecord.model_copy, update=changes))
-        before = now
-
-
 async def status_now(ctx: Context, record: QueryRecord) -> Status:
     """The current state of a run."""
     activation, progress = await ctx.store.activation(record.id), await ctx.store.progress()
@@ -381,6 +348,29 @@ async def status_now(ctx: Context, record: QueryRecord) -> Status:
 async def runs_of(ctx: Context, query: str) -> list[QueryRecord]:
     """The runs of a query, oldest first."""
     return [run for run in await ctx.store.queries() if query_of(run.id) == query]
+
+
+def check_unchanged(records: Sequence[QueryRecord], seen: Sequence[QueryRecord]) -> None:
+    """Check that the runs ``seen`` are all of their query, in their newest versions.
+
+    Raises:
+        Stale: they are not.
+    """
+    names = {query_of(run.id) for run in seen}
+    now = [run for run in records if query_of(run.id) in names]
+    if [(run.id, etag(run)) for run in now] != [(run.id, etag(run)) for run in seen]:
+        raise Stale
+
+
+def updated(
+    records: Sequence[QueryRecord],
+    runs: Sequence[QueryRecord | None],
+    changes: Mapping[str, object],
+) -> list[QueryRecord]:
+    """The records of ``runs``, in their newest version, that ``changes`` change."""
+    names = {run.id for run in runs if run is not None}
+    found = [(one, one.model_copy(update=changes)) for one in records if one.id in names]
+    return [changed for one, changed in found if changed != one]
 
 
 async def waiting_run(ctx: Context, present: QueryRecord) -> QueryRecord | None:

@@ -26,17 +26,18 @@ from anabranch_service.routes.queries.registration import (
     body_of,
     change_and_end_earlier,
     check_needs,
+    check_unchanged,
     expiry,
-    is_understood,
     known_queries,
     past_of,
     prepare,
     read_body,
     register,
-    register_next,
     runs_of,
     shown,
     status_now,
+    until_current,
+    updated,
     waiting_run,
 )
 from anabranch_service.settings import ServiceSettings
@@ -74,15 +75,32 @@ async def put_query(
             field="name",
             remedy="leave it out of the body",
         )
-    now = ctx.clock()
+    attempt = partial(_put, name, body, ctx, response, if_match, dry_run=dry_run)
+    return await until_current(attempt)
+
+
+async def _put(
+    name: str,
+    body: QueryIn,
+    ctx: Context,
+    response: Response,
+    if_match: str | None,
+    *,
+    dry_run: bool,
+) -> QueryChange:
+    """As :func:`put_query`; raises :class:`Stale` if other requests have changed the query or what
+    it reads meanwhile.
+    """
+    now, version = ctx.clock(), await ctx.store.version()
+    seen = await runs_of(ctx, query_of(name))
     before, run = await ctx.store.query_and_next(name)
     state = None if before is None else await status_now(ctx, before)
     if before is None or state not in LIVE:
         if if_match is not None:
             check_version(known(before, "query", name), if_match)
-        begun = await prepare(ctx, run, body, now, before)
+        begun = await prepare(ctx, run, body, now, version, before)
         if not dry_run:
-            await register(ctx, begun)
+            await register(ctx, [begun])
         return await _begun(ctx, begun, "created", sorted(_given(body)), response, dry_run=dry_run)
     check_version(before, if_match)
     streams, queries = await ctx.store.usable_streams(), await known_queries(ctx)
@@ -95,27 +113,40 @@ async def put_query(
     def differing(one: QueryRecord) -> list[str]:
         return [n for n, new in (terms | settings).items() if new != getattr(one, n)]
 
+    async def change(*changes: tuple[QueryRecord | None, Mapping[str, object]]) -> None:
+        """Change runs of the query, unless they have been changed meanwhile."""
+
+        def decide(records: Sequence[QueryRecord]) -> list[QueryRecord]:
+            check_unchanged(records, seen)
+            return [one for run, given in changes for one in updated(records, [run], given)]
+
+        await ctx.store.change_queries(decide)
+
     if waiting is not None and not terms.keys() & set(differing(waiting)):
-        return await _wait_on(
-            ctx, body, before, waiting, settings, response, dry_run=dry_run, if_match=if_match
-        )
+        # The body equals the run that waits for a cutover.
+        fields = [n for n, new in settings.items() if new != getattr(waiting, n)]
+        at_once = body.cutover == "at-once" and not waiting.caught_up
+        ends_wait = {"caught_up": True} if at_once else {}
+        record = waiting
+        if not dry_run:
+            await change((before, settings), (waiting, settings | ends_wait))
+            record = waiting.model_copy(update=settings | ends_wait)
+        action = "replaced" if at_once else "changed" if fields else "none"
+        fields += ["cutover"] if at_once else []
+        query = await shown(ctx, record, response)
+        return _changed(action, fields, query, response, dry_run=dry_run)
     fields = differing(before)
+    withdrawn = (waiting, {"removed_at": now})
     if state in GOING_ON and not terms.keys() & set(fields):
         if waiting is not None:
             fields = [*(n for n in differing(waiting) if n in terms), *fields]
-        record: QueryRecord | None = before
         if "slo" in fields:
             await check_needs(ctx, before, body.slo)
+        record = before
         if fields and not dry_run:
-
-            def change(one: QueryRecord) -> QueryRecord:
-                check_version(one, if_match)
-                return one.model_copy(update=settings)
-
-            record = await ctx.store.update_query(before.id, change)
-            if waiting is not None:
-                await _withdraw(ctx, waiting)
-        query = await shown(ctx, known(record, "query", name), response)
+            await change((before, settings), withdrawn)
+            record = before.model_copy(update=settings)
+        query = await shown(ctx, record, response)
         return _changed("changed" if fields else "none", fields, query, response, dry_run=dry_run)
     if state is Status.PAUSED:
         raise Conflict(
@@ -127,51 +158,19 @@ async def put_query(
     queries.check_unread(name, "replaced")
     # Before its present run has begun, a query has no results that readers would lose.
     waits = body.cutover == "when-complete" and state is Status.ACTIVE
-    begun = await prepare(ctx, run, body, now, before, waits=waits)
+    begun = await prepare(ctx, run, body, now, version, before, waits=waits)
     if not dry_run:
-        await register_next(ctx, begun, before, if_match)
+        await register(ctx, [begun])
         if waiting is not None:
             await _withdraw(ctx, waiting)
     return await _begun(ctx, begun, "replaced", fields, response, dry_run=dry_run)
 
 
-async def _wait_on(
-    ctx: Context,
-    body: QueryIn,
-    present: QueryRecord,
-    waiting: QueryRecord,
-    settings: dict[str, object],
-    response: Response,
-    *,
-    dry_run: bool,
-    if_match: str | None,
-) -> QueryChange:
-    """Answer a body that equals the run that waits for a cutover: change its settings and the
-    ``present`` run's, or end the wait.
-    """
-    fields = [n for n, new in settings.items() if new != getattr(waiting, n)]
-    at_once = body.cutover == "at-once" and not waiting.caught_up
-    if not dry_run:
-        changes = settings | ({"caught_up": True} if at_once else {})
-
-        def change(one: QueryRecord) -> QueryRecord:
-            check_version(one, if_match)
-            return one.model_copy(update=settings)
-
-        await ctx.store.update_query(present.id, change)
-        await ctx.store.update_query(waiting.id, partial(QueryRecord.model_copy, update=changes))
-    record = known(await ctx.store.run(waiting.id), "query", query_of(waiting.id))
-    action = "replaced" if at_once else "changed" if fields else "none"
-    fields += ["cutover"] if at_once else []
-    query = await shown(ctx, record, response)
-    return _changed(action, fields, query, response, dry_run=dry_run)
-
-
-async def _withdraw(ctx: Context, waiting: QueryRecord) -> None:
-    """Withdraw a run that waits for a cutover."""
+async def _withdraw(ctx: Context, run: QueryRecord) -> None:
+    """Withdraw a run in whose place another one has been registered."""
     now = ctx.clock()
     await ctx.store.update_query(
-        waiting.id, lambda one: one.model_copy(update={"removed_at": one.removed_at or now})
+        run.id, lambda one: one.model_copy(update={"removed_at": one.removed_at or now})
     )
 
 
@@ -220,6 +219,12 @@ async def resume_query(
     It sees the same earlier tuples as a query registered now would (``complete`` and
     ``visible_from``). Resuming a running query changes nothing.
     """
+    return await until_current(partial(_resume, name, ctx, response, if_match))
+
+
+async def _resume(name: str, ctx: Context, response: Response, if_match: str | None) -> QueryOut:
+    """As :func:`resume_query`; raises :class:`Stale` as :func:`_put`."""
+    version = await ctx.store.version()
     before, run = await ctx.store.query_and_next(name)
     known(before, "query", name)
     found = known(present_run(await runs_of(ctx, name)), "query", name)
@@ -231,13 +236,11 @@ async def resume_query(
     now = ctx.clock()
     if found.is_over(now):
         raise _ended(name)
-    begun = await prepare(ctx, run, body_of(found), now, found)
+    begun = await prepare(ctx, run, body_of(found), now, version, found)
     resumed = begun.record.model_copy(update={"resumed": True})
     begun = replace(begun, record=resumed)
-    await register_next(ctx, begun, found, if_match)
-    await ctx.store.update_query(
-        found.id, lambda one: one.model_copy(update={"removed_at": one.removed_at or now})
-    )
+    await register(ctx, [begun])
+    await _withdraw(ctx, found)
     return await _as_begun(ctx, begun, response)
 
 
@@ -303,7 +306,6 @@ def _changed(
 
 async def _as_begun(ctx: Context, begun: Beginning, response: Response) -> QueryOut:
     """The answer to a request that has just registered a run."""
-    await is_understood(ctx, begun)
     name = begun.record.id
     return await shown(ctx, known(await ctx.store.run(name), "query", name), response)
 

@@ -18,7 +18,7 @@ from anabranch_service.planning.loop import settled
 from anabranch_service.registry.publishing.approvals import Approvals, HeldPlan
 from anabranch_service.registry.publishing.lease import LeadershipLost, LeaderTerm
 from anabranch_service.registry.publishing.publication import Patched, Publication, seal, seal_again
-from anabranch_service.registry.records import EpochRecord, KeptRevision
+from anabranch_service.registry.records import EpochRecord, KeptRevision, QueryRecord
 from anabranch_service.registry.store import Store
 from tests.service.conftest import PAIR
 from tests.support.worlds.service import Service
@@ -95,3 +95,29 @@ def test_a_term_that_is_over_writes_nothing(shop: Service, write: str) -> None:
     asyncio.run(run())
     after = {k: v for k, v in everything(shop).items() if k != shop.keys.cursor}
     assert after == before
+
+
+def test_no_run_takes_over_from_one_that_is_no_longer_the_query_s(shop: Service) -> None:
+    for _ in range(3):
+        shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+        shop.call("DELETE", "/v1/queries/pair", 202)
+    assert shop.get("/v1/queries/pair")["run"] == "pair~3"
+    before = shop.redis.hgetall(shop.keys.queries)
+
+    async def run() -> None:
+        async with Redis.from_url(shop.settings.redis_url, decode_responses=True) as redis:
+            store = Store(redis, shop.keys.namespace)
+            owner, token = map(str, shop.redis.hmget(shop.keys.leader, ["owner", "token"]))
+            leader = Publication(store, LeaderTerm(owner, int(token)))
+
+            def change(record: QueryRecord) -> QueryRecord:
+                return record.model_copy(update={"read_from": 7})
+
+            assert await leader.query("pair~2", change, takes_over="pair") is None
+            assert shop.redis.hgetall(shop.keys.queries) == before
+            taken = await leader.query("pair~2", change, takes_over="pair~3")
+            assert taken is not None
+            assert taken.read_from == 7
+
+    asyncio.run(run())
+    assert shop.get("/v1/queries/pair")["run"] == "pair~2"
