@@ -41,6 +41,7 @@ _SHORT = {
 }
 #: Maximum duration in microseconds: sums with 64-bit event times must not overflow.
 _LIMIT = 2**62
+_MOST_CHARACTERS = 1000
 _PAIR = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([a-z]+)(?=[\s\d+-]|$)\s*", re.IGNORECASE)
 _ISO = re.compile(
     r"([+-]?)P(?:(\d+)W)?(?:(\d+)D)?"
@@ -63,6 +64,10 @@ def parse_duration(text: str) -> int:
             number of microseconds, or too long.
     """
     stripped = text.strip()
+    if len(stripped) > _MOST_CHARACTERS:
+        raise QueryError(
+            "bad-duration", f"a duration of {len(stripped)} characters is too long", remedy=_REMEDY
+        )
     total = _parse_iso(stripped) if re.match(r"[+-]?P", stripped, re.I) else _parse_pairs(stripped)
     if abs(total) > _LIMIT:
         raise QueryError(

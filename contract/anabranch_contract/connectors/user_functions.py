@@ -42,7 +42,7 @@ MOST_LIMIT = 300_000
 #: Most parameters of a function.
 MOST_PARAMETERS = 64
 _TEXT = DataType(TypeKind.STRING)
-_SIGNATURE = re.compile(r"\s*(\w+)\s*\((.*)\)\s*RETURNS\s+(.*\S)\s*", re.IGNORECASE | re.DOTALL)
+_SIGNATURE = re.compile(r"\s*(\w+)\s*\((.*)\)\s*RETURNS\s++(.*\S)\s*", re.IGNORECASE | re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_]\w{0,127}", re.ASCII)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal, InvalidOperation, localcontext
+from decimal import Decimal, InvalidOperation, Overflow, localcontext
 from math import isfinite
 
 from anabranch_contract.durations import parse_duration, unit_micros
@@ -55,7 +55,7 @@ _SHOWN = {
 _MOST_DIGITS = 1000
 _DOUBLE = re.compile(r"[0-9.]+e[+-]?[0-9]+", re.IGNORECASE)
 #: ``1 year -2 months``.
-_PARTS = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
+_PARTS = re.compile(r"(?<!\d)([+-]?\d++(?:\.\d++)?)\s*+([a-z]++)", re.IGNORECASE)
 
 
 def number(text: str) -> Literal:
@@ -192,7 +192,7 @@ def interval(text: str, unit: str | None) -> Literal:
         )
     try:
         exact = Decimal(text.strip()) * size
-    except InvalidOperation:
+    except (InvalidOperation, Overflow):
         exact = Decimal("NaN")
     if not exact.is_finite():
         raise QueryError(

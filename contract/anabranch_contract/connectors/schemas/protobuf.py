@@ -25,7 +25,7 @@ from anabranch_contract.connectors.schemas.proto_text import parse_proto
 from anabranch_contract.connectors.schemas.registered import Get, referred
 from anabranch_contract.errors import StreamError
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/\s]+=*\s*")
+_BASE64 = re.compile(r"[A-Za-z0-9+/\s]++=*+\s*+")
 #: Wrapper type -> type of its value.
 WRAPPERS = {
     f"google.protobuf.{name}Value": kind

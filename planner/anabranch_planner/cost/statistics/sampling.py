@@ -210,13 +210,18 @@ def _compare(left: Any, right: Any) -> int:
 
 def _like(text: Any, pattern: Any) -> bool:
     parts = re.findall(r"\\(.)|([%_])|(.)", str(pattern), re.DOTALL)
-    wild = {"%": ".*", "_": "."}
-    return (
-        re.fullmatch(
-            "".join(wild[w] if w else re.escape(e or c) for e, w, c in parts), str(text), re.DOTALL
-        )
-        is not None
-    )
+    pieces = [""]
+    for escaped, wild, plain in parts:
+        if wild == "%":
+            pieces.append("")
+        else:
+            pieces[-1] += "." if wild else re.escape(escaped or plain)
+    # Each piece between two % stands at its first place: no others are tried, which would take a
+    # time exponential in their number.
+    first, *rest = pieces
+    inner = "".join(f"(?>.*?{piece})" for piece in rest[:-1])
+    whole = first + inner + (f".*{rest[-1]}" if rest else "")
+    return re.fullmatch(whole, str(text), re.DOTALL) is not None
 
 
 _LENIENT: dict[str, Callable[[list[Value]], Value]] = {

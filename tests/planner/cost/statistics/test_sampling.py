@@ -12,7 +12,7 @@ from anabranch_contract.protocol.measurements import FrequentValues, StreamSampl
 from anabranch_contract.queries.expressions import Column, Expr
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.cost.statistics.sampling import describe, estimate, share
+from anabranch_planner.cost.statistics.sampling import _like, describe, estimate, share
 from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statistics
 from anabranch_planner.passes import parse_sql
 from tests.support.oracles.evaluate import Value, holds
@@ -167,3 +167,20 @@ def test_a_column_in_figures() -> None:
     assert found["x"].top[0][1] > 0.2
     assert 0.03 < found["n"].nulls < 0.2
     assert sum(part for _, part in found["f"].top) + found["f"].nulls == pytest.approx(1.0)
+
+
+def test_patterns_match_as_by_their_definition() -> None:
+    def matches(text: str, pattern: str) -> bool:
+        if not pattern:
+            return not text
+        if pattern[0] == "%":
+            return any(matches(text[at:], pattern[1:]) for at in range(len(text) + 1))
+        return bool(text) and pattern[0] in ("_", text[0]) and matches(text[1:], pattern[1:])
+
+    chance = random.Random(0)
+    for _ in range(3000):
+        text = "".join(chance.choices("ab\n", k=chance.randrange(7)))
+        pattern = "".join(chance.choices("ab%_", k=chance.randrange(7)))
+        assert _like(text, pattern) == matches(text, pattern), (text, pattern)
+    # By trying all places of each piece this would not end.
+    assert not _like("a" * 2000, "%a" * 30 + "%b")
