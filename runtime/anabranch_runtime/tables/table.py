@@ -44,6 +44,7 @@ from anabranch_runtime.tables.inputs import Changes, Inputs, one_batch
 from anabranch_runtime.tables.joins.asof import AsOfJoin
 from anabranch_runtime.tables.joins.look_ups import LookUps
 from anabranch_runtime.tables.rankings import RankedTable
+from anabranch_runtime.tables.sums import subtract
 from anabranch_runtime.tables.words import texts_allowed
 
 
@@ -258,6 +259,8 @@ def warm() -> None:
                 table.apply(rows, np.full(_ROWS, weight), 0)
             table.rows(None)
             table.forget(100)
+    number = np.zeros((1, 1), np.uint64)
+    subtract(number, number, np.zeros(1, np.bool_))
     _warm_look_ups()
 
 

@@ -73,11 +73,22 @@ def test_tables_are_priced_and_divided(shop: Service) -> None:
         assert sum(one[unit] for one in table["queries"]) == pytest.approx(table[unit])
         assert 0 < plan["tables"][unit] < plan["tables"][f"alone_{unit}"]
     assert "GROUP BY customers.city; count(*), sum(orders.total)" in plan["text"]
-    # Groups of a query that runs have seen rows that the new one would not see.
+    # Groups of a query that runs have had more rows than the new one would see. Sums of these are
+    # subtracted; of two maxima of different beginnings neither can be.
     shop.plan(-1)
     found = shop.post("/v1/queries:explain", {"sql": sql}, 200)
-    assert [one["query"] for one in found["table"]["queries"]] == ["explained"]
-    assert len(found["plan"]["tables"]["tables"]) == 2
+    assert [one["query"] for one in found["table"]["queries"]] == ["counts", "explained"]
+    assert len(found["plan"]["tables"]["tables"]) == 1
+    sql = _GROUPED.format("max(o.total)")
+    shop.post("/v1/queries", {"id": "most", "sql": sql})
+    shop.plan(0)
+    found = shop.post("/v1/queries:explain", {"sql": sql}, 200)
+    apart = {
+        tuple(one["query"] for one in table["queries"]): table["apart"]
+        for table in found["plan"]["tables"]["tables"]
+    }
+    assert set(apart) == {("counts", "explained"), ("most",)}
+    assert "max(orders.total) can't be subtracted" in apart["most",]
     assert shop.get("/v1/epochs/0")["tables"]["seconds"] > 0
 
 
