@@ -9,6 +9,7 @@ characters for themselves (Spark's "Datetime Patterns for Formatting and Parsing
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from itertools import groupby, pairwise
 
@@ -20,6 +21,8 @@ _WRITTEN = {
     "s": 2, "S": 9, "D": 3, "Q": 4, "q": 4,
 }  # fmt: skip
 _READ = {"y": 4, "M": 3, "d": 2, "a": 1, "H": 2, "h": 2, "m": 2, "s": 2, "S": 6}
+#: A text between quotes, or what stands outside of quotes; a quote that is not closed.
+_PIECES = re.compile(r"('(?:[^']|'')*')|([^']+|')")
 #: Pairs of letters that contradict each other: two hours of a day, or a 24-hour field with AM/PM.
 _CLASHES = (("H", "h"), ("H", "a"))
 
@@ -32,18 +35,13 @@ def fields(pattern: str) -> tuple[Part, ...]:
         ValueError: the reason why it is no pattern.
     """
     found: list[Part] = []
-    pieces = pattern.split("'")
-    if len(pieces) % 2 == 0:
-        raise ValueError("a quote is not closed")
-    for place, piece in enumerate(pieces):
-        if place % 2:
-            # Between quotes; nothing between them stands for one quote.
-            found.append(piece or "'")
-            continue
-        if place and not piece and place < len(pieces) - 1:
-            # Two quotes within a quoted text.
-            found.append("'")
-        for letter, run in groupby(piece):
+    for quoted, plain in _PIECES.findall(pattern):
+        if quoted:
+            # Two quotes stand for one, also within a quoted text.
+            found.append(quoted[1:-1].replace("''", "'") or "'")
+        if plain == "'":
+            raise ValueError("a quote is not closed")
+        for letter, run in groupby(plain):
             width = len(list(run))
             if letter.isascii() and letter.isalpha():
                 found.append((letter, width))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d{2}))?", re.ASCII)
 _UTC = frozenset({"Z", "UTC", "GMT", "UT"})
@@ -36,3 +36,9 @@ def is_zone(name: str) -> bool:
     except (ValueError, OSError, LookupError):
         return False
     return True
+
+
+@lru_cache(maxsize=1)
+def regions() -> frozenset[str]:
+    """The regions of the time zone database, such as ``Europe/Oslo``."""
+    return frozenset(name for name in available_timezones() if "/" in name)

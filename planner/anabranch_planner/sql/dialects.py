@@ -14,7 +14,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import Stream
 from anabranch_planner.sql.beginnings import check_beginning
 from anabranch_planner.sql.clauses.everyday import keep_commas
-from anabranch_planner.sql.places import check_intervals, misspelt
+from anabranch_planner.sql.places import SourceText, check_intervals, misspelt
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import SparkDialect, what_is_wrong
 from anabranch_planner.sql.translation import translate
@@ -97,7 +97,7 @@ def to_spark(sql: str, dialect: str = SPARK, streams: Mapping[str, Stream] | Non
     keep_commas(found[0], tokens)
     try:
         with located("sql"):
-            tree = translate(found[0], dialect, streams or {})
+            tree = translate(found[0], dialect, streams or {}, SourceText(sql, tokens))
         return str(tree.sql(SparkDialect, unsupported_level=ErrorLevel.RAISE))
     except UnsupportedError as cause:
         raise QueryError(

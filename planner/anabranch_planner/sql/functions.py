@@ -12,6 +12,7 @@ from anabranch_contract.connectors.user_functions import UserFunction
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import BIGINT, INT, STRING, TIMESTAMP
 from anabranch_contract.queries.expressions import Call, Expr, Literal
+from anabranch_contract.queries.time_zones import is_zone, regions
 from anabranch_contract.queries.types import (
     INTEGRAL,
     INTERVALS,
@@ -178,6 +179,27 @@ def is_known(name: str) -> bool:
 def is_repeatable(name: str) -> bool:
     """Whether a call of function ``name`` without arguments always has the same value."""
     return name not in _NOT_REPEATABLE
+
+
+def check_zone(zone: str) -> None:
+    """Reject the name of a time zone that does not exist.
+
+    Raises:
+        QueryError: ``bad-literal``.
+    """
+    if is_zone(zone):
+        return
+    # Of equally similar names, the city tells more than the continent.
+    city = zone.rpartition("/")[2]
+    cities = {name.rpartition("/")[2]: name for name in sorted(regions(), reverse=True)}
+    near = cities.get(closest(city, cities, 0.8) or "") or closest(zone, regions())
+    raise QueryError(
+        "bad-literal",
+        f"there is no time zone {zone!r}",
+        remedy=f"did you mean {near!r}? An offset such as '+02:00' is allowed too"
+        if near
+        else "write a region such as 'Europe/Berlin', or an offset such as '+02:00'",
+    )
 
 
 def check_arity(name: str, given: int, least: int, most: int | None) -> None:

@@ -150,6 +150,8 @@ class Types:
         if isinstance(node, exp.Sum):
             summed = self.of(node.this)
             return _COUNT if summed and summed <= INTEGRAL else summed
+        if isinstance(node, exp.Avg):
+            return _DOUBLE if self.of(node.this) == _DOUBLE else _NONE
         return self._of_any(_branches(node))
 
     def _of_any(self, nodes: Iterable[Node]) -> Kinds:

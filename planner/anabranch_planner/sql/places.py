@@ -1,4 +1,4 @@
-"""Tokens of a statement: positions, text between two tokens, and misspelt keywords."""
+"""Tokens of a statement: positions, the text of a node, and misspelt keywords."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sqlglot import TokenType
+from sqlglot import TokenType, exp
 
 from anabranch_contract.errors import QueryError
 
 if TYPE_CHECKING:
     from sqlglot import Token
+
+    from anabranch_planner.sql.unresolved import Node
 
 
 def place_of(token: Token) -> tuple[int, int]:
@@ -35,6 +37,92 @@ def closing(tokens: Sequence[Token], opening: int) -> int | None:
         if not depth:
             return index
     return None
+
+
+#: Operators after which the parser records no place: the paths of ``->``, and types of ``::``.
+_UNPLACED = frozenset({
+    TokenType.ARROW, TokenType.DARROW, TokenType.HASH_ARROW, TokenType.DHASH_ARROW,
+    TokenType.DCOLON,
+})  # fmt: skip
+#: Most characters of a node's text in a message.
+_SHOWN = 60
+
+
+class SourceText:
+    """A statement as its author wrote it, for the places that the parser recorded in nodes."""
+
+    def __init__(self, sql: str, tokens: Sequence[Token]) -> None:
+        self._sql, self._tokens = sql, tokens
+        self._at = {token.start: index for index, token in enumerate(tokens)}
+
+    def call(self, node: Node) -> Sequence[Token]:
+        """The tokens of a call, from the name to the closing parenthesis; empty for other nodes."""
+        first = self._at.get(node.meta.get("start", -1))
+        return () if first is None else self._called(first)
+
+    def named(self, node: Node, dialect: str) -> str:
+        """``node`` as its author calls it: a function's name, an operator's text, or a clause."""
+        call, inner = self.call(node), node.this
+        if call:
+            return f"{call[0].text}()"
+        if isinstance(node, exp.Cast | exp.JSONExtract | exp.JSONExtractScalar):
+            text = self._text(node)
+        elif isinstance(node, exp.Binary | exp.Bracket | exp.Array | exp.Struct):
+            sides = [self._text(side) for side in (inner, node.expression) if side]
+            is_placed = isinstance(node, exp.Binary) and all(sides)
+            text = self._text(node) if is_placed else node.sql(dialect)
+        elif isinstance(node, exp.Func):
+            text = self._text(node)
+            wraps = text and isinstance(inner, exp.Expr) and text == self._text(inner)
+            if wraps and node.parent:
+                # The parser put a node of its own around an argument.
+                return self.named(node.parent, dialect)
+            text = text or f"{node.sql_name().lower()}()"
+        else:
+            text = None
+        text = text or type(node).__name__.upper()
+        return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+    def _text(self, node: Node) -> str | None:
+        """The text of ``node``, as one line; None if the parser recorded no place of it."""
+        recorded = (self._at.get(part.meta.get("start", -1)) for part in node.walk())
+        found = [index for index in recorded if index is not None]
+        if not found:
+            return None
+        first, last, tokens = min(found), max(found), self._tokens
+        if isinstance(node, exp.Cast) and first > 1:
+            # CAST(x AS t) has its place at x.
+            cast = self._called(first - 2)
+            if cast and cast[0].end + 1 == cast[1].start:
+                return f"{cast[0].text}()"
+        kinds = [token.token_type for token in tokens]
+        depth, index = 0, first
+        while index < len(kinds):
+            depth += (kinds[index] is TokenType.L_PAREN) - (kinds[index] is TokenType.R_PAREN)
+            after = kinds[index + 1 : index + 3]
+            if after and after[0] in _UNPLACED:
+                last = max(last, index + 2)
+            elif index >= last and not depth:
+                is_inner = first and kinds[first - 1] is TokenType.L_PAREN
+                if (
+                    is_inner
+                    and after[:1] == [TokenType.R_PAREN]
+                    and after[1:]
+                    and (after[1] in _UNPLACED)
+                ):
+                    first, depth = first - 1, depth + 1
+                elif after[:1] != [TokenType.L_PAREN]:
+                    break
+            index += 1
+        return text_of(self._sql, tokens[first], tokens[min(index, len(tokens) - 1)])
+
+    def _called(self, first: int) -> Sequence[Token]:
+        if first + 1 >= len(self._tokens):
+            return ()
+        if self._tokens[first + 1].token_type is not TokenType.L_PAREN:
+            return ()
+        last = closing(self._tokens, first + 1)
+        return () if last is None else self._tokens[first : last + 1]
 
 
 #: Most characters of the text of an interval.

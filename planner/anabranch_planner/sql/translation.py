@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import reduce
 
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.expressions import DType
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, NUMERIC, TIMESTAMPS, TypeKind
 from anabranch_planner.sql.arguments import CONSUMED, refuse_others
+from anabranch_planner.sql.clauses.char_patterns import as_sparks, in_sparks_words
+from anabranch_planner.sql.functions import check_zone
 from anabranch_planner.sql.kinds import Types
 from anabranch_planner.sql.meanings import MEANINGS, UNKNOWN, Division, Meanings
+from anabranch_planner.sql.places import SourceText
 from anabranch_planner.sql.translated_aggregates import READ, AggregateRules
-from anabranch_planner.sql.unresolved import Node, at, conjunction, unsupported
+from anabranch_planner.sql.unresolved import Node, as_written, at, conjunction, unsupported
 
 _UNARY = frozenset({"this"})
 _BINARY = frozenset({"this", "expression"})
@@ -73,6 +76,7 @@ _READ: dict[type[Node], frozenset[str]] = {
     exp.All: _UNARY,
     exp.Overlaps: _BINARY,
     exp.AtTimeZone: frozenset({"this", "zone"}),
+    exp.TimeToStr: frozenset({"this", "format"}),
 }  # fmt: skip
 #: Parts of EXTRACT with the same meaning in all dialects.
 _PARTS = frozenset({"YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE"})
@@ -98,17 +102,18 @@ _SPARKS = "write the statement in Spark's dialect"
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In)
 
 
-def translate(tree: Node, dialect: str, streams: Mapping[str, Stream]) -> Node:
+def translate(tree: Node, dialect: str, streams: Mapping[str, Stream], source: SourceText) -> Node:
     """Translate ``tree``, a query in ``dialect``, to Spark's dialect.
 
     Args:
         streams: the registered streams, for the types of columns.
+        source: the text of the statement, for messages and patterns.
 
     Raises:
         QueryError: ``unsupported-sql``: a construct has no equivalent in Spark, or its translation
             depends on unknown types.
     """
-    translator = _Translator(dialect, MEANINGS.get(dialect, UNKNOWN), tree, streams)
+    translator = _Translator(dialect, MEANINGS.get(dialect, UNKNOWN), tree, streams, source)
     for node in list(tree.walk()):
         with at(tree), at(node):
             translator.check(node)
@@ -131,9 +136,14 @@ class _Translator:
     """Translation rules by node type, for one statement."""
 
     def __init__(
-        self, dialect: str, meanings: Meanings, tree: Node, streams: Mapping[str, Stream]
+        self,
+        dialect: str,
+        meanings: Meanings,
+        tree: Node,
+        streams: Mapping[str, Stream],
+        source: SourceText,
     ) -> None:
-        self.dialect, self.meanings = dialect, meanings
+        self.dialect, self.meanings, self._source = dialect, meanings, source
         self.types = Types(tree, streams, double_literals=meanings.double_literals)
         self._rules: dict[type[Node], Callable[[Node], Node]] = {
             exp.Literal: self._literal,
@@ -174,6 +184,7 @@ class _Translator:
             exp.DateStrToDate: self._date,
             exp.AtTimeZone: self._zoned,
             exp.Overlaps: self._overlaps,
+            exp.TimeToStr: self._formatted,
             exp.Any: self._rows_of_query,
             exp.All: self._rows_of_query,
             exp.StartsWith: self._search,
@@ -184,11 +195,10 @@ class _Translator:
     def check(self, node: Node) -> None:
         """Reject a node whose type, or one of its arguments, is not translated."""
         read = _READ.get(type(node))
-        if read is None:
-            name = type(node).__name__.upper()
-            if isinstance(node, exp.Func):
-                name = f"{node.sql_name().lower()}()"
-            raise self._refused(name, _SPARKS)
+        if read is None or (isinstance(node, exp.TimeToStr) and self.dialect != "postgres"):
+            raise self._refused(
+                self._source.named(node, self.dialect), in_sparks_words(node) or _SPARKS
+            )
         refuse_others(node, read)
 
     def translated(self, node: Node) -> Node:
@@ -229,7 +239,7 @@ class _Translator:
         if wanted not in _TYPES or target.args.get("nested"):
             raise self._refused(what, "cast to BOOLEAN, BIGINT, DOUBLE, DECIMAL, DATE or TIMESTAMP")
         if wanted is DType.DECIMAL:
-            self._to_decimal(operand, what)
+            self._to_decimal(node, what)
             if not parameters:
                 if self.meanings.decimal is None:
                     raise self._refused(what, "give its digits: DECIMAL(38, 6)")
@@ -283,9 +293,15 @@ class _Translator:
             )
         raise self._refused(f"{what} of a text", "cast it before the rows enter the stream")
 
-    def _to_decimal(self, operand: Node, what: str) -> None:
+    def _to_decimal(self, cast: Node, what: str) -> None:
+        operand = cast.this
         if not self.meanings.decimal_rounds:
             raise self._refused(what, f"{_SPARKS}, where CAST rounds halves away from zero")
+        if self._kinds(operand) & FLOATING:
+            raise self._refused(
+                f"{what} of a double, whose digits are rounded otherwise in Spark,",
+                f"{_SPARKS}: {as_written(cast)}",
+            )
         self._require(operand, _EXACT, what)
 
     def _to_text(self, operand: Node, what: str) -> None:
@@ -375,6 +391,8 @@ class _Translator:
         # Abbreviations and offsets have other meanings, as +02:00 behind UTC in PostgreSQL.
         if not isinstance(zone, exp.Literal) or ("/" not in zone.name and zone.name != "UTC"):
             raise self._refused("this time zone", "write a region, such as 'Europe/Berlin'")
+        with at(zone):
+            check_zone(zone.name)
         while isinstance(value, exp.Paren):
             value = value.this
         if isinstance(value, exp.Cast) and value.to.this is DType.TIMESTAMP:
@@ -393,6 +411,27 @@ class _Translator:
         if isinstance(value, exp.Cast):
             return value.to.this in _TIMES
         return isinstance(value, exp.Anonymous) and value.name == "timezone"
+
+    def _formatted(self, node: Node) -> Node:
+        """PostgreSQL's ``to_char(moment, pattern)`` as ``date_format``."""
+        call = self._source.call(node)
+        if not self._are(node.this, TIMESTAMPS | {TypeKind.DATE}):
+            raise self._refused(
+                "to_char() of an expression that may not be a date or timestamp", _SPARKS
+            )
+        pattern, comma = call[-2], call[-3]
+        if pattern.token_type is not TokenType.STRING or comma.token_type is not TokenType.COMMA:
+            raise self._refused("to_char() with a pattern that is not a literal", _SPARKS)
+        try:
+            made = as_sparks(pattern.text)
+        except ValueError as cause:
+            raise self._refused(
+                f"{cause} in to_char()",
+                f"{_SPARKS}: date_format({as_written(node.this)}, 'yyyy-MM-dd HH:mm:ss')",
+            ) from cause
+        return exp.Anonymous(
+            this="date_format", expressions=[node.this.copy(), exp.Literal.string(made)]
+        )
 
     def _overlaps(self, node: Node) -> Node:
         if self.dialect != "postgres":
@@ -506,9 +545,15 @@ class _Translator:
             or distinct
             or TypeKind.FLOAT in self._kinds(operand)
         ):
+            cast = node.parent
+            if isinstance(cast, exp.Cast) and cast.to.this is DType.DECIMAL:
+                remedy = f"{_SPARKS}: {as_written(cast)}"
+            else:
+                inner = operand.expressions[0] if distinct else operand
+                shown = as_written(_cast(inner.copy(), DType.DOUBLE))
+                remedy = f"write avg({'DISTINCT ' * distinct}{shown})"
             raise self._refused(
-                "avg() of integers or decimals, which has other digits in Spark,",
-                "write avg(CAST(x AS DOUBLE))",
+                "avg() of integers or decimals, which has other digits in Spark,", remedy
             )
         return exp.Avg(this=_cast(operand.copy(), DType.DOUBLE))
 

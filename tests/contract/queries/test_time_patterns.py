@@ -13,6 +13,8 @@ def test_quotes_stand_around_text() -> None:
     assert fields("yyyy'T'HH") == (("y", 4), "T", ("H", 2))
     assert fields("'it''s' d") == ("it's ", ("d", 1))
     assert fields("d''M") == (("d", 1), "'", ("M", 1))
+    assert fields("''''") == ("'",)
+    assert fields("'T'''H") == ("T'", ("H", 1))
     assert fields("") == ()
 
 

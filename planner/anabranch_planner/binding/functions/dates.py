@@ -9,7 +9,6 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP
 from anabranch_contract.queries.expressions import NOW, Call, Expr, Literal, is_null
 from anabranch_contract.queries.time_patterns import check_read, check_written
-from anabranch_contract.queries.time_zones import is_zone
 from anabranch_contract.queries.types import NUMERIC, TIMESTAMPS, DataType, TypeKind
 from anabranch_planner.binding.functions.signatures import (
     Argument,
@@ -221,20 +220,13 @@ def _next_day(args: list[Expr]) -> list[Expr]:
     return args
 
 
-def _zone(name: str) -> Callable[[list[Expr]], list[Expr]]:
-    def check(args: list[Expr]) -> list[Expr]:
-        zone = text_of(args[1])
-        if not is_zone(zone):
-            raise bad_literal(
-                name, args[1], "there is no such time zone", "write 'Europe/Berlin' or '+02:00'"
-            )
-        return args
-
-    return check
+def _zone(args: list[Expr]) -> list[Expr]:
+    functions.check_zone(text_of(args[1]))
+    return args
 
 
 def _moved(name: str) -> Signature:
-    return Signature(name, (Argument.TIMESTAMP, Argument.PATTERN), TIMESTAMP, check=_zone(name))
+    return Signature(name, (Argument.TIMESTAMP, Argument.PATTERN), TIMESTAMP, check=_zone)
 
 
 def _try_to_timestamp(args: Sequence[Expr]) -> Expr:
@@ -280,7 +272,7 @@ def _timezone(args: Sequence[Expr]) -> Expr:
     """
     zone, value = converted("timezone", args[0], Argument.PATTERN), args[1]
     if value.type.kind is TypeKind.TIMESTAMP_NTZ and not is_null(zone):
-        moment, checked = _zone("timezone")([value, zone])
+        moment, checked = _zone([value, zone])
         return Call("timezone", (checked, moment), TIMESTAMP)
     if value.type.kind not in TIMESTAMPS | {TypeKind.NULL}:
         raise QueryError(
