@@ -116,6 +116,12 @@ _NAMES = {
     "distribute": ("DISTRIBUTE BY", "leave it out: the planner chooses partitions"),
     "hint": ("a hint", "leave it out: the planner chooses the join order"),
     "spec": ("a frame of rows", "leave it out: a ranking has none"),
+    "hints": ("a hint after a table", "leave it out: the planner chooses how a query runs"),
+    "cross_apply": (
+        "CROSS APPLY or OUTER APPLY",
+        "write CROSS JOIN (SELECT ...) AS t, or LEFT "
+        "JOIN (SELECT ...) AS t ON ... with the conditions in ON",
+    ),
     "locks": ("FOR UPDATE", "leave it out: streams are append-only"),
     "sample": ("TABLESAMPLE", "write WHERE pmod(hash(x), 100) < 10 for 10 percent of the keys x"),
     "pivots": ("PIVOT", "pivot where the results are read"),
@@ -158,6 +164,17 @@ _NAMES_OF: dict[tuple[type[Node], str], tuple[str, str]] = {
     (exp.Subquery, "having"): ("HAVING after a query in parentheses", "move it into them"),
 }  # fmt: skip
 
+_FORMAT = ("CAST ... FORMAT", "write to_date(x, 'yyyy-MM-dd') or to_timestamp(x, 'yyyy-MM-dd')")
+#: Types of nodes that other systems know -> name in messages, and the remedy.
+_ABSENT: dict[type[Node], tuple[str, str]] = {
+    exp.PropertyEQ: (":=", "write = to compare, AS to name a value"),
+    exp.SimilarTo: ("SIMILAR TO", "write RLIKE '^(pattern)$'"),
+    exp.Glob: ("GLOB", "write LIKE with % and _, or RLIKE"),
+    exp.National: ("a text with N before it", "leave N out: all texts are Unicode"),
+    exp.StrToDate: _FORMAT,
+    exp.StrToTime: _FORMAT,
+}
+
 
 def is_set(value: object) -> bool:
     """Whether an argument of a syntax node has a value: not None, False or empty."""
@@ -167,10 +184,16 @@ def is_set(value: object) -> bool:
 def check_arguments(tree: Node) -> None:
     """Reject every clause in ``tree`` that would be ignored: arguments not in :data:`CONSUMED`.
 
+    Nodes of other systems' constructs are rejected as well.
+
     Raises:
         QueryError: ``unsupported-sql``, with the argument's name and position.
     """
     for node in tree.walk():
+        absent = _ABSENT.get(type(node))
+        if absent is not None:
+            with at(node):
+                raise unsupported(*absent)
         consumed = CONSUMED.get(type(node))
         if consumed is not None:
             refuse_others(node, consumed)

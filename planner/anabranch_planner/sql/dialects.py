@@ -14,6 +14,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import Stream
 from anabranch_planner.sql.beginnings import check_beginning
 from anabranch_planner.sql.clauses.everyday import keep_commas
+from anabranch_planner.sql.clauses.foreign import known_construct
 from anabranch_planner.sql.places import SourceText, check_intervals, misspelt
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import SparkDialect, what_is_wrong
@@ -77,6 +78,9 @@ def to_spark(sql: str, dialect: str = SPARK, streams: Mapping[str, Stream] | Non
         found = [s for s in reader.parser().parse(tokens, sql) if s is not None]
     except SqlglotError as cause:
         message, position = what_is_wrong(cause)
+        known = None if position is None else known_construct(tokens, position)
+        if known is not None:
+            raise known.moved(field="sql") from cause
         meant = None if position is None else misspelt(tokens, position)
         raise QueryError(
             "malformed-sql",

@@ -31,6 +31,7 @@ from anabranch_planner.sql.arguments import check_arguments, refuse_others
 from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
 from anabranch_planner.sql.clauses.constant_rows import read_constants
 from anabranch_planner.sql.clauses.everyday import keep_commas, no_stream, simplify, with_commas
+from anabranch_planner.sql.clauses.foreign import known_construct
 from anabranch_planner.sql.clauses.generators import generators_of, in_items
 from anabranch_planner.sql.clauses.join_kinds import as_of, is_right, kind_of
 from anabranch_planner.sql.clauses.listed_rows import write_out_rows
@@ -218,6 +219,9 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
     except SqlglotError as cause:
         message, position = what_is_wrong(cause)
         position = position or unclosed_at(sql)
+        known = position and known_construct(tokens, position)
+        if known:
+            raise known from cause
         meant = position and (misspelt(tokens, position) or named_key(sql, tokens, position))
         raise QueryError(
             "malformed-sql",

@@ -63,7 +63,7 @@ def test_functions_and_operators_of_other_dialects(
 def test_remedies_in_sparks_dialect_run(item: str, remedy: str) -> None:
     error = refusal(f"SELECT {item} AS x FROM gates", "postgres")
     assert error.remedy == f"write the statement in Spark's dialect: {remedy}"
-    assert parse_sql("q", f"SELECT {remedy} AS x FROM gates", STREAMS)
+    assert parse_sql("q", f"SELECT {remedy} AS x FROM gates", STREAMS).labels == ("gates",)
 
 
 def test_decimals_of_doubles_have_the_true_reason() -> None:
@@ -110,3 +110,71 @@ def test_zones_are_compared_by_their_cities(zone: str, near: str) -> None:
     error = refusal(f"SELECT ts AT TIME ZONE '{zone}' AS x FROM gates", "postgres")
     assert near in str(error.remedy)
     assert error.position == (1, 24)
+
+
+@pytest.mark.parametrize(
+    ("sql", "named", "column", "remedy"),
+    [
+        ("SELECT TOP 10 id FROM gates", "SELECT TOP", 1, "ORDER BY x LIMIT 10"),
+        ("SELECT id FROM gates MODEL DIMENSION BY (id) RULES (lane[1] = 1)", "MODEL", 22, "CASE"),
+        ("SELECT id FROM gates OPTION (MAXDOP 1)", "OPTION", 22, "leave it out"),
+        ("SELECT id FROM gates USE INDEX (x)", "USE INDEX", 22, "leave it out"),
+        ("SELECT id FROM gates WITH (NOLOCK)", "a hint after a table", 16, "leave it out"),
+        ("SELECT id FROM gates WITH UR", "WITH UR", 22, "leave it out"),
+        ("SELECT id FROM gates FORMAT JSON", "FORMAT", 22, "sink"),
+        ("SELECT id FROM gates EMIT CHANGES", "EMIT CHANGES", 22, "leave it out"),
+        ("SELECT id FROM gates WINDOW TUMBLING (SIZE 1 HOUR)", "WINDOW TUMBLING", 22, "window(ts"),
+        ("SELECT a.id FROM gates a JOIN gates b WITHIN 1 HOUR ON a.id = b.id", "JOIN ... WITHIN",
+         39, "BETWEEN a.ts"),
+        ("SELECT id FROM gates TIMESTAMP BY ts", "TIMESTAMP BY", 22, "registration"),
+        ("SELECT id FROM gates SAMPLE BY 1h", "SAMPLE BY", 22, "GROUP BY window(ts"),
+        ("SELECT id FROM gates LATEST ON ts PARTITION BY id", "LATEST ON", 22, "QUALIFY"),
+        ("SELECT id FROM gates WHERE ts > {ts '2024-01-01 00:00:00'}", "a timestamp in braces", 33,
+         "TIMESTAMP '...'"),
+        ("SELECT id FROM [gates]", "a name in brackets", 16, "backticks"),
+        ("SELECT id FROM gates WHERE id = %s", "a parameter %s", 33, ":x"),
+        ("SELECT id FROM gates WHERE id ^= 3", "^=", 31, "<>"),
+        ("SELECT ts + 2 HOURS AS t FROM gates", "a length of time 2 HOURS", 13,
+         "INTERVAL '2' HOUR"),
+        ("SELECT id := 3 AS x FROM gates", ":=", 8, "AS"),
+        ("SELECT id FROM gates WHERE plate SIMILAR TO 'a'", "SIMILAR TO", 28, "RLIKE"),
+        ("SELECT CAST(plate AS DATE FORMAT 'YYYY') AS x FROM gates", "CAST ... FORMAT", 13,
+         "to_date"),
+    ],
+)  # fmt: skip
+def test_constructs_of_other_systems_are_named(
+    sql: str, named: str, column: int, remedy: str
+) -> None:
+    error = refusal(sql)
+    assert error.code == "unsupported-sql"
+    assert error.message == f"{named} is not supported"
+    assert error.position == (1, column)
+    assert remedy in str(error.remedy)
+
+
+def test_patterns_of_rows_are_shown_as_joins() -> None:
+    error = refusal(
+        "SELECT T.id FROM gates MATCH_RECOGNIZE (PARTITION BY plate ORDER BY ts "
+        "MEASURES A.ts AS s PATTERN (A C+) DEFINE C AS C.lane > 3) AS T"
+    )
+    assert error.message == "MATCH_RECOGNIZE is not supported"
+    assert error.position == (1, 24)
+    shown = str(error.remedy).partition("FROM ")[2].removesuffix(" WHERE ...")
+    assert shown == (
+        "gates AS A JOIN gates AS C ON C.plate = A.plate AND C.ts > A.ts "
+        "AND C.ts <= A.ts + INTERVAL '1' HOUR"
+    )
+    assert parse_sql("q", f"SELECT A.id FROM {shown}", STREAMS).bounds
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT id FROM gates WHERE (id % lane)) = 3",
+        "SELECT plate AS format FROM gates )",
+        "SELECT id AS model, lane FROM gates WHERE )",
+        "SELECT id FROM gates WHERE plate = 'TOP 10' )",
+    ],
+)
+def test_other_mistakes_are_syntax_errors(sql: str) -> None:
+    assert refusal(sql).code == "malformed-sql"
