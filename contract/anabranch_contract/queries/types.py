@@ -62,6 +62,8 @@ INTERVAL_UNITS = {
     TypeKind.MONTHS: ("year", "month"),
 }
 INTERVALS = frozenset(INTERVAL_UNITS)
+#: Key of an Arrow field's metadata, whose value is the type of intervals.
+FIELD_TYPE = b"anabranch.type"
 #: Greatest depth of a nested type, and number of types in it.
 MOST_DEEP, MOST_PARTS = 16, 1000
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from anabranch_contract.queries.expressions import Output
 from anabranch_contract.queries.types import (
+    FIELD_TYPE,
     INTERVALS,
     DataType,
     TypeKind,
@@ -95,19 +96,17 @@ _JSON_NAMES = {
     TypeKind.INT: "integer",
     TypeKind.BIGINT: "long",
 }
-#: Key of an Arrow field's metadata, whose value is the type of intervals.
-_TYPE = b"anabranch.type"
 
 
 def typed_field(name: str, kind: DataType) -> pa.Field:
     """Return the field of a column, which names the type if Arrow has no such type."""
-    metadata = {_TYPE: kind.encode()} if kind.kind in INTERVALS else None
+    metadata = {FIELD_TYPE: kind.encode()} if kind.kind in INTERVALS else None
     return pa.field(name, arrow_type(kind), metadata=metadata)
 
 
 def interval_type(metadata: Mapping[bytes, bytes] | None) -> DataType | None:
     """Return the type that :func:`typed_field` wrote into a field's metadata; None: no interval."""
-    found = (metadata or {}).get(_TYPE)
+    found = (metadata or {}).get(FIELD_TYPE)
     return None if found is None else parse_type(found.decode())
 
 

@@ -33,6 +33,7 @@ from anabranch_service.tables.current import (
     quoted,
     schema_of,
     table_sql,
+    typed_schema,
 )
 from anabranch_service.tables.files import ResultFiles, TableError, replaced
 from anabranch_service.tables.statement import CATALOG, SCHEMA, tables_of
@@ -89,7 +90,7 @@ def _one_table(request: Mapping[str, Any], spec: TableSpec, target: IO[bytes]) -
     """Write the rows of one table as they are read."""
     with duckdb.connect(":memory:", config=_memory(request)) as connection:
         listing = listed(Path(request["results"]), spec.run)
-        schema, limit = schema_of(spec.shown), request["limit"]
+        schema, limit = typed_schema(spec.shown), request["limit"]
         pieces = [] if limit == 0 else listing.pieces(spec.after, spec.upto)
         rows: Iterator[pa.RecordBatch] = iter(())
         if pieces:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from anabranch_contract.queries.types import parse_type
+from anabranch_contract.queries.types import FIELD_TYPE, INTERVALS, TypeKind, parse_type
 from anabranch_contract.queries.views import CHANGE, VERSION
 from anabranch_service.streaming.samples.arrow_types import arrow_type
 from anabranch_service.tables.files import FileRows, in_batches
@@ -59,6 +59,20 @@ def schema_of(columns: Sequence[tuple[str, str]]) -> pa.Schema:
     return pa.schema(
         [(n, pa.null() if t == "void" else arrow_type(parse_type(t))) for n, t in columns]
     )
+
+
+def typed_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
+    """As :func:`schema_of`, with the types and notes of intervals that result files have; DuckDB
+    reads their numbers.
+    """
+    schema = schema_of(columns)
+    for place, (name, text) in enumerate(columns):
+        kind = None if text == "void" else parse_type(text)
+        if kind is not None and kind.kind in INTERVALS:
+            stored = pa.duration("us") if kind.kind is TypeKind.INTERVAL else schema[place].type
+            note = {FIELD_TYPE: kind.encode()}
+            schema = schema.set(place, pa.field(name, stored, metadata=note))
+    return schema
 
 
 def quoted(name: str) -> str:

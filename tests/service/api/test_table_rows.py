@@ -68,6 +68,39 @@ def tables(shop: Service, tmp_path: Path) -> Service:
     return shop
 
 
+def test_intervals_have_their_types(shop: Service, tmp_path: Path) -> None:
+    """A difference of times is a duration with its type, as in the result files."""
+    statement = (
+        "SELECT customer_id AS k, CAST(city AS TIMESTAMP) - TIMESTAMP '2024-01-01' AS since, "
+        "INTERVAL '3' MONTH AS term FROM customers"
+    )
+    shop.post("/v1/queries", {"id": "ages", "sql": statement})
+    columns = shop.get("/v1/queries/ages/table")["columns"]
+    types = {column["name"]: column["type"] for column in columns}
+    schema = pa.schema(
+        [
+            pa.field("k", pa.int64()),
+            pa.field(
+                "since", pa.duration("us"), metadata={b"anabranch.type": types["since"].encode()}
+            ),
+            pa.field("term", pa.int32(), metadata={b"anabranch.type": types["term"].encode()}),
+        ]
+    )
+    (tmp_path / "ages").mkdir()
+    written = pa.table([[1, 2], pa.array([86_400_000_000, None], pa.duration("us")),
+                        pa.array([3, 3], pa.int32())], schema=schema)  # fmt: skip
+    pq.write_table(written, tmp_path / "ages" / "0000000000-00000.parquet")
+    shop.activate("ages", Activation(0, {}, results=2))
+    shop.progress(progress(tmp_path, 1, ages=2))
+    found = read(shop, "/v1/queries/ages/table/rows")
+    assert found.schema.equals(schema.with_metadata(found.schema.metadata), check_metadata=True)
+    assert found.sort_by("k").to_pylist() == written.to_pylist()
+    none = read(shop, "/v1/queries/ages/table/rows?limit=0")
+    assert none.schema.equals(found.schema, check_metadata=True)
+    answer = shop.post("/v1/queries:sql", {"sql": "SELECT since FROM ages ORDER BY k LIMIT 1"}, 200)
+    assert answer["rows"] == [[86_400_000_000]]
+
+
 def test_rows_as_of_a_batch(tables: Service) -> None:
     first = tables.get("/v1/queries/pair/table")["columns"][0]["name"]
     whole = read(tables, "/v1/queries/pair/table/rows")
