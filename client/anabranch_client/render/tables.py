@@ -76,7 +76,7 @@ def print_table(content: RenderableType) -> None:
     """Write ``content`` to standard output.
 
     On a terminal narrower than 80 columns, lines are wrapped instead of words being split. Outside
-    a terminal, lines are as long as needed.
+    a terminal, lines are as long as needed, and there are no rulers.
     """
     console = Console()
     if console.is_terminal:
@@ -88,6 +88,7 @@ def print_table(content: RenderableType) -> None:
     written = io.StringIO()
     Console(file=written, width=_UNBOUNDED, force_terminal=False).print(content)
     lines = written.getvalue().removesuffix("\n").split("\n")
+    lines = [line for line in lines if set(line) - {" "} != {"─"}]
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -383,10 +384,29 @@ def _latest(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
             )
 
 
+#: End of the names of parts.
+_PART = re.compile(r"\.\d+$")
+#: Aliases that the planner gives to parts -> their name in notes.
+_GIVEN = {
+    re.compile(r"joined[\d_]*"): "the joined streams",
+    re.compile(r"subquery\d+"): "a subquery",
+    re.compile(r"anabranch_(rows|groups)\d*"): "the statement's partitions",
+}
+
+
+def _called(alias: str, stream: str) -> str:
+    """The name of an alias in notes, without those that the author did not write."""
+    outer, _, inner = alias.partition(".")
+    name = next((name for given, name in _GIVEN.items() if given.fullmatch(outer)), None)
+    if name is None or not (inner or _PART.search(stream)):
+        return alias
+    return inner or name
+
+
 def _changing(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
     """Note on a query whose results are changes."""
     kept = query.outer is not None and query.outer.kept
-    changing = list(dict.fromkeys(alias for alias, _ in query.deleting(streams)))
+    changing = list(dict.fromkeys(_called(*one) for one in query.deleting(streams)))
     if not changing and not kept:
         return
     why = []

@@ -666,6 +666,7 @@ def test_names_are_whole_wherever_they_are_written(url: str, shop: Client) -> No
     listed = piped("query", "list", ANABRANCH_URL=url).stdout
     assert " ".join(sql.split()) in listed
     assert "…" not in listed
+    assert "─" not in listed
     assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ \(in (2 h|1\d\d min)\)", listed)
     detail = piped("query", "show", LONG, ANABRANCH_URL=url).stdout
     assert re.search(r"registered +\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ \(", detail)

@@ -178,3 +178,49 @@ def test_patterns_of_rows_are_shown_as_joins() -> None:
 )
 def test_other_mistakes_are_syntax_errors(sql: str) -> None:
     assert refusal(sql).code == "malformed-sql"
+
+
+@pytest.mark.parametrize(
+    ("join", "wanted"),
+    [
+        ("LEFT JOIN LATERAL ({}) last ON TRUE", "LEFT JOIN ({}) AS last ON last.plate = g.plate"),
+        ("CROSS JOIN LATERAL ({}) last", "JOIN ({}) AS last ON last.plate = g.plate"),
+        (", LATERAL ({}) last", "JOIN ({}) AS last ON last.plate = g.plate"),
+    ],
+)
+def test_first_rows_of_a_lateral_subquery_are_shown_as_a_join(join: str, wanted: str) -> None:
+    lateral = (
+        "SELECT m.lane, m.ts FROM gates m WHERE m.plate = g.plate AND m.lane > 2 "
+        "ORDER BY m.ts DESC LIMIT 1"
+    )
+    error = refusal(f"SELECT g.id, last.lane FROM gates g {join.format(lateral)}")
+    shown = wanted.format(
+        "SELECT m.plate, m.lane, m.ts FROM gates AS m WHERE m.lane > 2 QUALIFY row_number() OVER "
+        "(PARTITION BY m.plate ORDER BY m.ts DESC) <= 1"
+    )
+    assert error.remedy == f"write {shown}"
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        "SELECT m.lane, m.ts FROM gates m WHERE m.ts > g.ts ORDER BY m.ts LIMIT 1",
+        "SELECT m.lane, m.ts FROM gates m WHERE plate = g.plate ORDER BY m.ts LIMIT 1",
+        "SELECT m.lane, m.ts FROM gates m WHERE m.plate = g.plate LIMIT 1",
+        "SELECT m.lane AS plate, m.ts FROM gates m WHERE m.plate = g.plate ORDER BY m.ts LIMIT 1",
+        "SELECT m.lane, 1 AS o FROM gates m WHERE m.plate = g.plate GROUP BY m.lane ORDER BY 1 "
+        "LIMIT 1",
+        "SELECT 1 AS a, 2 AS b ORDER BY 1 LIMIT 1",
+    ],
+)
+def test_other_lateral_subqueries_have_a_general_remedy(inside: str) -> None:
+    error = refusal(f"SELECT g.id FROM gates g CROSS JOIN LATERAL ({inside}) last")
+    assert "first rows of each key" in str(error.remedy)
+
+
+@pytest.mark.parametrize(
+    ("call", "remedy"),
+    [("age(ts, ts)", "ts - ts"), ("age(ts)", "now() - ts"), ("age()", "now() - ts")],
+)
+def test_ages_are_differences(call: str, remedy: str) -> None:
+    assert refusal(f"SELECT {call} AS x FROM gates").remedy == f"write {remedy}"

@@ -66,6 +66,24 @@ def test_a_view_is_a_stream_of_upserts_to_its_readers(live: Service) -> None:
     assert listed == {"spent": ["rich"], "rich": []}
 
 
+@pytest.mark.parametrize(
+    ("sql", "named"),
+    [
+        ("SELECT id, sum(price) OVER (PARTITION BY customer) AS s FROM orders",
+         "the statement's partitions"),
+        ("SELECT c.nation FROM customers c WHERE c.id IN (SELECT customer FROM orders GROUP BY "
+         "customer HAVING count(*) > 1)", "a subquery"),
+        ("SELECT c.nation FROM customers c, orders o JOIN LATERAL explode(array(o.customer)) t(i) "
+         "JOIN customers x ON x.id = i WHERE c.id = o.customer", "the joined streams"),
+        ("SELECT c.nation FROM customers c JOIN (SELECT customer, count(*) AS n FROM orders GROUP "
+         "BY customer) counted ON counted.customer = c.id", "counted"),
+    ],
+)  # fmt: skip
+def test_notes_name_no_alias_of_the_planners(live: Service, sql: str, named: str) -> None:
+    notes = _query(live, "noted", sql)["normalised"]["notes"]
+    assert any(f"since rows of {named} may be deleted" in note for note in notes)
+
+
 @pytest.mark.parametrize(("retain", "past"), [("all", "stored"), ("none", "none")])
 def test_a_part_has_the_rows_of_before_it_where_they_are_stored(
     live: Service, retain: str, past: str

@@ -74,6 +74,11 @@ def _not_repeatable(name: str, remedy: str) -> Callable[[list[str]], QueryError]
     return made
 
 
+def _age(given: list[str]) -> QueryError:
+    later, earlier = given[:2] if len(given) > 1 else ("now()", *given, "ts")[:2]
+    return unsupported("age()", f"write {later} - {earlier}")
+
+
 _REFUSED: dict[str, Callable[[list[str]], QueryError]] = {
     "truncate": _truncate,
     "json_tuple": _of_text(
@@ -84,7 +89,7 @@ _REFUSED: dict[str, Callable[[list[str]], QueryError]] = {
     "regexp_split_to_array": _of_text("regexp_split_to_array", "split({}, '[,;]')"),
     "regexp_matches": _of_text("regexp_matches", "regexp_extract({}, '(pattern)', 1)"),
     "regexp_match": _of_text("regexp_match", "regexp_extract({}, '(pattern)', 1)"),
-    "age": _of_text("age", "now() - {}, or the difference of two times"),
+    "age": _age,
     "to_number": _of_text("to_number", "CAST({} AS DECIMAL(10, 2))"),
     "starts_with": _of_text("starts_with", "startswith({}, 'text')"),
     "array_length": _of_text("array_length", "size({})"),

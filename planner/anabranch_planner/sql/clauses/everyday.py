@@ -12,7 +12,16 @@ from sqlglot import TokenType, exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.clauses.values import look_up_values
-from anabranch_planner.sql.unresolved import GENERATORS, Node, as_written, at, describe, unsupported
+from anabranch_planner.sql.unresolved import (
+    GENERATORS,
+    Node,
+    as_written,
+    at,
+    conjunction,
+    describe,
+    operands,
+    unsupported,
+)
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -199,11 +208,58 @@ def no_stream(node: Node) -> QueryError:
         remedy = f"write ({as_written(scalar)}) AS {name} in the SELECT list"
         limit = None if limit is not None and limit.expression.name == "1" else limit
     if limit is not None:
-        remedy = (
+        assert isinstance(select, exp.Select)
+        remedy = _first_rows(node, select) or (
             "join a subquery with the first rows of each key: JOIN (SELECT ... QUALIFY "
             f"row_number() OVER (PARTITION BY k ORDER BY x) <= {limit.expression}) AS t ON ..."
         )
     return unsupported("LATERAL in FROM", remedy)
+
+
+def _first_rows(lateral: exp.Lateral, select: exp.Select) -> str | None:
+    """The join that gives the rows of ``LATERAL (SELECT ... ORDER BY x LIMIT n)``, with its
+    author's names; None: its conditions are not only equalities with columns before it.
+    """
+    join, alias, order = lateral.parent, lateral.alias, select.args.get("order")
+    if any(select.args.get(name) for name in ("group", "distinct", "offset", "qualify")):
+        return None
+    if not alias or order is None or not all(select.args.get(n) for n in ("from_", "where")):
+        return None
+    tables = [select.args["from_"].this, *(one.this for one in select.args.get("joins") or ())]
+    own = {table.alias_or_name.lower() for table in tables}
+    named = {item.alias_or_name.lower(): item for item in select.expressions}
+    pairs: list[tuple[Node, Node]] = []
+    kept: list[Node] = []
+    for condition in operands(select.args["where"].this, exp.And):
+        read = {c.table.lower() for c in condition.find_all(exp.Column)}
+        if read <= own:
+            kept.append(condition.copy())
+            continue
+        sides = [condition.this, condition.expression]
+        if not isinstance(condition, exp.EQ) or not all(isinstance(s, exp.Column) for s in sides):
+            return None
+        inner, outer = sorted(sides, key=lambda side: side.table.lower() not in own)
+        if inner.table.lower() not in own or not outer.table or outer.table.lower() in own:
+            return None
+        if named.setdefault(inner.name.lower(), inner) not in (inner, exp.column(inner.name)):
+            return None
+        pairs.append((inner, outer))
+    if not pairs:
+        return None
+    inside = select.copy()
+    inside.set("limit", None)
+    inside.set("order", None)
+    inside.set("where", exp.Where(this=conjunction(kept)) if kept else None)
+    shown = {item.alias_or_name.lower() for item in select.expressions}
+    added = {i.name.lower(): i.copy() for i, _ in pairs if i.name.lower() not in shown}
+    inside.set("expressions", [*added.values(), *inside.expressions])
+    keys = ", ".join(as_written(inner) for inner, _ in pairs)
+    on = " AND ".join(f"{alias}.{inner.name} = {as_written(outer)}" for inner, outer in pairs)
+    side = "LEFT " if isinstance(join, exp.Join) and join.args.get("side") == "LEFT" else ""
+    return (
+        f"write {side}JOIN ({as_written(inside)} QUALIFY row_number() OVER (PARTITION BY {keys} "
+        f"{as_written(order).strip()}) <= {select.args['limit'].expression}) AS {alias} ON {on}"
+    )
 
 
 def _unqualify(table: exp.Table, qualifiers: dict[str, str]) -> None:
