@@ -395,7 +395,7 @@ _GIVEN = {
 
 
 def _called(alias: str, stream: str) -> str:
-    """The name of an alias in notes, without those that the author did not write."""
+    """The name of an alias in notes, in the author's words."""
     outer, _, inner = alias.partition(".")
     name = next((name for given, name in _GIVEN.items() if given.fullmatch(outer)), None)
     if name is None or not (inner or _PART.search(stream)):
