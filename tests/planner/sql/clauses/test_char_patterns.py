@@ -13,7 +13,8 @@ import pytest
 from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.clauses.char_patterns import as_sparks
 from anabranch_planner.sql.dialects import to_spark
-from tests.support.surroundings.postgres import Server, server, session
+from scripts.postgres import Server
+from tests.support.surroundings.postgres import server, session
 from tests.support.worlds.batch import batch_rows, streams_of
 
 ELEMENTS = (
