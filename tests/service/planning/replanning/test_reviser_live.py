@@ -18,7 +18,7 @@ from tests.support.worlds.live_loop import LiveLoop
 from tests.support.worlds.service import serving
 
 #: The batch in which the data change, and the last one.
-DRIFT, LAST = 24, 32
+DRIFT, LAST = 22, 30
 #: Batches.
 EPOCH = 4
 
