@@ -99,6 +99,18 @@ class _LastPlan:
     gone: int
     settled: bool
 
+    @property
+    def unsearched(self) -> Plan:
+        """The plan as the base of one that is made from it without a search."""
+        return replace(
+            self.plan,
+            switching=0.0,
+            bound=min(self.bound, self.plan.cost),
+            gap=gap(self.plan.cost, self.bound),
+            variables=0,
+            constraints=0,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _QueryChange:
@@ -416,16 +428,11 @@ def _enter(
             insort(orders, order, key=lambda one: one.rank)
             reused.orders[goal.key], candidates = order, candidates + number
     plan = replace(
-        last.plan,
+        last.unsearched,
         queries=tuple(sorted(q.id for q in queries)),
         orders=tuple(orders),
-        switching=0.0,
-        bound=min(last.bound, last.plan.cost),
-        gap=gap(last.plan.cost, last.bound),
         method=f"{len(pairs)} of {len(queries)} queries entered beside like ones",
         candidates=candidates,
-        variables=0,
-        constraints=0,
     )
     return replace(last, statistics=statistics, queries={q.id: q for q in queries}, plan=plan)
 
@@ -458,16 +465,11 @@ def _leave(last: _LastPlan, change: _QueryChange, statistics: Statistics) -> _La
         builder.drop(name)
     gone = set(change.dropped)
     plan = replace(
-        last.plan,
+        last.unsearched,
         queries=tuple(sorted(there)),
         orders=tuple(o for o in last.plan.orders if o.maintains or o.goal not in gone),
-        switching=0.0,
-        bound=min(last.bound, last.plan.cost),
-        gap=gap(last.plan.cost, last.bound),
         method=f"without {len(gone)} queries, else as before",
         candidates=candidates,
-        variables=0,
-        constraints=0,
     )
     return replace(
         last, statistics=statistics, queries=there, plan=plan, gone=last.gone + len(gone)

@@ -103,13 +103,9 @@ class SourceText:
             if after and after[0] in _UNPLACED:
                 last = max(last, index + 2)
             elif index >= last and not depth:
-                is_inner = first and kinds[first - 1] is TokenType.L_PAREN
-                if (
-                    is_inner
-                    and after[:1] == [TokenType.R_PAREN]
-                    and after[1:]
-                    and (after[1] in _UNPLACED)
-                ):
+                opened = first and kinds[first - 1] is TokenType.L_PAREN
+                closed = len(after) == 2 and after[0] is TokenType.R_PAREN
+                if opened and closed and after[1] in _UNPLACED:
                     first, depth = first - 1, depth + 1
                 elif after[:1] != [TokenType.L_PAREN]:
                     break

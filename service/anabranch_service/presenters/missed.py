@@ -64,9 +64,19 @@ def with_parts(activation: Activation | None, parts: Sequence[PartNow]) -> Activ
     return replace(activation, complete=complete, complete_from=complete_from)
 
 
-def missed_in_parts(parts: Iterable[PartNow], progress: Progress | None) -> list[MissedOut]:
-    """Rows that parts of a statement miss, per part and stream."""
-    found = []
+def missed_rows(
+    meaning: NormalisedInfo,
+    activation: Activation | None,
+    progress: Progress | None,
+    parts: Iterable[PartNow] = (),
+) -> list[MissedOut]:
+    """Rows that a query misses, or would miss if it began now, per stream; with ``parts`` also the
+    rows that the parts of its statement miss.
+    """
+    if activation is None:
+        found = _rows_to_miss(meaning, progress)
+    else:
+        found = _missed_rows(meaning, activation)
     for part in parts:
         lacks = part.lacks
         if part.activation is None and not part.past and progress is not None:
@@ -77,10 +87,8 @@ def missed_in_parts(parts: Iterable[PartNow], progress: Progress | None) -> list
             }
         if lacks:
             found += [_lacking(part.name, stream, count) for stream, count in lacks.items()]
-        elif part.activation is None:
-            found += rows_to_miss(part.meaning, progress)
         else:
-            found += missed_rows(part.meaning, part.activation)
+            found += missed_rows(part.meaning, part.activation, progress)
     return found
 
 
@@ -94,9 +102,9 @@ def _lacking(part: str, stream: str, count: int) -> MissedOut:
     )
 
 
-def missed_rows(meaning: NormalisedInfo, activation: Activation | None) -> list[MissedOut]:
+def _missed_rows(meaning: NormalisedInfo, activation: Activation) -> list[MissedOut]:
     """Missed rows of an active query, per stream; empty if its results are complete."""
-    if activation is None or activation.complete == "always":
+    if activation.complete == "always":
         return []
     rows: dict[str, int] = {}
     dropped: dict[str, int] = {}
@@ -129,7 +137,7 @@ def _of_streams(
         )
 
 
-def rows_to_miss(meaning: NormalisedInfo, progress: Progress | None) -> list[MissedOut]:
+def _rows_to_miss(meaning: NormalisedInfo, progress: Progress | None) -> list[MissedOut]:
     """Rows per stream that a query starting now would miss, since no query needed them so far."""
     if progress is None or len(meaning.aliases) == 1:
         return []

@@ -25,7 +25,6 @@ from anabranch_contract.rest.documents import iso_time
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import (
     ActivationOut,
-    MissedOut,
     PastOut,
     QueryOut,
     RationedOut,
@@ -40,13 +39,7 @@ from anabranch_contract.rest.streams import (
     StreamOut,
     TableOut,
 )
-from anabranch_service.presenters.missed import (
-    PartNow,
-    missed_in_parts,
-    missed_rows,
-    rows_to_miss,
-    with_parts,
-)
+from anabranch_service.presenters.missed import PartNow, missed_rows, with_parts
 from anabranch_service.presenters.statistics import stream_statistics_out
 from anabranch_service.registry.describe import bounds_between
 from anabranch_service.registry.lifecycle import LIVE, Status, results_of, status_of
@@ -205,7 +198,9 @@ def query_out(
         results_at=results_at(record, progress),
         input_problems={**sources.failed_among(streams), **ended},
         **_activation(with_parts(activation, parts)),
-        missed=_missed(record, activation, progress, status, parts),
+        missed=missed_rows(record.normalised, activation, progress, parts)
+        if status in LIVE
+        else [],
         past_results=None if activation is None else _past(activation),
         earlier=[]
         if activation is None
@@ -219,21 +214,6 @@ def query_out(
         problem=record.rejected,
         failure=None if activation is None else activation.failure,
     )
-
-
-def _missed(
-    record: QueryRecord,
-    activation: Activation | None,
-    progress: Progress | None,
-    status: Status,
-    parts: Sequence[PartNow],
-) -> list[MissedOut]:
-    if status not in LIVE:
-        return []
-    below = missed_in_parts(parts, progress)
-    if activation is None:
-        return [*rows_to_miss(record.normalised, progress), *below]
-    return [*missed_rows(record.normalised, activation), *below]
 
 
 def run_out(

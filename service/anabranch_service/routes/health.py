@@ -26,7 +26,7 @@ from anabranch_service.presenters.health import (
     stream_components,
     worst_first,
 )
-from anabranch_service.presenters.missed import missed_in_parts, missed_rows, parts_now, with_parts
+from anabranch_service.presenters.missed import missed_rows, parts_now, with_parts
 from anabranch_service.registry.lifecycle import Status, status_of
 from anabranch_service.registry.runtime_check import runtime_check
 
@@ -90,10 +90,10 @@ async def _missed(ctx: Context, progress: Progress | None) -> dict[str, list[Mis
     found, parts_of = {}, parts_now(await ctx.store.queries(), activations)
     for listed in await ctx.store.newest_queries():
         record, parts = listed.record, parts_of.get(listed.record.id, ())
-        activation = with_parts(activations.get(record.id), parts)
-        if activation is None or activation.complete != "never":
+        own = activations.get(record.id)
+        whole = with_parts(own, parts)
+        if whole is None or whole.complete != "never":
             continue
-        if status_of(record, activation, progress, now) is Status.ACTIVE:
-            rows = missed_rows(record.normalised, activation)
-            found[query_of(record.id)] = [*rows, *missed_in_parts(parts, progress)]
+        if status_of(record, own, progress, now) is Status.ACTIVE:
+            found[query_of(record.id)] = missed_rows(record.normalised, own, progress, parts)
     return {name: rows for name, rows in found.items() if rows}

@@ -41,7 +41,7 @@ STATEMENTS = [
 
 
 def refused_or_done(answer: httpx.Response) -> None:
-    """Check that an answer is no failure of the service, and names code and remedy."""
+    """Check for an answer below 500 with code and remedy."""
     said = f"{answer.request.method} {answer.request.url} {answer.request.content[:300]!r}"
     assert answer.status_code < 500, f"{said}\n{answer.text[:500]}"
     if answer.status_code >= 400:

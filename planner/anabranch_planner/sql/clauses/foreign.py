@@ -92,7 +92,7 @@ def known_construct(tokens: Sequence[Token], place: tuple[int, int]) -> QueryErr
 def _word(token: Token) -> str:
     if token.token_type is TokenType.NUMBER:
         return "#"
-    # A text or a quoted name is no word of a construct.
+    # Words of constructs are not quoted.
     is_quoted = token.token_type in (TokenType.STRING, TokenType.IDENTIFIER)
     return "" if is_quoted else token.text.upper()
 

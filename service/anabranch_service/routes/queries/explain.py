@@ -29,7 +29,7 @@ from anabranch_service.planning.request import plan_task, read_registered
 from anabranch_service.planning.task import FULL, PlanTask
 from anabranch_service.planning.what_if.dry_run import dry_run_out
 from anabranch_service.planning.what_if.explanation import explained
-from anabranch_service.presenters.missed import PartNow, missed_in_parts, rows_to_miss
+from anabranch_service.presenters.missed import PartNow, missed_rows
 from anabranch_service.registry.derived import Queries, Reading, with_queries
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.sizes import read_checked
@@ -69,8 +69,7 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
     if query is None or answer.normalised is None:
         return answer
     progress = await ctx.store.progress()
-    below = missed_in_parts(_parts(query, reading), progress)
-    missed = [*rows_to_miss(answer.normalised, progress), *below]
+    missed = missed_rows(answer.normalised, None, progress, _parts(query, reading))
     # One plan search if no other query is registered; else three: joint, standalone, without it.
     seconds = min(SECONDS / (3 if found.wanted else 1), ctx.settings.planning.solve_seconds)
     task = await ctx.work.read(plan_task, found, ctx.store.forms, seconds)
