@@ -14,10 +14,10 @@ SPREAD  = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-fast test-benchmarks test-full check check-deploy docs docs-serve reference coverage release-check format golden dbt demo kafka postgres bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking bench-nexmark bench-rivals clean
+.PHONY: help setup prerequisites class-archive test test-fast test-e2e test-benchmarks test-full check check-deploy docs docs-serve reference coverage release-check format golden dbt demo kafka postgres bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking bench-nexmark bench-rivals clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: prerequisites $(STAMP) class-archive ## create .venv and install the pinned dependencies (idempotent)
 
@@ -40,17 +40,20 @@ class-archive: $(STAMP)
 	@$(BIN)/python -m anabranch_runtime.spark.make_class_archive >$(VENV)/class-archive.log 2>&1 </dev/null \
 		|| echo "No archive of Spark's classes (see $(VENV)/class-archive.log): starts take longer"
 
-test test-fast test-benchmarks: JOBS = 2
+test test-fast test-e2e test-benchmarks: JOBS = 2
 # Hundreds of processes import the packages, and each would compile them again.
-test test-fast test-benchmarks test-full: export PYTHONDONTWRITEBYTECODE :=
+test test-fast test-e2e test-benchmarks test-full: export PYTHONDONTWRITEBYTECODE :=
 # One order of sets per run: the same seed makes the same example. The full run varies it by day.
-test test-fast test-benchmarks coverage: export PYTHONHASHSEED ?= 0
+test test-fast test-e2e test-benchmarks coverage: export PYTHONHASHSEED ?= 0
 test-full: export PYTHONHASHSEED ?= $(shell date +%j | sed 's/^0*//')
 # Half of the time tests wait for processes that they have started.
 test: JOBS = 3
-test: setup ## run the tests, but for the slow ones and those of benchmarks/
-	@$(BIN)/python -m pytest $(SPREAD) -m "not slow" --ignore=benchmarks --ignore=tests/benchmarks \
-		$(ARGS) </dev/null
+test: setup ## run the tests, but for the slow ones, long ones of whole pipelines and benchmarks/
+	@$(BIN)/python -m pytest $(SPREAD) -m "not slow and not e2e" --ignore=benchmarks \
+		--ignore=tests/benchmarks $(ARGS) </dev/null
+
+test-e2e: setup ## run the long tests of whole pipelines: the tour, the examples, a day of live input
+	@$(BIN)/python -m pytest $(SPREAD) -m "e2e and not slow" tests/e2e tests/cluster $(ARGS) </dev/null
 
 test-benchmarks: setup ## run the tests of benchmarks/, but for the slow ones
 	@$(BIN)/python -m pytest $(SPREAD) -m "not slow" benchmarks tests/benchmarks $(ARGS) </dev/null

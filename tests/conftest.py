@@ -57,6 +57,8 @@ WIDE = {
     "benchmarks",
     "support",
 }
+#: Folders of ``make test-e2e``.
+PIPELINES = {"e2e", "cluster"}
 #: Folders whose modules start processes.
 PROCESSES = {"client", "command", "solvers", "spark"}
 #: Fixtures that start something.
@@ -109,6 +111,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         starts = used & STARTING or folders & (WIDE | PROCESSES)
         if not starts and not item.get_closest_marker("slow"):
             item.add_marker("fast")
+        if item.get_closest_marker("e2e") and not folders & PIPELINES:
+            raise pytest.UsageError(f"make test-e2e runs {sorted(PIPELINES)} only: {item.nodeid}")
     seed = config.getoption("shuffle")
     if seed is not None:
         items[:] = shuffled(items, seed)

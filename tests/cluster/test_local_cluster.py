@@ -25,6 +25,7 @@ MASTER = "local-cluster[3,1,1024]"
 
 
 @pytest.mark.spark
+@pytest.mark.e2e
 @pytest.mark.parametrize("seeds", mostly_slow(["1000", "1001-1002"]))
 def test_runs_on_three_executors_are_exact(seeds: str, tmp_path: Path) -> None:
     _assert_exact(seeds, tmp_path)

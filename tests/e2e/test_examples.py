@@ -32,6 +32,7 @@ def test_every_folder_is_an_example() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.e2e
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_prints_what_its_page_shows(name: str, printed: str) -> None:
     page = (FOLDER / name / "README.md").read_text("utf-8")

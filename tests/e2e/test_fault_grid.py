@@ -13,6 +13,7 @@ from tests.support.scenarios.file import read_report
 
 
 @pytest.mark.spark
+@pytest.mark.e2e
 def test_a_handful_of_cells(tmp_path: Path) -> None:
     cells = [
         Cell(Component.DRIVER, Point.PUBLISHED),

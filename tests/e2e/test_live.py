@@ -168,6 +168,7 @@ def micros(minutes: int) -> int:
 
 
 @pytest.mark.spark
+@pytest.mark.e2e
 def test_a_day_in_the_life_of_a_live_pipeline(tmp_path: Path) -> None:
     with live_pipeline(tmp_path) as live:
         world = World(live, tmp_path)

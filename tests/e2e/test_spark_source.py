@@ -29,7 +29,7 @@ from tests.support.worlds.processes import LivePipeline, live_pipeline
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 START = datetime(2024, 5, 1, tzinfo=UTC)

@@ -26,6 +26,7 @@ def run(settings: ServiceSettings, folder: Path, seed: int) -> None:
         assert run_seed(service, home, seed)["batches"]
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("seed", mostly_slow(SUBQUERIES_FEW))
 def test_random_subqueries(settings: ServiceSettings, tmp_path: Path, seed: int) -> None:
     run(settings, tmp_path, seed)

@@ -80,6 +80,7 @@ def until(query: str, api: str = API, **wanted: Any) -> dict[str, Any]:
 
 
 @pytest.mark.spark
+@pytest.mark.e2e
 def test_the_tour_works_word_for_word(folder: Path) -> None:
     start, curl, feed, second, shared, client = blocks(
         "tutorial.md", "sh", "sh", "python", "sh", "sh", "python"

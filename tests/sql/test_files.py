@@ -11,6 +11,7 @@ import pytest
 
 from tests.sql.files import DOMAINS, Block, examples, files, read
 from tests.sql.run import Written
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.redis import redis_url
 
 #: Seed of the rows by which the answers in the files are made.
@@ -25,7 +26,9 @@ def redis() -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("path", _ALL, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [*files(), *mostly_slow(files(DOMAINS), 2)], ids=lambda path: path.stem
+)
 def test_answers_are_as_written(path: Path, tmp_path: Path, redis: str) -> None:
     blocks = read(path)
     run = Written(tmp_path, redis, SEED, blocks)

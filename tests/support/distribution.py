@@ -1,4 +1,5 @@
-"""Distribution of tests over worker processes: a file to one, files of Spark's session to the same.
+"""Distribution of tests over worker processes: a file to one, files of Spark's session to the same,
+and files of Kafka's broker.
 
 Objects that the tests of a file share are made once that way, and long files begin first, so that
 no worker is idle at the end. A plugin: ``tests/conftest.py`` registers it.
@@ -14,8 +15,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-#: Parameter by which tests take Spark's session; Spark starts once per process.
-SESSION: Final = "spark: SparkSession"
+#: Parameters by which tests take Spark's session and Kafka's broker, which start once per process.
+SESSIONS: Final = ("spark: SparkSession", "kafka: Broker")
 #: Folders whose tests wait or take long; they begin first, in this order.
 LONG: Final = (
     *("e2e", "cluster", "combined", "sql", "replays", "pages", "client", "benchmarks"),
@@ -24,22 +25,23 @@ LONG: Final = (
 
 
 class FileDistribution(LoadFileScheduling):  # type: ignore[misc]  # untyped
-    """Gives a worker all tests of a file, and one worker all files with :data:`SESSION`."""
+    """Gives a worker all tests of a file, and one worker all files with one of :data:`SESSIONS`."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return SESSION if has_session(self.config.rootpath / path) else path
+        return session_of(self.config.rootpath / path) or path
 
 
 @cache
-def has_session(path: Path) -> bool:
-    """Whether tests of the file use Spark's session."""
-    return SESSION in path.read_text("utf-8")
+def session_of(path: Path) -> str:
+    """The first one of :data:`SESSIONS` that tests of the file use; empty: none."""
+    text = path.read_text("utf-8")
+    return next((session for session in SESSIONS if session in text), "")
 
 
 def rank(path: Path, root: Path) -> int:
     """Place of a test's file among all files of the repository ``root``."""
-    if has_session(path):
+    if session_of(path):
         return 0
     folders = path.relative_to(root).parts
     return next((at for at, name in enumerate(LONG, 1) if name in folders), len(LONG) + 1)

@@ -1,4 +1,4 @@
-"""A real distributed run gives a file to one worker, and files of Spark's session to the same."""
+"""A real distributed run gives a file to one worker, and files of one session to the same."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from tests.support.distribution import SESSION
+from tests.support.distribution import SESSIONS
 
 TESTS = """
 from pathlib import Path
@@ -20,10 +20,11 @@ def test_one(n, worker_id):
 """
 
 
-def test_a_file_and_spark_s_session_have_one_worker(tmp_path: Path) -> None:
+def test_a_file_and_a_session_have_one_worker(tmp_path: Path) -> None:
     ran = tmp_path / "ran"
-    for name in ("a", "b", "spark_c", "d", "spark_e"):
-        text = TESTS.format(ran=str(ran), name=name) + f"# {SESSION}" * ("spark" in name)
+    for name in ("a", "b", "spark_c", "kafka_f", "d", "spark_e", "kafka_g"):
+        session = next((s for s in SESSIONS if s.partition(":")[0] == name.partition("_")[0]), "")
+        text = TESTS.format(ran=str(ran), name=name) + f"# {session}"
         (tmp_path / f"test_{name}.py").write_text(text)
     options = ["-q", "-c", "/dev/null", f"--rootdir={tmp_path}", "-p", "no:schemathesis"]
     workers = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
@@ -41,7 +42,10 @@ def test_a_file_and_spark_s_session_have_one_worker(tmp_path: Path) -> None:
         name = name.partition("_")[0]
         workers_of[name].add(worker)
         files_of[worker].append(name)
-    assert len(lines) == 30
-    assert {n: len(ids) for n, ids in workers_of.items()} == {"a": 1, "b": 1, "spark": 1, "d": 1}
-    (worker,) = workers_of["spark"]
-    assert files_of[worker][:12] == ["spark"] * 12, "they begin first"
+    assert len(lines) == 42
+    assert {n: len(ids) for n, ids in workers_of.items()} == dict.fromkeys(
+        ("a", "b", "spark", "kafka", "d"), 1
+    )
+    for session in ("spark", "kafka"):
+        (worker,) = workers_of[session]
+        assert files_of[worker][:12] == [session] * 12, "they begin first"

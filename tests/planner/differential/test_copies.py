@@ -30,6 +30,7 @@ from tests.support.cases.small_problems import any_query, small_problem
 from tests.support.oracles.brute_force import cheapest
 from tests.support.oracles.exactness import same, tight_cost
 from tests.support.oracles.plain_program import optimum
+from tests.support.scenarios.seeds import mostly_slow
 
 PARALLELISMS = (2, 3, 4, 8, 16)
 
@@ -62,20 +63,20 @@ def proven(problem: PlanProblem) -> float:
 
 
 @pytest.mark.parametrize("parallelism", PARALLELISMS)
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", mostly_slow(range(10), 3))
 def test_proven_optima_are_those_of_a_plain_program(seed: int, parallelism: int) -> None:
     problem = drawn(100 * parallelism + seed, parallelism)
     assert proven(problem) == pytest.approx(optimum(problem), rel=1e-6)
 
 
 @pytest.mark.parametrize("hosts", [2, 3, 16])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", mostly_slow(range(10), 3))
 def test_so_are_they_on_several_hosts(seed: int, hosts: int) -> None:
     problem = drawn(7 * hosts + seed, PARALLELISMS[seed % 5], hosts)
     assert proven(problem) == pytest.approx(optimum(problem), rel=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", mostly_slow(range(10), 5))
 def test_so_are_they_within_limits(seed: int) -> None:
     problem = drawn(seed, PARALLELISMS[seed % 5])
     assert proven(demanded := demand(problem, Limits(copies=1 + seed % 2), None)) == pytest.approx(
@@ -87,7 +88,7 @@ def test_so_are_they_within_limits(seed: int) -> None:
     assert proven(demanded) == pytest.approx(optimum(demanded), rel=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", mostly_slow(range(10), 5))
 def test_so_are_they_where_changes_are_charged(seed: int) -> None:
     problem = drawn(seed, PARALLELISMS[seed % 5])
     rng, graph = Random(seed), problem.graph
@@ -102,7 +103,7 @@ def test_so_are_they_where_changes_are_charged(seed: int) -> None:
     assert proven(charged) == pytest.approx(optimum(charged), rel=1e-6)
 
 
-@pytest.mark.parametrize("tens", range(6))
+@pytest.mark.parametrize("tens", mostly_slow(range(6)))
 def test_brute_force_agrees_on_many_partitions(tens: int) -> None:
     for number in range(10 * tens, 10 * tens + 10):
         for parallelism in (2, 5, 16):

@@ -20,9 +20,10 @@ from anabranch_planner.solvers.interface import Request, SolveStatus
 from anabranch_planner.solvers.registry import CHILDREN, opened
 from tests.support.cases.small_problems import small_problem
 from tests.support.oracles.exactness import try_problem
+from tests.support.scenarios.seeds import mostly_slow
 
 
-@pytest.mark.parametrize("tens", range(20))
+@pytest.mark.parametrize("tens", mostly_slow(range(20), 4))
 def test_brute_force_tight_and_paper_have_the_same_optimum(tens: int) -> None:
     complaints = [try_problem(1, 10 * tens + i).complaint for i in range(10)]
     assert complaints == [""] * 10

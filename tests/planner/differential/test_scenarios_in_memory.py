@@ -24,10 +24,11 @@ from tests.support.oracles.interpreter import interpret
 from tests.support.oracles.oracle import Oracle, from_spark
 from tests.support.scenarios.draw import Generated, generate, generate_theta
 from tests.support.scenarios.file import read_scenario
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.worlds.in_memory import load, plain
 
 
-@pytest.mark.parametrize("seed", range(100, 104))
+@pytest.mark.parametrize("seed", mostly_slow(range(100, 104), 2))
 def test_scenario_gives_what_duckdb_gives(seed: int, tmp_path: Path) -> None:
     check(seed, tmp_path)
 

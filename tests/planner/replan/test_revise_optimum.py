@@ -23,6 +23,7 @@ from anabranch_planner.replan.there import StoresThere
 from anabranch_planner.search.printed.candidates import candidate_orders, sub_query
 from tests.planner.replan.test_revise import drawn_statistics
 from tests.support.cases.small_problems import any_query
+from tests.support.scenarios.seeds import mostly_slow
 
 #: (name, query, start, the intermediate result that it keeps up)
 Goal = tuple[str, "JoinQuery", "Label", "Mir | None"]
@@ -109,10 +110,9 @@ def revised(running: RunningPlan, statistics: Statistics, switching: float = 0.1
 
 #: Limit of enumerated plans: four fully joined relations have tens of thousands.
 MOST = 4000
-TWENTIES = [0, 1, *(pytest.param(number, marks=pytest.mark.slow) for number in range(2, 20))]
 
 
-@pytest.mark.parametrize("twenty", TWENTIES)
+@pytest.mark.parametrize("twenty", mostly_slow(range(20)))
 def test_no_plan_over_the_stores_that_are_there_is_cheaper(twenty: int) -> None:
     tried = upkeep = 0
     for seed in range(20 * twenty, 20 * twenty + 20):

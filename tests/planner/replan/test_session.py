@@ -29,6 +29,7 @@ from anabranch_planner.replan.session import Session
 from anabranch_planner.search.demands import Switching
 from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.planner.random_queries import natural
+from tests.support.scenarios.seeds import fewer_examples
 
 SLACK = 1 + 1e-9
 
@@ -155,6 +156,7 @@ def bold() -> Iterator[None]:
         yield
 
 
+@fewer_examples(10)
 @given(
     seed=st.integers(0, 100_000),
     parallelism=st.sampled_from((1, 3)),

@@ -20,6 +20,7 @@ from anabranch_planner.replan.session import Session
 from anabranch_planner.search.demands import Switching
 from benchmarks.planner.random_queries import natural
 from tests.planner.replan.test_session import check, check_rules, drifted
+from tests.support.scenarios.seeds import mostly_slow
 
 SECOND = 1_000_000
 
@@ -32,7 +33,7 @@ def member(query: JoinQuery, number: int, longest: int) -> JoinQuery:
     return replace(query, id=QueryId(f"{query.id}-{number:03}"), bounds=rows)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", mostly_slow(range(6), 2))
 def test_families_whose_queries_come_and_go(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every plan is valid, within its gap of the optimum, has the rules that a full compilation
     makes, and is made equally a second time.
@@ -97,7 +98,7 @@ def test_only_queries_without_longer_bounds_are_entered() -> None:
     assert methods[0].startswith("1 of 101 queries")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", mostly_slow(range(4)))
 def test_a_query_leaves_as_it_came(seed: int) -> None:
     """Without queries that were entered, the plan is the one before; any others are searched for.
     Every plan costs as much as the plan before any came.

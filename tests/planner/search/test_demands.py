@@ -21,6 +21,7 @@ from anabranch_planner.solvers.deadline import Deadline
 from tests.support.cases.demands import Demanded, bytes_of, complaint, least_memory, plan_of, wrong
 from tests.support.cases.queries import chain, equality, given_statistics
 from tests.support.cases.small_problems import SmallProblem, small_problem
+from tests.support.scenarios.seeds import fewer_examples
 
 keys = st.integers(0, 10**9).map(str)
 QUERIES = (
@@ -46,6 +47,7 @@ def test_the_optimum_is_what_brute_force_finds(tens: int) -> None:
     assert [complaint(f"a:{10 * tens + i}") for i in range(10)] == [""] * 10
 
 
+@fewer_examples(10)
 @given(keys)
 def test_the_optimum_is_what_brute_force_finds_whatever_the_problem(key: str) -> None:
     assert complaint(key) == ""

@@ -18,6 +18,7 @@ from tests.support.cases.sample_streams import sample_streams
 from tests.support.cases.syntaxes import Respelled, respell
 from tests.support.scenarios.queries import World
 from tests.support.scenarios.rows import RECORDED, make_tables
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.worlds.in_memory import type_of
 
 STREAMS = sample_streams()
@@ -99,7 +100,7 @@ def pairs(seed: int, count: int) -> Iterator[tuple[JoinQuery, JoinQuery, Respell
         yield plain, parse_sql("respelled", said.sql, streams, moved), said
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", mostly_slow(range(150), 40))
 def test_random_queries_in_other_words_are_the_same(seed: int) -> None:
     for plain, again, said in pairs(seed, 4):
         assert meaning(again) == meaning(plain), said.sql
@@ -111,7 +112,7 @@ def routes(plan: Plan, query: JoinQuery) -> set[tuple[object, ...]]:
     return {(o.start, o.steps) for o in plan.orders if o.goal == query.id}
 
 
-@pytest.mark.parametrize("seed", range(1000, 1050))
+@pytest.mark.parametrize("seed", mostly_slow(range(1000, 1050), 10))
 def test_two_queries_that_say_the_same_are_one_plan(seed: int) -> None:
     for plain, again, _ in pairs(seed, 2):
         alone = optimise([plain], Statistics(), Options(parallelism=2))

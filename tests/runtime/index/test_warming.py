@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 #: Prints the types of kernels that a run of scenarios has added to those compiled ahead.
 _SCRIPT = """
 import importlib, json, pkgutil, sys
@@ -27,6 +29,7 @@ print(json.dumps({"failed": failed, "ahead": len(before), "late": sorted(known()
 """
 
 
+@pytest.mark.slow
 def test_no_kernel_is_compiled_in_a_batch() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", _SCRIPT], capture_output=True, text=True, timeout=240, check=True

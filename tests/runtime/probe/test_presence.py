@@ -17,10 +17,11 @@ from anabranch_runtime.probe.probe import Lookup, Target
 from anabranch_runtime.storage.partial import Partial
 from tests.runtime.replays.test_measured_steps import write_correlated
 from tests.support.plain_service import odd_plans
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.worlds.local_replay import LocalReplay
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly_slow(range(3)))
 def test_tuples_are_dropped_that_find_nothing_whenever_it_arrived(
     redis: str, tmp_path: Path, seed: int
 ) -> None:

@@ -20,10 +20,11 @@ from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.storage.partial import Partial
 from tests.runtime.replays.test_measured_steps import write_correlated
 from tests.support.cases.random_plans import random_plan
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.worlds.local_replay import LocalReplay
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", mostly_slow(range(4)))
 def test_found_counts_the_probing_tuples_that_have_a_match(
     redis: str, tmp_path: Path, seed: int
 ) -> None:

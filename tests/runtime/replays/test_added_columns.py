@@ -9,6 +9,7 @@ import pytest
 
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.faults import Point
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.added_columns import AddedColumns
 from tests.support.worlds.fed import Killed
@@ -29,13 +30,10 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield found
 
 
-def seeds(few: int) -> pytest.MarkDecorator:
-    """All seeds; the first few are not slow."""
-    rest = (pytest.param(seed, marks=pytest.mark.slow) for seed in range(few, 60))
-    return pytest.mark.parametrize("seed", [*range(few), *rest])
+SEEDS = pytest.mark.parametrize("seed", mostly_slow(range(60)))
 
 
-@seeds(4)
+@SEEDS
 def test_rows_of_before_have_the_default(
     seed: int, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,7 +46,7 @@ def test_rows_of_before_have_the_default(
     assert world.verify()
 
 
-@seeds(3)
+@SEEDS
 def test_rows_of_before_have_the_wider_type(
     seed: int, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,7 +61,7 @@ def test_rows_of_before_have_the_wider_type(
     world.driver.tables.close()
 
 
-@seeds(4)
+@SEEDS
 def test_rows_with_keys_and_changes_follow_their_columns(
     seed: int, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,11 +99,11 @@ FOLLOWING = "SELECT o.id, p.v FROM prices p LEFT JOIN orders o ON o.k = p.k"
 @pytest.mark.parametrize(
     ("form", "sql"),
     [
-        (UPSERT, LOOKED_UP),
-        ({"kind": "table", "key": ["k"]}, LOOKED_UP),
         ({"kind": "table", "key": ["k"]}, FOLLOWING),
+        pytest.param(UPSERT, LOOKED_UP, marks=pytest.mark.slow),
+        pytest.param({"kind": "table", "key": ["k"]}, LOOKED_UP, marks=pytest.mark.slow),
     ],
-    ids=["upserts", "looked-up", "followed"],
+    ids=["followed", "upserts", "looked-up"],
 )
 def test_stored_rows_do_not_grow_with_updates(
     form: dict[str, Any], sql: str, redis: str, tmp_path: Path

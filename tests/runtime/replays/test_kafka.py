@@ -191,7 +191,7 @@ def _record(fields: list[tuple[str, Any]]) -> Any:
     return {"type": "record", "name": "r", "fields": members}
 
 
-@pytest.mark.parametrize("kind", [AvroFed, ProtobufFed])
+@pytest.mark.parametrize("kind", mostly_slow([AvroFed, ProtobufFed]))
 @pytest.mark.parametrize("seed", mostly_slow(range(3)))
 def test_whatever_the_schemas_results_are_those_of_the_read_messages(
     url: str,

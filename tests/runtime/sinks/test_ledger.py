@@ -36,6 +36,7 @@ from anabranch_runtime.sources.recordings.recorded import Recorded
 from anabranch_runtime.sources.recordings.recording import convert
 from anabranch_runtime.state.offsets import Offsets
 from tests.support.cases.random_rations import random_rations
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.fed import KEYS, QUERIES, STREAMS, Fed, Killed, damage
@@ -168,7 +169,7 @@ def _kept(fed: Rationed, results: Path) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", mostly_slow(range(4)))
 def test_the_kept_set_follows_from_ledger_and_input(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -34,6 +34,7 @@ from anabranch_runtime.sources.loads import Load, loads_of, with_loads
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import rules, stream
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.policy import OPEN
 
 KEYS = Keys("test")
@@ -171,7 +172,7 @@ class Expected:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "json", "redis"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", mostly_slow(range(6), 2))
 def test_what_is_late_depends_on_loads_alone(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int
 ) -> None:
@@ -233,7 +234,7 @@ class Scripted:
         return min((offset or 0) + rows, self._there if end is None else end)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", mostly_slow(range(200), 50))
 def test_loads_end_where_nothing_came_for_a_while(seed: int) -> None:
     chance = random.Random(seed)
     gaps = [chance.choice([0.0, 0.05, 0.1, 0.2, 3.0]) for _ in range(chance.randrange(1, 60))]

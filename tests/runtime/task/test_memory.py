@@ -187,6 +187,7 @@ def test_too_small_a_limit_is_refused(tasks: int) -> None:
     assert f"{least_limit(tasks) >> 20} MiB" in caught.value.remedy
 
 
+@pytest.mark.slow
 def test_the_runtime_refuses_it_on_one_line(url: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "anabranch_runtime", "--redis-url", url]
     command += ["--state", str(tmp_path / "s"), "--results", str(tmp_path / "r")]

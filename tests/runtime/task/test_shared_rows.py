@@ -254,7 +254,7 @@ class _Later:
         return True
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(80), 4))
+@pytest.mark.parametrize("seed", mostly_slow(range(80)))
 def test_views_that_begin_in_any_batch_are_what_duckdb_says(
     seed: int, url: str, tmp_path: Path
 ) -> None:

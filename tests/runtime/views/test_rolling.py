@@ -13,6 +13,7 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_contract.queries.views import MOMENT, WEIGHT, TimeLimit
 from anabranch_runtime.columns.arrow_types import typed_field
 from anabranch_runtime.views.rolling import RollingRows
+from tests.support.scenarios.seeds import mostly_slow
 
 _COLUMNS = pa.schema(
     [typed_field("k", parse_type("bigint")), typed_field("s", parse_type("string"))]
@@ -84,7 +85,7 @@ def test_moments_at_the_first_of_months() -> None:
         assert rolling.next == _moment(limit, time)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", mostly_slow(range(60), 20))
 def test_changes_add_up_to_the_rows_that_are_there(seed: int) -> None:
     rng = Random(seed)
     limits = _limits(rng)

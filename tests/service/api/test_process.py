@@ -77,7 +77,11 @@ def test_a_killed_process_leaves_everything_to_the_next(redis: str, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
-    [(["--port", "70000"], "port"), (["--mode", "odd"], "--mode"), (["--parallelism", "0"], "1")],
+    [
+        (["--port", "70000"], "port"),
+        pytest.param(["--mode", "odd"], "--mode", marks=pytest.mark.slow),
+        pytest.param(["--parallelism", "0"], "1", marks=pytest.mark.slow),
+    ],
 )
 def test_bad_arguments_end_at_once(arguments: list[str], complaint: str) -> None:
     ended = subprocess.run(

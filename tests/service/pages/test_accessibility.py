@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ from playwright.sync_api import expect
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
 from tests.service.pages.test_dashboard import opened
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.browsers import LOOKS
 from tests.support.worlds.service import Service
 
@@ -45,9 +47,12 @@ def broken(page: Page) -> list[str]:
     ]
 
 
-def test_no_page_has_a_serious_finding_in_one_of_two_looks(browser: Browser, shop: Service) -> None:
-    looks = {path: ((1440, "light"), (390, "dark"))[n % 2] for n, path in enumerate(PAGES)}
-    assert findings(browser, shop, looks) == {path: [] for path in PAGES}
+@pytest.mark.parametrize("pages", mostly_slow([PAGES[::2], PAGES[1::2]]), ids=len)
+def test_no_page_has_a_serious_finding_in_one_of_two_looks(
+    browser: Browser, shop: Service, pages: Sequence[str]
+) -> None:
+    looks = {path: ((1440, "light"), (390, "dark"))[n % 2] for n, path in enumerate(pages)}
+    assert findings(browser, shop, looks) == {path: [] for path in pages}
 
 
 @pytest.mark.slow

@@ -63,9 +63,12 @@ def play(seeds: Iterable[int], folder: Path, redis: str) -> tuple[Counter[str], 
     return events, features
 
 
-def test_every_feature_is_in_accepted_statements(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("drawn", "least"), [(260, 1), pytest.param(600, 2, marks=pytest.mark.slow)]
+)
+def test_every_feature_is_in_accepted_statements(drawn: int, least: int, tmp_path: Path) -> None:
     """At least 60 % of statements are accepted; others are refused with a remedy."""
-    accepted, features, drawn = 0, Counter[str](), 600
+    accepted, features = 0, Counter[str]()
     for seed in range(drawn):
         rng = Random(seed)
         streams = draw_streams(tmp_path / str(seed), rng)
@@ -82,10 +85,10 @@ def test_every_feature_is_in_accepted_statements(tmp_path: Path) -> None:
         accepted += 1
         features.update(feature for feature, count in statement.features.items() if count)
     assert accepted >= 0.6 * drawn
-    assert [feature for feature in FEATURES if features[feature] < 2] == [], features
+    assert [feature for feature in FEATURES if features[feature] < least] == [], features
 
 
-@pytest.mark.parametrize("seeds", few(COMBINED_FEW, *range(6)), ids=len)
+@pytest.mark.parametrize("seeds", few(COMBINED_FEW, 2, 4), ids=len)
 def test_answers_are_those_of_duckdb(tmp_path: Path, redis: str, seeds: Sequence[int]) -> None:
     events, features = play(seeds, tmp_path, redis)
     assert events["answers with rows"] > 0.5 * events["answers"], events

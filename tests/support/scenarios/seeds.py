@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 #: Through ``anabranch replay``, the first one by default. Few, but with all of ``features.WANTED``
 #: in them (``test_draw.py``).
@@ -88,6 +89,12 @@ def mostly_slow(cases: Iterable[Any], fast: int = 1) -> list[Any]:
     rest = iter(cases)
     first = list(islice(rest, fast))
     return [*first, *(pytest.param(one, marks=pytest.mark.slow) for one in rest)]
+
+
+def fewer_examples(count: int) -> settings:
+    """Settings of a slow property: ``count`` examples by default, all of the profile ``deep``."""
+    quick = settings.default == settings.get_profile("dev")
+    return settings(max_examples=count) if quick else settings()
 
 
 def few(seeds: Sequence[int], *fast: int) -> list[Any]:

@@ -15,6 +15,7 @@ import pytest
 from anabranch_contract.connectors.kafka_sinks import KafkaPayload, KafkaSinkOptions
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.kafka.messages import messages_of
+from tests.support.scenarios.seeds import mostly_slow
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 #: A row of the tests: k, v.
@@ -64,7 +65,7 @@ def drawn(chance: random.Random, rows: Counter[Row], unique: bool) -> list[tuple
     return found
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", mostly_slow(range(30), 8))
 def test_a_table_of_upserts_is_the_table_of_rows(seed: int) -> None:
     chance, rows = random.Random(seed), Counter[Row]()
     table: dict[bytes, bytes] = {}
@@ -84,7 +85,7 @@ def test_a_table_of_upserts_is_the_table_of_rows(seed: int) -> None:
         assert Counter(map(row, table.values())) == +rows
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", mostly_slow(range(30), 8))
 @pytest.mark.parametrize("key", ["k", ""])
 def test_envelopes_add_up_to_the_rows(seed: int, key: str) -> None:
     chance, rows, table = random.Random(seed), Counter[Row](), Counter[Row]()

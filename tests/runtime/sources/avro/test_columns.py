@@ -22,6 +22,7 @@ import pytest
 from anabranch_contract.connectors.schemas.avro import parse_schema
 from anabranch_runtime.sources.avro.decode import from_avro
 from tests.support.oracles.avro import Malformed, read_message
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.registry import framed, serving
 
 #: (Avro type, column's type, makes an Avro value, the value of the column).
@@ -171,7 +172,7 @@ class Generator:
         return union, column, null, lambda v: None if v is None else value(v)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", mostly_slow(range(60), 15))
 def test_random_schemas(seed: int) -> None:
     made = Generator(seed)
     cases = {f"c{i}": made.case() for i in range(made.chance.randrange(1, 7))}
@@ -187,7 +188,7 @@ def test_random_schemas(seed: int) -> None:
     assert [good[i] for i in range(len(values))] == wanted
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", mostly_slow(range(40), 10))
 def test_malformed_messages_are_found_one_by_one(seed: int) -> None:
     made = Generator(1000 + seed)
     chance = made.chance

@@ -17,6 +17,7 @@ from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.files import changed
 from anabranch_runtime.sources.files.feed import FileFeed, file_feed
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.policy import OPEN
 
 
@@ -235,7 +236,7 @@ def test_a_file_that_changes_before_it_is_read(tmp_path: Path, clock: Clock, pol
 
 
 @pytest.mark.parametrize("policy", ["warn", "read"])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", mostly_slow(range(40), 10))
 def test_random_histories_of_a_directory(
     tmp_path: Path, clock: Clock, policy: str, seed: int
 ) -> None:

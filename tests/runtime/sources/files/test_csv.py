@@ -24,6 +24,7 @@ from anabranch_runtime.sources.files.feed import FileFeed, file_feed
 from anabranch_service.streaming.samples.fit import fit
 from anabranch_service.streaming.samples.take import take
 from tests.support.cases.csv_files import CsvCase
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.policy import OPEN
 
 Columns = tuple[tuple[str, str], ...]
@@ -67,7 +68,7 @@ def bag(rows: list[Any]) -> Counter[str]:
     return Counter(map(repr, rows))
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", mostly_slow(range(150), 40))
 def test_random_files_are_read_as_they_were_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import count
@@ -475,14 +475,15 @@ def test_the_slot_moves_on_without_changes_of_the_table(
     assert stream.read() == [(1, 1)]
 
 
+@pytest.mark.parametrize("waits", mostly_slow([(2.6,), (2.6, 3.4, 4.2)]), ids=len)
 def test_a_quiet_table_goes_on_beside_a_busy_one(
-    postgres: Server, table: str, follow: Follow
+    postgres: Server, table: str, follow: Follow, waits: Sequence[float]
 ) -> None:
     other = f"other{next(_NUMBERS)}"
     run(postgres, f"CREATE TABLE {other} (i int)")
     stream = follow(table)
     stream.read()
-    for wait_for in (2.6, 3.4, 4.2):
+    for wait_for in waits:
         until = time.monotonic() + wait_for
         while time.monotonic() < until:
             run(postgres, f"INSERT INTO {other} SELECT i FROM generate_series(1, 100) i")

@@ -24,6 +24,7 @@ from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.tables.joins.asof import AsOfJoin
 from anabranch_runtime.tables.joins.look_ups import LookUps, results
 from tests.support.oracles.asof import as_lateral
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.worlds.look_up_replays import without_nan
 
 Row = tuple[Any, ...]
@@ -225,7 +226,7 @@ def kept_by(outer: OuterJoin) -> type[LookUps | AsOfJoin]:
 
 
 @pytest.mark.parametrize("sql", [*CHAINS, *NEAREST])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly_slow(range(3)))
 def test_the_sum_of_changes_is_the_answer(sql: str, seed: int) -> None:
     rng, net = Random(seed), Net()
     query = parse_sql("q", sql, KEPT)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import CHAIN, PAIR, STREAMS
+from tests.support.scenarios.seeds import fewer_examples
 from tests.support.worlds.records import remove
 from tests.support.worlds.service import Service
 
@@ -88,7 +89,10 @@ class World:
         return {run["run"]: run["status"] for run in items}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    fewer_examples(10),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(actions=st.lists(st.sampled_from(ACTIONS), max_size=9), runtime=st.booleans())
 @example(actions=["put", "put large", "begin"], runtime=True)
 @example(actions=["put", "put large"], runtime=False)

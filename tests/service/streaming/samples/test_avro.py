@@ -9,10 +9,11 @@ import pytest
 
 from anabranch_service.streaming.samples.avro import AvroMessages
 from tests.runtime.sources.avro.test_columns import Generator, decoded, encoded, record
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.registry import framed, serving
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", mostly_slow(range(80), 20))
 def test_random_schemas_as_the_runtime_reads_them(seed: int) -> None:
     made = Generator(seed)
     cases = {f"c{i}": made.case() for i in range(made.chance.randrange(1, 7))}

@@ -21,6 +21,7 @@ from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.files.feed import file_feed
 from anabranch_service.routes.streams import read_stream
 from anabranch_service.settings import ServiceSettings
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.surroundings.policy import OPEN
 from tests.support.worlds.service import Service
 
@@ -136,7 +137,7 @@ def same(given: Any, arrived: Any) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "parquet", "arrow"])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", mostly_slow(range(25), 6))
 def test_what_is_proposed_is_registered_and_read(
     untouched: Service, settings: ServiceSettings, tmp_path: Path, kind: str, seed: int
 ) -> None:
