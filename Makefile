@@ -212,7 +212,7 @@ bench-nexmark: setup ## check and measure Nexmark's queries, write docs/benchmar
 bench-rivals: setup ## measure Nexmark's queries in Flink beside ours, write docs/benchmarks-nexmark.md
 	@mkdir -p docs/benchmarks
 	@$(BIN)/python -m benchmarks.rivals install flink
-	@$(BIN)/python -m benchmarks.rivals --json $(ARGS) >> docs/benchmarks/nexmark.jsonl
+	@$(BIN)/python -m benchmarks.rivals nexmark --json $(ARGS) >> docs/benchmarks/nexmark.jsonl
 	@$(BIN)/python -m benchmarks.nexmark report
 
 clean: ## remove everything that make created

@@ -20,6 +20,8 @@ MOST_RATE = 1000.0
 #: several columns for one that is never replaced (FLINK-40368), so it takes no row back.
 UPSERTED = {"q9": 0}
 
+#: Streams that Flink reads from files.
+STREAMS = ("person", "auction", "bid")
 _COLUMNS = {
     "person": "id BIGINT, name STRING, email_address STRING, credit_card STRING, city STRING, "
     "state STRING, date_time TIMESTAMP(3), extra STRING",
