@@ -1,4 +1,4 @@
-"""``python -m benchmarks.rivals tpch|nexmark|report|install [NAME]``: a benchmark with other
+"""``python -m benchmarks.rivals tpch|rules|nexmark|report|install [NAME]``: a benchmark with other
 engines, its page, or the environments of engines.
 """
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.report.figures import tell
-from benchmarks.rivals import nexmark, report, tpch
+from benchmarks.rivals import nexmark, report, rules, tpch
 from benchmarks.rivals.environment import Environment, RivalError
 from benchmarks.rivals.flink.engine import CLASSPATH, ENVIRONMENT
 
@@ -31,6 +31,7 @@ _PARTS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "install": install,
     "nexmark": nexmark.main,
     "report": report.main,
+    "rules": rules.main,
     "tpch": tpch.main,
 }
 

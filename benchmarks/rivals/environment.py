@@ -51,8 +51,16 @@ class Spent:
         cpu, seconds, peak = text.split()
         return cls(float(cpu), float(seconds), int(peak))
 
-    def __sub__(self, other: Spent) -> Spent:
-        return Spent(self.cpu - other.cpu, self.seconds - other.seconds, self.bytes)
+    def since(self, other: Spent) -> Spent:
+        """Usage beyond ``other``.
+
+        Raises:
+            RivalError: it is not more; so other work on the machine exceeds the difference.
+        """
+        found = Spent(self.cpu - other.cpu, self.seconds - other.seconds, self.bytes)
+        if min(found.cpu, found.seconds) <= 0:
+            raise RivalError("more input took less time: repeat this on an idle machine")
+        return found
 
 
 @dataclass(frozen=True, slots=True)

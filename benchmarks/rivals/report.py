@@ -1,7 +1,7 @@
 """``docs/benchmarks-rivals.md`` from saved figures.
 
 ``python -m benchmarks.rivals report [--docs docs]`` reads ``docs/benchmarks/rivals.jsonl`` and
-shows the newest line of each scale. Equal lines give equal bytes.
+shows the newest line of each scale, and of rules. Equal lines give equal bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.report.figures import ROOT, tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.sections import section
 from benchmarks.report.targets import grid, paragraphs
-from benchmarks.rivals import tpch
+from benchmarks.rivals import rules, tpch
 
 _INTRODUCTION = """\
 # Beside other engines
@@ -38,18 +38,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
     docs = parser.parse_args(arguments).docs
     saved = docs / "benchmarks" / "rivals.jsonl"
-    found: dict[float, dict[str, Any]] = {}
+    joins: dict[float, dict[str, Any]] = {}
+    detection: dict[str, Any] | None = None
     for line in saved.read_text(encoding="utf-8").splitlines() if saved.is_file() else ():
         entry = json.loads(line)
-        found[entry["settings"]["scale"]] = entry
-    if not found:
+        if entry["part"] == tpch.BENCHMARK.name:
+            joins[entry["settings"]["scale"]] = entry
+        else:
+            detection = entry
+    if not joins:
         tell(f"{docs / 'benchmarks'} has no figures of other engines")
         return 1
-    entries = [found[scale] for scale in sorted(found)]
+    entries = [joins[scale] for scale in sorted(joins)]
     parts = [_INTRODUCTION, *paragraphs(grid(t for e in entries for t in tpch.targets(e)))]
     grids = [one for entry in entries for one in tpch.tables(entry)]
     shown = replace(tpch.BENCHMARK, tables=partial(_made, grids))
     parts += section(docs, "Five TPC-H joins", shown, entries[-1], {}, runs=entries)
+    if detection is not None:
+        chart = {"rivals-rules": rules.chart(detection)}
+        parts += section(docs, "Detection rules", rules.BENCHMARK, detection, chart)
     (docs / "benchmarks-rivals.md").write_text("\n".join(parts), encoding="utf-8")
     return 0
 

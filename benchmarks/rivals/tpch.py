@@ -29,7 +29,6 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +41,6 @@ from anabranch_client.replay import tpch
 from anabranch_client.replay.scenario import RecordedStream
 from benchmarks import duckdb_batch
 from benchmarks.command import Benchmark, made, run_benchmark, spread
-from benchmarks.kinds import KindMeter
 from benchmarks.oracle import Oracle
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
@@ -50,7 +48,9 @@ from benchmarks.report.grids import spread as shown
 from benchmarks.report.targets import Figure, Target
 from benchmarks.rivals.environment import Spent
 from benchmarks.rivals.flink.engine import ENVIRONMENT as FLINK
-from benchmarks.rivals.flink.engine import Job, Jvm, Mode, changes, write_input
+from benchmarks.rivals.flink.engine import PARTS, Job, Jvm, Mode, changes, parts, write_input
+from benchmarks.rivals.flink.statements import plain_table
+from benchmarks.rivals.ours import Cost, later_batches
 from benchmarks.rivals.pathway import engine as pathway
 from benchmarks.rivals.pathway.engine import ENVIRONMENT as PATHWAY
 from benchmarks.rivals.pathway.engine import Tree
@@ -60,12 +60,10 @@ _ENVIRONMENTS = {"flink": FLINK, "pathway": PATHWAY}
 _SET = "together"
 #: Names of the figures of a system -> title.
 _OURS, _PATHWAY, _BATCH = "anabranch", "Pathway", "DuckDB"
-_FLINK = {"live": "from the second batch", "warm": "warm", "whole": "whole process"}
 _MODES = {
     "Flink": (Mode.ROWS, Mode.MINI_BATCH),
     "Flink, durable": (Mode.DURABLE,),
 }
-_SETTLED = 0.5
 _GIB = 2**30
 
 #: Query -> its joins in the order of its statement.
@@ -81,28 +79,6 @@ STEPS: Mapping[str, tuple[pathway.Step, ...]] = {
     "q4": (("supplier", ()), _PARTSUPP, _LINES, _ORDERS),
     "q5": (("part", ()), ("partsupp", (("p_partkey", "ps_partkey"),)), _LINES, _ORDERS),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Cost of one run over a number of input tuples."""
-
-    tuples: int
-    spent: Spent
-
-    @property
-    def rate(self) -> float:
-        """Input tuples per second."""
-        return self.tuples / self.spent.seconds
-
-    def to_json(self) -> dict[str, Any]:
-        """For the benchmark's line."""
-        return {
-            "tuples": self.tuples,
-            "seconds": round(self.spent.seconds, 3),
-            "cpu": round(self.spent.cpu, 2),
-            "bytes": self.spent.bytes,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,24 +137,9 @@ def ours(given: Input, home: Path, tasks: int) -> Cost:
             parallelism=1,
             epoch_batches=max(given.batches // 4, 1),
         ) as system:
-            system.start()
-            system.gate(1)
-            system.wait_for_batches(1)
-            time.sleep(_SETTLED)
-            meter = KindMeter(system.roots, _SETTLED)
-            meter.start()
-            began = time.time()
-            try:
-                system.gate(None)
-                system.wait_for_batches(given.batches)
-            finally:
-                meter.stop()
+            cost = later_batches(system, given.batches)
             system.finish(tpch.QUERIES)
-            log = system.log()
-        seconds = log[-1].committed_at - began
-        tuples = sum(batch.tuples for batch in log[1:])
-        peak = meter.peak_pss_bytes or meter.peak_rss_bytes
-        return Cost(tuples, Spent(meter.cpu_seconds, seconds, peak))
+        return cost
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
@@ -209,13 +170,10 @@ class Flink:
             job = self._job(mode, name)
             marks[name] = job.run(self._jvm, times=2)
             shutil.rmtree(job.home)
-        every, first = marks["every"], marks["first"]
         later = self._given.tuples - self._given.first
-        return {
-            "live": Cost(later, every[1] - first[1]),
-            "warm": Cost(later, (every[2] - every[1]) - (first[2] - first[1])),
-            "whole": Cost(self._given.tuples, every[1]),
-        }
+        tuples = {"live": later, "warm": later, "whole": self._given.tuples}
+        found = parts(marks["every"], marks["first"])
+        return {part: Cost(tuples[part], spent) for part, spent in found.items()}
 
     def check(self, mode: Mode) -> None:
         """Compare the results over all input.
@@ -237,23 +195,9 @@ class Flink:
         queries = {query.name: query.sql for query in tpch.QUERIES}
         job = Job(made(self._home / "job"), mode, {_SET: queries})
         folder = self._inputs[inputs]
-        tables = {n: flink_table(n, t.schema, folder / n) for n, t in self._given.tables.items()}
+        tables = {n: plain_table(n, t.schema, folder / n) for n, t in self._given.tables.items()}
         job.write(tables, self._jvm)
         return job
-
-
-def flink_table(name: str, schema: pa.Schema, folder: Path) -> str:
-    """Flink's statement for a table of Parquet files.
-
-    >>> flink_table("t", pa.schema([("k", pa.int64()), ("n", pa.int32())]), Path("/t"))
-    "CREATE TABLE t (k BIGINT, n INT) WITH ('connector' = 'filesystem', 'path' = '/t', \
-'format' = 'parquet')"
-    """
-    kinds = {pa.int64(): "BIGINT", pa.int32(): "INT", pa.float64(): "DOUBLE"}
-    kinds |= {pa.date32(): "DATE", pa.string(): "STRING"}
-    columns = ", ".join(f"{field.name} {kinds[field.type]}" for field in schema)
-    options = f"'connector' = 'filesystem', 'path' = '{folder}', 'format' = 'parquet'"
-    return f"CREATE TABLE {name} ({columns}) WITH ({options})"
 
 
 class Pathway:
@@ -289,7 +233,7 @@ class Pathway:
         oracle.close()
         every = self._run("every", self._given.rows)
         first = self._run("first", begun)
-        return Cost(self._given.tuples - self._given.first, every - first)
+        return Cost(self._given.tuples - self._given.first, every.since(first))
 
     def check(self) -> None:
         """Compare the results over all input.
@@ -360,13 +304,13 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
             add(_PATHWAY, beside.cost())
         for name, modes in _MODES.items():
             costs = [flink.costs(mode) for mode in modes if flink is not None]
-            for part, title in _FLINK.items() if costs else ():
+            for part, title in PARTS.items() if costs else ():
                 add(f"{name}, {title}", min((c[part] for c in costs), key=_seconds))
     return {
         "input_tuples": given.tuples,
         "results": given.rows,
         "rivals": {name: _ENVIRONMENTS[name].version for name in options.systems},
-        "systems": {name: _summary(costs, found[_OURS]) for name, costs in found.items()},
+        "systems": {name: summary(costs, found[_OURS]) for name, costs in found.items()},
         "rounds": {name: [cost.to_json() for cost in costs] for name, costs in found.items()},
     }
 
@@ -375,7 +319,7 @@ def _seconds(cost: Cost) -> float:
     return cost.spent.seconds
 
 
-def _summary(costs: Sequence[Cost], compared: Sequence[Cost]) -> dict[str, Any]:
+def summary(costs: Sequence[Cost], compared: Sequence[Cost]) -> dict[str, Any]:
     """Spreads of all rounds, and of the ratios of ours in the same round to them.
 
     CPU is compared per tuple.
@@ -388,10 +332,7 @@ def _summary(costs: Sequence[Cost], compared: Sequence[Cost]) -> dict[str, Any]:
         "bytes": spread((cost.spent.bytes for cost in costs), 0),
         "rate_times": spread((our.rate / other.rate for our, other in pairs), 2),
         "cpu_times": spread(
-            (
-                (other.spent.cpu / other.tuples) / (our.spent.cpu / our.tuples)
-                for our, other in pairs
-            ),
+            (other.cpu / our.cpu for our, other in pairs),
             2,
         ),
     }

@@ -182,6 +182,28 @@ def usage(printed: str) -> list[Spent]:
     raise RivalError(f"Flink printed no CPU time:\n{printed}")
 
 
+#: Part of a job's usage -> title.
+PARTS = {"live": "from the second batch", "warm": "warm", "whole": "whole process"}
+
+
+def parts(every: Sequence[Spent], first: Sequence[Spent]) -> dict[str, Spent]:
+    """Usage by :data:`PARTS`, from the marks of two processes with two runs each.
+
+    >>> parts([Spent(1, 1, 9), Spent(21, 11, 9), Spent(36, 16, 9)],
+    ...       [Spent(1, 1, 5), Spent(14, 8, 5), Spent(20, 10, 5)])["warm"]
+    Spent(cpu=9, seconds=3, bytes=9)
+
+    Args:
+        every: over all input.
+        first: over the first batch.
+
+    Raises:
+        RivalError: all input took less time than the first batch.
+    """
+    warm = every[2].since(every[1]).since(first[2].since(first[1]))
+    return {"live": every[1].since(first[1]), "warm": warm, "whole": every[1]}
+
+
 def changes(wanted: Sequence[tuple[str, str]], folder: Path, key: int | None = None) -> str:
     """DuckDB's statement for the changes below ``folder``, with these names and types.
 
