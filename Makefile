@@ -207,12 +207,15 @@ bench-nexmark: setup ## check and measure Nexmark's queries, write docs/benchmar
 	@$(BIN)/python -m benchmarks.nexmark --json $(ARGS) >> docs/benchmarks/nexmark.jsonl
 	@$(BIN)/python -m benchmarks.nexmark report
 
-# Half an hour a round on a small machine, 350 MB of downloads, and Maven; ARGS="--singles none" leaves
-# out single queries.
-bench-rivals: setup ## measure Nexmark's queries in Flink beside ours, write docs/benchmarks-nexmark.md
+# Half an hour on a small machine, 600 MB of downloads, and Maven; ARGS: of Nexmark's joins.
+bench-rivals: setup ## measure joins here, in Flink, Pathway and DuckDB, write docs/benchmarks-rivals.md
 	@mkdir -p docs/benchmarks
-	@$(BIN)/python -m benchmarks.rivals install flink
-	@$(BIN)/python -m benchmarks.rivals --json $(ARGS) >> docs/benchmarks/nexmark.jsonl
+	@$(BIN)/python -m benchmarks.rivals install flink pathway
+	@$(BIN)/python -m benchmarks.rivals tpch --json >> docs/benchmarks/rivals.jsonl
+	@$(BIN)/python -m benchmarks.rivals rules --json >> docs/benchmarks/rivals.jsonl
+	@$(BIN)/python -m benchmarks.rivals nexmark --json --singles none $(ARGS) \
+		>> docs/benchmarks/nexmark.jsonl
+	@$(BIN)/python -m benchmarks.rivals report
 	@$(BIN)/python -m benchmarks.nexmark report
 
 clean: ## remove everything that make created

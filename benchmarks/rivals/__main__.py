@@ -1,11 +1,14 @@
-"""``python -m benchmarks.rivals [install NAME]``: the benchmark, or an engine's environment."""
+"""``python -m benchmarks.rivals tpch|rules|nexmark|report|install [NAME]``: a benchmark with other
+engines, its page, or the environments of engines.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.report.figures import tell
-from benchmarks.rivals import nexmark
+from benchmarks.rivals import nexmark, report, rules, tpch
 from benchmarks.rivals.environment import Environment, RivalError
 from benchmarks.rivals.flink.engine import CLASSPATH, ENVIRONMENT
 
@@ -13,7 +16,7 @@ from benchmarks.rivals.flink.engine import CLASSPATH, ENVIRONMENT
 _CLASSPATHS = {ENVIRONMENT.name: CLASSPATH}
 
 
-def install(names: list[str]) -> int:
+def install(names: Sequence[str]) -> int:
     """Make the environments of these engines, of all without a name; returns the exit code."""
     try:
         for name in names or Environment.names():
@@ -24,7 +27,17 @@ def install(names: list[str]) -> int:
     return 0
 
 
+_PARTS: Mapping[str, Callable[[Sequence[str]], int]] = {
+    "install": install,
+    "nexmark": nexmark.main,
+    "report": report.main,
+    "rules": rules.main,
+    "tpch": tpch.main,
+}
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["install"]:
-        sys.exit(install(sys.argv[2:]))
-    sys.exit(nexmark.main(sys.argv[1:]))
+    part, *others = sys.argv[1:] or [""]
+    if part not in _PARTS:
+        tell(__doc__ or "")
+        sys.exit(2)
+    sys.exit(_PARTS[part](others))

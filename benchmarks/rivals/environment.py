@@ -13,16 +13,54 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from pathlib import Path
 
 from benchmarks.report.figures import ROOT, tell
 
 _SOURCES = Path(__file__).resolve().parent
+#: Nothing takes as many seconds but a process that hangs.
+PATIENCE = 1800.0
+#: Lines of a failed process's output that its error shows.
+_SHOWN = 12
 
 
 class RivalError(Exception):
     """An environment can't be made or is missing, or an engine failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Usage of a process, or a difference of two.
+
+    Attributes:
+        cpu: CPU seconds.
+        seconds: by the clock.
+        bytes: greatest resident memory; of a difference that of the first.
+    """
+
+    cpu: float
+    seconds: float
+    bytes: int
+
+    @classmethod
+    def read(cls, text: str) -> Spent:
+        """The three figures of ``text``, with spaces between them."""
+        cpu, seconds, peak = text.split()
+        return cls(float(cpu), float(seconds), int(peak))
+
+    def since(self, other: Spent) -> Spent:
+        """Usage beyond ``other``.
+
+        Raises:
+            RivalError: it is not more; so other work on the machine exceeds the difference.
+        """
+        found = Spent(self.cpu - other.cpu, self.seconds - other.seconds, self.bytes)
+        if min(found.cpu, found.seconds) <= 0:
+            raise RivalError("more input took less time: repeat this on an idle machine")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +69,12 @@ class Environment:
 
     Attributes:
         name: of its folder here and below ``home``.
+        package: its Python package whose version counts.
         home: folder of all environments.
     """
 
     name: str
+    package: str = ""
     home: Path = ROOT / ".rivals"
 
     @classmethod
@@ -62,6 +102,12 @@ class Environment:
     def classes(self) -> Path:
         """Compiled classes of ``java/``, and its other files."""
         return self.folder / "classes"
+
+    @property
+    def version(self) -> str:
+        """Version of its package; ``unknown`` without one."""
+        found = distributions(name=self.package or self.name, path=[str(self.packages)])
+        return next((one.version for one in found), "unknown")
 
     def require(self) -> None:
         """Check that the environment has been made from the present files.
@@ -133,3 +179,33 @@ def _run(*command: str) -> None:
         raise RivalError(f"{command[0]} can't be run ({error}): install it") from error
     if done.returncode:
         raise RivalError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+
+
+def output(command: Sequence[str], folder: Path) -> str:
+    """Standard output of a command in ``folder``.
+
+    Raises:
+        RivalError: it failed, or has not ended after :data:`PATIENCE`; the text has its errors.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RivalError(f"{command[0]} has not ended after {PATIENCE:.0f} s") from error
+    if done.returncode:
+        raise RivalError(f"{command[0]} failed:\n{_last(done.stderr.splitlines())}")
+    return done.stdout
+
+
+def _last(lines: Iterable[str]) -> str:
+    """The lines with causes, or the last ones."""
+    found = list(lines)
+    causes = [line for line in found if line.startswith(("Caused by", "Exception", "ERROR"))]
+    return "\n".join(causes[:_SHOWN] or found[-_SHOWN:])

@@ -25,20 +25,20 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 from benchmarks.command import Benchmark, made, run_benchmark, spread
 from benchmarks.nexmark import together
-from benchmarks.nexmark.answers import Oracle
 from benchmarks.nexmark.statements import JOINS, Nexmark
 from benchmarks.nexmark.together import Input
+from benchmarks.oracle import Oracle
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid, middle
 from benchmarks.report.grids import spread as shown
 from benchmarks.report.targets import Figure, Target
-from benchmarks.rivals.flink.engine import ENVIRONMENT, Job, Jvm, Mode, write_input
+from benchmarks.rivals.flink import statements
+from benchmarks.rivals.flink.engine import ENVIRONMENT, Job, Jvm, Mode, changes, write_input
 from benchmarks.rivals.flink.statements import MOST_RATE
 
 #: Least ratio of CPU seconds to Flink's statement set that we want.
@@ -103,7 +103,8 @@ class Flink:
         self._inputs = {"every": home / "every", "first": home / "first"}
         for name, part in (("every", 1.0), ("first", 1 / batches)):
             folder = self._inputs[name]
-            write_input(given.streams, folder, files=jvm.parallelism, part=part)
+            streams = {name: given.streams[name].table for name in statements.STREAMS}
+            write_input(streams, folder, files=jvm.parallelism, part=part)
 
     def cost(self, queries: Sequence[Nexmark], mode: Mode) -> Cost:
         """CPU seconds of one statement set, whose answers are not looked at.
@@ -114,7 +115,7 @@ class Flink:
         marks = {}
         for name, inputs in self._inputs.items():
             job = self._job({"queries": queries}, mode, inputs)
-            marks[name] = job.run(self._jvm, times=2)
+            marks[name] = [one.cpu for one in job.run(self._jvm, times=2)]
             shutil.rmtree(job.home)
         return Cost.of(marks["every"], marks["first"])
 
@@ -127,16 +128,31 @@ class Flink:
         """
         job = self._job(sets, mode, self._inputs["every"])
         job.run(self._jvm, checked=True)
-        oracle = Oracle(self._given.streams)
-        rows = job.check(oracle)
+        oracle = Oracle({name: one.table for name, one in self._given.streams.items()})
+        rows = {
+            query.name: oracle.compare(
+                query.name, query.oracle, answer_of(oracle, query, job.answer(name, query.name))
+            )
+            for name, queries in sets.items()
+            for query in queries
+        }
         oracle.close()
         shutil.rmtree(job.home)
         return rows
 
     def _job(self, sets: Mapping[str, Sequence[Nexmark]], mode: Mode, inputs: Path) -> Job:
-        job = Job(made(self._home / "job"), mode, sets)
-        job.write(inputs, self._jvm)
+        texts = {
+            name: {query.name: statements.QUERIES[query.name] for query in queries}
+            for name, queries in sets.items()
+        }
+        job = Job(made(self._home / "job"), mode, texts)
+        job.write(statements.tables({n: inputs / n for n in statements.STREAMS}), self._jvm)
         return job
+
+
+def answer_of(oracle: Oracle, query: Nexmark, folder: Path) -> str:
+    """DuckDB's statement for the changes of Flink's answer below ``folder``."""
+    return changes(oracle.columns(query.oracle), folder, statements.UPSERTED.get(query.name))
 
 
 # --- the benchmark -----------------------------------------------------------------------------
@@ -189,7 +205,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     return {
         "input_tuples": sum(one.table.num_rows for one in given.streams.values()),
         "joins": [query.name for query in joins],
-        "rivals": {"Flink": flink_version()},
+        "rivals": {"Flink": ENVIRONMENT.version},
         "rows": rows,
         **figures(ours, theirs),
         "runs": {
@@ -256,12 +272,6 @@ def _times(theirs: Sequence[Cost], ours: Sequence[float]) -> dict[str, Any]:
         )
         for name in _BOUNDS.values()
     }
-
-
-def flink_version() -> str:
-    """The version in Flink's environment; ``unknown`` without one."""
-    found = distributions(name="apache-flink-libraries", path=[str(ENVIRONMENT.packages)])
-    return next((one.version for one in found), "unknown")
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:

@@ -47,7 +47,7 @@ def test_both_sinks_have_the_oracle_s_results(
 def test_commits_to_tables_of_a_lake_are_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lake, "ENVIRONMENT", Environment("lakehouse", tmp_path / "none"))
+    monkeypatch.setattr(lake, "ENVIRONMENT", Environment("lakehouse", home=tmp_path / "none"))
     for name in ("URI", "WAREHOUSE"):
         monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name}", "")
     options = argparse.Namespace(rows=10, batches=3, keys=50, spark_batches=2)

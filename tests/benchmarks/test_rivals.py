@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.nexmark import report
-from benchmarks.nexmark.answers import Oracle
 from benchmarks.nexmark.generator import Events, generate
 from benchmarks.nexmark.statements import JOINS, Nexmark
 from benchmarks.nexmark.together import Input
+from benchmarks.oracle import Oracle
 from benchmarks.report.figures import ROOT
 from benchmarks.report.targets import Verdict
 from benchmarks.rivals import nexmark
@@ -25,15 +25,13 @@ from benchmarks.rivals.environment import Environment, RivalError
 from benchmarks.rivals.flink import statements
 from benchmarks.rivals.flink.engine import (
     ENVIRONMENT,
-    STREAMS,
     Job,
     Jvm,
     Mode,
-    changes,
-    cpu_marks,
+    usage,
     write_input,
 )
-from benchmarks.rivals.nexmark import Cost, Flink
+from benchmarks.rivals.nexmark import Cost, Flink, answer_of
 from benchmarks.session import WrongResultError
 
 _QUERIES = {query.name: query for query in JOINS}
@@ -46,17 +44,18 @@ def streams() -> dict[str, Events]:
 
 def test_flink_has_every_join_query_and_all_columns(streams: dict[str, Events]) -> None:
     assert list(statements.QUERIES) == list(_QUERIES)
-    made = statements.tables({name: Path("/input") / name for name in STREAMS})
-    assert list(made) == [*STREAMS, "side_input"]
-    for name in STREAMS:
+    made = statements.tables({name: Path("/input") / name for name in statements.STREAMS})
+    assert list(made) == [*statements.STREAMS, "side_input"]
+    for name in statements.STREAMS:
         columns = re.findall(r"(\w+) (?:BIGINT|STRING|TIMESTAMP\(3\))", made[name])
         assert columns == streams[name].table.column_names
         assert f"'/input/{name}'" in made[name]
 
 
 def test_input_is_dealt_to_files_in_order(streams: dict[str, Events], tmp_path: Path) -> None:
-    write_input(streams, tmp_path, files=2, part=0.1)
-    for name in STREAMS:
+    tables = {name: streams[name].table for name in statements.STREAMS}
+    write_input(tables, tmp_path, files=2, part=0.1)
+    for name in statements.STREAMS:
         wanted = streams[name].table.slice(0, streams[name].table.num_rows // 10)
         parts = [pq.read_table(tmp_path / name / f"{number}.parquet") for number in range(2)]
         assert [part.num_rows for part in parts] == [
@@ -77,6 +76,10 @@ def _written(
     pq.write_table(table, folder / "day" / f"part-1f-{number}")
 
 
+def _tables(streams: Mapping[str, Events]) -> dict[str, pa.Table]:
+    return {name: one.table for name, one in streams.items()}
+
+
 def _answer(streams: Mapping[str, Events], query: Nexmark) -> list[tuple[Any, ...]]:
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
@@ -86,13 +89,15 @@ def _answer(streams: Mapping[str, Events], query: Nexmark) -> list[tuple[Any, ..
 
 
 def test_changes_sum_up_to_an_answer(streams: dict[str, Events], tmp_path: Path) -> None:
-    query, oracle = _QUERIES["q3"], Oracle(streams)
+    query, oracle = _QUERIES["q3"], Oracle(_tables(streams))
     answer = _answer(streams, query)
     assert len(answer) > 2
     wrong = ("nobody", "nowhere", "OR", 7)
     kinds = ["+I", "-U", *["+U"] * len(answer)]
     _written(tmp_path / "q3", [wrong, wrong, *answer], kinds)
-    assert oracle.compare(query, changes(oracle, query, tmp_path / "q3")) == len(answer)
+    assert oracle.compare(
+        query.name, query.oracle, answer_of(oracle, query, tmp_path / "q3")
+    ) == len(answer)
     for name, rows, change, text in (
         ("missing", answer[1:], ["+I"] * (len(answer) - 1), "1 rows missing, 0 too many"),
         ("surplus", [*answer, wrong], ["+I"] * (len(answer) + 1), "0 rows missing, 1 too many"),
@@ -100,27 +105,29 @@ def test_changes_sum_up_to_an_answer(streams: dict[str, Events], tmp_path: Path)
     ):
         _written(tmp_path / name, rows, change)
         with pytest.raises(WrongResultError, match=f"q3: {text}"):
-            oracle.compare(query, changes(oracle, query, tmp_path / name))
+            oracle.compare(query.name, query.oracle, answer_of(oracle, query, tmp_path / name))
     oracle.close()
 
 
 def test_winning_bids_replace_each_other(streams: dict[str, Events], tmp_path: Path) -> None:
     """Flink takes no row of q9 back; without upserts the first one would be too many."""
-    query, oracle = _QUERIES["q9"], Oracle(streams)
+    query, oracle = _QUERIES["q9"], Oracle(_tables(streams))
     answer = _answer(streams, query)
     place = 12
     before = (*answer[0][:place], answer[0][place] - 1, *answer[0][place + 1 :])
     _written(tmp_path / "q9", [before], ["+I"], number=9)
     _written(tmp_path / "q9", [before, *answer], ["+U", "+U", *["+I"] * (len(answer) - 1)], 10)
-    assert oracle.compare(query, changes(oracle, query, tmp_path / "q9")) == len(answer)
+    assert oracle.compare(
+        query.name, query.oracle, answer_of(oracle, query, tmp_path / "q9")
+    ) == len(answer)
     oracle.close()
 
 
 def test_configuration_of_a_job(tmp_path: Path) -> None:
-    queries = [_QUERIES[name] for name in ("q3", "q9")]
+    both = {name: statements.QUERIES[name] for name in ("q3", "q9")}
     (tmp_path / "job").mkdir()
-    job = Job(tmp_path / "job", Mode.DURABLE, {"both": queries, "one": queries[:1]})
-    job.write(tmp_path / "input", Jvm(parallelism=3))
+    job = Job(tmp_path / "job", Mode.DURABLE, {"both": both, "one": {"q3": both["q3"]}})
+    job.write({"bid": "CREATE TABLE bid"}, Jvm(parallelism=3))
     lines = (tmp_path / "job" / "flink.properties").read_text().splitlines()
     found = dict(line.split("=", 1) for line in lines)
     assert found["parallelism.default"] == "3"
@@ -134,13 +141,13 @@ def test_configuration_of_a_job(tmp_path: Path) -> None:
 
 def test_output_without_cpu_time_is_an_error() -> None:
     with pytest.raises(RivalError, match="Flink printed no CPU time:\nnothing"):
-        cpu_marks("nothing")
+        usage("nothing")
 
 
 def test_a_missing_environment_names_its_command(tmp_path: Path) -> None:
     assert "flink" in Environment.names()
     with pytest.raises(RivalError, match=r"run 'python -m benchmarks\.rivals install flink'"):
-        Environment("flink", tmp_path).require()
+        Environment("flink", home=tmp_path).require()
 
 
 def _entry(events: int, singles: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Statement sets in Flink: their files, the JVM that runs them, its CPU time, and their answers.
+"""Statement sets in Flink: their files, the JVM that runs them, its time, and their answers.
 
 A JVM is the whole cluster: client, job manager and one task manager. No service, REST server or
 network lies between them, and nothing is written but to the sinks.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -19,19 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_contract.queries.views import CHANGE, Change
-from benchmarks.nexmark.answers import Oracle
-from benchmarks.nexmark.generator import Events
-from benchmarks.nexmark.statements import Nexmark
-from benchmarks.rivals.environment import Environment, RivalError, java_program
-from benchmarks.rivals.flink import statements
+from benchmarks.rivals.environment import Environment, RivalError, Spent, java_program, output
 
-ENVIRONMENT = Environment("flink")
+ENVIRONMENT = Environment("flink", "apache-flink-libraries")
 #: Class path of the environment's Java sources and of the JVM, besides the environment's jars.
 CLASSPATH = "{packages}/pyflink/lib/*"
-#: Streams that Flink reads from files.
-STREAMS = ("person", "auction", "bid")
-#: Nothing takes as many seconds but a job that hangs.
-_PATIENCE = 1800.0
 #: Packages of the JDK that Flink opens by reflection.
 _OPENED = ("java.lang", "java.nio", "java.time", "java.util", "sun.nio.ch")
 _LOGGING = """rootLogger.level = ERROR
@@ -42,8 +33,6 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %p %c %m%n%throwable
 """
-#: Lines of a failed job's output that its error shows.
-_SHOWN = 12
 
 
 class Mode(StrEnum):
@@ -115,16 +104,17 @@ class Jvm:
         ]
 
 
-def write_input(streams: Mapping[str, Events], folder: Path, *, files: int, part: float) -> None:
+def write_input(streams: Mapping[str, pa.Table], folder: Path, *, files: int, part: float) -> None:
     """Write the first rows of each stream in ``files`` interleaved Parquet files, one per reader.
 
     Args:
+        streams: stream -> its rows.
+        folder: gets a folder for each stream.
+        files: number of files.
         part: share of each stream's rows.
     """
-    for name in STREAMS:
-        table = streams[name].table
-        # Columns are microseconds in UTC; Flink's time attributes are milliseconds without zone.
-        table = table.slice(0, round(table.num_rows * part))
+    for name, rows in streams.items():
+        table = rows.slice(0, round(rows.num_rows * part))
         below = folder / name
         below.mkdir(parents=True)
         for number in range(files):
@@ -139,84 +129,97 @@ class Job:
     Attributes:
         home: folder of its files.
         mode: Flink's settings.
-        sets: name -> queries of one statement set.
+        sets: name -> query -> statement, of one statement set each.
     """
 
     home: Path
     mode: Mode
-    sets: Mapping[str, Sequence[Nexmark]]
+    sets: Mapping[str, Mapping[str, str]]
 
-    def write(self, inputs: Path, jvm: Jvm) -> None:
-        """Write all files; ``inputs``: that of :func:`write_input`."""
-        tables = statements.tables({name: inputs / name for name in STREAMS})
+    def write(self, tables: Mapping[str, str], jvm: Jvm) -> None:
+        """Write all files; ``tables``: table -> its statement."""
         _write(self.home / "tables", tables)
         for name, queries in self.sets.items():
-            _write(self.home / name, {q.name: statements.QUERIES[q.name] for q in queries})
+            _write(self.home / name, queries)
         lines = (f"{k}={v}\n" for k, v in jvm.configuration(self.mode, self.home).items())
         (self.home / "flink.properties").write_text("".join(lines), encoding="utf-8")
         (self.home / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
 
-    def run(self, jvm: Jvm, *, times: int = 1, checked: bool = False) -> list[float]:
+    def run(self, jvm: Jvm, *, times: int = 1, checked: bool = False) -> list[Spent]:
         """Run every set ``times`` times in a new JVM, which ends.
 
         Args:
             checked: write the changes of the answers, in every mode.
 
         Returns:
-            CPU seconds of the process at the beginning and after each run.
+            Usage of the process until the beginning, and until the end of each run.
 
         Raises:
             RivalError: a job failed.
         """
         connector = _FILES if checked or self.mode is Mode.DURABLE else _NOTHING
         sets = [name for name in self.sets for _ in range(times)]
-        return cpu_marks(_output(jvm.command(str(self.home), connector, *sets), self.home))
+        return usage(output(jvm.command(str(self.home), connector, *sets), self.home))
 
-    def check(self, oracle: Oracle) -> dict[str, int]:
-        """Rows of every query's answer, in the last set with it.
-
-        Raises:
-            WrongResultError: its changes do not sum up to DuckDB's answer.
-        """
-        return {
-            query.name: oracle.compare(
-                query, changes(oracle, query, self.home / "answers" / name / query.name)
-            )
-            for name, queries in self.sets.items()
-            for query in queries
-        }
+    def answer(self, name: str, query: str) -> Path:
+        """Folder with the changes of a query of the set ``name``."""
+        return self.home / "answers" / name / query
 
 
-def cpu_marks(output: str) -> list[float]:
-    r"""The CPU seconds that the driver printed.
+def usage(printed: str) -> list[Spent]:
+    r"""The usage that the driver printed.
 
-    >>> cpu_marks("a line of the JVM\ncpu\t0.5\t12.25\n")
-    [0.5, 12.25]
+    >>> usage("a line of the JVM\nused\t0.5 0.25 4096\t12.25 7 8192\n")
+    [Spent(cpu=0.5, seconds=0.25, bytes=4096), Spent(cpu=12.25, seconds=7.0, bytes=8192)]
 
     Raises:
         RivalError: it printed none.
     """
-    for line in output.splitlines():
-        kind, *values = line.split("\t")
-        if kind == "cpu":
-            return [float(value) for value in values]
-    raise RivalError(f"Flink printed no CPU time:\n{output}")
+    for line in printed.splitlines():
+        kind, *marks = line.split("\t")
+        if kind == "used":
+            return [Spent.read(mark) for mark in marks]
+    raise RivalError(f"Flink printed no CPU time:\n{printed}")
 
 
-def changes(oracle: Oracle, query: Nexmark, folder: Path) -> str:
-    """DuckDB's statement for the changes below ``folder``, with the names and types of the oracle's
-    answer.
+#: Part of a job's usage -> title.
+PARTS = {"live": "from the second batch", "warm": "warm", "whole": "whole process"}
+
+
+def parts(every: Sequence[Spent], first: Sequence[Spent]) -> dict[str, Spent]:
+    """Usage by :data:`PARTS`, from the marks of two processes with two runs each.
+
+    >>> parts([Spent(1, 1, 9), Spent(21, 11, 9), Spent(36, 16, 9)],
+    ...       [Spent(1, 1, 5), Spent(14, 8, 5), Spent(20, 10, 5)])["warm"]
+    Spent(cpu=9, seconds=3, bytes=9)
+
+    Args:
+        every: over all input.
+        first: over the first batch.
+
+    Raises:
+        RivalError: all input took less time than the first batch.
     """
-    wanted = oracle.columns(query)
+    warm = every[2].since(every[1]).since(first[2].since(first[1]))
+    return {"live": every[1].since(first[1]), "warm": warm, "whole": every[1]}
+
+
+def changes(wanted: Sequence[tuple[str, str]], folder: Path, key: int | None = None) -> str:
+    """DuckDB's statement for the changes below ``folder``, with these names and types.
+
+    Args:
+        wanted: name and type of each column.
+        folder: of a query's answer.
+        key: place of the column by which changes are upserts.
+    """
     columns = (f'CAST(c{place} AS {kind}) AS "{name}"' for place, (name, kind) in enumerate(wanted))
     change = f"if(c{len(wanted)} IN ('-U', '-D'), '{Change.DELETE}', '{Change.INSERT}') AS {CHANGE}"
     rows = f"read_parquet('{folder}/*/part-*', file_row_number = true, filename = true)"
-    if query.name in statements.UPSERTED:
-        key = f"c{statements.UPSERTED[query.name]}"
+    if key is not None:
         # A key's changes are in one subtask's files, which a number in their names orders.
         number = "CAST(regexp_extract(filename, '-([0-9]+)$', 1) AS BIGINT)"
         order = f"{number} DESC, file_row_number DESC"
-        rows = f"(FROM {rows} QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) = 1)"
+        rows = f"(FROM {rows} QUALIFY row_number() OVER (PARTITION BY c{key} ORDER BY {order}) = 1)"
     return f"SELECT {', '.join(columns)}, {change} FROM {rows}"
 
 
@@ -225,29 +228,3 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
     folder.mkdir(parents=True)
     for name, text in texts.items():
         (folder / f"{name}.sql").write_text(text, encoding="utf-8")
-
-
-def _output(command: Sequence[str], folder: Path) -> str:
-    """Standard output of a command in ``folder``."""
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_PATIENCE,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise RivalError(f"Flink has not ended after {_PATIENCE:.0f} s") from error
-    if done.returncode:
-        raise RivalError(f"Flink failed:\n{_last(done.stderr.splitlines())}")
-    return done.stdout
-
-
-def _last(lines: Iterable[str]) -> str:
-    """The lines with causes, or the first ones."""
-    found = list(lines)
-    causes = [line for line in found if line.startswith(("Caused by", "Exception", "ERROR"))]
-    return "\n".join((causes or found)[:_SHOWN])

@@ -1,4 +1,4 @@
-"""Nexmark's join queries and their tables in Flink's SQL.
+"""Tables in Flink's SQL, and Nexmark's join queries.
 
 The queries have the published form, but for two exceptions, by which the answers equal DuckDB's for
 :mod:`benchmarks.nexmark.statements`: q4's average is not cut to an integer, and q19's equal prices
@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
+
 from benchmarks.nexmark.generator import SIDE_ROWS
 
 #: Greatest rate at which the orders of the queries have no ties, in events a second.
@@ -20,6 +22,8 @@ MOST_RATE = 1000.0
 #: several columns for one that is never replaced (FLINK-40368), so it takes no row back.
 UPSERTED = {"q9": 0}
 
+#: Streams that Flink reads from files.
+STREAMS = ("person", "auction", "bid")
 _COLUMNS = {
     "person": "id BIGINT, name STRING, email_address STRING, credit_card STRING, city STRING, "
     "state STRING, date_time TIMESTAMP(3), extra STRING",
@@ -33,6 +37,8 @@ _STREAM = """CREATE TABLE {name} ({columns}{clock},
   WATERMARK FOR date_time AS date_time - INTERVAL '4' SECOND)
 WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'parquet',
   'parquet.utc-timezone' = 'true')"""
+_TABLE = """CREATE TABLE {name} ({columns})
+WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'parquet')"""
 _SIDE = f"""CREATE TABLE side_input (key BIGINT, `value` STRING)
 WITH ('connector' = 'side_input', 'rows' = '{SIDE_ROWS}')"""
 
@@ -49,6 +55,34 @@ def tables(folders: Mapping[str, Path]) -> dict[str, str]:
         for name, columns in _COLUMNS.items()
     }
     return {**found, "side_input": _SIDE}
+
+
+def plain_table(name: str, schema: pa.Schema, folder: Path) -> str:
+    """Statement for a table of Parquet files without event time.
+
+    >>> plain_table("t", pa.schema([("k", pa.int64()), ("n", pa.int32())]), Path("/t"))
+    "CREATE TABLE t (`k` BIGINT, `n` INT)\\nWITH ('connector' = 'filesystem', 'path' = '/t', \
+'format' = 'parquet')"
+    """
+    return _TABLE.format(name=name, columns=_declared(schema), path=folder)
+
+
+def event_table(name: str, schema: pa.Schema, folder: Path, clock: str) -> str:
+    """Statement for a table of Parquet files whose event time is the column ``clock``, in order."""
+    columns = f"{_declared(schema)},\n  WATERMARK FOR `{clock}` AS `{clock}`"
+    return _TABLE.format(name=name, columns=columns, path=folder)
+
+
+def _declared(schema: pa.Schema) -> str:
+    kinds = {
+        pa.int64(): "BIGINT",
+        pa.int32(): "INT",
+        pa.float64(): "DOUBLE",
+        pa.date32(): "DATE",
+        pa.string(): "STRING",
+        pa.timestamp("us", "UTC"): "TIMESTAMP(3)",
+    }
+    return ", ".join(f"`{field.name}` {kinds[field.type]}" for field in schema)
 
 
 _COUNTED = """SELECT auction, count(*) AS num, window_start AS begun, window_end AS ended

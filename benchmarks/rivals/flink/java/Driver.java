@@ -17,8 +17,9 @@ import org.apache.flink.table.api.TableEnvironment;
  * <p>Arguments: a folder with {@code flink.properties} (Flink's configuration) and {@code
  * tables/*.sql}; the connector of all sinks, {@code blackhole} or {@code changes}; and for each run
  * the name of a folder there with the set's queries ({@code *.sql}). Changes are written to {@code
- * answers/SET/QUERY}. Prints {@code cpu}, the CPU seconds of this process before the first run, and
- * those after each run, with tabs between them.
+ * answers/SET/QUERY}. Prints {@code used} and, with tabs between them, the usage of this process
+ * before the first run and after each: CPU seconds, seconds since its start, and the greatest
+ * resident memory in bytes, with spaces between them.
  */
 public final class Driver {
     private Driver() {}
@@ -26,10 +27,10 @@ public final class Driver {
     public static void main(String[] arguments) throws Exception {
         Path home = Path.of(arguments[0]);
         Configuration configuration = configuration(home.resolve("flink.properties"));
-        StringBuilder line = new StringBuilder("cpu\t").append(cpuSeconds());
+        StringBuilder line = new StringBuilder("used\t").append(usage());
         for (String set : List.of(arguments).subList(2, arguments.length)) {
             run(home, set, arguments[1], configuration);
-            line.append('\t').append(cpuSeconds());
+            line.append('\t').append(usage());
         }
         System.out.println(line);
         System.exit(0);
@@ -74,10 +75,25 @@ public final class Driver {
         }
     }
 
-    private static double cpuSeconds() {
+    private static String usage() throws Exception {
         var system =
                 (com.sun.management.OperatingSystemMXBean)
                         ManagementFactory.getOperatingSystemMXBean();
-        return system.getProcessCpuTime() / 1e9;
+        double seconds = ManagementFactory.getRuntimeMXBean().getUptime() / 1e3;
+        return system.getProcessCpuTime() / 1e9 + " " + seconds + " " + peakBytes();
+    }
+
+    /** The high-water mark of resident memory; 0 where the system has no such file. */
+    private static long peakBytes() throws Exception {
+        Path status = Path.of("/proc/self/status");
+        if (!Files.exists(status)) {
+            return 0;
+        }
+        for (String line : Files.readAllLines(status)) {
+            if (line.startsWith("VmHWM:")) {
+                return 1024 * Long.parseLong(line.replaceAll("[^0-9]", ""));
+            }
+        }
+        return 0;
     }
 }

@@ -1,0 +1,1 @@
+"""Pathway, in an environment of its own."""

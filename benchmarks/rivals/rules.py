@@ -1,0 +1,331 @@
+"""Detection rules over one stream of events, by their number: here, in Flink, and in DuckDB.
+
+The rules are those of `benchmarks.queries.rules`: two or three steps on the same entity within a
+time span, hardly two with the same filter. *anabranch* and *Flink* are measured as
+[above](#five-tpc-h-joins): CPU seconds from the second batch on, all rules at once. In Flink they
+are interval joins of one statement set, over tables of the event's columns with filters.
+
+*DuckDB* runs every rule anew after each :data:`MINUTES` minutes of event time, over the events of
+these and of the longest span before, as a scheduled query would; a result counts where its last
+event is in these minutes. Its CPU time is that of all such runs but those of our first batch.
+
+Answers of all systems are compared with DuckDB's over the whole input; otherwise there are no
+figures. Rounds run all systems in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch_client.replay.scenario import RecordedStream
+from anabranch_client.rest.types import spark_type
+from anabranch_contract.rest.streams import StreamOptions
+from benchmarks.command import Benchmark, made, run_benchmark, spread
+from benchmarks.oracle import Oracle
+from benchmarks.queries.rules import STREAM, events, rules
+from benchmarks.queries.workload import Query
+from benchmarks.report.charts import Line, lines
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.report.grids import spread as shown
+from benchmarks.rivals.environment import Spent
+from benchmarks.rivals.flink.engine import ENVIRONMENT as FLINK
+from benchmarks.rivals.flink.engine import PARTS, Job, Jvm, Mode, changes, parts, write_input
+from benchmarks.rivals.flink.statements import event_table
+from benchmarks.rivals.ours import Cost, later_batches
+from benchmarks.session import WrongResultError, session
+
+#: Minutes of event time between DuckDB's runs; no rule has a longer span.
+MINUTES = 5
+_MICROS = 60_000_000
+_BEGIN = 1_700_000_000_000_000
+_SET = "rules"
+_STEP = re.compile(r"\be(\d)\.(\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Events, in equal batches.
+
+    Attributes:
+        stream: recorded.
+        table: its rows in order of time, in whole milliseconds.
+    """
+
+    stream: RecordedStream
+    table: pa.Table
+
+    @classmethod
+    def of(cls, count: int, minutes: int, batches: int, folder: Path) -> Input:
+        """``count`` events of ``minutes`` minutes, rounded up to equal batches."""
+        length, span = -(-count // batches), minutes * _MICROS // batches
+        drawn = np.random.default_rng(0)
+        each = (events(length, _BEGIN + n * span, span, drawn) for n in range(batches))
+        rows = pa.Table.from_batches(each)
+        micros = rows["ts"].cast(pa.int64()).to_numpy() // 1000 * 1000
+        moments = pa.array(micros).cast(rows.schema.field("ts").type)
+        table = rows.set_column(rows.schema.get_field_index("ts"), "ts", moments)
+        path = folder / f"{STREAM}.parquet"
+        pq.write_table(table, path)
+        columns = tuple((field.name, str(spark_type(field.type))) for field in table.schema)
+        options = StreamOptions(event_time="ts", lateness="1 second")
+        return cls(RecordedStream(STREAM, path, length, len(table), columns, options), table)
+
+
+def plain(rule: Query) -> str:
+    """DuckDB's statement for the rule.
+
+    >>> next(iter(rules(1))).sql.count(" JOIN "), plain(next(iter(rules(1)))).count("INTERVAL")
+    (1, 1)
+    """
+    return f"{rule.sql} AND e{_last(rule)}.ts - e0.ts <= INTERVAL '{rule.window}'"
+
+
+def flink(rule: Query) -> str:
+    """Flink's statement for the rule: each step's bound is one of an interval join."""
+    number, unit = rule.window.split()
+    span = f"INTERVAL '{number}' {unit.rstrip('s').upper()}"
+
+    def bounds(found: re.Match[str]) -> str:
+        step = int(found[1])
+        within = f"AND e{step}.ts BETWEEN e0.ts AND e0.ts + {span}"
+        if step == 1:
+            return within
+        # A second time attribute in a condition would end the interval join.
+        kind = "TIMESTAMP(3)"
+        return f"{within} AND CAST(e{step}.ts AS {kind}) >= CAST(e{step - 1}.ts AS {kind})"
+
+    joined = re.sub(r"AND e(\d)\.ts >= e\d\.ts", bounds, rule.sql)
+    return _STEP.sub(r"e\1.`\2`", joined)
+
+
+def _last(rule: Query) -> int:
+    return max(int(step) for step, _ in _STEP.findall(rule.sql))
+
+
+def ours(given: Input, chosen: Sequence[Query], home: Path, options: argparse.Namespace) -> Cost:
+    """Run all rules on the whole system.
+
+    Raises:
+        WrongResultError: the results of a rule are not DuckDB's.
+        ClientError: a process failed.
+    """
+    try:
+        with session(
+            home, [given.stream], [], master=f"local[{options.tasks}]", epoch_batches=4
+        ) as system:
+            for rule in chosen:
+                system.client.create_query(rule.sql, name=rule.name, window=rule.window)
+            cost = later_batches(system, options.batches)
+            system.wait(lambda progress: progress.input.exhausted)
+            system.pipeline.finish_runtime()
+            oracle = Oracle({STREAM: given.table})
+            for rule in chosen:
+                folder = system.pipeline.spec.results / rule.name
+                statement = plain(rule)
+                if any(folder.glob("*.parquet")):
+                    files = f"read_parquet('{folder}/*.parquet', union_by_name = true)"
+                    oracle.compare(rule.name, statement, f"SELECT * FROM {files}")
+                elif missing := oracle.count(statement):
+                    raise WrongResultError(f"{rule.name}: {missing} rows missing")
+            oracle.close()
+            return cost
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+class Flink:
+    """Flink on given input.
+
+    Args:
+        given: the events.
+        batches: number of ours; Flink's first input is as large as the first.
+        jvm: settings.
+        home: folder of all files.
+    """
+
+    def __init__(self, given: Input, batches: int, jvm: Jvm, home: Path) -> None:
+        self._given, self._jvm, self._home = given, jvm, home
+        self._inputs = {"every": home / "every", "first": home / "first"}
+        for name, part in (("every", 1.0), ("first", 1 / batches)):
+            folder = self._inputs[name]
+            write_input({STREAM: given.table}, folder, files=jvm.parallelism, part=part)
+
+    def cost(self, chosen: Sequence[Query]) -> dict[str, Spent]:
+        """Usage by part of one statement set.
+
+        Raises:
+            RivalError: a job failed.
+        """
+        marks = {}
+        for name in self._inputs:
+            job = self._job(chosen, name)
+            marks[name] = job.run(self._jvm, times=2)
+            shutil.rmtree(job.home)
+        return parts(marks["every"], marks["first"])
+
+    def check(self, chosen: Sequence[Query]) -> None:
+        """Compare the results over all input.
+
+        Raises:
+            RivalError: a job failed.
+            WrongResultError: the results of a rule are not DuckDB's.
+        """
+        job = self._job(chosen, "every")
+        job.run(self._jvm, checked=True)
+        oracle = Oracle({STREAM: self._given.table})
+        for rule in chosen:
+            statement, folder = plain(rule), job.answer(_SET, rule.name)
+            if any(folder.glob("*/part-*")):
+                found = changes(oracle.columns(statement), folder)
+                oracle.compare(rule.name, statement, found)
+            elif missing := oracle.count(statement):
+                raise WrongResultError(f"{rule.name}: {missing} rows missing")
+        oracle.close()
+        shutil.rmtree(job.home)
+
+    def _job(self, chosen: Sequence[Query], inputs: str) -> Job:
+        job = Job(made(self._home / "job"), Mode.ROWS, {_SET: {r.name: flink(r) for r in chosen}})
+        table = event_table(STREAM, self._given.table.schema, self._inputs[inputs] / STREAM, "ts")
+        job.write({STREAM: table}, self._jvm)
+        return job
+
+
+def rerun(given: Input, chosen: Sequence[Query], batches: int, threads: int) -> float:
+    """CPU seconds of DuckDB's runs after the first batch.
+
+    Raises:
+        WrongResultError: they have not found all results.
+    """
+    moments = given.table["ts"].cast(pa.int64()).to_numpy()
+    begun, width = int(moments[len(moments) // batches]), MINUTES * _MICROS
+    spent = 0.0
+    with duckdb.connect(config={"threads": threads}) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("every", given.table)
+        connection.execute("CREATE TABLE kept AS FROM every")
+        counts = dict.fromkeys((rule.name for rule in chosen), 0)
+        for start in range(_BEGIN, int(moments[-1]) + 1, width):
+            began = time.process_time()
+            since, end = start - width, start + width
+            connection.execute(
+                f"CREATE OR REPLACE VIEW {STREAM} AS FROM kept"
+                f" WHERE epoch_us(ts) >= {since} AND epoch_us(ts) < {end}"
+            )
+            for rule in chosen:
+                last = f"epoch_us(e{_last(rule)}.ts)"
+                found = connection.sql(f"{plain(rule)} AND {last} >= {start}").to_arrow_table()
+                counts[rule.name] += found.num_rows
+            if end > begun:
+                # Of the run in which our first batch ends, the part after it.
+                spent += (time.process_time() - began) * min(end - begun, width) / width
+    oracle = Oracle({STREAM: given.table})
+    for rule in chosen:
+        if counts[rule.name] != (wanted := oracle.count(plain(rule))):
+            raise WrongResultError(f"{rule.name}: {counts[rule.name]} rows, not {wanted}")
+    oracle.close()
+    return spent
+
+
+# --- the benchmark -----------------------------------------------------------------------------
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rules", type=int, nargs="+", default=[5, 50, 200])
+    parser.add_argument("--events", type=int, default=200_000)
+    parser.add_argument("--minutes", type=int, default=30, help="of event time")
+    parser.add_argument("--batches", type=int, default=10, help="ours")
+    parser.add_argument("--tasks", type=int, default=2, help="Spark's, and threads of the others")
+    parser.add_argument("--heap", default="6g", help="Flink's, as for java -Xmx")
+    parser.add_argument("--runs", type=int, default=1, help="rounds")
+    # Of the first seeds, the one of whose first five rules the most have results.
+    parser.add_argument("--seed", type=int, default=5, help="of the rules")
+    parser.add_argument("--checked", type=int, default=50, help="most rules compared in Flink")
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """Check Flink's answers, then all rounds."""
+    FLINK.require()
+    given = Input.of(options.events, options.minutes, options.batches, made(home / "input"))
+    engine = Flink(given, options.batches, Jvm(options.tasks, heap=options.heap), made(home / "f"))
+    every = list(rules(max(options.rules), options.seed))
+    oracle = Oracle({STREAM: given.table})
+    results = {n: sum(oracle.count(plain(r)) for r in every[:n]) for n in options.rules}
+    oracle.close()
+    engine.check(every[: options.checked])
+    tell("Flink: answers equal DuckDB's")
+    found: dict[int, dict[str, list[float]]] = {n: {} for n in options.rules}
+    for _ in range(options.runs):
+        for number, costs in found.items():
+            chosen = every[:number]
+            cost = ours(given, chosen, home / "run", options)
+            costs.setdefault("anabranch", []).append(cost.spent.cpu)
+            for part, spent in engine.cost(chosen).items():
+                costs.setdefault(f"Flink, {PARTS[part]}", []).append(spent.cpu)
+            again = rerun(given, chosen, options.batches, options.tasks)
+            costs.setdefault(f"DuckDB, every {MINUTES} minutes", []).append(again)
+            tell(f"{number} rules: { ({name: round(cpu[-1], 1) for name, cpu in costs.items()}) }")
+    return {
+        "rivals": {"flink": FLINK.version},
+        "results": {str(number): count for number, count in results.items()},
+        "cpu": {
+            str(number): {name: spread(cpu, 2) for name, cpu in costs.items()}
+            for number, costs in found.items()
+        },
+    }
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """CPU seconds by the number of rules."""
+    names = list(next(iter(entry["cpu"].values())))
+    rows = tuple(
+        (
+            f"{int(number):,}",
+            f"{entry['results'][number]:,}",
+            *(shown(costs[name], 1) for name in names),
+        )
+        for number, costs in entry["cpu"].items()
+    )
+    title = f"CPU seconds of {entry['settings']['events']:,} events, by the number of rules"
+    return [Grid(title, ("rules", "results", *names), rows)]
+
+
+def chart(entry: dict[str, Any]) -> str:
+    """The table as a picture."""
+    names = list(next(iter(entry["cpu"].values())))
+    series = [
+        Line(name, tuple((int(n), costs[name]["median"]) for n, costs in entry["cpu"].items()))
+        for name in names
+    ]
+    return lines("CPU by the number of rules", "rules", "CPU seconds", series, logarithmic=True)
+
+
+BENCHMARK = Benchmark(
+    "rules",
+    "detection rules over one stream, here, in Flink and in DuckDB",
+    _options,
+    measure,
+    tables,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run_benchmark("rivals", BENCHMARK, arguments, lambda _: None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
