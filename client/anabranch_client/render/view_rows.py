@@ -37,8 +37,10 @@ def estimate(value: ScaledOut) -> str:
 
 def view_remarks(found: ViewRowsOut) -> Iterator[str]:
     """Notes on missing and estimated rows."""
-    known = "no rows reported yet" if found.version is None else f"version {found.version}"
-    yield f"{len(found.rows)} of {found.total} rows, {known}"
+    if found.version is None:
+        yield "no rows reported yet"
+    else:
+        yield f"{len(found.rows)} of {found.total} rows, version {found.version}"
     if found.completeness < 1 or found.blind or found.partial:
         batch = "" if found.batch is None else f" as of batch {found.batch}"
         yield f"about {percent(found.completeness)} of the joined rows{batch}"

@@ -37,3 +37,8 @@ def test_what_can_not_be_scaled_says_why() -> None:
     some = ROWS.model_copy(update={"unscaled": owed, "completeness": 0.5})
     assert list(view_rows(some)) == ROWS.rows
     assert list(view_remarks(some))[-1] == "not scaled: it will come"
+
+
+def test_a_view_without_reported_rows_has_no_number_of_them() -> None:
+    none = ROWS.model_copy(update={"version": None, "total": None, "rows": []})
+    assert list(view_remarks(none)) == ["no rows reported yet"]
