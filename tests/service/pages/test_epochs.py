@@ -14,7 +14,7 @@ from tests.support.surroundings.browsers import LOOKS
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Route
 
 PAGE = "dashboard/epochs"
 
@@ -85,6 +85,25 @@ def test_any_two_epochs_are_compared_by_their_address(browser: Browser, shop: Se
         page.get_by_label("to", exact=True).fill("4711")
         page.get_by_role("button", name="Compare").click()
         expect(page.locator("#refusal")).to_contain_text("epoch 4711 has not been published")
+
+
+def test_a_late_difference_does_not_replace_a_later_one(browser: Browser, shop: Service) -> None:
+    history(shop)
+    with opened(browser, shop, PAGE) as (page, complaints):
+        late: list[Route] = []
+        page.route("**/v1/epochs/9/diff?from=3", lambda route: late.append(route))
+        for first, second in (("3", "9"), ("1", "2")):
+            page.get_by_label("from").fill(first)
+            page.get_by_label("to", exact=True).fill(second)
+            page.get_by_role("button", name="Compare").click()
+        expect(page.locator("#diff-note")).to_have_text("The same steps and stores.")
+        with page.expect_response("**/v1/epochs/9/diff?from=3") as answer:
+            late[0].continue_()
+        answer.value.finished()
+        page.evaluate("new Promise((done) => setTimeout(done))")
+        expect(page.get_by_label("from")).to_have_value("1")
+        expect(page.locator("#diff-note")).to_have_text("The same steps and stores.")
+    assert not complaints
 
 
 def test_before_the_first_epoch_the_page_says_so(browser: Browser, service: Service) -> None:

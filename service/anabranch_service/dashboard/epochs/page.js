@@ -87,10 +87,13 @@ async function showDiff() {
   try {
     const response = await ask(`/v1/epochs/${to}/diff${from === null ? "" : `?from=${from}`}`);
     const answer = await response.json();
+    // Another difference has been requested meanwhile.
+    if (shown !== text) return;
     if (!response.ok) throw new Problem(answer);
     refuse(at("refusal"), null);
     show(answer);
   } catch (error) {
+    if (shown !== text) return;
     shown = "";
     at("lists").replaceChildren();
     facts(at("figures"), []);
