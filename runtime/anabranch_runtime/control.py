@@ -215,6 +215,16 @@ class Control:
             documents: dict[EncodableT, EncodableT] = dict(samples.items())
             self._redis.hset(self.keys.samples, mapping=documents)
 
+    def report_latest(self, latest: Mapping[str, str], gone: Collection[str]) -> None:
+        """Publish latest rows: stream -> text (``protocol.measurements.LatestRows``); remove those
+        of streams that are ``gone``.
+        """
+        if latest:
+            documents: dict[EncodableT, EncodableT] = dict(latest.items())
+            self._redis.hset(self.keys.latest, mapping=documents)
+        if gone:
+            self._redis.hdel(self.keys.latest, *gone)
+
     def report_interim(self, *interims: Interim) -> None:
         """Append interim measurements to the list in Redis, in one transaction; trims its head."""
         with self._redis.pipeline() as pipe:

@@ -49,7 +49,15 @@ from anabranch_service.routes import (
     system,
 )
 from anabranch_service.routes.queries import batches as query_batches
-from anabranch_service.routes.queries import explain, families, queries, results, runs, tables
+from anabranch_service.routes.queries import (
+    explain,
+    families,
+    preview,
+    queries,
+    results,
+    runs,
+    tables,
+)
 from anabranch_service.routes.queries import listing as query_list
 from anabranch_service.settings import ServiceSettings, own_address
 from anabranch_service.streaming.tail import ServedTails
@@ -161,7 +169,7 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
         module.router
         for module in (
             *(explain, source_tests, query_batches, families, streams, query_list, queries),
-            *(columns, runs, results, tables, epochs, state),
+            *(columns, runs, results, tables, preview, epochs, state),
             *(functions, plans, approval, series, profile, settings, access),
             *(health, system, pages),
         )

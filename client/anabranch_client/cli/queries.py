@@ -35,7 +35,12 @@ from anabranch_client.errors import UsageError
 from anabranch_client.render.explain import explain_detail
 from anabranch_client.render.families import families_table, family_table
 from anabranch_client.render.tables import queries_table, query_detail
-from anabranch_client.render.view_rows import view_remarks, view_rows
+from anabranch_client.render.view_rows import (
+    preview_remarks,
+    preview_table,
+    view_remarks,
+    view_rows,
+)
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.rest.tail import TailEvent
 from anabranch_contract.rest.profile import by_query
@@ -176,6 +181,25 @@ def query_explain(
         typer.echo(found.after.dot)
         return
     show(found, explain_detail, as_json)
+
+
+@queries.command("preview")
+def query_preview(
+    sql: Sql = None,
+    file: File = None,
+    dialect: Dialect = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of rows.")] = 20,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Show rows of a statement over the latest rows of its streams; register nothing."""
+    statement = read_statement(sql, file)
+    with connect(url) as client, quoting({"sql": statement}, as_json):
+        found = client.preview(statement, dialect=dialect, limit=limit)
+    show(found, preview_table, as_json)
+    if not as_json:
+        for remark in preview_remarks(found):
+            sys.stderr.write(f"-- {remark}\n")
 
 
 @queries.command("list")

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.text import Text
 
-from anabranch_client.render.tables import number, numbers, percent, size, table_of
+from anabranch_client.render.tables import counted, number, numbers, percent, size, table_of
 
 if TYPE_CHECKING:
     from anabranch_contract.rest.planning.insight import TableRecord, TablesRecord
@@ -21,7 +21,7 @@ def table_lines(found: TableRecord) -> Iterator[str]:
     """A table's content and its estimated cost, and a line for each query that shares it."""
     yield found.text
     yield (
-        f"{number(found.rows_in)} rows in, {number(found.rows)} kept: "
+        f"{counted(found.rows_in, 'row')} in, {number(found.rows)} kept: "
         f"{number(found.seconds)} CPU s per unit of time, {size(round(found.bytes))}"
     )
     if found.apart:

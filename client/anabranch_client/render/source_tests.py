@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Fields of a registration that its command has in other places.
 _APART = frozenset({"name", "columns", "source", "changes", "retention"})
+#: Units of a source -> the word for one.
+_ONE = {"files": "file", "entries": "entry", "messages": "message"}
 #: Field -> the option for its being false, where it is not ``--no-FIELD``.
 _NEGATED = {"keep_late": "--drop-late"}
 
@@ -30,7 +32,8 @@ def source_test(found: SourceTestOut) -> RenderableType:
         facts |= {"why": f"{error.field}: {error.message}", "remedy": error.remedy}
     facts |= {"not read": "; ".join(found.limits)} if found.limits else {}
     if found.found is not None:
-        facts["found"] = f"{found.found:,} {found.unit}"
+        unit = found.unit or ""
+        facts["found"] = f"{found.found:,} {_ONE.get(unit, unit) if found.found == 1 else unit}"
     if found.rows:
         read = found.sampled or len(found.rows)
         facts["rows read"] = f"{read:,}, of which {found.invalid:,} do not fit"

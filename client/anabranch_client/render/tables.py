@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from anabranch_contract.rest.planning.settings import SettingsOut
     from anabranch_contract.rest.queries import (
         MissedOut,
-        PastOut,
         ProblemRecord,
         QueryOut,
         ReplacementOut,
@@ -115,6 +114,11 @@ def number(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 100 else f"{value:.3g}"
+
+
+def counted(count: float, noun: str) -> str:
+    """A readable count with its noun, such as "1 file" or "0.5 rows"."""
+    return f"{number(count)} {noun}{'' if number(count) == '1' else 's'}"
 
 
 def numbers(*values: float | None) -> Iterator[str]:
@@ -256,9 +260,15 @@ def runs_table(runs: Sequence[RunOut]) -> RenderableType:
     return table
 
 
-def _emitted_past(past: PastOut) -> str:
-    left = f", {past.rows:,} stored rows to look at" if past.rows else ""
-    return f"{past.status}, {past.results:,} results{left}"
+def _past_results(query: QueryOut) -> dict[str, object]:
+    """Progress of a query's results over rows stored before it began, or that it has none."""
+    if (past := query.past_results) is not None:
+        left = f", {past.rows:,} stored rows to look at" if past.rows else ""
+        return {"past": f"{past.status}, {past.results:,} results{left}"}
+    since, seen = query.activated_batch, list((query.visible_from or {}).values())
+    if since is None or len(seen) < 2 or any(one.batch >= since for one in seen):
+        return {}
+    return {"past": f"not emitted: rows of before batch {since} join with later ones only"}
 
 
 def _replacement(found: ReplacementOut | None) -> dict[str, object]:
@@ -294,7 +304,7 @@ def query_detail(query: QueryOut, spent: float | None = None) -> RenderableType:
         **({"batches before": before} if before else {}),
         "registered": moment(query.created_at),
         "complete from": moment(query.complete_from) if query.complete_from else query.complete,
-        **({} if query.past_results is None else {"past": _emitted_past(query.past_results)}),
+        **_past_results(query),
         "expires": moment(query.expires_at),
         "window": query.window,
         **_needs(query.slo),
@@ -434,7 +444,7 @@ def epoch_detail(epoch: EpochOut) -> RenderableType:
         facts[f"past of {past['label']}"] = _past(past)
     if epoch.ahead is not None and epoch.ahead.arrivals:
         tuples = ", ".join(f"{number(n)} of {name}" for name, n in epoch.ahead.arrivals.items())
-        facts["expected arrivals"] = f"{tuples} (from {epoch.ahead.periods} periods)"
+        facts["expected arrivals"] = f"{tuples} (from {counted(epoch.ahead.periods, 'period')})"
     if epoch.costs is not None:
         facts["unit of cost"] = f"CPU seconds per epoch, {_fitted(epoch.costs)}"
     facts.update(_exchange(epoch.explain.get("exchange")))
@@ -496,7 +506,8 @@ def rejections(rejected: Mapping[str, ProblemRecord]) -> list[Text]:
 def _fitted(costs: CostsRecord) -> str:
     if costs.error is None:
         return "by default constants, not fitted yet"
-    return f"by constants fitted to {costs.measurements} measurements (error {costs.error:.0%})"
+    fitted = counted(costs.measurements, "measurement")
+    return f"by constants fitted to {fitted} (error {costs.error:.0%})"
 
 
 def _past(past: Mapping[str, Any]) -> str:
@@ -661,9 +672,10 @@ def report_tables(report: Mapping[str, Any]) -> RenderableType:
 
 def saving_text(saving: SavingOut) -> str:
     """The mean saving with its range, its time span, and the CPU seconds it is computed from."""
-    spread = f"{saving.lowest:.1%} to {saving.highest:.1%} in {saving.epochs} epochs"
+    spread = f" ({saving.lowest:.1%} to {saving.highest:.1%} in {saving.epochs} epochs)"
+    shown = f"{saving.share:.1%}{spread if saving.epochs > 1 else ''}"
     return (
-        f"{saving.share:.1%} ({spread}), estimated over {saving.seconds:.0f} s: "
+        f"{shown}, estimated over {saving.seconds:.0f} s: "
         f"{saving.cpu_seconds:.2g} CPU s instead of {saving.individual_cpu_seconds:.2g} with each "
         "query alone"
     )

@@ -1,14 +1,19 @@
-"""Rows of a view as text, with notes on missing rows."""
+"""Rows of views and of previews as text, with notes on missing rows."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from anabranch_client.render.tables import percent
+from rich.console import RenderableType
+from rich.markup import escape
+
+from anabranch_client.render.tables import counted, percent, table_of
 
 if TYPE_CHECKING:
     from anabranch_contract.rest.queries import ScaledOut, ViewRowsOut
+    from anabranch_contract.rest.tables import PreviewOut, SampledOut
 
 
 def view_rows(found: ViewRowsOut) -> Iterator[dict[str, Any]]:
@@ -37,8 +42,10 @@ def estimate(value: ScaledOut) -> str:
 
 def view_remarks(found: ViewRowsOut) -> Iterator[str]:
     """Notes on missing and estimated rows."""
-    known = "no rows reported yet" if found.version is None else f"version {found.version}"
-    yield f"{len(found.rows)} of {found.total} rows, {known}"
+    if found.version is None:
+        yield "no rows reported yet"
+    else:
+        yield f"{len(found.rows)} of {found.total} rows, version {found.version}"
     if found.completeness < 1 or found.blind or found.partial:
         batch = "" if found.batch is None else f" as of batch {found.batch}"
         yield f"about {percent(found.completeness)} of the joined rows{batch}"
@@ -46,3 +53,40 @@ def view_remarks(found: ViewRowsOut) -> Iterator[str]:
         yield f"{mark.column or 'rows'}: {mark.reason}"
     if found.unscaled is not None and found.unscaled.code != "complete":
         yield f"not scaled: {found.unscaled.reason}"
+
+
+def preview_table(found: PreviewOut) -> RenderableType:
+    """The rows of a preview as a table, numbers to the right."""
+    numbers = [
+        name
+        for at, name in enumerate(found.columns)
+        if any(isinstance(row[at], int | float) for row in found.rows)
+    ]
+    table = table_of(*map(escape, found.columns), right=tuple(map(escape, numbers)))
+    for row in found.rows:
+        table.add_row(*(escape(_cell(value)) for value in row))
+    return table
+
+
+def preview_remarks(found: PreviewOut) -> Iterator[str]:
+    """Notes on the rows of streams that were read, and on rows beyond the limit."""
+    for one in found.samples:
+        yield _sample(one)
+    if found.truncated:
+        yield f"the first {counted(len(found.rows), 'row')}; --limit shows more"
+    yield "run by DuckDB, whose functions may differ from Spark's; no window is applied"
+
+
+def _sample(one: SampledOut) -> str:
+    if not one.rows:
+        return f"no rows of {one.stream} are known yet"
+    if one.rows == one.seen:
+        return f"all rows of {one.stream}: {one.rows:,}"
+    so_far = "" if one.seen is None else f" ({one.seen:,} so far)"
+    return f"{one.rows:,} of the latest rows of {one.stream}{so_far}"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)

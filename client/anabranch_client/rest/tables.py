@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from anabranch_contract.rest.planning.query_plan import QueryPlanOut
     from anabranch_contract.rest.planning.series import HistoryOut
     from anabranch_contract.rest.queries import ViewRowsOut
-    from anabranch_contract.rest.tables import QueryTableOut
+    from anabranch_contract.rest.tables import PreviewOut, QueryTableOut
 
 #: Last bytes of an Arrow IPC stream; a stream without them is not complete.
 END = b"\xff\xff\xff\xff\0\0\0\0"
@@ -160,6 +160,14 @@ class QueryCalls:
         return RestCall(
             "POST", "/v1/queries:sql", read_arrow, body, headers=_headers(), binary=True
         )
+
+    @method
+    def preview(
+        self, sql: str, *, dialect: str | None = None, limit: int | None = None
+    ) -> RestCall[PreviewOut]:
+        """Rows of a statement over the latest rows of streams, for a look before registration."""
+        body = given(sql=sql, dialect=dialect, limit=limit)
+        return RestCall("POST", "/v1/queries:preview", rest.tables.PreviewOut.read, body)
 
     @method
     def explain(

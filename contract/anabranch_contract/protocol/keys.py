@@ -182,6 +182,11 @@ class Keys:
         return self._key("samples")
 
     @property
+    def latest(self) -> str:
+        """Hash: stream -> its JSON :class:`~.measurements.LatestRows` (runtime)."""
+        return self._key("latest")
+
+    @property
     def interims(self) -> str:
         """List: the newest :data:`INTERIMS_KEPT` JSON :class:`~.interims.Interim`, oldest first,
         packed (runtime).

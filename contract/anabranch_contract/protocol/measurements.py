@@ -299,3 +299,17 @@ class StreamSample(Message):
         elif kind in FLOATING:
             read = float
         return values if read is None else [None if v is None else read(v) for v in values]
+
+
+@dataclass(frozen=True, slots=True)
+class LatestRows(Message):
+    """Some of the latest tuples of a stream, the latest first, late and invalid ones included.
+
+    Attributes:
+        size: number of tuples.
+        content: an Arrow IPC stream of the rows, as base64. Columns of nested types and beyond
+            the 64th are left out; long texts are cut off.
+    """
+
+    size: int
+    content: str

@@ -1,4 +1,4 @@
-"""Bodies of ``/v1/queries/{name}/table`` and ``/v1/queries:sql``."""
+"""Bodies of ``/v1/queries/{name}/table``, ``/v1/queries:sql`` and ``/v1/queries:preview``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from anabranch_contract.rest.documents import Closed, Document, Open, StatementText, examples
+from anabranch_contract.rest.documents import (
+    Closed,
+    Document,
+    Open,
+    StatementText,
+    examples,
+)
 from anabranch_contract.rest.normalised import OutputInfo
+from anabranch_contract.rest.queries import Dialect
 
 #: Media type of rows as an Arrow IPC stream.
 ARROW = "application/vnd.apache.arrow.stream"
@@ -53,3 +60,34 @@ class SqlOut(Document):
     columns: list[str]
     rows: list[list[JsonValue]]
     truncated: bool = Field(description="Whether there are rows beyond `limit`.")
+
+
+class PreviewIn(Closed):
+    """A statement over streams, to be read once over their latest rows."""
+
+    model_config = examples(
+        {"sql": "SELECT f.carrier, w.wind FROM flights f JOIN weather w ON f.origin = w.origin"}
+    )
+
+    sql: StatementText = Field(
+        description="One SELECT, as for a query, whose tables are streams and queries by name."
+    )
+    dialect: Dialect = "spark"
+    limit: int = Field(default=100, ge=1, le=10_000, description="Rows to return.")
+
+
+class SampledOut(Document):
+    """The rows of a stream that a preview has read."""
+
+    stream: str
+    rows: int = Field(description="Number of its latest rows that were read.")
+    seen: int | None = Field(description="Number of all its rows so far; null: unknown.")
+
+
+class PreviewOut(Document):
+    """Rows of a statement over the latest rows of streams."""
+
+    columns: list[str]
+    rows: list[list[JsonValue]]
+    truncated: bool = Field(description="Whether there are rows beyond `limit`.")
+    samples: list[SampledOut] = Field(description="The streams that were read.")

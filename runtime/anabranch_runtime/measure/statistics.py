@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import base64
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -16,15 +18,17 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
     FrequentValues,
+    LatestRows,
     StoreStatistics,
     StreamSample,
     StreamStatistics,
 )
 from anabranch_contract.queries.types import TypeKind
+from anabranch_runtime.columns.arrays import conform
 from anabranch_runtime.columns.arrow_types import spark_type
 from anabranch_runtime.columns.nested import is_nested
 from anabranch_runtime.epochs.layout import routes
-from anabranch_runtime.errors import ArrowTypeError
+from anabranch_runtime.errors import ArrowTypeError, ExpressionError
 from anabranch_runtime.index.hash_index import estimate_distinct
 from anabranch_runtime.state.derived import Derived
 from anabranch_runtime.state.manifest import State
@@ -298,6 +302,56 @@ class Samples:
                 known.published = ranks
                 found[stream] = _published(known)
         return found
+
+
+class LatestTuples:
+    """The latest rows of all streams, in the driver's memory; not part of the committed state.
+
+    As with samples, published rows remain after a restart until others are published.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[pa.RecordBatch]] = {}
+        self._changed: set[str] = set()
+
+    def add(self, tasks: Iterable[TaskMeasures]) -> None:
+        """Add the rows that tasks kept of a committed batch."""
+        for task in tasks:
+            for stream, rows in task.latest.items():
+                known = self._rows.setdefault(stream, [])
+                if known and known[0].schema != rows.schema:
+                    known.clear()
+                known.append(rows)
+                self._changed.add(stream)
+                if sum(one.num_rows for one in known) > 4 * SIZE:
+                    known[:] = [least(known)]
+
+    def changed(self, streams: Collection[str]) -> tuple[dict[str, LatestRows], list[str]]:
+        """Return the rows that have changed since the last call, and streams other than
+        ``streams``, whose rows are forgotten.
+        """
+        gone = [name for name in self._rows if name not in streams]
+        for name in gone:
+            del self._rows[name]
+        found = {name: _shown(self._rows[name]) for name in self._changed if name in self._rows}
+        self._changed.clear()
+        return found, gone
+
+
+def _shown(known: list[pa.RecordBatch]) -> LatestRows:
+    rows = least(known)
+    known[:] = [rows]
+    columns = {}
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        with suppress(ArrowTypeError, ExpressionError):
+            # No query can read a column of another type.
+            columns[name] = conform(column, spark_type(column.type))
+    del columns[RANK]
+    sink = pa.BufferOutputStream()
+    table = pa.table(columns)
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return LatestRows(rows.num_rows, base64.b64encode(sink.getvalue()).decode())
 
 
 def _published(known: _Reservoir) -> StreamSample:

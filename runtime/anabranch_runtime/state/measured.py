@@ -59,7 +59,7 @@ class TaskMeasures:
         arrivals: relation (stream under filters) -> number of tuples.
         sketches: relation, or ``STORE`` + store name -> key -> distinct-count sketch, packed
             (``state.measures``).
-        samples: stream -> candidates for its sample.
+        samples: stream -> candidates for its sample. ``latest``: stream -> its latest rows.
         values: relation -> key attribute -> counts of its frequent values.
         edges: edge between rules (of a probe) -> counts of this probe's inputs and outputs.
         reads: store -> index -> counts of lookups.
@@ -73,6 +73,7 @@ class TaskMeasures:
     arrivals: dict[str, int] = field(default_factory=dict)
     sketches: dict[str, dict[str, str]] = field(default_factory=dict)
     samples: dict[str, SampledRows] = field(default_factory=dict)
+    latest: dict[str, pa.RecordBatch] = field(default_factory=dict)
     values: dict[str, dict[str, ValueCounts]] = field(default_factory=dict)
     edges: dict[str, EdgeStatistics] = field(default_factory=dict)
     reads: dict[str, dict[str, Reads]] = field(default_factory=dict)

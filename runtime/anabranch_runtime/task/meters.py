@@ -82,6 +82,7 @@ class Collector:
     sketches: dict[str, dict[str, str]] = field(default_factory=dict)
     values: dict[str, dict[str, ValueCounts]] = field(default_factory=dict)
     _picked: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
+    _latest: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
     _seen: dict[str, int] = field(default_factory=dict)
 
     def block(self, block: Block, first: int, layout: Layout) -> StreamMeter:
@@ -92,6 +93,7 @@ class Collector:
             return StreamMeter()
         if block.stream not in self.bounds.ranks or self.batch % EVERY == 0:
             self._sample(block.stream, first, block.rows)
+            self._keep_latest(block.stream, first, block.rows)
         spec = layout.streams.get(block.stream)
         newest = self.bounds.newest.get(block.stream)
         if spec is None or spec.event_time is None or newest is None:
@@ -114,6 +116,14 @@ class Collector:
         kept.append(_picked(rows, chosen, ranks[chosen]))
         if len(kept) > 1 and sum(b.num_rows for b in kept) > _MANY:
             self._picked[stream] = [least(kept)]
+
+    def _keep_latest(self, stream: str, first: int, rows: pa.RecordBatch) -> None:
+        """Add the last rows of a block, ranked so that the latest tuple has the least rank."""
+        chosen = np.arange(max(rows.num_rows - SIZE, 0), rows.num_rows)
+        kept = self._latest.setdefault(stream, [])
+        kept.append(_picked(rows, chosen, ~(chosen + first).astype(np.uint64)))
+        if len(kept) > 1 and sum(b.num_rows for b in kept) > _MANY:
+            self._latest[stream] = [least(kept)]
 
     def keys(self, owner: str, name: str, keys: KeyVector) -> None:
         """Add the keys ``name`` of a relation's arrivals, or of rows written to a store."""
@@ -152,6 +162,10 @@ class Collector:
             stream: SampledRows(seen, _few(kept) if (kept := self._picked.get(stream)) else None)
             for stream, seen in self._seen.items()
         }
+
+    def latest(self) -> dict[str, pa.RecordBatch]:
+        """Stream -> this task's latest rows of it, with their ranks, at most ``SIZE``."""
+        return {stream: _few(kept) for stream, kept in self._latest.items()}
 
 
 _UNKNOWN = KeyBound()
@@ -269,7 +283,7 @@ def _unfamiliar(hashes: U64, seen: U64) -> Bools:
 
 
 def _few(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """A task's sampled rows as one record batch, at most ``SIZE``."""
+    """A task's ranked rows as one record batch, at most ``SIZE``."""
     one = len(batches) == 1 and batches[0].num_rows <= SIZE
     return batches[0] if one else least(batches)
 

@@ -611,6 +611,7 @@ class _Task:
         measured.arrivals = {r: t.batch.num_rows for r, t in sorted(arrivals.tables.items())}
         measured.sketches = self.collector.sketches
         measured.samples = self.collector.sampled()
+        measured.latest = self.collector.latest()
         measured.values = self.collector.values
         measured.edges = dict(sorted(self.prober.meters.items()))
         measured.reads = dict(self.prober.reads.found)

@@ -49,7 +49,8 @@ export function showRows(table, names, rows) {
     const text = value === null ? "NULL" : typeof value === "object" ? JSON.stringify(value) : String(value);
     return make("td", { className: typeof value === "number" ? "number" : "", text });
   };
-  const heads = names.map((text) => make("th", { scope: "col", text }));
+  const counts = (i) => rows.some((row) => typeof row[i] === "number");
+  const heads = names.map((text, i) => make("th", { scope: "col", text, className: counts(i) ? "number" : "" }));
   table.tHead.replaceChildren(...(names.length ? [make("tr", {}, ...heads)] : []));
   table.tBodies[0].replaceChildren(...rows.map((row) => make("tr", {}, ...row.map(cell))));
 }

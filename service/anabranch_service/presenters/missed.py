@@ -159,8 +159,8 @@ def remedy(stream: str) -> str:
     """Instructions for getting earlier rows of a stream into a query."""
     return (
         f"to have them, remove the query and the stream, add {stream} with --retain all, which "
-        "reads it from the beginning, and add the query again; anabranch stream set "
-        f"{stream} --retain all stores what arrives from now on"
+        "reads it from the beginning, and add the query again, with --past stored if it may have "
+        f"that; anabranch stream set {stream} --retain all stores what arrives from now on"
     )
 
 

@@ -56,7 +56,7 @@ class Store(StreamStore, FunctionStore, PlanStore, ReportStore):
         keys = self.keys
         wanted = {
             **dict.fromkeys((keys.streams, keys.queries, keys.activations), "hash"),
-            **dict.fromkeys((keys.samples, keys.views, keys.state_parts), "hash"),
+            **dict.fromkeys((keys.samples, keys.latest, keys.views, keys.state_parts), "hash"),
             **dict.fromkeys((keys.tokens, keys.token_uses, self.runs_key), "hash"),
             self.functions_key: "hash",
             **dict.fromkeys((keys.leader, keys.lineage, keys.approval), "hash"),

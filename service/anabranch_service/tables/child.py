@@ -14,6 +14,7 @@ the process's memory and processor time, and that it can't write files at all.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import resource
@@ -115,13 +116,18 @@ def _statement(request: Mapping[str, Any], source: IO[str], target: IO[bytes]) -
     _say(target, {"tables": tables_of(tree_of(sql))})
     answer = json.loads(source.readline())
     request = {**request, "batch": answer["batch"]}
-    specs = {name: TableSpec(**_spec(one)) for name, one in answer["specs"].items()}
+    specs = answer["specs"]
     with duckdb.connect(":memory:", config=_memory(request)) as connection:
         connection.execute(f"ATTACH ':memory:' AS {CATALOG}")
         connection.execute(f"CREATE SCHEMA {CATALOG}.{SCHEMA}")
         connection.execute(f"USE {CATALOG}.{SCHEMA}")
         connection.execute("SET TimeZone = 'UTC'")
-        for name, spec in specs.items():
+        for name, one in specs.items():
+            if "content" in one:
+                sent = pa.ipc.open_stream(base64.b64decode(one["content"])).read_all()
+                _make(connection, name, sent)
+                continue
+            spec = TableSpec(**_spec(one))
             if limit == NO_ROWS:
                 _empty(connection, name, spec)
             else:
@@ -204,9 +210,13 @@ def _load(connection: duckdb.DuckDBPyConnection, results: Path, name: str, spec:
 
 def _empty(connection: duckdb.DuckDBPyConnection, name: str, spec: TableSpec) -> None:
     """Make a table without rows."""
-    connection.register("anabranch_empty", schema_of(spec.shown).empty_table())
-    connection.execute(f"CREATE TABLE {quoted(name)} AS FROM anabranch_empty")
-    connection.unregister("anabranch_empty")
+    _make(connection, name, schema_of(spec.shown).empty_table())
+
+
+def _make(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
+    connection.register("anabranch_rows", rows)
+    connection.execute(f"CREATE TABLE {quoted(name)} AS FROM anabranch_rows")
+    connection.unregister("anabranch_rows")
 
 
 def listed(results: Path, run: str) -> ResultFiles:

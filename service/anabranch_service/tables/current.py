@@ -54,6 +54,13 @@ class TableSpec:
         return self.changed if self.raw else self.columns
 
 
+@dataclass(frozen=True, slots=True)
+class SentRows:
+    """A table whose rows are sent along: an Arrow IPC stream, as base64."""
+
+    content: str
+
+
 def schema_of(columns: Sequence[tuple[str, str]]) -> pa.Schema:
     """The Arrow schema of columns with types of Spark's."""
     return pa.schema(

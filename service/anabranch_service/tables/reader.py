@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from anabranch_service.errors import Busy, Conflict, InvalidInput, ServiceError
-from anabranch_service.tables.current import TableSpec
+from anabranch_service.tables.current import SentRows, TableSpec
 
 #: Most processes at a time, and most requests that wait for one.
 PROCESSES, WAITING = 2, 16
@@ -25,7 +25,7 @@ _BUSY = frozenset({"files-replaced"})
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "LANG", "HOME", "TMPDIR")
 
 #: Names of tables -> their common batch, and their specifications.
-Resolve = Callable[[Sequence[str]], Awaitable[tuple[int, Mapping[str, TableSpec]]]]
+Resolve = Callable[[Sequence[str]], Awaitable[tuple[int, Mapping[str, TableSpec | SentRows]]]]
 
 
 @dataclass(slots=True)

@@ -153,6 +153,14 @@ def test_text_from_users_is_never_markup() -> None:
     assert "[bold]x[/bold]" in text(render.query_detail(query))
 
 
+def test_a_query_after_its_rows_says_that_their_results_are_not_emitted() -> None:
+    given = {"id": "q", "status": "active", "sql": "SELECT 1 AS x FROM r", "activated_batch": 19}
+    for batches, said in (((14, 17), True), ((14, 19), False), ((14,), False)):
+        seen = {f"a{b}": {"batch": b, "event_time": None} for b in batches}
+        shown = text(render.query_detail(QueryOut.read({**given, "visible_from": seen})))
+        assert ("rows of before batch 19 join with later ones only" in shown) == said
+
+
 def test_the_branches_of_a_union_are_shown() -> None:
     given = {"id": "q", "status": "active", "sql": "SELECT 1 AS x FROM r"}
     assert "union of" not in text(render.query_detail(QueryOut.read(given)))

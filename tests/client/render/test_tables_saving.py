@@ -21,3 +21,5 @@ def test_the_mean_has_its_range_time_and_cpu_seconds() -> None:
         "48.8% (-2.0% to 60.4% in 170 epochs), estimated over 600 s: 4.2 CPU s instead of 8.2 "
         "with each query alone"
     )
+    same = saving.model_copy(update={"lowest": 0.488, "highest": 0.488, "epochs": 1})
+    assert saving_text(same).startswith("48.8%, estimated over 600 s: ")

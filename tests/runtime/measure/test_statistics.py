@@ -12,7 +12,7 @@ import redis as redis_client
 
 from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.protocol.measurements import Snapshot, StreamSample
+from anabranch_contract.protocol.measurements import LatestRows, Snapshot, StreamSample
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import fetch_ruleset
@@ -97,6 +97,9 @@ def reported(
     snapshots = [b.snapshot for b in boundaries(redis)]
     sample = connection.hget(KEYS.samples, "R")
     assert isinstance(sample, bytes)
+    latest = connection.hget(KEYS.latest, "R")
+    assert isinstance(latest, bytes)
+    assert LatestRows.loads(latest).size == sum(map(len, TIMES))
     return sample.decode(), [codec.loads(s, Snapshot) for s in snapshots if s is not None]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from anabranch_contract.protocol.measurements import (
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.index.hash_index import distinct_sketch, estimate_distinct
 from anabranch_runtime.index.keys import KeyVector, key_vector
-from anabranch_runtime.measure.statistics import Samples
+from anabranch_runtime.measure.statistics import LatestTuples, Samples
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.measured import SampledRows, TaskMeasures
 from anabranch_runtime.state.measures import (
@@ -227,6 +228,44 @@ def test_sampled_values_are_published_as_literals_have_them() -> None:
         "two": ("binary", ["6162", None]),
         "large": ("decimal(20,0)", [2**64 - 1, None]),
     }
+
+
+# --- latest rows -------------------------------------------------------------------------------
+
+
+@QUICK
+@given(st.lists(st.integers(1, 3_000), max_size=5), st.integers(1, 3), st.integers(1, 3_000))
+def test_latest_rows_are_the_last_of_a_batch_however_they_came(
+    cuts: list[int], tasks: int, total: int
+) -> None:
+    latest = LatestTuples()
+    edges = sorted({0, *(min(c, total) for c in cuts), total})
+    for begin, end in itertools.pairwise(edges):
+        reports = []
+        for task in range(tasks):
+            low = begin + (end - begin) * task // tasks
+            high = begin + (end - begin) * (task + 1) // tasks
+            collector = Collector(Bounds())
+            collector.block(Block("s", table(low, high - low)), low, NO_LAYOUT)
+            reports.append(TaskMeasures(latest=collector.latest()))
+        latest.add(reports)
+    found, gone = latest.changed({"s"})
+    rows = pa.ipc.open_stream(base64.b64decode(found["s"].content)).read_all()
+    wanted = list(range(total - 1, max(total - SIZE, 0) - 1, -1))
+    assert (rows["id"].to_pylist(), found["s"].size) == (wanted, len(wanted))
+    assert rows["text"].to_pylist() == [f"t{i}" for i in wanted]
+    assert not gone
+    assert latest.changed({"s"}) == ({}, []), "nothing has changed"
+
+
+def test_latest_rows_have_the_columns_that_the_stream_has_now() -> None:
+    latest = LatestTuples()
+    for name in ("a", "b"):
+        rows = pa.RecordBatch.from_pydict({RANK: np.array([2], np.uint64), name: [5]})
+        latest.add([TaskMeasures(latest={"s": rows, "other": rows})])
+    found, gone = latest.changed({"s"})
+    rows = pa.ipc.open_stream(base64.b64decode(found["s"].content)).read_all()
+    assert (list(found), rows.to_pydict(), gone) == (["s"], {"b": [5]}, ["other"])
 
 
 # --- delays ------------------------------------------------------------------------------------

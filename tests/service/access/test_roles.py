@@ -62,6 +62,7 @@ MATRIX = {
     "GET /v1/queries/{name}/table": "viewer editor admin",
     "GET /v1/queries/{name}/table/rows": "viewer editor admin",
     "POST /v1/queries:sql": "viewer editor admin",
+    "POST /v1/queries:preview": "viewer editor admin",
     "POST /v1/queries": "editor admin",
     "POST /v1/queries:batch": "editor admin",
     "POST /v1/queries:family": "editor admin",

@@ -21,7 +21,7 @@ from anabranch_contract.rest.streams import (
     StreamPatch,
     WidenedColumnIn,
 )
-from anabranch_contract.rest.tables import SqlIn
+from anabranch_contract.rest.tables import PreviewIn, SqlIn
 from anabranch_service.app import create_app
 from anabranch_service.settings import ServiceSettings
 
@@ -43,6 +43,7 @@ BODIES: dict[str, type[Closed]] = {
     "PATCH /v1/queries/delays": QueryPatch,
     "POST /v1/queries:explain": ExplainIn,
     "POST /v1/queries:sql": SqlIn,
+    "POST /v1/queries:preview": PreviewIn,
     "POST /v1/plans:dry-run": DryRunIn,
     "PATCH /v1/settings": SettingsIn,
     "POST /v1/functions": FunctionIn,

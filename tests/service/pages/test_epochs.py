@@ -14,7 +14,7 @@ from tests.support.surroundings.browsers import LOOKS
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Route
 
 PAGE = "dashboard/epochs"
 
@@ -42,11 +42,11 @@ def test_epochs_with_the_same_plan_are_one_entry(
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 900})
         entries = page.locator("#timeline > li")
-        expect(entries.last).to_contain_text("Epochs 0–6: same plan")
+        expect(entries.last).to_contain_text("Epochs 0–6, one plan")
         expect(entries.last).to_contain_text("published 7 times")
         expect(entries).to_have_count(3)
         expect(entries.nth(1)).to_contain_text(f"gone: {LONGEST}")
-        expect(entries.first).to_contain_text("Epochs 8–9: same plan")
+        expect(entries.first).to_contain_text("Epochs 8–9, one plan")
         expect(entries.first).to_contain_text("new: paid-orders-by-city")
         expect(entries.first).to_contain_text("runs")
         expect(page.locator("#timeline-note")).to_have_text("3 plans in 10 epochs")
@@ -87,6 +87,25 @@ def test_any_two_epochs_are_compared_by_their_address(browser: Browser, shop: Se
         expect(page.locator("#refusal")).to_contain_text("epoch 4711 has not been published")
 
 
+def test_a_late_difference_does_not_replace_a_later_one(browser: Browser, shop: Service) -> None:
+    history(shop)
+    with opened(browser, shop, PAGE) as (page, complaints):
+        late: list[Route] = []
+        page.route("**/v1/epochs/9/diff?from=3", lambda route: late.append(route))
+        for first, second in (("3", "9"), ("1", "2")):
+            page.get_by_label("from").fill(first)
+            page.get_by_label("to", exact=True).fill(second)
+            page.get_by_role("button", name="Compare").click()
+        expect(page.locator("#diff-note")).to_have_text("The same steps and stores.")
+        with page.expect_response("**/v1/epochs/9/diff?from=3") as answer:
+            late[0].continue_()
+        answer.value.finished()
+        page.evaluate("new Promise((done) => setTimeout(done))")
+        expect(page.get_by_label("from")).to_have_value("1")
+        expect(page.locator("#diff-note")).to_have_text("The same steps and stores.")
+    assert not complaints
+
+
 def test_before_the_first_epoch_the_page_says_so(browser: Browser, service: Service) -> None:
     with opened(browser, service, PAGE) as (page, complaints):
         expect(page.locator("#timeline")).to_contain_text("No epoch published yet")
@@ -102,5 +121,5 @@ def test_older_epochs_are_asked_for(browser: Browser, shop: Service) -> None:
         expect(page.locator("#timeline > li")).to_have_count(1)
         expect(page.locator("#timeline-note")).to_contain_text("older ones not shown")
         page.get_by_role("button", name="Older epochs").click()
-        expect(page.locator("#timeline")).to_contain_text("Epochs 0–205: same plan")
+        expect(page.locator("#timeline")).to_contain_text("Epochs 0–205, one plan")
     assert not complaints

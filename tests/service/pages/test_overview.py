@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from playwright.sync_api import expect
 
 from anabranch_contract.protocol.intake import InputProgress, SourceState, StreamIntake
 from anabranch_contract.protocol.progress import Progress, Resources
+from anabranch_service.registry.publishing.history import HistoryPoint
 from tests.service.conftest import PAIR
 from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
 from tests.service.pages.test_dashboard import opened
@@ -71,6 +73,21 @@ def test_freshness_is_the_longest_wait_and_a_batch(browser: Browser, shop: Servi
     assert not complaints
 
 
+def test_interruptions_are_in_the_colour_of_lines(browser: Browser, shop: Service) -> None:
+    run(shop)
+    for minute in (0, 1, 5, 6):
+        begin = 4_000_000_000 // 60 * 60
+        point = HistoryPoint(at=begin + 60 * minute, batch_seconds=0.3, rows={}, results={})
+        shop.redis.rpush(shop.keys.history, point.model_dump_json())
+    with opened(browser, shop) as (page, complaints):
+        mark = page.locator("#batch-times .interruption")
+        page.emulate_media(color_scheme="light")
+        expect(mark).to_have_css("fill", "rgb(221, 227, 230)")
+        page.emulate_media(color_scheme="dark")
+        expect(mark).to_have_css("fill", "rgb(42, 55, 62)")
+    assert not complaints
+
+
 def test_money_is_saved_cpu_time_by_its_price(browser: Browser, service: Service) -> None:
     """Half of 36 CPU seconds in 100 s: 0.18 CPU hours an hour, 129.6 in thirty days."""
     with opened(browser, service) as (page, complaints):
@@ -123,4 +140,5 @@ def test_probe_trees_of_many_queries_are_those_of_one(browser: Browser, shop: Se
         (orders,) = (one["orders"] for one in explained if one["id"] == name)
         expect(page.locator("#trees svg")).to_have_count(len({o["start"] for o in orders}))
         expect(page.locator("#chips button")).to_have_count(0)
+        expect(page.locator("#stores")).to_contain_text(re.compile(r"probed by .* and \d+ more"))
     assert not complaints

@@ -21,6 +21,7 @@ from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.table_progress import TableProgress
 from anabranch_service.registry.publishing.history import HistoryPoint
 from anabranch_service.settings import ServiceSettings
+from tests.service.conftest import PAIR
 from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run
 from tests.service.pages.test_dashboard import opened
 from tests.support.surroundings.browsers import LOOKS
@@ -61,6 +62,18 @@ def test_what_is_kept_is_said(browser: Browser, shop: Service) -> None:
     with opened(browser, shop, f"{PAGE}kept") as (page, complaints):
         expect(page.locator("#figures")).to_contain_text("rows of the last 2 days")
         assert not complaints
+
+
+def test_of_many_readers_a_dozen_are_named(browser: Browser, shop: Service) -> None:
+    bodies = [{"id": f"pair_{n:02d}", "sql": PAIR} for n in range(14)]
+    shop.post("/v1/queries:batch", {"queries": bodies}, 200)
+    with opened(browser, shop, f"{PAGE}orders") as (page, complaints):
+        expect(page.locator("#queries li")).to_have_count(13)
+        more = page.locator("#queries li").last.get_by_role("link")
+        expect(more).to_have_text("and 2 more")
+        more.click()
+        expect(page.locator("#queries tbody tr")).to_have_count(14)
+    assert not complaints
 
 
 def test_a_table_is_read_again(browser: Browser, settings: ServiceSettings) -> None:

@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Progress
+from tests.service.api.test_preview import publish
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run
 from tests.service.pages.test_accessibility import broken
@@ -109,6 +110,31 @@ def test_a_statement_is_read_once_over_present_rows(
         page.get_by_role("button", name="Read now").click()
         expect(page.locator("#refusal")).to_contain_text("orders")
         expect(page.locator("#now-card")).to_be_hidden()
+
+
+def test_a_statement_is_previewed_over_latest_rows(browser: Browser, shop: Service) -> None:
+    orders = {"order_id": list(range(300)), "customer_id": [7] * 300, "total": [1.5] * 300}
+    rows = {
+        "orders": pa.RecordBatch.from_pydict(orders),
+        "customers": pa.RecordBatch.from_pydict({"customer_id": [7], "city": ["<b>Kiel</b>"]}),
+    }
+    with opened(browser, shop, PAGE) as (page, complaints):
+        page.set_viewport_size({"width": 390, "height": 900})
+        page.get_by_role("textbox", name="Statement").fill(f"{PAIR} WHERE o.order_id >= 298")
+        page.get_by_role("button", name="Preview").click()
+        none = "no rows of customers yet, no rows of orders yet, by DuckDB; none: rows may have"
+        expect(page.locator("#now-note")).to_contain_text(none)
+        publish(shop, rows)
+        page.get_by_role("button", name="Preview").click()
+        expect(page.locator("#now-note")).to_have_text(
+            "all rows of customers: 1, 256 of the latest rows of orders (300 so far), by DuckDB"
+        )
+        cells = ["299", "<b>Kiel</b>", "298", "<b>Kiel</b>"]
+        expect(page.locator("#now-rows tbody td")).to_have_text(cells)
+        expect(page.locator("#now-rows th").first).to_have_class("number")
+        nothing_is_cut(page)
+        assert broken(page) == []
+        assert not complaints
 
 
 #: A statement with | for the caret -> the first word offered.

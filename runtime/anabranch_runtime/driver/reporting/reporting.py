@@ -36,7 +36,7 @@ from anabranch_runtime.epochs.retention import watermarks
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.measure.join_samples import Steps
-from anabranch_runtime.measure.statistics import Samples
+from anabranch_runtime.measure.statistics import LatestTuples, Samples
 from anabranch_runtime.rations.rationer import Rationer
 from anabranch_runtime.recovery.durability import Durability
 from anabranch_runtime.sinks.completeness import CompletenessFiles
@@ -48,6 +48,8 @@ from anabranch_runtime.state.manifest import State, StoreState
 
 #: Least seconds between two reports of the progress after batches.
 PAUSE = 0.1
+#: Number of seconds between two publications of latest rows; as much again for 20 streams.
+LATEST_SECONDS = 1.0
 
 
 @dataclass(eq=False)
@@ -58,7 +60,8 @@ class Reporting:
         total_batches: total number of batches, if it is known.
         tables: tables that post-join parts maintain.
         tails: passes new results to clients that follow queries.
-        samples: samples of streams. ``interims``: interim measurements. ``stores``: store contents.
+        samples: samples of streams. ``latest``: their latest rows. ``interims``: interim
+            measurements. ``stores``: store contents.
         cpu: CPU time by use.
         merge_bytes: bytes of segments due to be merged.
     """
@@ -79,6 +82,7 @@ class Reporting:
         undelivered = self.publisher.undelivered
         self.tails = Tails(control.url, control.keys, settings.results, undelivered)
         self.samples = Samples()
+        self.latest = LatestTuples()
         self.stores = StatePublisher(settings.state, control)
         self.cpu = CpuReporter(control)
         self.tables.beside = self.cpu.of_tables
@@ -92,6 +96,7 @@ class Reporting:
         early = EARLY if settings.mode is Mode.LIVE else late
         self.interims = InterimReporter(control, state, self._names, seconds, early)
         self._telemetry = Telemetry()
+        self._latest_due = 0.0
         self._resources = Resources(memory_limit=settings.memory.workers)
         #: Reports of batches since the last report of the progress; its ruleset, its failed queries
         #: and its time.
@@ -130,6 +135,7 @@ class Reporting:
         if self._batches or (self._problems(), self._shown(state), self._behind()) != self._last:
             self.report("running", state)
         self.show_stores(state)
+        self._show_latest(state)
         # Views decide unmatched left rows only after the batch.
         self._show_completeness(state)
 
@@ -208,6 +214,7 @@ class Reporting:
             found = without_batches(found)
         changed = self.samples.changed()
         self.control.report_samples({name: s.dumps() for name, s in changed.items()})
+        self._show_latest(state, at_once=True)
         boundary = Boundary(epoch, state.next_batch, codec.dumps(found))
         reach(Point.BOUNDARY)
         self.control.report_boundary(boundary)
@@ -224,6 +231,7 @@ class Reporting:
         self.progress.note_sites(report.host.site for report in reports)
         tasks = [report.measured for report in reports]
         self.samples.add(tasks)
+        self.latest.add(tasks)
         made = (Written(task.inserts, task.emitted) for task in tasks)
         self.interims.wrote([Written(merges=merges), *made])
         self.cpu.batch(ruleset, (task.cpu for task in tasks))
@@ -259,6 +267,16 @@ class Reporting:
         report = batch_report(state, reports, times)
         log_batch(report, reports)
         self._batches.append(report)
+
+    def _show_latest(self, state: State, *, at_once: bool = False) -> None:
+        """Publish latest rows of streams; unless ``at_once``, with pauses that grow with their
+        number, since each takes 0.4 ms.
+        """
+        if at_once or time.monotonic() >= self._latest_due:
+            latest, gone = self.latest.changed(state.streams)
+            if latest or gone:
+                self.control.report_latest({n: one.dumps() for n, one in latest.items()}, gone)
+                self._latest_due = time.monotonic() + LATEST_SECONDS * (1 + len(latest) / 20)
 
     def _show_completeness(self, state: State, *, at_once: bool = False) -> None:
         left = self._shown(state).left

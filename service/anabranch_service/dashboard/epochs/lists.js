@@ -4,7 +4,9 @@ import { breakable, bytes, make } from "../dom.js";
 import { short } from "../graph.js";
 
 export function listOf({ title, sign, entries }) {
-  const price = (entry) => (entry.tuples === null ? "no estimate" : `${short(entry.tuples)} tuples${entry.bytes === undefined ? "" : `, ${bytes(Math.round(entry.bytes))}`}`);
+  // Steps have a cost, stores a content.
+  const content = ({ tuples, bytes: size }) => `${short(tuples)} tuples, ${bytes(Math.round(size))}`;
+  const price = (entry) => (entry.tuples === null ? "no estimate" : entry.bytes === undefined ? `cost ${short(entry.cost)}` : content(entry));
   const lines = entries.map((entry) =>
     make(
       "li",

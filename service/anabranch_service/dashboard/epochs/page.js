@@ -87,10 +87,13 @@ async function showDiff() {
   try {
     const response = await ask(`/v1/epochs/${to}/diff${from === null ? "" : `?from=${from}`}`);
     const answer = await response.json();
+    // Another difference has been requested meanwhile.
+    if (shown !== text) return;
     if (!response.ok) throw new Problem(answer);
     refuse(at("refusal"), null);
     show(answer);
   } catch (error) {
+    if (shown !== text) return;
     shown = "";
     at("lists").replaceChildren();
     facts(at("figures"), []);
@@ -98,6 +101,13 @@ async function showDiff() {
     if (error instanceof Problem) refuse(at("refusal"), error);
     else say(error);
   }
+}
+
+/** The unit of an epoch's costs, if its objective is known. */
+function unitOf(number) {
+  const objective = epochs.find(({ epoch }) => epoch === number)?.objective;
+  if (!objective) return "costs as its objective has them";
+  return objective === "seconds" ? "CPU seconds per epoch" : "tuples per unit of time";
 }
 
 function show(answer) {
@@ -113,7 +123,7 @@ function show(answer) {
   at("lists").replaceChildren(...(diff ? view.lists(diff).map(listOf) : []));
   if (diff?.omitted) at("lists").append(make("p", { className: "muted", text: `${diff.omitted} cheaper entries are not shown.` }));
   const why = view.reasons(answer.reasons);
-  at("why-note").textContent = answer.reasons ? `in epoch ${answer.epoch}, when it was published; tuples per unit of time` : "";
+  at("why-note").textContent = answer.reasons ? `in epoch ${answer.epoch}, when it was published; ${unitOf(answer.epoch)}` : "";
   const none = make("td", { className: "empty", text: "No shared steps and no intermediate results." });
   none.colSpan = 4;
   at("why").tBodies[0].replaceChildren(

@@ -25,7 +25,7 @@ export function folded(epochs) {
 
 /** Range of epoch numbers of an entry, as text. */
 export function numbers({ first, last }) {
-  return first.epoch === last.epoch ? `Epoch ${first.epoch}` : `Epochs ${first.epoch}–${last.epoch}: same plan`;
+  return first.epoch === last.epoch ? `Epoch ${first.epoch}` : `Epochs ${first.epoch}–${last.epoch}, one plan`;
 }
 
 /** The changes of an entry, as texts. */

@@ -153,7 +153,7 @@ async function showSeries(names) {
   at("rates").replaceChildren(...relations.rows.map((r) => courseRow(r, null, `${short(r.now ?? 0)} per second`)));
   at("ratios").replaceChildren(
     ...dearest.rows.map((s) =>
-      courseRow(s, 1, percent(s.now), ...(s.matches === null ? [] : [`${short(s.matches)} matches each`])),
+      courseRow(s, 1, percent(s.now), ...(s.matches === null ? [] : [`${short(s.matches)} ${short(s.matches) === "1" ? "match" : "matches"} each`])),
     ),
   );
 }

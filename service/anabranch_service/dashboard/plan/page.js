@@ -2,7 +2,7 @@
 
 import { read } from "../access.js";
 import { colour, dark, dot } from "../colours.js";
-import { bytes, facts, make, say } from "../dom.js";
+import { bytes, facts, make, say, some } from "../dom.js";
 import { drawTree, forest, highlight, short } from "../graph.js";
 import { PlanMap } from "../map/map.js";
 import { Names } from "../names.js";
@@ -83,14 +83,14 @@ function showEpoch(epoch, running) {
   if (epoch.ahead) {
     const periods = epoch.ahead.periods;
     const names = Object.keys(epoch.ahead.arrivals).join(", ");
-    if (names) notes.push(`Priced for the next epoch, with arrivals forecast from the last ${periods} periods of ${names}.`);
+    if (names) notes.push(`Priced for the next epoch, with arrivals forecast from the last ${periods === 1 ? "period" : `${periods} periods`} of ${names}.`);
   }
   if (epoch.costs) {
     const { error, measurements } = epoch.costs;
     const by =
       error === null
         ? "default constants, not measured yet"
-        : `constants fitted to ${measurements} measurements, error ${(error * 100).toFixed(0)} %`;
+        : `constants fitted to ${measurements} ${measurements === 1 ? "measurement" : "measurements"}, error ${(error * 100).toFixed(0)} %`;
     notes.push(`Costs are CPU seconds per epoch, by ${by}.`);
   }
   if (epoch.assumed.length) {
@@ -242,7 +242,7 @@ function showStores(epoch) {
         make("span", { className: store.label.includes("⋈") ? "what mir" : "what", text: store.label }),
         make("span", {
           className: "muted",
-          text: store.used_by.length ? `probed by ${store.used_by.join(", ")}` : "stored, not probed",
+          text: store.used_by.length ? `probed by ${some(store.used_by)}` : "stored, not probed",
         }),
         make("span", { className: "muted number", text: `inserts ${short(store.insert_cost)}` }),
       ),

@@ -136,7 +136,7 @@ export class QueryList {
 
   row(q) {
     const label = (name, text, what) => {
-      const button = make("button", { type: "button", className: "label", text, title: `Queries of this ${name}` });
+      const button = make("button", { type: "button", className: "label", text, title: `${text}: all queries of this ${name}` });
       button.addEventListener("click", () => this.choose(what));
       return button;
     };
@@ -160,11 +160,12 @@ export class QueryList {
       ),
       make("td", { className: "number", text: q.results.toLocaleString("en") }),
       make("td", {
+        className: "whole-line",
         text: batches(q),
         title: q.earlier.map((a) => `before: ${batches(a)}`).join("\n"),
       }),
       make("td", { text: completeFrom(q), title: (q.missed ?? []).map((one) => one.message).join("\n") }),
-      make("td", { text: q.expires_at ? clock(q.expires_at) : "never" }),
+      make("td", { className: "whole-line", text: q.expires_at ? clock(q.expires_at) : "never" }),
       definition(q),
     );
   }

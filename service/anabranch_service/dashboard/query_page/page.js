@@ -102,7 +102,7 @@ async function showQuery() {
     ...view.table(plan),
     ["arrival to commit", view.latency(plan)],
     ["complete", view.completeness(query)],
-    ...(query.past_results ? [["results of the past", view.past(query)]] : []),
+    ...(view.past(query) ? [["results of the past", view.past(query)]] : []),
     ["expires", query.expires_at ? moment(query.expires_at) : "never"],
     ["needs", Object.entries(query.slo).filter(([, value]) => value !== null && Object.keys(Object(value)).length !== 0).map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ") || "nothing stated"],
     ["priority", query.priority],

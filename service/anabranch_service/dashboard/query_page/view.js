@@ -14,8 +14,13 @@ export function completeness(query) {
   return `${since}; ${kept.blind ? "below " : ""}${percent(kept.completeness)} of results kept`;
 }
 
-/** Progress of the results over tuples stored before the query began. */
-export function past({ past_results: { status, results, rows }, normalised }) {
+/** Progress of the results over tuples stored before the query began; "": it began with empty stores. */
+export function past({ past_results: found, normalised, visible_from: visible, activated_batch: since }) {
+  if (!found) {
+    const seen = Object.values(visible ?? {});
+    return seen.length > 1 && seen.every(({ batch }) => batch < since) ? `none: rows of before batch ${since} join with later ones only` : "";
+  }
+  const { status, results, rows } = found;
   const what = { pending: "being emitted", emitted: "all emitted", "given-up": "given up" }[status] ?? status;
   const left = rows ? `; ${rows.toLocaleString("en")}  stored rows to process` : "";
   return `${what}: ${results.toLocaleString("en")} ${counted({ normalised })}${left}`;

@@ -13,7 +13,7 @@ const POLL_MS = 2000;
 /** Milliseconds between two requests for queries and sample, which may be large and change seldom. */
 const SLOW_MS = 20_000;
 const HEIGHT = 90;
-const MOST_READERS = 60;
+const MOST_READERS = 12;
 
 const at = (id) => document.getElementById(id);
 const name = decodeURIComponent(location.pathname.split("/").pop());
@@ -91,7 +91,7 @@ async function showSlow() {
     ...(readers.length
       ? readers.slice(0, MOST_READERS).map(({ id }) => make("li", {}, make("a", { href: `/dashboard/query/${encodeURIComponent(id)}` }, ...breakable(id))))
       : [make("li", { className: "empty", text: "None: arriving rows are read but not stored." })]),
-    ...(readers.length > MOST_READERS ? [make("li", { className: "muted", text: `and ${readers.length - MOST_READERS} more` })] : []),
+    ...(readers.length > MOST_READERS ? [make("li", {}, make("a", { href: `/dashboard/queries?stream=${encodeURIComponent(stream.name)}`, text: `and ${readers.length - MOST_READERS} more` }))] : []),
   );
   at("columns-note").textContent = sample ? `from a sample of ${sample.size.toLocaleString("en")} of ${sample.seen.toLocaleString("en")} rows` : "no sample before the end of the first epoch that reads it";
   at("columns").tBodies[0].replaceChildren(

@@ -49,7 +49,7 @@ export const KINDS = [
   { kind: "redis-stream", label: "Redis Stream", fields: [option("keys", "Keys", "by the stream's name", false), option("url", "Address", "the pipeline's own", false)], named: "options.keys" },
   { kind: "http", format: "redis-stream", label: "Rows by HTTP", fields: [], declared: "Rows are sent to POST /v1/streams/NAME/rows once the stream is registered." },
   { kind: "delta", label: "Delta table", fields: [path("/lake/orders")], named: "path" },
-  { kind: "iceberg", label: "Iceberg table", fields: [option("table", "Table", "catalog.database.orders")], named: "options.table", declared: "The runtime reads it, and the service does not." },
+  { kind: "iceberg", label: "Iceberg table", fields: [option("table", "Table", "catalog.database.orders")], named: "options.table" },
   { kind: "recorded", label: "Recorded Parquet files", fields: [path("/data/orders.parquet"), { at: "rows_per_batch", label: "Rows per batch", example: "10000", needed: true }], named: "path" },
   { kind: "other", label: "Another source of Spark", fields: [{ at: "format", label: "Format", example: "parquet", needed: true }, { ...path(""), needed: false }], named: "path" },
 ];

@@ -7,7 +7,7 @@ import { readableOrders, relationNames } from "../names.js";
 import { drawPlan } from "../plan-tree.js";
 import { Completion } from "./completion.js";
 import { Editor } from "./editor.js";
-import { effects, figures, MOST, replacement } from "./view.js";
+import { effects, figures, MOST, replacement, sampled } from "./view.js";
 
 /** Most rows that a statement over tables of queries shows. */
 const ROWS = 100;
@@ -109,7 +109,7 @@ function complain(problem) {
 async function timed(saying, work) {
   const started = performance.now();
   at("working").textContent = saying;
-  for (const id of ["explain", "now"]) at(id).disabled = true;
+  for (const id of ["explain", "preview", "now"]) at(id).disabled = true;
   refuse(at("refusal"), null, at("form"));
   at("now-card").hidden = true;
   try {
@@ -122,15 +122,27 @@ async function timed(saying, work) {
     say(error instanceof Problem ? null : error);
     if (error instanceof Problem) complain(error.problem);
   } finally {
-    for (const id of ["explain", "now"]) at(id).disabled = false;
+    for (const id of ["explain", "preview", "now"]) at(id).disabled = false;
   }
 }
 
 /** Read the statement once, over the present rows of queries. */
 async function readNow() {
   const { batch, columns, rows, truncated } = await submit("/v1/queries:sql", "POST", { sql: editor.text, limit: ROWS });
+  showTable(`as of batch ${batch}, by DuckDB${truncated ? `; the first ${ROWS}` : ""}${rows.length ? "" : "; none"}`, columns, rows);
+}
+
+/** Read the statement once, over some of the latest rows of its streams. */
+async function preview() {
+  const { sql, dialect } = statement();
+  const { columns, rows, truncated, samples } = await submit("/v1/queries:preview", "POST", { sql, dialect, limit: ROWS });
+  const none = samples.length > 1 ? "; none: rows may have their partners beyond these" : "; none";
+  showTable(`${sampled(samples)}, by DuckDB${truncated ? `; the first ${ROWS}` : ""}${rows.length ? "" : none}`, columns, rows);
+}
+
+function showTable(note, columns, rows) {
   at("now-card").hidden = false;
-  at("now-note").textContent = `as of batch ${batch}, by DuckDB${truncated ? `; the first ${ROWS}` : ""}${rows.length ? "" : "; none"}`;
+  at("now-note").textContent = note;
   showRows(at("now-rows"), columns, rows);
   at("now-title").focus();
 }
@@ -261,6 +273,7 @@ at("form").addEventListener("submit", (event) => {
   event.preventDefault();
   timed("planning …", explain);
 });
+at("preview").addEventListener("click", () => timed("reading …", preview));
 at("now").addEventListener("click", () => timed("reading …", readNow));
 at("register").addEventListener("submit", (event) => {
   event.preventDefault();

@@ -88,3 +88,14 @@ export function replacement(before, { sql, dialect, window, past, cutover }) {
   const limit = window ?? (typeof before.window === "object" ? before.window : null);
   return { ...kept, sql, dialect, past, cutover, ...(limit ? { window: limit } : {}) };
 }
+
+/** The rows of streams that a preview has read, as text. */
+export function sampled(samples) {
+  const number = (count) => count.toLocaleString("en");
+  const of = ({ stream, rows, seen }) => {
+    if (!rows) return `no rows of ${stream} yet`;
+    if (rows === seen) return `all rows of ${stream}: ${number(rows)}`;
+    return `${number(rows)} of the latest rows of ${stream}${seen === null ? "" : ` (${number(seen)} so far)`}`;
+  };
+  return samples.map(of).join(", ") || "no stream";
+}

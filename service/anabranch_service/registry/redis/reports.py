@@ -12,7 +12,7 @@ from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.protocol.batches import BatchReport
 from anabranch_contract.protocol.intake import SourceState, SourceStatus, StreamIntake
 from anabranch_contract.protocol.interims import Interim
-from anabranch_contract.protocol.measurements import Snapshot, StreamSample
+from anabranch_contract.protocol.measurements import LatestRows, Snapshot, StreamSample
 from anabranch_contract.protocol.profile import CpuReport
 from anabranch_contract.protocol.progress import Heartbeat, Progress
 from anabranch_contract.protocol.state_report import StateReport, StoreParts
@@ -105,6 +105,10 @@ class ReportStore(RedisRecords):
     async def sample(self, stream: str) -> StreamSample | None:
         """The newest sample of one stream."""
         return await self._field(StreamSample, self.keys.samples, stream, "sample ")
+
+    async def latest(self, stream: str) -> LatestRows | None:
+        """Latest rows of a stream; None before any were published."""
+        return await self._field(LatestRows, self.keys.latest, stream, "latest rows of ")
 
     async def progress(self) -> Progress | None:
         """The progress of the runtime, or None if it never started (or it can't be read)."""

@@ -97,7 +97,7 @@ async def sql(body: SqlIn, ctx: Ctx, request: Request) -> Response | SqlOut:
     batch, truncated, content = await ctx.tables.statement(home, body.sql, body.limit, resolve)
     if ARROW in request.headers.get("accept", ""):
         return Response(content, media_type=ARROW, headers={"Cache-Control": "no-store"})
-    columns, rows = await asyncio.to_thread(_json_rows, content)
+    columns, rows = await asyncio.to_thread(json_rows, content)
     return SqlOut(batch=batch, columns=columns, rows=rows, truncated=truncated)
 
 
@@ -105,7 +105,7 @@ def _columns(some: Sequence[tuple[str, str]]) -> list[OutputInfo]:
     return [OutputInfo(name=name, type=kind) for name, kind in some]
 
 
-def _json_rows(content: bytes) -> tuple[list[str], list[list[Any]]]:
+def json_rows(content: bytes) -> tuple[list[str], list[list[Any]]]:
     """Columns and rows of an Arrow IPC stream, with values as sinks write them in JSON."""
     found = pa.ipc.open_stream(content).read_all()
     columns = [[_json(value) for value in column.to_pylist()] for column in found.columns]

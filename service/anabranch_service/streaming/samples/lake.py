@@ -1,4 +1,4 @@
-"""Sampling of Delta tables: a few rows of the files of their newest version."""
+"""Sampling of Delta and Iceberg tables: a few rows of the files of their newest version."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyarrow import fs
 
+from anabranch_contract.connectors.lake.options import ICEBERG, TABLE, table_options
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.protocol.registered import SourceRecord
 from anabranch_service.streaming.samples.files import missing_column
@@ -103,3 +104,69 @@ def _opened(lake: Any, path: str, policy: AccessPolicy) -> tuple[Any, list[Any]]
     written = dict(zip(paths, added.column("modification_time").to_pylist(), strict=True))
     parts = sorted(rows.get_fragments(), key=lambda one: (written.get(one.path, 0), one.path))
     return rows, parts
+
+
+def sample_iceberg(source: SourceRecord, columns: Wanted, most: int) -> Sample:
+    """Read at most ``most`` rows of an Iceberg table, by its catalog in the configuration of this
+    process, whose tables every stream may read; see :func:`take`.
+    """
+    title = table_options(ICEBERG, None, source.options).table
+    name, _, identifier = title.partition(".")
+    try:
+        settings = importlib.import_module("pyiceberg.utils.config").Config()
+        catalogs = importlib.import_module("pyiceberg.catalog")
+        missing = importlib.import_module("pyiceberg.exceptions").NoSuchTableError
+    except ImportError as cause:
+        why = f"the service lacks pyiceberg ({cause}): install anabranch[lake] where it runs"
+        return Sample(looked_at=False, limits=[why])
+    configured = settings.get_catalog_config(name)
+    if configured is None:
+        why = f"the service knows no catalog {name}: configure it as for the runtime, or declare"
+        return Sample(looked_at=False, limits=[f"{why} the columns"])
+    try:
+        return _rows_of(
+            catalogs.load_catalog(name, **configured).load_table(identifier), columns, most
+        )
+    except Unreadable:
+        raise
+    except missing:
+        raise Unreadable(
+            "no-table",
+            f"there is no Iceberg table {title}",
+            field=f"source.options.{TABLE}",
+            remedy="create it, or correct the name",
+        ) from None
+    # Catalogs fail by exceptions of their clients, databases and file systems.
+    except Exception as cause:
+        raise Unreadable(
+            "unreadable-table",
+            f"{title} can't be read: {str(cause)[:300]}",
+            field=f"source.options.{TABLE}",
+            remedy="check that its catalog answers, and permit access to its files",
+        ) from cause
+
+
+def _rows_of(table: Any, columns: Wanted, most: int) -> Sample:
+    """Rows of a loaded Iceberg table's current snapshot, in the order of its files."""
+    reading = importlib.import_module("pyiceberg.io.pyarrow")
+    sample, there = Sample(unit="files"), table.schema()
+    if columns is None:
+        sample.declared.append(declared_by(reading.schema_to_pyarrow(there)))
+    names = [field.name for field in there.fields]
+    for gone in [name for name in columns or () if name not in names]:
+        raise missing_column(gone, names)
+    scan = table.scan(limit=most, selected_fields=("*",) if columns is None else tuple(columns))
+    parts = sorted(scan.plan_files(), key=lambda one: one.file.file_path)
+    sample.found = len(parts)
+    for part in parts:
+        if len(sample.rows) >= most:
+            break
+        place = part.file.file_path
+        left = most - len(sample.rows)
+        chosen = reading.ArrowScan(
+            table.metadata, table.io, scan.projection(), scan.row_filter, limit=left
+        )
+        blocks = chosen.to_record_batches([part])
+        sample.places.append(place)
+        sample.add((row for one in blocks for row in scalars(one, columns)), most, place)
+    return sample

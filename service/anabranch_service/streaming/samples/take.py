@@ -11,14 +11,14 @@ import os
 import socket
 
 from anabranch_contract.connectors.kafka_sources import KAFKA, is_own_topic
-from anabranch_contract.connectors.lake.options import DELTA
+from anabranch_contract.connectors.lake.options import DELTA, ICEBERG
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.secrets import resolved
 from anabranch_contract.connectors.sources import FILES, RECORDED, REDIS_STREAM
 from anabranch_contract.protocol.registered import SourceRecord
 from anabranch_service.streaming.samples.entries import Own, sample_entries
 from anabranch_service.streaming.samples.files import SPARK_FILES, sample_files
-from anabranch_service.streaming.samples.lake import sample_delta
+from anabranch_service.streaming.samples.lake import sample_delta, sample_iceberg
 from anabranch_service.streaming.samples.messages import sample_topics
 from anabranch_service.streaming.samples.sample import SECONDS, Sample, Unreadable, Wanted
 
@@ -39,6 +39,8 @@ def take(
         return sample_entries(source, columns, most, policy, own)
     if source.format == DELTA:
         return sample_delta(source, columns, most, policy)
+    if source.format == ICEBERG:
+        return sample_iceberg(source, columns, most)
     if is_own_topic(source.format, source.options):
         return sample_topics(source, columns, most)
     if source.format == KAFKA:

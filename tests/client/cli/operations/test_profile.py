@@ -55,7 +55,7 @@ def test_groups_queries_and_uses_are_shown_the_greatest_first(
     lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
     assert "period 30.0 s" in lines
     heads = [n for n, line in enumerate(lines) if line.startswith(("group CPU", "query CPU"))]
-    groups = [line.split() for line in lines[heads[0] + 2 : heads[1]] if line]
+    groups = [line.split() for line in lines[heads[0] + 1 : heads[1]] if line]
     assert ["sink", "20.000"] in [cells[:2] for cells in groups]
     assert sorted(groups, key=lambda cells: -float(cells[1])) == groups
     # Half of 10.35 s of steps and of 5 s of inserts, and the results.

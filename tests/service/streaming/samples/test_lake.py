@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_service.settings import ServiceSettings
 from tests.service.routes.test_source_tests_proposals import propose, registered, types
+from tests.support.surroundings.lakes import Lake
 from tests.support.worlds.service import Service, serving
 
 ROWS = pa.table(
@@ -114,3 +115,53 @@ def test_links_out_of_the_permitted_folder_are_not_followed(
         found = propose(service, delta(inside / "log"))
         assert found["error"]["code"] == "path-not-permitted"
         propose(service, delta(secret), 422)
+
+
+def test_an_iceberg_table_is_sampled_and_proposed(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake("iceberg", tmp_path).configured(monkeypatch)
+    source = {"format": "iceberg", "options": {"table": "lake.db.table"}}
+    found = propose(service, source)
+    assert (found["outcome"], found["error"]["code"]) == ("failed", "no-table")
+    assert found["error"]["field"] == "source.options.table"
+    lake.catalog.create_namespace("db")
+    table = lake.catalog.create_table("db.table", schema=ROWS.schema)
+    empty = propose(service, source)
+    assert (empty["outcome"], types(empty)["price"]) == ("empty", "decimal(10,2)")
+    table.append(ROWS)
+    table.append(ROWS.slice(2))
+    table.delete("id = 3")
+    found = propose(service, source)
+    assert (found["outcome"], found["invalid"], found["unit"]) == ("read", 0, "files")
+    assert types(found) == {
+        "id": "bigint", "city": "string", "at": "timestamp", "price": "decimal(10,2)",
+        "tags": "array<string>",
+    }  # fmt: skip
+    kept = lake.read().to_pylist()
+    assert sorted(row["id"] for row in kept) == [1, 2, 4, 4]
+    assert sorted(row["id"] for row in found["rows"]) == [1, 2, 4, 4]
+    shown = {row["id"]: (row["city"], row["price"], row["tags"]) for row in found["rows"]}
+    prices = {row["id"]: row["price"] and str(row["price"]) for row in kept}
+    assert shown == {row["id"]: (row["city"], prices[row["id"]], row["tags"]) for row in kept}
+    made = registered(service, found)
+    assert made["source"]["options"]["table"] == "lake.db.table"
+    columns = {"id": "bigint", "gone": "int"}
+    body = {"name": "sales", "columns": columns, "source": source}
+    assert service.post("/v1/streams:test", body, 200)["error"]["code"] == "missing-column"
+
+
+def test_a_catalog_that_the_service_lacks_is_said(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = {"format": "iceberg", "options": {"table": "nowhere.db.table"}}
+    found = propose(service, source)
+    assert found["outcome"] == "not tested"
+    assert "knows no catalog nowhere" in found["limits"][0]
+    monkeypatch.setenv("PYICEBERG_CATALOG__NOWHERE__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__NOWHERE__URI", f"sqlite:///{tmp_path}/no/catalog.db")
+    found = propose(service, source)
+    assert (found["outcome"], found["error"]["code"]) == ("failed", "unreadable-table")
+    monkeypatch.setitem(sys.modules, "pyiceberg.catalog", None)
+    found = propose(service, source)
+    assert (found["outcome"], "anabranch[lake]" in found["limits"][0]) == ("not tested", True)
