@@ -1,13 +1,13 @@
 """Detection rules over one stream of events, by their number: here, in Flink, and in DuckDB.
 
-The rules are those of `benchmarks.queries.rules`: two or three steps on the same entity within a
+The rules come from `benchmarks.queries.rules`: two or three steps on the same entity within a
 time span, hardly two with the same filter. *anabranch* and *Flink* are measured as
 [above](#five-tpc-h-joins): CPU seconds from the second batch on, all rules at once. In Flink they
 are interval joins of one statement set, over tables of the event's columns with filters.
 
-*DuckDB* runs every rule anew after each :data:`MINUTES` minutes of event time, over the events of
+*DuckDB* runs every rule again after each :data:`MINUTES` minutes of event time, over the events of
 these and of the longest span before, as a scheduled query would; a result counts where its last
-event is in these minutes. Its CPU time is that of all such runs but those of our first batch.
+event is in these minutes. Its CPU time covers all such runs, without the time of our first batch.
 
 Answers of all systems are compared with DuckDB's over the whole input; otherwise there are no
 figures. Rounds run all systems in turn.

@@ -160,7 +160,7 @@ class Flink:
             write_input(given.tables, self._inputs[name], files=jvm.parallelism, part=part)
 
     def costs(self, mode: Mode) -> dict[str, Cost]:
-        """Cost of one statement set, whose results nobody reads.
+        """Cost of one statement set that drops its results.
 
         Raises:
             RivalError: a job failed.

@@ -33,7 +33,7 @@ class Tree:
 
 
 def write_input(streams: Mapping[str, pa.Table], folder: Path, *, files: int, used: int) -> None:
-    """Write each stream as CSV files of equal length, of which there are ``files`` for all rows.
+    """Write each stream as CSV files of equal length.
 
     Args:
         streams: stream -> its rows.
