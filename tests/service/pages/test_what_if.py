@@ -38,7 +38,9 @@ def test_a_statement_is_priced_registered_and_opened(
         page.get_by_role("textbox", name="Statement").fill(CITIES)
         expect(page.locator("#gutter span")).to_have_count(2)
         page.get_by_role("textbox", name="Statement").press("Control+Enter")
-        expect(page.locator("#runs-note")).to_have_text("could run beside what is registered")
+        expect(page.locator("#runs-note")).to_have_text(
+            "could run beside what is registered; costs in tuples per unit of time"
+        )
         expect(page.locator("#cost")).to_contain_text("adds to the cost")
         others = page.locator("#others tbody tr")
         expect(others).to_have_count(len(QUERIES))

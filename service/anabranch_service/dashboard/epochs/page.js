@@ -3,6 +3,7 @@
 import { ask, Problem, read } from "../access.js";
 import { breakable, facts, make, refuse, say, some } from "../dom.js";
 import { short } from "../graph.js";
+import { unit } from "../plan/cost.js";
 import { poll } from "../poll.js";
 import { moment } from "../times.js";
 import { followHeld } from "./held.js";
@@ -107,7 +108,7 @@ async function showDiff() {
 function unitOf(number) {
   const objective = epochs.find(({ epoch }) => epoch === number)?.objective;
   if (!objective) return "costs as its objective has them";
-  return objective === "seconds" ? "CPU seconds per epoch" : "tuples per unit of time";
+  return unit(objective);
 }
 
 function show(answer) {

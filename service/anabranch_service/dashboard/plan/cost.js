@@ -6,6 +6,11 @@ import { length } from "../times.js";
 
 const compared = (share) => `${percent(Math.abs(share))} ${share < 0 ? "more" : "less"} CPU time than standalone plans`;
 
+/** The unit of a plan's costs. */
+export function unit(objective) {
+  return objective === "seconds" ? "CPU seconds per epoch" : "tuples per unit of time";
+}
+
 /** Format CPU seconds. */
 function cpu(seconds) {
   return `${Number(seconds.toPrecision(2))} s`;

@@ -5,6 +5,7 @@ import { breakable, facts, make, percent, refuse, say, showRows } from "../dom.j
 import { drawTree, forest, short } from "../graph.js";
 import { readableOrders, relationNames } from "../names.js";
 import { drawPlan } from "../plan-tree.js";
+import { unit } from "../plan/cost.js";
 import { Completion } from "./completion.js";
 import { Editor } from "./editor.js";
 import { effects, figures, MOST, replacement, sampled } from "./view.js";
@@ -46,7 +47,7 @@ function showAnswer(explained, planned, base) {
   const { refused, multijoins } = explained;
   const names = relationNames([...(explained.normalised ? [explained.normalised] : []), ...meanings]);
   at("answer").hidden = false;
-  at("runs-note").textContent = refused ? "does not run continuously" : "could run beside what is registered";
+  at("runs-note").textContent = refused ? "does not run continuously" : `could run beside what is registered; costs in ${unit(planned.objective)}`;
   at("why-not").hidden = !refused;
   at("why-not").textContent = refused ? `${refused.message} (${refused.remedy})` : "";
   for (const part of ["others-card", "orders-card"]) at(part).hidden = Boolean(refused);
@@ -72,7 +73,7 @@ function showEffects(base, planned) {
   const found = effects(base, planned, DRAFT);
   const changed = found.filter(({ change }) => Math.abs(change) > 1e-9).length;
   at("others-note").textContent = found.length
-    ? `the costs of ${changed} of ${found.length} change${planned.effects ? "" : "; without load shedding, so all results are kept"}${found.length > MOST ? `; the ${MOST} with the greatest change are shown` : ""}`
+    ? `costs in ${unit(planned.objective)}; ${changed} of ${found.length} change${planned.effects ? "" : "; without load shedding, so all results are kept"}${found.length > MOST ? `; the ${MOST} with the greatest change are shown` : ""}`
     : "";
   const none = make("td", { className: "empty", text: "There is no other query." });
   none.colSpan = 5;
