@@ -151,8 +151,8 @@ def test_matches_are_the_wanted_ones_of_all_pairs(seed: int) -> None:
     constraints = [
         Constraint(
             np.array([v.ctypes.data * int(rng.integers(2)) for v in values], np.int64),
-            rng.integers(0, 6, tuples),
-            rng.integers(3, 10, tuples),
+            rng.integers(0, 6, (tuples,)),
+            rng.integers(3, 10, (tuples,)),
         )
         for _ in range(int(rng.integers(0, 3)))
     ]
