@@ -11,15 +11,18 @@ and the bits of a tuple's members are intersected.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from anabranch_runtime.columns.arrays import I32, U64, Ints
+from anabranch_runtime.index.kernels import ENTRIES, ROWS, WORDS, runs_in, wider
 from anabranch_runtime.index.predicate_sets import below_lowest, is_member
 from anabranch_runtime.index.rounds import AT, FIRST, LAST, OF, RULE
-from anabranch_runtime.index.words import load32, load64
+from anabranch_runtime.index.words import load32, load64, store32
 
 #: Columns of the table of labels: row set and column of the label's sets; addresses of the sets.
 SET, TAGS, PLACES, DATA = range(4)
@@ -92,28 +95,34 @@ def send(
 
 
 @njit(cache=True, nogil=True)
-def slot_of(row, bits, slots):
-    """The slot of equal bits, or a free one, in a hash table of numbers (-1: free)."""
+def _slot_of(row, words, bits, slots, mask):
+    """The slot of equal bits, or a free one, in a hash table of numbers (-1: free). Addresses of
+    ``words`` words and of arrays: calls with arrays would count references to them.
+    """
     key = np.uint64(0)
-    for word in row:
-        key = (key ^ word) * _FOLD
+    for w in range(words):
+        key = (key ^ load64(row, w)) * _FOLD
         key ^= key >> _SHIFT
-    slot = np.int64(key & np.uint64(len(slots) - 1))
-    while slots[slot] >= 0:
+    slot = np.int64(key) & mask
+    while True:
+        number = np.int64(np.int32(load32(slots, slot)))
+        if number < 0:
+            return slot
         same = True
-        for w in range(len(row)):
-            same &= bits[slots[slot], w] == row[w]
+        for w in range(words):
+            same &= load64(bits, number * words + w) == load64(row, w)
         if same:
-            break
-        slot = (slot + 1) & (len(slots) - 1)
-    return slot
+            return slot
+        slot = (slot + 1) & mask
 
 
 @njit(cache=True, nogil=True)
 def rehash(bits: U64, count: int, slots: I32) -> None:
     """Enter the first ``count`` rows of ``bits`` into an empty hash table of their numbers."""
+    words, mask = bits.shape[1], np.int64(len(slots) - 1)
+    bits_at, slots_at = np.int64(bits.ctypes.data), np.int64(slots.ctypes.data)
     for number in range(count):
-        slots[slot_of(bits[number], bits, slots)] = number
+        slots[_slot_of(bits_at + 8 * words * number, words, bits_at, slots_at, mask)] = number
 
 
 @njit(cache=True, nogil=True)
@@ -143,10 +152,14 @@ def translate(
         if predicate + 1 < len(ends):
             for at in range(ends[predicate], ends[predicate + 1]):
                 rows[holders[at], choice >> 6] |= np.uint64(1) << np.uint64(choice & 63)
+    words, mask = bits.shape[1], np.int64(len(slots) - 1)
+    rows_at, bits_at = np.int64(rows.ctypes.data), np.int64(bits.ctypes.data)
+    slots_at = np.int64(slots.ctypes.data)
     for number in range(len(rows)):
-        slot = slot_of(rows[number], bits, slots)
+        slot = _slot_of(rows_at + 8 * words * number, words, bits_at, slots_at, mask)
         if slots[slot] < 0:
-            bits[count] = rows[number]
+            for w in range(words):
+                bits[count, w] = rows[number, w]
             slots[slot] = count
             count += 1
         numbers[number] = slots[slot]
@@ -165,7 +178,8 @@ def satisfied(labels: Ints, mask: U64, sets: I32) -> U64:
     words = len(mask)
     found = np.empty((tuples, words), np.uint64)
     for i in range(tuples):
-        found[i] = mask
+        for w in range(words):
+            found[i, w] = mask[w]
     for j in range(width):
         numbers, bits = labels[j, 0], labels[j, 1]
         for i in range(tuples):
@@ -202,41 +216,206 @@ def choose(held: U64) -> tuple[I32, Ints]:
 
 
 @njit(cache=True, nogil=True)
+def timely(positions: I32, parts: Ints, bounds: Ints, ends: Ints, taus: Ints) -> Ints:
+    """Per part, the number of its tuples within all of its time bounds.
+
+    Args:
+        positions: tuples. ``parts``: the parts' begins and ends in them.
+        bounds: later and earlier row of ``taus``, and greatest difference. ``ends``: after a 0, the
+            end of each part's bounds.
+        taus: shape (labels, tuples): event times.
+    """
+    found = np.zeros(len(parts), np.int64)
+    for n in range(len(parts)):
+        first, last = ends[n], ends[n + 1]
+        for k in range(parts[n, 0], parts[n, 1]):
+            at, held = positions[k], True
+            for b in range(first, last):
+                held &= taus[bounds[b, 0], at] - taus[bounds[b, 1], at] <= bounds[b, 2]
+            found[n] += held
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class PairTest:
+    """A test of pairs of a probing tuple and a stored row: whether they satisfy a choice.
+
+    Attributes:
+        ends, words, bits: of the probing tuples, from :func:`words_of`. ``width``: number of words
+            of all choices.
+        columns: shape (labels, tables): addresses of the columns with the numbers of rows' sets.
+        labels: of the stored row, as for :func:`satisfied`. ``kept``: owners of their memory.
+    """
+
+    ends: Ints
+    words: I32
+    bits: U64
+    width: int
+    columns: Ints
+    labels: Ints
+    kept: object
+
+    @property
+    def arguments(self) -> tuple[Ints, I32, U64, int, Ints, Ints]:
+        """The attributes that kernels take."""
+        return self.ends, self.words, self.bits, self.width, self.columns, self.labels
+
+
+@njit(cache=True, nogil=True)
+def words_of(held: U64) -> tuple[Ints, I32, U64]:
+    """The words with bits of each tuple: after a 0, the end of each tuple's words; number and value
+    of the words. Most tuples satisfy few of many choices.
+    """
+    ends = np.zeros(len(held) + 1, np.int64)
+    words, bits = np.empty(held.size, np.int32), np.empty(held.size, np.uint64)
+    used = 0
+    for i in range(len(held)):
+        for w in range(held.shape[1]):
+            if held[i, w] != np.uint64(0):
+                words[used], bits[used] = w, held[i, w]
+                used += 1
+        ends[i + 1] = used
+    return ends, words[:used].copy(), bits[:used].copy()
+
+
+@njit(cache=True, nogil=True)
+def _wanted(first, end, words, bits, width, columns, tables, labels, count, row):
+    """Whether a pair satisfies a choice: a tuple with the words from ``first`` to before ``end``,
+    and ``row``. ``words``, ``bits``, ``labels``: addresses of arrays of a :class:`PairTest`;
+    ``columns``: address of the first label's column in the row's table, the next label's is
+    ``tables`` words further. Calls with arrays would count references to them.
+    """
+    if count == 1:
+        number = np.int64(load32(np.int64(load64(columns, 0)), row))
+        at = np.int64(load32(np.int64(load64(labels, 0)), number)) * width
+        there, some = np.int64(load64(labels, 1)), np.uint64(0)
+        for k in range(first, end):
+            some |= load64(bits, k) & load64(there, at + np.int64(load32(words, k)))
+        return some != np.uint64(0)
+    for k in range(first, end):
+        word, w = load64(bits, k), np.int64(load32(words, k))
+        for j in range(count):
+            number = np.int64(load32(np.int64(load64(columns, j * tables)), row))
+            at = np.int64(load32(np.int64(load64(labels, 2 * j)), number)) * width
+            word &= load64(np.int64(load64(labels, 2 * j + 1)), at + w)
+        if word != np.uint64(0):
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True)
 def wanted_pairs(
-    held: U64, positions: I32, which: Any, rows: I32, columns: Ints, labels: Ints
+    ends: Ints,
+    words: I32,
+    bits: U64,
+    width: int,
+    columns: Ints,
+    labels: Ints,
+    positions: I32,
+    which: Any,
+    rows: I32,
 ) -> I32:
     """Indexes of the pairs (tuple, stored row) that satisfy a choice.
 
     Args:
-        held: bits of the choices that each tuple satisfies.
+        ends, words, bits, width, columns, labels: of a :class:`PairTest`.
         positions, which, rows: per pair, the tuple, and table and row (``which`` of length 1: all
             rows are of the first table).
-        columns: shape (labels, tables): addresses of the columns with the numbers of rows' sets.
-        labels: of the stored row, as for :func:`satisfied`.
     """
-    words, width = held.shape[1], len(labels)
     found, used = np.empty(len(positions), np.int32), 0
+    count, tables = columns.shape
+    columns_at, labels_at = np.int64(columns.ctypes.data), np.int64(labels.ctypes.data)
+    words_at, bits_at = np.int64(words.ctypes.data), np.int64(bits.ctypes.data)
     for i in range(len(positions)):
-        table = np.int64(which[i if len(which) > 1 else 0])
-        position, row = positions[i], np.int64(rows[i])
-        some = np.uint64(0)
-        if width == 1:
-            number = np.int64(load32(columns[0, table], row))
-            at = np.int64(load32(labels[0, 0], number)) * words
-            for w in range(words):
-                some |= held[position, w] & load64(labels[0, 1], at + w)
-        else:
-            for w in range(words):
-                word = held[position, w]
-                for j in range(width):
-                    number = np.int64(load32(columns[j, table], row))
-                    at = np.int64(load32(labels[j, 0], number)) * words
-                    word &= load64(labels[j, 1], at + w)
-                some |= word
-        if some != np.uint64(0):
+        first, end = ends[positions[i]], ends[positions[i] + 1]
+        column = columns_at + 8 * np.int64(which[i if len(which) > 1 else 0])
+        row = np.int64(rows[i])
+        if _wanted(first, end, words_at, bits_at, width, column, tables, labels_at, count, row):
             found[used] = i
             used += 1
     return found[:used].copy()
+
+
+@njit(cache=True, nogil=True)
+def match_wanted(
+    hashes: U64,
+    order: I32,
+    segments: Ints,
+    columns: Ints,
+    lows: Ints,
+    highs: Ints,
+    arrival: int,
+    most: int,
+    marks: NDArray[np.uint8],
+    ends: Ints,
+    words: I32,
+    bits: U64,
+    width: int,
+    sets: Ints,
+    labels: Ints,
+) -> tuple[I32, I32, Ints, Ints, int, bool]:
+    """As ``kernels.match``, without the pairs that satisfy no choice, which are counted, too.
+    ``ends`` to ``labels``: of a :class:`PairTest` of the segments.
+    """
+    probes, constraints = len(hashes), columns.shape[0]
+    room = max(probes, 64)
+    positions, rows = np.empty(room, np.int32), np.empty(room, np.int32)
+    found, counted = np.zeros(len(segments), np.int64), np.zeros(len(segments), np.int64)
+    walker, hit = np.empty(probes + 1, np.int32), np.empty(probes + 1, np.int32)
+    begins, stops = np.empty(probes + 1, np.int32), np.empty(probes + 1, np.int32)
+    count, labels_at = np.int64(len(labels)), np.int64(labels.ctypes.data)
+    words_at, bits_at = np.int64(words.ctypes.data), np.int64(bits.ctypes.data)
+    sets_at, limits_at = np.int64(sets.ctypes.data), np.int64(columns.ctypes.data)
+    lows_at, highs_at = np.int64(lows.ctypes.data), np.int64(highs.ctypes.data)
+    tables, tuples = np.int64(len(segments)), np.int64(lows.shape[1])
+    used, avoided = np.int64(0), np.int64(0)
+    for s in range(len(segments)):
+        if segments[s, ENTRIES] == 0:
+            avoided += probes
+            continue
+        hits, total, tried = runs_in(segments[s], hashes, walker, stops, hit, begins)
+        avoided += probes - tried
+        if used + total > room:
+            if used + total > most:
+                return positions[:0].copy(), rows[:0].copy(), found, counted, avoided, True
+            room = max(2 * room, used + total)
+            positions, rows = wider(positions, used, room), wider(rows, used, room)
+        positions_at, rows_at = np.int64(positions.ctypes.data), np.int64(rows.ctypes.data)
+        first, numbers = used, segments[s, ROWS]
+        column, limits = sets_at + 8 * s, limits_at + 8 * s
+        for k in range(hits):
+            position, early = np.int64(order[hit[k]]), np.int64(0)
+            begin, end = ends[position], ends[position + 1]
+            low, high = lows_at + 8 * position, highs_at + 8 * position
+            for at in range(begins[k], stops[k]):
+                row = np.int64(load32(numbers, np.int64(at)))
+                if not _inside(limits, tables, low, high, tuples, 0, arrival, row):
+                    continue
+                early += 1
+                if _wanted(
+                    begin, end, words_at, bits_at, width, column, tables, labels_at, count, row
+                ) and _inside(limits, tables, low, high, tuples, arrival, constraints, row):
+                    store32(positions_at, used, np.uint32(position))
+                    store32(rows_at, used, np.uint32(row))
+                    used += 1
+            counted[s] += early
+            if len(marks) > 0 and early > 0:
+                marks[position] = 1
+        found[s] = used - first
+    return positions[:used].copy(), rows[:used].copy(), found, counted, avoided, False
+
+
+@njit(cache=True, nogil=True)
+def _inside(columns, tables, low, high, tuples, first, last, row):
+    """Whether a stored row satisfies some constraints; all arguments are addresses and numbers."""
+    for c in range(first, last):
+        column = np.int64(load64(columns, c * tables))
+        if column != 0:
+            value = np.int64(load64(column, row))
+            least, most = load64(low, c * tuples), load64(high, c * tuples)
+            if value < np.int64(least) or value > np.int64(most):
+                return False
+    return True
 
 
 def warm() -> None:
@@ -253,5 +432,15 @@ def warm() -> None:
     translate(np.zeros(1, np.int64), flat, flat, flat, bits[:0], flat, bits, slots, 0)
     rehash(bits, 0, slots)
     choose(satisfied(pair, word, one))
+    timely(flat, pair[:0], table, table[:, 0].copy(), table)
+    given = *words_of(bits), 1
     for kind in (np.int16, np.int32):
-        wanted_pairs(bits, flat, np.zeros(1, kind), flat, np.zeros((1, 1), np.int64), pair)
+        which = np.zeros(1, kind)
+        wanted_pairs(*given, np.zeros((1, 1), np.int64), pair, flat, which, flat)
+    constraints, marks = np.zeros((0, 1), np.int64), np.zeros(1, np.uint8)
+    segments = np.zeros((0, WORDS + 1), np.int64)
+    one = np.zeros((1, 0), np.int64)
+    match_wanted(
+        word[:0], flat, segments, constraints, constraints, constraints, 0, 1, marks,
+        *given, one, pair,
+    )  # fmt: skip

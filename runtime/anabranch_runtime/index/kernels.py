@@ -80,6 +80,84 @@ def _mark(marks_at: int, positions_at: int, first: int, end: int) -> None:
 
 
 @njit(cache=True, nogil=True)
+def runs_in(
+    segment: Ints, hashes: U64, walker: I32, ends: I32, hit: I32, begins: I32
+) -> tuple[int, int, int]:
+    """Find the entries with the probes' hashes in a segment that has entries.
+
+    Args:
+        segment: a row of the table of segments. ``hashes``: of the probes.
+        walker: working space, as the other arrays an entry longer than the probes.
+        hit, begins, ends: filled with the found probes, and the range of entries with each one's
+            hash.
+
+    Returns:
+        Number of found probes, of entries with their hashes, and of probes that pass the segment's
+        filter.
+    """
+    # By address, since each array access tests whether the index is negative.
+    hashes_at = np.int64(hashes.ctypes.data)
+    walker_at, ends_at = np.int64(walker.ctypes.data), np.int64(ends.ctypes.data)
+    hit_at, begins_at = np.int64(hit.ctypes.data), np.int64(begins.ctypes.data)
+    stored, starts, probes = segment[HASHES], segment[STARTS], np.int64(len(hashes))
+    shift, last = np.uint64(segment[SHIFT]), segment[ENTRIES] - 1
+    # In each round, all unfinished probes take one step along their buckets. They are divided
+    # into hits and the next round without branches, which could be mispredicted.
+    hits = np.int64(0)
+    tried = np.int64(-1)
+    if segment[FILTER] != 0:
+        tried = passing(hashes_at, probes, segment[FILTER], segment[WORDS], walker_at)
+    walking = probes if tried < 0 else tried
+    passed = walking
+    for step in range(_STEPS):
+        left = np.int64(0)
+        for k in range(walking):
+            if step == 0:
+                i = np.int64(k) if tried < 0 else np.int64(load32(walker_at, k))
+                wanted = load64(hashes_at, i)
+                at = np.int64(load32(starts, np.int64(wanted >> shift)))
+            else:
+                i = np.int64(load32(walker_at, k))
+                wanted = load64(hashes_at, i)
+                at = np.int64(load32(ends_at, k))
+            value = load64(stored, min(at, last))
+            store32(hit_at, hits, np.uint32(i))
+            store32(begins_at, hits, np.uint32(at))
+            hits += np.int64(value == wanted)
+            store32(walker_at, left, np.uint32(i))
+            store32(ends_at, left, np.uint32(at + 1))
+            left += np.int64(value < wanted) & np.int64(at < last)
+        walking = left
+    for k in range(walking):
+        # Used as arrays, which keeps them alive.
+        i = np.int64(walker[k])
+        wanted = hashes[i]
+        at = np.int64(ends[k])
+        high = np.int64(load32(starts, np.int64(wanted >> shift) + 1))
+        end = high
+        while at < high:
+            middle = (at + high) >> 1
+            if load64(stored, middle) < wanted:
+                at = middle + 1
+            else:
+                high = middle
+        if at < end and load64(stored, at) == wanted:
+            hit[hits] = i
+            begins[hits] = at
+            hits += 1
+    total = np.int64(0)
+    for k in range(hits):
+        wanted = load64(hashes_at, np.int64(load32(hit_at, k)))
+        at = np.int64(load32(begins_at, k))
+        end = at + 1
+        while end <= last and load64(stored, end) == wanted:
+            end += 1
+        ends[k] = end
+        total += end - at
+    return hits, total, passed
+
+
+@njit(cache=True, nogil=True)
 def match(
     hashes: U64,
     order: I32,
@@ -120,98 +198,32 @@ def match(
     found = np.zeros(len(segments), np.int64)
     counted = np.zeros(len(segments), np.int64)
     walker = np.empty(probes + 1, np.int32)
-    place = np.empty(probes + 1, np.uint32)
     hit = np.empty(probes + 1, np.int32)
-    hit_place = np.empty(probes + 1, np.uint32)
-    # By address, since each array access tests whether the index is negative.
-    wanted_at, order_at = np.int64(hashes.ctypes.data), np.int64(order.ctypes.data)
-    walker_at, place_at = np.int64(walker.ctypes.data), np.int64(place.ctypes.data)
-    hit_at, hit_place_at = np.int64(hit.ctypes.data), np.int64(hit_place.ctypes.data)
+    begins, ends = np.empty(probes + 1, np.int32), np.empty(probes + 1, np.int32)
     marks_at = np.int64(marks.ctypes.data) if len(marks) > 0 else np.int64(0)
     used = np.int64(0)
     held = np.int64(0)
     for s in range(len(segments)):
-        stored = segments[s, HASHES]
-        numbers = segments[s, ROWS]
-        starts = segments[s, STARTS]
-        shift = np.uint64(segments[s, SHIFT])
-        last = segments[s, ENTRIES] - 1
-        if last < 0:
+        if segments[s, ENTRIES] == 0:
             held += probes
             continue
-        # In each round, all unfinished probes take one step along their buckets. They are divided
-        # into hits and the next round without branches, which could be mispredicted.
-        hits = np.int64(0)
-        tried = np.int64(-1)
-        if segments[s, FILTER] != 0:
-            tried = passing(wanted_at, probes, segments[s, FILTER], segments[s, WORDS], walker_at)
-        walking = np.int64(probes) if tried < 0 else tried
-        held += probes - walking
-        for step in range(_STEPS):
-            left = np.int64(0)
-            for k in range(walking):
-                if step == 0:
-                    i = np.int64(k) if tried < 0 else np.int64(load32(walker_at, k))
-                    wanted = load64(wanted_at, i)
-                    at = np.int64(load32(starts, np.int64(wanted >> shift)))
-                else:
-                    i = np.int64(load32(walker_at, k))
-                    wanted = load64(wanted_at, i)
-                    at = np.int64(load32(place_at, k))
-                value = load64(stored, min(at, last))
-                store32(hit_at, hits, np.uint32(i))
-                store32(hit_place_at, hits, np.uint32(at))
-                hits += np.int64(value == wanted)
-                store32(walker_at, left, np.uint32(i))
-                store32(place_at, left, np.uint32(at + 1))
-                left += np.int64(value < wanted) & np.int64(at < last)
-            walking = left
-        for k in range(walking):
-            i = np.int64(walker[k])
-            wanted = hashes[i]
-            at = np.int64(place[k])
-            high = np.int64(load32(starts, np.int64(wanted >> shift) + 1))
-            end = high
-            while at < high:
-                middle = (at + high) >> 1
-                if load64(stored, middle) < wanted:
-                    at = middle + 1
-                else:
-                    high = middle
-            if at < end and load64(stored, at) == wanted:
-                hit[hits] = i
-                hit_place[hits] = np.uint32(at)
-                hits += 1
-
-        # Each hit's run of equal hashes.
+        hits, total, tried = runs_in(segments[s], hashes, walker, ends, hit, begins)
+        held += probes - tried
         first = used
-        if used + hits > room:
-            if used + hits > most:
+        if used + total > room:
+            if used + total > most:
                 return positions[:0].copy(), rows[:0].copy(), found, counted, held, True
-            room = 2 * (used + hits)
+            room = 2 * (used + total)
             positions, rows = wider(positions, used, room), wider(rows, used, room)
+        # By address, since each array access tests whether the index is negative.
         positions_at, rows_at = np.int64(positions.ctypes.data), np.int64(rows.ctypes.data)
+        numbers = segments[s, ROWS]
         for k in range(hits):
-            i = np.int64(load32(hit_at, k))
-            at = np.int64(load32(hit_place_at, k))
-            position = load32(order_at, i)
-            wanted = load64(wanted_at, i)
-            store32(positions_at, used, position)
-            store32(rows_at, used, load32(numbers, at))
-            used += 1
-            at += 1
-            while at <= last and load64(stored, at) == wanted:
-                if used + hits - k > room:
-                    if used + hits - k > most:
-                        return positions[:0].copy(), rows[:0].copy(), found, counted, held, True
-                    room = 2 * (used + hits)
-                    positions, rows = wider(positions, used, room), wider(rows, used, room)
-                    positions_at = np.int64(positions.ctypes.data)
-                    rows_at = np.int64(rows.ctypes.data)
+            position = np.uint32(order[hit[k]])
+            for at in range(begins[k], ends[k]):
                 store32(positions_at, used, position)
-                store32(rows_at, used, load32(numbers, at))
+                store32(rows_at, used, load32(numbers, np.int64(at)))
                 used += 1
-                at += 1
 
         # One constraint after the other, again without branches.
         counted[s] = used - first

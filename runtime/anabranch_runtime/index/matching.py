@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from anabranch_runtime.columns.arrays import I32, U64, Ints
 from anabranch_runtime.index import kernels, prefetch
+from anabranch_runtime.index.choosing import PairTest, match_wanted
 from anabranch_runtime.index.gather import pick
 from anabranch_runtime.index.hash_index import HashIndex
 
@@ -113,10 +114,12 @@ def match(
     counting: int | None = None,
     most: int = ANY,
     marks: Marks = _NO_MARKS,
+    test: PairTest | None = None,
 ) -> Matches:
     """All pairs of equal hashes that satisfy ``constraints``. The first ``counting`` constraints
     (None: all) decide which pairs are counted. ``marks`` (one entry per position of the partial
-    result, or empty) is set to 1 at positions of counted pairs.
+    result, or empty) is set to 1 at positions of counted pairs. Pairs that fail ``test`` are only
+    counted.
 
     Raises:
         TooManyPairs: at some time there were more pairs than both ``most`` and the probes.
@@ -132,9 +135,11 @@ def match(
     arrival = len(constraints) if counting is None else counting
     if prefetch.is_enabled():
         prefetch.for_probes(probes.hashes, indexes, columns)
-    positions, rows, found, counted, held, stopped = kernels.match(
-        probes.hashes, probes.order, indexes, columns, lows, highs, arrival, most, marks
-    )
+    given = probes.hashes, probes.order, indexes, columns, lows, highs, arrival, most, marks
+    if test is None:
+        positions, rows, found, counted, held, stopped = kernels.match(*given)
+    else:
+        positions, rows, found, counted, held, stopped = match_wanted(*given, *test.arguments)
     if stopped:
         raise TooManyPairs
     return Matches(positions, rows, found, counted, held)

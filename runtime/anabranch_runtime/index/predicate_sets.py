@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import blake2b
 from threading import Lock
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -18,8 +18,10 @@ ALL = 0
 KEPT = 16
 #: Number of words up to which bits are faster than a list.
 FEW_WORDS = 32
-#: Odd factors that mix words of sets into keys.
-_FACTORS = np.array([0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F], np.uint64)
+#: Odd factors that mix words of sets into hashes.
+_STEP, _FACTOR = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+#: Number of sets for which there is room at first.
+_FIRST = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,12 @@ class PredicateSets:
     """Sets by number, from 0; set :data:`ALL` is there from the beginning."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, int] = {}
-        self._places: Ints = np.zeros((64, 2), np.int64)
+        self._places: Ints = np.zeros((_FIRST, 2), np.int64)
         self._data: U64 = np.zeros(1024, np.uint64)
         self._count, self._used = 1, 0
+        #: Hash of each set, and a hash table of their numbers, at least twice as long (0: free).
+        self._hashes: U64 = np.zeros(_FIRST, np.uint64)
+        self._slots: I32 = np.zeros(4 * _FIRST, np.int32)
         #: Arguments -> result of the newest calls of :meth:`by_member`.
         self._by_member: dict[tuple[int, int], tuple[Ints, I32]] = {}
         self._lock = Lock()
@@ -72,21 +76,32 @@ class PredicateSets:
         Args:
             most: total size of the sets in bytes; beyond it new sets get the number :data:`ALL`.
         """
-        first, inverse = _distinct(bits)
-        found, new = np.zeros(len(first), np.int32), list[int]()
-        count, room = self._count, most - self.size
-        for i, row in enumerate(bits[first]):
-            # Words without bits at the end do not matter: there may be more numbers now.
-            key = blake2b(row.tobytes().rstrip(b"\0"), digest_size=16).digest()
-            number = self._known.get(key)
-            if number is None and room > 0:
-                number = self._known[key] = count + len(new)
-                room -= 16 + 8 * int(_words_of(row))
-                new.append(i)
-            found[i] = number or ALL
-        if new:
-            self._add(bits[first[new]])
-        return found[inverse]
+        found = np.zeros(len(bits), np.int32)
+        # Copies: kernels may be reading the present arrays.
+        length = len(self._places)
+        while self._count + len(bits) > length:
+            length *= 2
+        if length > len(self._places):
+            self._places, self._hashes = longer(self._places, length), longer(self._hashes, length)
+            self._slots = np.zeros(4 * length, np.int32)
+            _enter(self._hashes, self._count, self._slots)
+        done = 0
+        while done < len(bits):
+            done, self._count, self._used = _number(
+                bits,
+                self._places,
+                self._data,
+                self._hashes,
+                self._slots,
+                (done, self._count, self._used),
+                most,
+                found,
+            )
+            if done < len(bits):
+                self._data = longer(
+                    self._data, max(2 * len(self._data), self._used + bits.shape[1])
+                )
+        return found
 
     def by_member(self, first: int, last: int) -> tuple[Ints, I32]:
         """Member -> range in an array of numbers, from ``first`` on, of the sets before ``last``
@@ -107,16 +122,12 @@ class PredicateSets:
         found: U64 = _unpacked(self._places, self._data, wanted, words)
         return found
 
-    def _add(self, rows: U64) -> None:
-        count, used = self._count, self._used
-        needed = used + sum(int(_words_of(row)) for row in rows)
-        # Copies: kernels may be reading the present arrays.
-        while count + len(rows) > len(self._places):
-            self._places = np.concatenate([self._places, np.zeros_like(self._places)])
-        while needed > len(self._data):
-            self._data = np.concatenate([self._data, np.zeros_like(self._data)])
-        self._used = _pack(rows, self._places, self._data, count, used)
-        self._count = count + len(rows)
+
+def longer(values: Any, length: int) -> Any:
+    """A copy of an array with zeros appended up to ``length``."""
+    made = np.zeros((length, *values.shape[1:]), values.dtype)
+    made[: len(values)] = values
+    return made
 
 
 @njit(cache=True, nogil=True)
@@ -143,42 +154,105 @@ def _ones(row):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _words_of(row):  # type: ignore[no-untyped-def]
-    """Number of words that a set takes."""
-    count, last = _ones(row)
-    return last if _as_bits(count, last) else (count + 1) // 2
-
-
-@njit(cache=True, nogil=True)
 def _as_bits(count, last):  # type: ignore[no-untyped-def]
     """Whether a set with so many members, in so many words, is stored as bits."""
     return last <= FEW_WORDS or last < (count + 1) // 2
 
 
 @njit(cache=True, nogil=True)
-def _pack(rows, places, data, number, used):  # type: ignore[no-untyped-def]
-    """Write sets from ``number`` on; returns the end of the used words."""
-    for i in range(len(rows)):
-        count, last = _ones(rows[i])
-        places[number + i, 0] = used
-        if _as_bits(count, last):
-            places[number + i, 1] = -last
-            data[used : used + last] = rows[i, :last]
-            used += last
-            continue
-        places[number + i, 1] = count
-        at = 0
-        for w in range(last):
-            for bit in range(64):
-                if (rows[i, w] >> np.uint64(bit)) & np.uint64(1) != np.uint64(0):
-                    member = np.uint64((w << 6) + bit)
-                    if at & 1 == 0:
-                        data[used + (at >> 1)] = member
-                    else:
-                        data[used + (at >> 1)] |= member << np.uint64(32)
-                    at += 1
-        used += (count + 1) // 2
-    return used
+def _hashed(row):  # type: ignore[no-untyped-def]
+    """Hash of a set. Words without bits at the end do not matter: there may be more numbers now."""
+    found = np.uint64(0)
+    for w in range(len(row)):
+        if row[w] != np.uint64(0):
+            mixed = (row[w] + np.uint64(w) * _STEP) * _FACTOR
+            mixed = (mixed ^ (mixed >> np.uint64(32))) * _STEP
+            found += mixed ^ (mixed >> np.uint64(29))
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _enter(hashes, count, slots):  # type: ignore[no-untyped-def]
+    """Enter all numbers but :data:`ALL` below ``count`` into an empty hash table."""
+    for number in range(1, count):
+        slot = np.int64(hashes[number] & np.uint64(len(slots) - 1))
+        while slots[slot] != 0:
+            slot = (slot + 1) & (len(slots) - 1)
+        slots[slot] = number
+
+
+@njit(cache=True, nogil=True)
+def _is_equal(row, place, data):  # type: ignore[no-untyped-def]
+    """Whether a stored set has the bits of ``row``."""
+    at, size = place
+    if size <= 0:
+        for w in range(max(-size, len(row))):
+            here = row[w] if w < len(row) else np.uint64(0)
+            if here != (data[at + w] if w < -size else np.uint64(0)):
+                return False
+        return True
+    for k in range(size):
+        member = np.int64((data[at + (k >> 1)] >> np.uint64(32 * (k & 1))) & np.uint64(0xFFFFFFFF))
+        if member >> 6 >= len(row):
+            return False
+        if (row[member >> 6] >> np.uint64(member & 63)) & np.uint64(1) == np.uint64(0):
+            return False
+    return _ones(row)[0] == size
+
+
+@njit(cache=True, nogil=True)
+def _number(rows, places, data, hashes, slots, begun, most, found):  # type: ignore[no-untyped-def]
+    """Find the numbers of sets, and add new ones.
+
+    Args:
+        rows: bits of the sets. ``found``: their numbers, filled in.
+        places, hashes: with room for a new set per row. ``slots``: see :func:`_enter`.
+        begun: number of finished rows, of sets, and of used words.
+        most: see :meth:`PredicateSets.numbered`.
+
+    Returns:
+        The same numbers as ``begun``, after the rows for which ``data`` has room.
+    """
+    done, count, used = begun
+    for i in range(done, len(rows)):
+        hashed = _hashed(rows[i])
+        slot = np.int64(hashed & np.uint64(len(slots) - 1))
+        while slots[slot] != 0:
+            number = slots[slot]
+            if hashes[number] == hashed and _is_equal(rows[i], places[number], data):
+                break
+            slot = (slot + 1) & (len(slots) - 1)
+        if slots[slot] == 0 and 8 * used + 16 * count < most:
+            if used + rows.shape[1] > len(data):
+                return i, count, used
+            places[count, 0] = used
+            places[count, 1], used = _packed(rows[i], data, used)
+            hashes[count], slots[slot] = hashed, count
+            count += 1
+        # The number of a free slot is that of the set of all.
+        found[i] = slots[slot]
+    return len(rows), count, used
+
+
+@njit(cache=True, nogil=True)
+def _packed(row, data, used):  # type: ignore[no-untyped-def]
+    """Write a set to the words from ``used`` on; returns its form, and the end of its words."""
+    count, last = _ones(row)
+    if _as_bits(count, last):
+        data[used : used + last] = row[:last]
+        return -last, used + last
+    at = 0
+    for w in range(last):
+        word = row[w]
+        while word != np.uint64(0):
+            member = np.uint64((w << 6) + below_lowest(word))
+            word &= word - np.uint64(1)
+            if at & 1 == 0:
+                data[used + (at >> 1)] = member
+            else:
+                data[used + (at >> 1)] |= member << np.uint64(32)
+            at += 1
+    return count, used + (count + 1) // 2
 
 
 @njit(cache=True, nogil=True)
@@ -264,17 +338,3 @@ def is_member(places, data, number, member):  # type: ignore[no-untyped-def]
         else:
             high = middle
     return low < 2 * first + size and np.int64(load32(data, low)) == member
-
-
-def _distinct(bits: U64) -> tuple[Ints, Ints]:
-    """First row of each distinct row of ``bits``, and each row's number among these."""
-    factors = _FACTORS[np.arange(bits.shape[1]) % len(_FACTORS)] + 2 * np.arange(
-        bits.shape[1], dtype=np.uint64
-    )
-    mixed = (bits ^ (bits >> np.uint64(29))) * factors
-    keys = np.bitwise_xor.reduce(mixed ^ (mixed >> np.uint64(32)), axis=1)
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    if not np.array_equal(bits[first][inverse], bits):
-        # Different rows have one key.
-        _, first, inverse = np.unique(bits, axis=0, return_index=True, return_inverse=True)
-    return first, inverse.reshape(-1)

@@ -394,7 +394,10 @@ class Lookup:
         # Matches that a later check may reject are marked after that check.
         sure = self._keys.exact and not weaker and (store.is_base or not group.any_clipped)
         marks = lookup.marks if sure else np.zeros_like(lookup.marks)
-        found = match(probes, indexes, [*arrival, *timing], len(arrival), most, marks)
+        test = None
+        if sure and self.wanted is not None:
+            test = self.wanted.of(group.tables, store.is_base)
+        found = match(probes, indexes, [*arrival, *timing], len(arrival), most, marks, test)
         if len(found.positions) > most:
             raise TooManyPairs
         group.count(len(probes), found.found)
@@ -420,7 +423,7 @@ class Lookup:
             meter.matches += int(counted.sum())
             if not weaker:
                 meter.hits += int(counted[whole].sum())
-        if self.wanted is not None and len(positions):
+        if self.wanted is not None and test is None and len(positions):
             kept = self.wanted.among(positions, joined, store.is_base)
             positions, joined = pick(positions, kept), joined.take(kept)
         return (positions, joined) if len(positions) else None

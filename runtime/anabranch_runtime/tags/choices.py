@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
 
 import numpy as np
 
 from anabranch_contract.queries.joins import Label
 from anabranch_runtime.columns.arrays import I32, U64, Ints
 from anabranch_runtime.index.choosing import rehash, translate
-from anabranch_runtime.index.predicate_sets import ALL, PredicateSets
+from anabranch_runtime.index.predicate_sets import ALL, PredicateSets, longer
 
 _FIRST = 64
 #: Most sets that are translated together.
@@ -69,7 +68,7 @@ class TranslatedSets:
             wanted = len(self._sets)
             # Copies: kernels may be reading the present arrays.
             if wanted > len(self._numbers):
-                self._numbers = _longer(self._numbers, 2 * wanted)
+                self._numbers = longer(self._numbers, 2 * wanted)
             while self._known < wanted:
                 # Other translations go through the same whole pieces.
                 self._translate(min((self._known // _PIECE + 1) * _PIECE, wanted))
@@ -82,7 +81,7 @@ class TranslatedSets:
             rows[ALL] = self._every
         needed = self._count + len(rows)
         if needed > len(self._bits):
-            self._bits = _longer(self._bits, 2 * needed)
+            self._bits = longer(self._bits, 2 * needed)
             self._slots = np.full(1 << (4 * needed).bit_length(), -1, np.int32)
             rehash(self._bits, self._count, self._slots)
         ends, holders = self._sets.by_member(first, end)
@@ -155,9 +154,3 @@ def bits_of(numbers: Ints, words: int) -> U64:
     found[numbers] = True
     packed: U64 = np.packbits(found, bitorder="little").view(np.uint64)
     return packed
-
-
-def _longer(values: Any, length: int) -> Any:
-    made = np.zeros((length, *values.shape[1:]), values.dtype)
-    made[: len(values)] = values
-    return made

@@ -16,7 +16,15 @@ from anabranch_contract.plans.ruleset import OutputRule, ProbeRule
 from anabranch_contract.queries.joins import Label
 from anabranch_runtime.columns.arrays import I32, U64, Bools, Ints, fixed, ranged
 from anabranch_runtime.epochs.layout import Layout
-from anabranch_runtime.index.choosing import choose, satisfied, send, wanted_pairs
+from anabranch_runtime.index.choosing import (
+    PairTest,
+    choose,
+    satisfied,
+    send,
+    timely,
+    wanted_pairs,
+    words_of,
+)
 from anabranch_runtime.index.gather import NOWHERE
 from anabranch_runtime.index.rounds import RULE
 from anabranch_runtime.storage.partial import Partial, Renamed, RowSet, Table, Tables
@@ -52,6 +60,26 @@ class ChosenTuples:
     rules: Sequence[tuple[TaggedRule, ...]]
     exact: bool
 
+    def timely(self, rules: Sequence[tuple[int, OutputRule]]) -> list[int]:
+        """Per choice and output rule, the number of the choice's tuples within the time bounds."""
+        bounds = [bound for _, rule in rules for bound in rule.bounds]
+        labels = dict.fromkeys(x for bound in bounds for x in (bound.later, bound.earlier))
+        numbers = {label: n for n, label in enumerate(labels)}
+        table = [(numbers[b.later], numbers[b.earlier], b.micros) for b in bounds]
+        taus = np.empty((len(labels), self.tuples.length), np.int64)
+        for label, row in zip(labels, taus, strict=True):
+            row[:] = self.tuples.tau(label)
+        choices = np.array([choice for choice, _ in rules], np.int64)
+        begins = np.concatenate([[0], self.ends])[choices]
+        found: list[int] = timely(
+            self.positions,
+            np.stack([begins, self.ends[choices]], axis=1),
+            np.array(table, np.int64).reshape(-1, 3),
+            np.cumsum([0, *(len(rule.bounds) for _, rule in rules)]),
+            taus,
+        ).tolist()
+        return found
+
     def parts(self) -> Iterator[tuple[Partial, OutputRule]]:
         """The output rules, each with its tuples."""
         begin = 0
@@ -77,6 +105,8 @@ class Tags:
     program: TagProgram = field(init=False)
     #: Kind of a table (``NumberedTables``) -> (column of sets, prefix of the columns, index).
     _kinds: dict[str, tuple[tuple[str, str, PredicateIndex], ...]] = field(default_factory=dict)
+    #: Tables and columns that :meth:`column` has prepared.
+    _prepared: set[tuple[Tables, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.program = tag_program(self.layout.ruleset)
@@ -142,7 +172,7 @@ class Tags:
         choices = self.program.results.get(rule.out)
         if choices is None or not self.complete or partial.length <= FEW_TESTED:
             return None
-        held = self._held(partial, replace(choices, labels=_among(choices, partial)))
+        held = words_of(self._held(partial, replace(choices, labels=_among(choices, partial))))
         return WantedResults(self, choices, held, [x for x in choices.labels if x in rule.members])
 
     def divided(self, partial: Partial, edge: str) -> Iterator[tuple[Partial, OutputRule]]:
@@ -193,11 +223,14 @@ class Tags:
         Args:
             member: prefix of the label's columns; empty in rows of a base store.
         """
-        name, prefix = self.program.name, f"{member}." if member else ""
-        index = self._index(label)
-        for table in tables.members:
-            _prepare(table, f"{prefix}{name}", prefix, index)
-        return f"{prefix}{name}"
+        prefix = f"{member}." if member else ""
+        name = f"{prefix}{self.program.name}"
+        if (tables, name) not in self._prepared:
+            index = self._index(label)
+            for table in tables.members:
+                _prepare(table, name, prefix, index)
+            self._prepared.add((tables, name))
+        return name
 
     def _index(self, label: Label) -> PredicateIndex:
         return self.program.indexes[self.layout.stream(label)]
@@ -208,24 +241,28 @@ class WantedResults:
     """A test of pairs of a probing tuple and a stored row: whether a query wants them.
 
     Attributes:
-        held: bits of the choices that each probing tuple satisfies. ``labels``: of the stored row,
-            with predicates.
+        held: bits of the choices that each probing tuple satisfies, as words
+            (``index.choosing.words_of``). ``labels``: of the stored row, with predicates.
     """
 
     tags: Tags
     choices: Choices
-    held: U64
+    held: tuple[Ints, I32, U64]
     labels: Sequence[Label]
 
-    def among(self, positions: I32, rows: RowSet, is_base: bool) -> I32:
-        """Indexes of the wanted pairs of tuple ``positions[i]`` and ``rows[i]``."""
-        tables = rows.tables
+    def of(self, tables: Tables, is_base: bool) -> PairTest:
+        """The test of stored rows in ``tables``."""
         names = [self.tags.column(x, "" if is_base else str(x), tables) for x in self.labels]
         columns = np.stack([tables.places(name).first for name in names])
         views = self.choices.views(self.labels)
+        width = len(self.choices.mask)
+        return PairTest(*self.held, width, columns, addresses_of(views), views)
+
+    def among(self, positions: I32, rows: RowSet, is_base: bool) -> I32:
+        """Indexes of the wanted pairs of tuple ``positions[i]`` and ``rows[i]``."""
+        test = self.of(rows.tables, is_base)
         which = NOWHERE if rows.which is None else rows.which
-        labels = addresses_of(views)
-        found: I32 = wanted_pairs(self.held, positions, which, rows.rows, columns, labels)
+        found: I32 = wanted_pairs(*test.arguments, positions, which, rows.rows)
         return found
 
 

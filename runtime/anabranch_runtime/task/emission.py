@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_contract.connectors.sinks import SinkKind
-from anabranch_contract.plans.ruleset import OutputRule, QuerySpec, TimeBound
+from anabranch_contract.plans.ruleset import OutputRule, QuerySpec
 from anabranch_contract.protocol.measurements import Writes
 from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_contract.queries.expressions import Expansion
@@ -123,37 +123,27 @@ class Emission:
         self.emit(self._alike(partial, rule.query), rule, NOW)
 
     def output_chosen(self, wanted: Wanted, chosen: ChosenTuples) -> None:
-        """Write the results among ``wanted`` of outputs with tags, as :meth:`output` does. A time
-        bound is checked once for all outputs that have it, and results that are only counted are
-        not copied.
+        """Write the results among ``wanted`` of outputs with tags, as :meth:`output` does. Results
+        that are only counted are not copied.
         """
         if not chosen.exact or self.rationing.goals or self.router.traffic is not None:
             for some, rule in chosen.parts():
                 self.output(wanted.among(some), rule)
             return
-        started, tuples, positions = time.process_time(), chosen.tuples, chosen.positions
-        timely: dict[Sequence[TimeBound], tuple[Bools, list[int]]] = {}
+        started, tuples = time.process_time(), chosen.tuples
         begins = np.concatenate([[0], chosen.ends[:-1]])
+        choices = np.flatnonzero(chosen.ends > begins).tolist()
+        rules = [(choice, one.tested) for choice in choices for one in chosen.rules[choice]]
         counted, others = dict[QueryId, int](), list[tuple[Partial, OutputRule]]()
-        for choice in np.flatnonzero(chosen.ends > begins).tolist():
-            for tagged in chosen.rules[choice]:
-                rule = tagged.tested
-                if rule.bounds not in timely:
-                    mask = within(tuples, rule.bounds)
-                    held = np.ones(len(positions), np.bool_) if mask is None else mask[positions]
-                    sums = np.concatenate([[0], np.cumsum(held)])
-                    timely[rule.bounds] = held, (sums[chosen.ends] - sums[begins]).tolist()
-                held, counts = timely[rule.bounds]
-                if not counts[choice]:
-                    continue
-                if self._only_counts(rule):
-                    counted[rule.query] = counted.get(rule.query, 0) + counts[choice]
-                    continue
-                part = slice(begins[choice], chosen.ends[choice])
-                others.append((tuples.take(positions[part][held[part]]), rule))
+        for (choice, rule), count in zip(rules, chosen.timely(rules), strict=True):
+            if count and self._only_counts(rule):
+                counted[rule.query] = counted.get(rule.query, 0) + count
+            elif count:
+                part = tuples.take(chosen.positions[begins[choice] : chosen.ends[choice]])
+                others.append((part.where(within(part, rule.bounds)), rule))
         self._count(counted, time.process_time() - started)
-        for some, rule in others:
-            self.output(wanted.among(some), rule)
+        for part, rule in others:
+            self.output(wanted.among(part), rule)
 
     def _only_counts(self, rule: OutputRule) -> bool:
         """Whether results of the rule within its time bounds are counted without another check."""

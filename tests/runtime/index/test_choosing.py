@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 
 from anabranch_runtime.columns.arrays import I32, U64, Bools
-from anabranch_runtime.index.choosing import choose, satisfied, send, wanted_pairs
+from anabranch_runtime.index.choosing import (
+    PairTest,
+    choose,
+    satisfied,
+    send,
+    timely,
+    wanted_pairs,
+    words_of,
+)
+from anabranch_runtime.index.hash_index import build_index
+from anabranch_runtime.index.keys import KeyVector, mix
+from anabranch_runtime.index.matching import Constraint, TooManyPairs, described, in_order, match
 from anabranch_runtime.index.predicate_sets import PredicateSets
 from anabranch_runtime.index.rounds import AT
 from anabranch_runtime.tags import choices
@@ -99,7 +110,8 @@ def test_wanted_pairs_are_as_tested_one_by_one(seed: int) -> None:
     positions = rng.integers(0, max(numbers.shape[1], 1), pairs).astype(np.int32)
     which = rng.integers(0, tables, pairs if tables > 1 else 1).astype(np.int16)
     rows = rng.integers(0, 20, pairs).astype(np.int32)
-    found = wanted_pairs(held, positions, which, rows, columns, addresses_of(views[probing:]))
+    test = PairTest(*words_of(held), words, columns, addresses_of(views[probing:]), views)
+    found = wanted_pairs(*test.arguments, positions, which, rows)
     there = np.broadcast_to(which, pairs)
     sets = np.stack(
         [
@@ -108,6 +120,82 @@ def test_wanted_pairs_are_as_tested_one_by_one(seed: int) -> None:
         ]
     ).astype(np.int32)
     assert found.tolist() == np.flatnonzero(_expected(made, predicates, sets).any(axis=0)).tolist()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_matches_are_the_wanted_ones_of_all_pairs(seed: int) -> None:
+    """In several segments, under constraints; the others are counted, and marked, too."""
+    rng = np.random.default_rng(seed)
+    labels = int(rng.integers(2, 4))
+    made, predicates, numbers = _drawn(rng, labels)
+    views = [
+        TranslatedSets(sets, np.ascontiguousarray(predicates[:, j])).view
+        for j, sets in enumerate(made)
+    ]
+    probing, tuples = int(rng.integers(1, labels)), numbers.shape[1]
+    words = (len(predicates) + 63) // 64
+    mask = bits_of(np.flatnonzero(rng.random(len(predicates)) < 0.8), words)
+    held = satisfied(addresses_of(views[:probing]), mask, numbers[:probing])
+    rows = [int(rng.choice((0, 1, 40, 700))) for _ in range(3)]
+    keys = int(rng.choice((1, 7, 400)))
+
+    def hashes(count: int) -> U64:
+        return mix(rng.integers(0, keys, count).astype(np.uint64))
+
+    indexes = [build_index(KeyVector(hashes(n), None, exact=True)) for n in rows]
+    stored = [
+        [rng.integers(0, len(sets), n, dtype=np.int32) for n in rows] for sets in made[probing:]
+    ]
+    columns = np.array([[c.ctypes.data for c in one] for one in stored], np.int64)
+    values = [rng.integers(0, 10, n) for n in rows]
+    constraints = [
+        Constraint(
+            np.array([v.ctypes.data * int(rng.integers(2)) for v in values], np.int64),
+            rng.integers(0, 6, (tuples,)),
+            rng.integers(3, 10, (tuples,)),
+        )
+        for _ in range(int(rng.integers(0, 3)))
+    ]
+    counting = int(rng.integers(0, len(constraints) + 1))
+    test = PairTest(*words_of(held), words, columns, addresses_of(views[probing:]), views)
+    probes = in_order(hashes(tuples))
+    marks = [np.zeros(tuples, np.uint8) for _ in range(2)]
+    every = match(probes, described(indexes), constraints, counting, marks=marks[0])
+    found = match(probes, described(indexes), constraints, counting, marks=marks[1], test=test)
+    which = np.repeat(np.arange(len(rows), dtype=np.int32), every.found)
+    wanted = wanted_pairs(*test.arguments, every.positions, which, every.rows)
+    assert found.positions.tolist() == every.positions[wanted].tolist()
+    assert found.rows.tolist() == every.rows[wanted].tolist()
+    assert found.found.tolist() == np.bincount(which[wanted], minlength=len(rows)).tolist()
+    assert found.counted.tolist() == every.counted.tolist()
+    assert marks[0].tolist() == marks[1].tolist()
+    assert found.held == every.held
+    if len(every.rows) > max(tuples, 64):
+        for some in (None, test):
+            with pytest.raises(TooManyPairs):
+                match(probes, described(indexes), most=tuples, test=some)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_timely_tuples_are_counted_one_by_one(seed: int) -> None:
+    """Parts with no, one and several bounds; also a part without tuples."""
+    rng = np.random.default_rng(seed)
+    tuples, labels, parts = 30, 3, 6
+    taus = rng.integers(0, 20, (labels, tuples))
+    ranges = np.sort(rng.integers(0, 40, (parts, 2)), axis=1)
+    positions = rng.integers(0, tuples, 40).astype(np.int32)
+    ends = np.concatenate([[0], np.cumsum(rng.integers(0, 3, parts))])
+    bounds = np.stack(
+        [*rng.integers(0, labels, (2, ends[-1])), rng.integers(-5, 15, ends[-1])], axis=1
+    )
+    expected = [
+        sum(
+            all(taus[x, at] - taus[y, at] <= most for x, y, most in bounds[ends[n] : ends[n + 1]])
+            for at in positions[first:last]
+        )
+        for n, (first, last) in enumerate(ranges)
+    ]
+    assert timely(positions, ranges, bounds, ends, taus).tolist() == expected
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -21,11 +21,11 @@ from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.replan import session as incremental
 from anabranch_planner.replan.session import Session
-from anabranch_runtime.columns.arrays import I32
-from anabranch_runtime.probe import program
-from anabranch_runtime.storage.partial import RowSet
+from anabranch_runtime.columns.arrays import Ints
+from anabranch_runtime.index.choosing import PairTest
+from anabranch_runtime.index.matching import Constraint, Marks, Matches, Probes, match
+from anabranch_runtime.probe import probe, program
 from anabranch_runtime.tags import tags
-from anabranch_runtime.tags.tags import WantedResults
 from tests.support.scenarios.crowded import BATCHES, generate_crowded
 from tests.support.scenarios.run import run_local
 from tests.support.scenarios.script import draw
@@ -52,19 +52,29 @@ def test_queries_that_share_stores_are_exact(
     """
     monkeypatch.setattr(program, "FEW_CHOICES", few)
     monkeypatch.setattr(tags, "FEW_TESTED", few)
-    dropped, among = Counter[str](), WantedResults.among
+    dropped = Counter[str]()
 
-    def counted(self: WantedResults, positions: I32, rows: RowSet, is_base: bool) -> I32:
-        kept = among(self, positions, rows, is_base)
-        dropped["base" if is_base else "joined"] += len(positions) - len(kept)
-        return kept
+    def counted(
+        probes: Probes,
+        indexes: Ints,
+        constraints: Sequence[Constraint],
+        counting: int,
+        most: int,
+        marks: Marks,
+        test: PairTest | None,
+    ) -> Matches:
+        found = match(probes, indexes, constraints, counting, most, marks, test)
+        if test is not None:
+            every = match(probes, indexes, constraints, counting)
+            dropped["tags"] += len(every.rows) - len(found.rows)
+        return found
 
-    monkeypatch.setattr(WantedResults, "among", counted)
+    monkeypatch.setattr(probe, "match", counted)
     script = replace(draw(seed, BATCHES), relaxed=True)
     verdict, _ = run_local(generate_crowded(seed, tmp_path, 25), script, redis)
     assert not verdict.problems, f"seed {seed}: {verdict}"
     assert verdict.results > 200
-    assert few or dropped["base"] > 100
+    assert few or dropped["tags"] > 100
 
 
 @pytest.mark.parametrize("seed", mostly_slow([4, 5]))
