@@ -385,6 +385,8 @@ class Combined:
             AssertionError: a query is not what it should be.
         """
         last = self.driver.state.next_batch - 1
+        failures = {name: one.failure for name, one in self.driver.state.queries.items()}
+        assert not any(failures.values()), f"seed {self.seed}, failed queries: {failures}"
         for name, stream in self.streams.items():
             assert stream.ends[-1][0] == len(stream.rows), f"input of {name} is left"
             assert self.driver.state.streams[name].late == stream.late, f"late tuples of {name}"

@@ -218,7 +218,7 @@ class Reviser:
         by = self._memories.get(RulesetId(interim.ruleset_epoch, interim.revision), memory)
         texts = await store.interim_texts(self._settings.planning.series_periods)
         progress = await store.progress() if rationed else None
-        periods = await asyncio.to_thread(memory.periods.read, texts)
+        periods = await asyncio.to_thread(memory.periods.read, texts, snapshot)
         interims = [period.interim for period in periods]
         records = await self._records([*interims, interim], epoch)
         failed, now = self._failed(interims, records), by.running.ruleset

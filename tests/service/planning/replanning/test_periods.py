@@ -7,14 +7,21 @@ from random import Random
 
 import pytest
 
+from anabranch_contract.plans.steps import StepPart, SubJoinStep
 from anabranch_contract.protocol.interims import DriftedStep, Drifts, Interim, StepMeasures
-from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample, Snapshot
+from anabranch_contract.protocol.measurements import (
+    EdgeStatistics,
+    FrequentValues,
+    JoinSample,
+    Snapshot,
+)
 from anabranch_contract.queries.joins import Label, Stream, StreamName
 from anabranch_contract.queries.mirs import MirId, sub_join
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.inferred import Inference
+from anabranch_planner.cost.selectivity import PART_WEIGHT
 from anabranch_planner.passes import parse_sql
-from anabranch_service.planning.replanning.periods import FADE, Periods, measured, recent
+from anabranch_service.planning.replanning.periods import DRIFTED, FADE, Periods, measured, recent
 
 INT = parse_type("int")
 STREAMS = {n: Stream(StreamName(n), tuple((c, INT) for c in "ab")) for n in "RST"}
@@ -103,6 +110,43 @@ def test_what_was_measured_before_a_drift_counts_little() -> None:
 
     assert sample.hits / sample.pairs == pytest.approx(0.01, rel=2)
     assert mixed.hits / mixed.pairs > 0.2
+
+
+def test_a_long_period_before_a_drift_weighs_no_more_than_a_short_one() -> None:
+    """Of a sub-join that was measured since, though in substreams only; another stays as it was."""
+    part = StepPart(R, "f", (0,))
+    counts = EdgeStatistics(1_000_000, 400_000, 0.0, 10_000_000, 400_000, 1)
+    long = [StepMeasures(RS, (R,), (S,), counts), StepMeasures(ST, (S,), (T,), counts)]
+    later = StepMeasures(RS, (R,), (S,), EdgeStatistics(5000, 50, 0.0, 50_000, 50, 1), part=part)
+    before, after = replace(period(40, *long), batches=40), drifted(period(41, later))
+
+    found = {s.step: s for s in faded(Snapshot(0, 1, 1), [before, after]).steps}
+
+    fresh = found[SubJoinStep(RS, (R,), (S,), part)]
+    whole, other = (
+        found[SubJoinStep(name, *sides)] for name, sides in ((RS, ((R,), (S,))), (ST, ((S,), (T,))))
+    )
+    assert fresh.probes == 5000
+    assert whole.probes == pytest.approx(DRIFTED * PART_WEIGHT * fresh.probes)
+    assert whole.hits / whole.pairs == pytest.approx(0.04)
+    assert other.probes == pytest.approx(DRIFTED * FADE ** (1 / 20.5) * 1_000_000)
+
+
+def test_frequent_values_are_those_of_the_newest_snapshot() -> None:
+    star = parse_sql("q", "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON R.a = T.a", STREAMS)
+    (rs, whole) = (sub_join(star, frozenset(some)).id for some in ((R, S), (R, S, T)))
+    text = period(1, step(whole, (R, T), S, 100)).dumps()
+    listed = FrequentValues((1,), ("1",), (0.5,), (0.5,), 0.001)
+    skewed = Snapshot(1, 1, 1, values={name: {"a": listed} for name in "RST"})
+    periods = Periods(Inference([star]))
+
+    def inferred(snapshot: Snapshot) -> bool:
+        (one,) = periods.read([text], snapshot)
+        return rs in {step.joined for step in one.steps}
+
+    assert inferred(Snapshot(0, 1, 1))
+    assert not inferred(skewed)
+    assert inferred(Snapshot(2, 1, 1))
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -17,8 +17,9 @@ from tests.support.cases import drifting
 from tests.support.worlds.live_loop import LiveLoop
 from tests.support.worlds.service import serving
 
-#: The batch in which the data change, and the last one.
-DRIFT, LAST = 22, 30
+#: The batch in which the data change, and the last one. Orders are the same for ten batches before:
+#: until then the level of a step is learned, and nothing drifts.
+DRIFT, LAST = 34, 42
 #: Batches.
 EPOCH = 4
 
