@@ -171,7 +171,9 @@ def test_all_systems_have_duckdbs_rows(given: tpch.Input, tmp_path: Path) -> Non
     flink = tpch.Flink(given, Jvm(), made(tmp_path / "flink"))
     for mode in Mode:
         flink.check(mode)
-    tpch.Pathway(given, made(tmp_path / "pathway")).check()
+    beside = tpch.Pathway(given, made(tmp_path / "pathway"))
+    beside.check()
+    assert beside.cost().tuples == given.tuples - given.first
     assert tpch.ours(given, tmp_path / "run", 2).tuples == given.tuples - given.first
     parser = ArgumentParser()
     detection.BENCHMARK.options(parser)

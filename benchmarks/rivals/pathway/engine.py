@@ -75,7 +75,8 @@ def run(
             for name, table in streams.items()
         },
         "queries": {name: asdict(tree) for name, tree in queries.items()},
-        "rows": dict(rows),
+        # An empty table has no count.
+        "rows": {name: count for name, count in rows.items() if count},
         "answers": str(answers) if answers else None,
     }
     path = folder / "job.json"
