@@ -22,6 +22,7 @@ from benchmarks.runtime import (
     separate,
     sharing,
     state_size,
+    updates,
 )
 from benchmarks.runtime.command import run
 
@@ -31,6 +32,7 @@ BENCHMARKS: tuple[Benchmark, ...] = tuple(
         *(sharing, separate, queries, rewire, state_size, fixed_cost, latency, ingest),
         adaptation,
         aggregates,
+        updates,
     )
 )
 

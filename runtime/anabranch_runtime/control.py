@@ -295,9 +295,10 @@ class Control:
         if text is not None and Heartbeat.loads(text).run == self.run:
             self._redis.delete(key)
 
-    def report_view(self, query: str, rows: ViewRows) -> None:
-        """Report the present result rows of a query with aggregation, ORDER BY or LIMIT (view)."""
-        self._redis.hset(self.keys.views, query, rows.dumps())
+    def report_views(self, views: Mapping[str, ViewRows]) -> None:
+        """Report the present result rows of queries with aggregation, ORDER BY or LIMIT (views)."""
+        texts: dict[EncodableT, EncodableT] = {name: rows.dumps() for name, rows in views.items()}
+        self._redis.hset(self.keys.views, mapping=texts)
 
     def report_state(self, report: str, parts: Mapping[str, str], gone: Collection[str]) -> None:
         """Report the contents of stores: texts of a ``StateReport`` and of some stores'

@@ -37,9 +37,13 @@ def metered(group: CpuGroup, name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        spent = time.thread_time() - began
-        with _lock:
-            _threads[group, name] += spent
+        add_metered(group, name, time.thread_time() - began)
+
+
+def add_metered(group: CpuGroup, name: str, seconds: float) -> None:
+    """Count CPU seconds of this thread for a use, as :func:`metered` does."""
+    with _lock:
+        _threads[group, name] += seconds
 
 
 def divide(group: CpuGroup, name: str, among: Sequence[str], seconds: float) -> None:

@@ -28,6 +28,7 @@ from benchmarks.kinds import Kind, KindMeter
 from benchmarks.profiled import blocks_of, planner_stream, recorded
 from benchmarks.runtime import (
     adaptation,
+    aggregates,
     fixed_cost,
     ingest,
     latency,
@@ -36,6 +37,7 @@ from benchmarks.runtime import (
     separate,
     sharing,
     state_size,
+    updates,
     workload,
 )
 from benchmarks.runtime.command import run
@@ -95,6 +97,28 @@ def test_other_results_than_the_oracles_leave_no_line(
     said = capsys.readouterr()
     assert said.out == ""
     assert "no figures for state_size" in said.err
+
+
+def test_updates_in_process_and_their_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = "--parts own state --results 400 --keys 60 --updates 800 --batch 40"
+    found = _line(updates.BENCHMARK, sizes, capsys)
+    assert [one["results"] for one in found["own"]["sizes"]] == [100, 400]
+    assert all(part["rows"]["low"] >= 60 for part in found["state"]["quarters"])
+    text = _report(tmp_path, [found])
+    assert "## Updates" in text
+    assert "update of one row with 400 results of its own: memory" in text
+    assert "800 updates of 60 keys: bytes of the store in the second half" in text
+
+
+def test_aggregating_queries_differ_and_share_groupings() -> None:
+    found = aggregates.aggregating(100)
+    assert len({query.sql for query in found}) == 100
+    alike = aggregates.groupings(found)
+    assert sorted(name for some in alike for name in some) == sorted(q.name for q in found)
+    # Five groupings, each with four conditions and none.
+    assert sorted(map(len, alike)) == [1] * 20 + [16] * 5
 
 
 def _runs(part: str, *figures: dict[str, Any]) -> list[str]:
@@ -243,9 +267,14 @@ def test_the_whole_system(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
                 adaptation.BENCHMARK,
                 "--rate 2000 --before 4 --after 4 --warm-up 2 --epoch-batches 2 --runs 1",
             ),
+            (aggregates.BENCHMARK, "--queries 1 5 --rows 400 --batches 2 --warm-up 1"),
+            (updates.BENCHMARK, "--results 400 --rounds 2 --keys 60 --updates 400 --batch 40"),
         )
     ]
     by_part = {entry["part"]: entry for entry in entries}
+    cpu = by_part["updates"]["others"]["cpu"]
+    assert cpu.keys() == {"upsert", "delete_and_insert", "upsert_alone"}
+    assert [one["tables"] for one in by_part["aggregates"]["counts"]] == [1, 2]
     five, ten = by_part["sharing"]["workloads"]
     for work in (five, ten):
         assert work["ratios"]["individual"]["state"]["median"] > 2

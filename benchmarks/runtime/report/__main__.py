@@ -48,6 +48,8 @@ _HEADINGS = {
     "latency": "Latency",
     "ingest": "Directories of files, and Spark's sources",
     "adaptation": "Adaptation",
+    "aggregates": "Aggregating queries",
+    "updates": "Updates",
 }
 
 

@@ -11,6 +11,8 @@ from benchmarks.report.targets import SIZES, Figure, Target, table
 from benchmarks.runtime.sharing import name_of
 
 _GIGA = 10**9
+#: Number of aggregating queries -> seconds until all of them show a batch.
+_SHOWN = {20: 0.5, 60: 1.0, 500: 2.0}
 #: Queries -> times the throughput, and the share of the state, of plans without sharing.
 _WANTED = {5: (2.6, 3.1), 10: (3.5, 5.3)}
 
@@ -134,6 +136,51 @@ def _latency(entry: dict[str, Any]) -> Iterator[Target]:
             yield Target(f"latency at 50,000 tuples/s, {figure}", found, limit, False, 2, " s")
 
 
+def _aggregates(entry: dict[str, Any]) -> Iterator[Target]:
+    runs = entry["settings"]["batches"]
+    for one in entry["counts"]:
+        count = one["queries"]
+        if count in _SHOWN:
+            what = f"{count} aggregating queries over one join: from arrival until all show it"
+            found = Figure.of(one["shown_seconds"], runs)
+            yield Target(what, found, _SHOWN[count], False, 2, " s")
+        if count == max(_SHOWN):
+            what = f"{count} aggregating queries: a batch, of one of the joins alone"
+            ratio = Figure.of(one["batch_seconds"], runs).over(
+                Figure.of(one["joins_batch_seconds"], runs)
+            )
+            yield Target(what, ratio, 3, False, 2, " ×")
+
+
+def _updates(entry: dict[str, Any]) -> Iterator[Target]:
+    rounds = entry["settings"]["rounds"]
+    if "others" in entry:
+        one = entry["others"]
+        beside = f"update of one row beside {one['results']:,} results of others"
+        found = Figure.of(one["of_delete_and_insert"], rounds)
+        yield Target(f"{beside}: CPU, of a delete and an insert", found, 1.1, False, 2, " ×")
+        found = Figure.of(one["of_alone"], rounds)
+        yield Target(f"{beside}: CPU, of one without them", found, 1.1, False, 2, " ×")
+    if "own" in entry:
+        many = entry["own"]["sizes"][-1]
+        own = f"update of one row with {many['results']:,} results of its own"
+        runs = many["cpu"]["runs"]
+        allowed = entry["own"]["allowed_mib"]
+        found = Figure.of(many["memory_mib"], runs)
+        what = f"{own}: memory, beside an idle process"
+        yield Target(what, found, allowed, False, 0, " MiB")
+        found = Figure.of(many["after_over_before"], runs)
+        yield Target(f"{own}: CPU of another row's next update", found, 1.3, False, 2, " ×")
+    if "state" in entry:
+        one = entry["state"]
+        first, second = one["quarters"][:2], one["quarters"][2:]
+        for name, what in (("bytes", "store"), ("table_bytes", "tables")):
+            early, late = (max(q[name]["high"] for q in half) for half in (first, second))
+            of = f"bytes of the {what} in the second half, greatest of the first"
+            what = f"{one['updates']:,} updates of {one['keys']:,} keys: {of}"
+            yield Target(what, Figure.counted(late / early), 1.05, False, 2, " ×")
+
+
 _READERS = {
     "sharing": _sharing,
     "separate": _separate,
@@ -142,4 +189,6 @@ _READERS = {
     "state_size": _state_size,
     "fixed_cost": _fixed_cost,
     "latency": _latency,
+    "aggregates": _aggregates,
+    "updates": _updates,
 }

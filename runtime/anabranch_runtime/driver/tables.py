@@ -12,15 +12,13 @@ import multiprocessing
 import os
 import pickle
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
-
-import pyarrow as pa
 
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import Ruleset
@@ -31,7 +29,7 @@ from anabranch_runtime.cpu import CpuUses
 from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError, SinkError
-from anabranch_runtime.sinks.delivery import Delivery, Write
+from anabranch_runtime.sinks.delivery import Delivery, Write, WrittenVersion
 from anabranch_runtime.sinks.publisher import local_writers
 from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.state.manifest import State
@@ -398,7 +396,7 @@ def serve(calls: Connection, settings: DriverSettings, url: str, namespace: str)
     tails = Tails(url, Keys(namespace), settings.results)
     writers = {**local, **dict.fromkeys(OF_SPARK, by_driver)}
     keeper = Keeper(
-        settings.state, settings.results, writers, control.report_view, tails.feed_version
+        settings.state, settings.results, writers, control.report_views, tails.feed_versions
     )
     keeper.most = settings.memory.table or physical_memory() // 4
     warm()
@@ -454,8 +452,8 @@ def here(
     root: Path,
     results: Path,
     writers: Mapping[SinkKind, Write],
-    publish: Callable[[str, ViewRows], None],
-    follow: Callable[[str, int, pa.Table, int], None] = lambda *_: None,
+    publish: Callable[[Mapping[str, ViewRows]], None],
+    follow: Callable[[Sequence[WrittenVersion]], None] = lambda _: None,
 ) -> MaintainedTables:
     """Return tables that are maintained in this process (tests)."""
     return MaintainedTables(root, Here(Keeper(root, results, writers, publish, follow)))

@@ -52,7 +52,7 @@ def with_counts(view: View) -> View:
 
 
 def counts_beside(view: View) -> dict[str | None, str]:
-    """Return averaged column -> name of the column of :func:`finished` that counts its values."""
+    """Return averaged column -> name of the column of :class:`Finisher` that counts its values."""
     return {column: COUNT.format(n) for n, (column, _) in enumerate(_beside(view))}
 
 
@@ -76,72 +76,79 @@ def count_fields(view: View) -> list[pa.Field]:
 
 
 def finished_schema(view: View) -> pa.Schema:
-    """Return the schema of a view's rows :func:`finished`."""
+    """Return the schema of the columns of :class:`Finisher`."""
     others = (*sort_fields(view), *count_fields(view), pa.field(KEPT, pa.bool_()))
     return pa.schema([*shown_schema(view), *others])
 
 
-def finished(
-    view: View,
-    rows: pa.RecordBatch,
-    totals: Mapping[str, pa.Scalar] | None = None,
-    present: NDArray[np.bool_] | None = None,
-) -> pa.RecordBatch:
-    """Compute the view's columns, sort keys and HAVING for ``rows`` (groups).
+class Finisher:
+    """Computes a view's columns, sort keys and HAVING for groups."""
 
-    If a row is not present or HAVING is false for it, only columns of ``rows`` are shown, and other
-    expressions are NULL, because they might fail.
+    __slots__ = ("_beside", "_having", "_identity", "_outputs", "schema")
 
-    Args:
-        totals: name -> aggregate over all groups.
-        present: mask of the groups that have rows; None: all.
+    def __init__(self, view: View) -> None:
+        self._having, self._identity = view.having, frozenset(view.identity)
+        self._outputs = [(o.name, o.expr) for o in (*view.projection, *view.hidden)]
+        self._outputs += [("", s.expr) for s in view.order]
+        self._beside = [name for _, name in _beside(view)]
+        self.schema = finished_schema(view)
 
-    Raises:
-        ExpressionError: an expression fails on a row, as it would in Spark.
-    """
+    def __call__(
+        self,
+        rows: pa.RecordBatch,
+        totals: Mapping[str, pa.Scalar] | None = None,
+        present: NDArray[np.bool_] | None = None,
+    ) -> pa.RecordBatch:
+        """Return the columns (:func:`finished_schema`) of ``rows``, the groups.
 
-    length = rows.num_rows
+        If a row is not present or HAVING is false for it, only columns of ``rows`` are shown, and
+        other expressions are NULL, because they might fail.
 
-    def fetch(column: Column) -> pa.Array:
-        if totals is not None and column.name in totals:
-            return pa.repeat(totals[column.name], length)
-        found: pa.Array = rows.column(column.name)
-        return found
+        Args:
+            totals: name -> aggregate over all groups.
+            present: mask of the groups that have rows; None: all.
 
-    mask = _kept(view, fetch, length, present)
-    kept = np.ones(length, np.bool_) if mask is None else mask
-    schema = finished_schema(view)
-    identity = frozenset(view.identity)
-    picked = None if mask is None else pa.array(np.flatnonzero(kept))
-    back = None if mask is None else pa.array(np.cumsum(kept) - 1, mask=~kept)
+        Raises:
+            ExpressionError: an expression fails on a row, as it would in Spark.
+        """
 
-    def column(name: str, expr: Expr) -> pa.Array:
-        if picked is None or name in identity or isinstance(expr, Column):
-            return evaluate(expr, fetch, length)
-        found = evaluate(expr, lambda c: fetch(c).take(picked), len(picked))
-        return found.take(back)
+        length = rows.num_rows
 
-    arrays = [column(o.name, o.expr) for o in (*view.projection, *view.hidden)]
-    arrays += [column("", s.expr) for s in view.order]
-    arrays += [rows.column(name) for _, name in _beside(view)]
-    arrays.append(pa.array(kept))
-    return pa.RecordBatch.from_arrays(
-        [a.cast(f.type) if a.type != f.type else a for a, f in zip(arrays, schema, strict=True)],
-        schema=schema,
-    )
+        def fetch(column: Column) -> pa.Array:
+            if totals is not None and column.name in totals:
+                return pa.repeat(totals[column.name], length)
+            found: pa.Array = rows.column(column.name)
+            return found
 
+        mask = self._kept(fetch, length, present)
+        kept = np.ones(length, np.bool_) if mask is None else mask
+        picked = None if mask is None else pa.array(np.flatnonzero(kept))
+        back = None if mask is None else pa.array(np.cumsum(kept) - 1, mask=~kept)
 
-def _kept(
-    view: View, fetch: Fetch, length: int, present: NDArray[np.bool_] | None
-) -> NDArray[np.bool_] | None:
-    """Return the mask of present groups for which HAVING is true; None means all groups."""
-    if present is None or present.all():
-        return None if view.having is None else filter_mask([view.having], fetch, length)
-    kept = present.copy()
-    if view.having is not None:
-        some = np.flatnonzero(present)
-        picked = pa.array(some)
-        mask = filter_mask([view.having], lambda c: fetch(c).take(picked), len(some))
-        if mask is not None:
-            kept[some] = mask
-    return kept
+        def column(name: str, expr: Expr) -> pa.Array:
+            if picked is None or name in self._identity or isinstance(expr, Column):
+                return evaluate(expr, fetch, length)
+            found = evaluate(expr, lambda c: fetch(c).take(picked), len(picked))
+            return found.take(back)
+
+        arrays = [column(name, expr) for name, expr in self._outputs]
+        arrays += [rows.column(name) for name in self._beside]
+        arrays.append(pa.array(kept))
+        pairs = zip(arrays, self.schema, strict=True)
+        found = [a.cast(f.type) if a.type != f.type else a for a, f in pairs]
+        return pa.RecordBatch.from_arrays(found, schema=self.schema)
+
+    def _kept(
+        self, fetch: Fetch, length: int, present: NDArray[np.bool_] | None
+    ) -> NDArray[np.bool_] | None:
+        """Return the mask of present groups for which HAVING is true; None means all groups."""
+        if present is None or present.all():
+            return None if self._having is None else filter_mask([self._having], fetch, length)
+        kept = present.copy()
+        if self._having is not None:
+            some = np.flatnonzero(present)
+            picked = pa.array(some)
+            mask = filter_mask([self._having], lambda c: fetch(c).take(picked), len(some))
+            if mask is not None:
+                kept[some] = mask
+        return kept

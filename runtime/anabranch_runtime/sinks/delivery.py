@@ -63,3 +63,17 @@ class Delivery:
         doc = json.loads(text)
         sink = codec.from_json(doc["sink"], SinkSpec)
         return Delivery(doc["query"], sink, doc["batch"], files, doc["first"], doc.get("epoch"))
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenVersion:
+    """Rows that a version of a view or outer join has written.
+
+    Attributes:
+        total: number of the query's rows so far, including these.
+    """
+
+    query: str
+    version: int
+    rows: pa.Table
+    total: int

@@ -207,7 +207,10 @@ def write_version(rows: pa.Table, file: Path, total: int) -> None:
     notice a missing one.
     """
     metadata = {**(noted(rows.schema).metadata or {}), TOTAL: str(total).encode()}
-    pq.write_table(rows.replace_schema_metadata(metadata), file, use_dictionary=False)
+    # In memory first: Arrow would make a system call for each page of each column.
+    content = pa.BufferOutputStream()
+    pq.write_table(rows.replace_schema_metadata(metadata), content, use_dictionary=False)
+    file.write_bytes(content.getvalue())
 
 
 def version_of(file: Path) -> int | None:

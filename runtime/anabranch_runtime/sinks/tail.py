@@ -25,6 +25,7 @@ import structlog
 from redis.exceptions import RedisError, ResponseError
 
 from anabranch_contract.protocol.keys import TAIL_SECONDS, Keys, tail_entry
+from anabranch_runtime.sinks.delivery import WrittenVersion
 from anabranch_runtime.sinks.gathered import StagedRows
 from anabranch_runtime.sinks.parquet import batch_of, version_of
 from anabranch_runtime.sinks.rows import json_rows
@@ -96,20 +97,18 @@ class Tails:
                     rows = last_rows(located[query], BATCH_ROWS)
                     self._append(query, batch, totals[query] - rows.num_rows, rows)
 
-    def feed_version(self, query: str, version: int, rows: pa.Table, total: int) -> None:
-        """Append the rows that a version of a view or outer join has written, if it is followed.
-
-        Args:
-            total: number of the query's rows so far, including these.
-        """
+    def feed_versions(self, versions: Sequence[WrittenVersion]) -> None:
+        """Append the rows of versions of views and outer joins to the followed tails."""
         with self._harmless():
-            if query not in self._listened():
-                return
-            if not self._redis.exists(self._keys.tail(query)):
-                self._begin_versions(query, version, total)
-                return
-            kept = rows.slice(max(rows.num_rows - BATCH_ROWS, 0))
-            self._append(query, version, total - kept.num_rows, kept)
+            followed = frozenset(self._listened())
+            for one in versions:
+                if one.query not in followed:
+                    continue
+                if not self._redis.exists(self._keys.tail(one.query)):
+                    self._begin_versions(one.query, one.version, one.total)
+                    continue
+                kept = one.rows.slice(max(one.rows.num_rows - BATCH_ROWS, 0))
+                self._append(one.query, one.version, one.total - kept.num_rows, kept)
 
     def open(
         self,

@@ -17,8 +17,8 @@ from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.expressions.finishing import (
     KEPT,
     SORT,
+    Finisher,
     count_fields,
-    finished,
     shown_schema,
 )
 from anabranch_runtime.tables.aggregates import totals_of
@@ -43,7 +43,7 @@ class _Update:
 
     Attributes:
         slots: the groups.
-        rows: their rows (``finishing.finished``).
+        rows: their rows (``finishing.Finisher``).
         kept: mask of groups that are shown. ``words``, ``sorts``: their encoded rows and sort keys.
     """
 
@@ -112,6 +112,10 @@ class GroupedTable:
             self._shown_names.append(field.name)
             self._fields.append(TupleField(_BIGINT))
         self._names = [*shown.names, *(f.name for f in count_fields(view))]
+        #: Names of the columns of changes, and of the columns of deletes among them.
+        self._listed = list(shown.names)
+        self._identity = [name for name in view.identity if name in self._listed]
+        self._finished = Finisher(view)
 
     def bind(self, groups: Groups, earlier: Earlier | None = None) -> None:
         """Read ``groups`` from now on, which without ``earlier`` rows have the contents of the ones
@@ -201,7 +205,7 @@ class GroupedTable:
             names, columns = [""], [pa.nulls(len(slots))]
         groups = pa.RecordBatch.from_arrays(columns, names=names)
         totals = totals_of(view, groups, live) if view.totals else None
-        rows = finished(view, groups, totals, live)
+        rows = self._finished(groups, totals, live)
         kept = rows.column(KEPT).to_numpy(zero_copy_only=False)
         words = self._outputs.encode([rows.column(name) for name in self._shown_names])
         if not self._shown_names:
@@ -250,13 +254,13 @@ class GroupedTable:
         version: int,
         numbers: Mapping[str, pa.Array] = MappingProxyType({}),
     ) -> pa.Table:
-        identity = self.view.identity
-        both = pa.array(np.concatenate([upserts, gone]) if len(gone) else upserts)
-        some = pa.array(upserts)
-        columns = {
-            name: rows.column(name).take(both if name in identity else some)
-            for name in shown_schema(self.view).names
-        }
+        shown = rows.select(self._listed)
+        if not np.array_equal(upserts, np.arange(rows.num_rows)):
+            shown = shown.take(pa.array(upserts))
+        columns = dict(zip(self._listed, shown.columns, strict=True))
+        if len(gone):
+            both = pa.array(np.concatenate([upserts, gone]))
+            columns |= {name: rows.column(name).take(both) for name in self._identity}
         return self._changes.table({**columns, **numbers}, len(upserts), len(gone), version)
 
     # --- LIMIT -----------------------------------------------------------------------------------

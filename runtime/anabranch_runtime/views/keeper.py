@@ -9,6 +9,7 @@ Now and then the changed tables are written as a checkpoint, so that earlier rou
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,10 +22,10 @@ import structlog
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.protocol.activations import ViewRows
 from anabranch_contract.protocol.profile import CpuGroup
-from anabranch_runtime.cpu import CpuUses, divide, metered, take_metered
+from anabranch_runtime.cpu import CpuUses, add_metered, divide, take_metered
 from anabranch_runtime.errors import SinkError, SinkUnderway, StateError
 from anabranch_runtime.faults import Point, reach
-from anabranch_runtime.sinks.delivery import Delivery, Write
+from anabranch_runtime.sinks.delivery import Delivery, Write, WrittenVersion
 from anabranch_runtime.sinks.joined_rows import JoinedBatch
 from anabranch_runtime.sinks.parquet import version_file, write_version
 from anabranch_runtime.sinks.publisher import FIRST_PAUSE, first_line, pause_after
@@ -46,6 +47,9 @@ SECONDS, RATIO, BYTES, ROUNDS = 2.0, 10.0, 1 << 25, 1024
 STALE, SHARE, RARELY = 0.5, 0.2, 5.0
 #: Seconds below which common work is not divided: the first of equal views has it, others none.
 SHORT = 2e-5
+#: Number of views that are published by one call, and bytes of rows from which on followers get
+#: them before the end of the round.
+TOGETHER, MUCH = 16, 1 << 24
 #: Folder in the results directory for files that are about to be delivered.
 STAGING = ".views"
 
@@ -132,6 +136,22 @@ class _Aside:
 
 
 @dataclass(slots=True)
+class _Unshown:
+    """Changes that the REST API and followers do not have yet.
+
+    Attributes:
+        changed: view with unpublished changes -> time of the oldest one.
+        publish_after: time of the next publication, at the earliest.
+        written: versions for followers. ``bytes``: bytes of their rows.
+    """
+
+    changed: dict[str, float] = field(default_factory=dict)
+    publish_after: float = 0.0
+    written: list[WrittenVersion] = field(default_factory=list)
+    bytes: int = 0
+
+
+@dataclass(slots=True)
 class _Checkpoints:
     """Progress towards the next checkpoint.
 
@@ -156,8 +176,8 @@ class Keeper:
     Attributes:
         root: the state directory. ``results``: the results directory.
         writers: writers of external sinks.
-        publish: called with a view's present rows, for the REST API.
-        follow: called with the rows that a version has written, for clients that follow the query.
+        publish: called with the present rows of some views, for the REST API.
+        follow: called with the versions that have been written, for clients that follow queries.
         most: bytes that one table may take in memory; None: any number.
         delivered: query -> output counts of its table, also from an earlier run.
         next: the next round, by batch number.
@@ -166,8 +186,8 @@ class Keeper:
     root: Path
     results: Path
     writers: Mapping[SinkKind, Write]
-    publish: Callable[[str, ViewRows], None]
-    follow: Callable[[str, int, pa.Table, int], None] = field(default=lambda *_: None)
+    publish: Callable[[Mapping[str, ViewRows]], None]
+    follow: Callable[[Sequence[WrittenVersion]], None] = field(default=lambda _: None)
     most: int | None = field(init=False, default=None)
     delivered: dict[str, TableCounts] = field(init=False, default_factory=dict)
     next: int = field(init=False, default=0)
@@ -180,9 +200,7 @@ class Keeper:
     _aside: dict[str, _Aside] = field(init=False, default_factory=dict)
     #: Query -> output counts that :meth:`status` has not reported yet.
     _counts: dict[str, TableCounts] = field(init=False, default_factory=dict)
-    #: View with unpublished changes -> time of the oldest one.
-    _changed: dict[str, float] = field(init=False, default_factory=dict)
-    _publish_after: float = field(init=False, default=0.0)
+    _unshown: _Unshown = field(init=False, default_factory=_Unshown)
     _kept: _Checkpoints = field(init=False, default_factory=_Checkpoints)
     _clocks: Mapping[str, int] = field(init=False, default_factory=dict)
 
@@ -225,6 +243,7 @@ class Keeper:
         self._read(fresh)
         for name in fresh:
             self._begin(name)
+        self._follow()
         self._join(fresh)
         oldest = min((held.next for held in self._held.values()), default=self.next)
         self._rounds = {batch: one for batch, one in self._rounds.items() if batch >= oldest}
@@ -256,7 +275,7 @@ class Keeper:
         """Whether nothing is due now."""
         now = time.monotonic()
         waiting = any(one.retry <= now for one in self._aside.values())
-        shown = not self._changed or now < self._publish_after
+        shown = not self._unshown.changed or now < self._unshown.publish_after
         return self.up_to_date and not waiting and shown
 
     @property
@@ -264,7 +283,7 @@ class Keeper:
         """Seconds until a retry or publication is due, if no batch comes before; at most 60."""
         now = time.monotonic()
         times = [one.retry for one in self._aside.values()]
-        times += [self._publish_after] if self._changed else []
+        times += [self._unshown.publish_after] if self._unshown.changed else []
         return max(0.0, min((at - now for at in times), default=60.0))
 
     def work(self, *, at_once: bool = False) -> None:
@@ -281,6 +300,7 @@ class Keeper:
             self.next += 1
             if one is not None:
                 self._include(one)
+        self._follow()
         if self.up_to_date:
             clocks, self._clocks = self._clocks, {}
             for name, clock in clocks.items():
@@ -330,9 +350,10 @@ class Keeper:
         names = [n for n in self._views if n not in self._aside]
         views = {n: self._views[n] for n in names if one.batch >= self._held[n].next}
         share(list(views.values()), joined)
-        for name, view in views.items():
-            if view.changes_in(one, joined):
-                wrote |= self._include_in(name, view, one, joined)
+        changed = {n: view for n, view in views.items() if view.changes_in(one, joined)}
+        for name, view in changed.items():
+            wrote |= self._include_in(name, view, one, joined)
+        self._divide(changed.values())
         if wrote:
             sync_filesystem(self.results)
         self._kept.spent += time.monotonic() - began
@@ -343,7 +364,6 @@ class Keeper:
         try:
             with _metered(view):
                 rows = view.include(one, joined)
-            self._divide(view)
             self._check_size(view)
         except Exception as error:  # noqa: BLE001 - whatever fails, the others go on
             self._fail(name, one.batch, error)
@@ -354,21 +374,23 @@ class Keeper:
             return False
         return self._deliver(name, one.batch + 1, rows)
 
-    def _divide(self, view: KeptView) -> None:
-        """Divide the CPU time of work for common groups or tables among the views that read them,
-        except for times too short to matter.
+    def _divide(self, views: Iterable[KeptView]) -> None:
+        """Divide the CPU time of a round's work for common groups and tables among the ``views``
+        that read them, except for times too short to matter.
         """
-        if view.common < SHORT:
-            return
-        views = (v for n, v in self._views.items() if n not in self._aside)
-        among = [v for v in views if v.identity == view.identity]
-        names = [v.name for v in among]
-        if len(among) > 1 and view.name in names:
-            divide(CpuGroup.VIEW, view.name, names, view.common)
-            view.seconds -= view.common
-            for one in among:
-                one.seconds += view.common / len(among)
-                one.grown = True
+        alike = defaultdict[int, list[KeptView]](list)
+        for view in views:
+            if view.name not in self._aside:
+                alike[view.identity].append(view)
+        for among in alike.values():
+            names = [one.name for one in among]
+            for view in among if len(among) > 1 else ():
+                if view.common >= SHORT:
+                    divide(CpuGroup.VIEW, view.name, names, view.common)
+                    view.seconds -= view.common
+                    for one in among:
+                        one.seconds += view.common / len(among)
+                        one.grown = True
 
     def _check_size(self, view: KeptView) -> None:
         """Raise an error if a table takes more memory than it may."""
@@ -390,7 +412,7 @@ class Keeper:
         """Write a version's rows to the sink; returns whether result files were written."""
         view = self._views[name]
         earlier = self.delivered.get(name)
-        self._changed.setdefault(name, time.monotonic())
+        self._unshown.changed.setdefault(name, time.monotonic())
         if rows is None or (earlier is not None and version <= earlier.version):
             self._note(name, view.counts)
             return False
@@ -401,9 +423,20 @@ class Keeper:
         except Exception as error:  # noqa: BLE001 - whatever a connector raises, rows wait
             self._fail(name, version, error, (version, rows))
             return False
-        self.follow(name, version, rows, view.counts.written)
+        self._unshown.written.append(WrittenVersion(name, version, rows, view.counts.written))
+        self._unshown.bytes += rows.nbytes
+        if self._unshown.bytes > MUCH:
+            self._follow()
         self._note(name, view.counts)
         return view.query.sink.kind is SinkKind.PARQUET
+
+    def _follow(self) -> None:
+        """Give the written versions to followers."""
+        written, self._unshown.written, self._unshown.bytes = self._unshown.written, [], 0
+        if written:
+            known = (self._views.get(one.query) for one in written)
+            with _metered(*(view for view in known if view is not None)):
+                self.follow(written)
 
     def _write(self, view: KeptView, version: int, rows: pa.Table) -> None:
         query = view.query
@@ -442,7 +475,7 @@ class Keeper:
 
     def publish_all(self) -> None:
         """Publish the present rows of all changed views now."""
-        self._publish_after = 0.0
+        self._unshown.publish_after = 0.0
         self._publish()
 
     def _publish(self) -> None:
@@ -450,26 +483,43 @@ class Keeper:
         :data:`STALE` seconds ago), in at most a fifth of the time.
         """
         now = began = time.monotonic()
-        if now < self._publish_after:
+        if now < self._unshown.publish_after:
             return
-        for name, since in list(self._changed.items()):
-            if name not in self._aside and not self.up_to_date and now < since + STALE:
-                continue
-            del self._changed[name]
-            view = self._views.get(name)
-            if view is None or name in self._aside:
-                continue
-            try:
-                with _metered(view):
-                    shown = view.shown()
-                    if shown is not None:
-                        self.publish(name, shown)
-            except Exception as error:  # noqa: BLE001 - Redis is away, or an expression fails
-                _LOG.warning("view not shown", query=name, error=masked(first_line(error)))
-                self._changed[name], self._publish_after = since, now + FIRST_PAUSE
+        due = [
+            name
+            for name, since in self._unshown.changed.items()
+            if name in self._aside or self.up_to_date or now >= since + STALE
+        ]
+        for first in range(0, len(due), TOGETHER):
+            if not self._publish_some(due[first : first + TOGETHER]):
+                self._unshown.publish_after = now + FIRST_PAUSE
                 return
         spent = time.monotonic() - began
-        self._publish_after = now + min(RARELY, spent / SHARE)
+        self._unshown.publish_after = now + min(RARELY, spent / SHARE)
+
+    def _publish_some(self, names: Sequence[str]) -> bool:
+        """Publish the present rows of views; returns whether none remains to be published."""
+        since = {name: self._unshown.changed.pop(name) for name in names}
+        views = [v for n in names if n not in self._aside and (v := self._views.get(n)) is not None]
+        shown, failed = dict[str, ViewRows](), dict[str, Exception]()
+        for view in views:
+            try:
+                with _metered(view):
+                    rows = view.shown()
+            except Exception as error:  # noqa: BLE001 - an expression fails
+                failed[view.name] = error
+            else:
+                shown |= {} if rows is None else {view.name: rows}
+        try:
+            if shown:
+                with _metered(*(self._views[name] for name in shown)):
+                    self.publish(shown)
+        except Exception as error:  # noqa: BLE001 - Redis is away
+            failed |= dict.fromkeys(shown, error)
+        for name, cause in failed.items():
+            _LOG.warning("view not shown", query=name, error=masked(first_line(cause)))
+            self._unshown.changed[name] = since[name]
+        return not failed
 
     # --- failures ----------------------------------------------------------------------------
 
@@ -549,7 +599,7 @@ class Keeper:
         for pack, some in by_pack.items():
             for kept in read_checkpoint(self.root, self._packs[pack], some):
                 view = self._views[str(kept.query.id)] = KeptView.of(kept, self.results)
-                self._changed.setdefault(view.name, time.monotonic())
+                self._unshown.changed.setdefault(view.name, time.monotonic())
 
     def _begin(self, name: str) -> None:
         """Deliver version 0 of a new table, without contents in a checkpoint."""
@@ -571,7 +621,7 @@ class Keeper:
         for name in [n for n in self._views if n not in self._wanted and n not in self._aside]:
             self.publish_all()
             self._views.pop(name).leave()
-            self._changed.pop(name, None)
+            self._unshown.changed.pop(name, None)
             self._kept.dirty.discard(name)
 
     # --- checkpoints -------------------------------------------------------------------------
@@ -606,12 +656,14 @@ class Keeper:
 
 
 @contextmanager
-def _metered(view: KeptView) -> Iterator[None]:
-    """Count this thread's CPU time in the block for a view."""
+def _metered(*views: KeptView) -> Iterator[None]:
+    """Count this thread's CPU time in the block for views, in equal parts."""
     began = time.thread_time()
     try:
-        with metered(CpuGroup.VIEW, view.name):
-            yield
+        yield
     finally:
-        view.seconds += time.thread_time() - began
-        view.grown = True
+        spent = (time.thread_time() - began) / max(len(views), 1)
+        for view in views:
+            add_metered(CpuGroup.VIEW, view.name, spent)
+            view.seconds += spent
+            view.grown = True

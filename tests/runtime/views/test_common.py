@@ -14,11 +14,13 @@ import pytest
 
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.protocol.activations import ViewRows
 from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_contract.queries.joins import QueryId
 from anabranch_runtime.cpu import CpuUses, take_metered
 from anabranch_runtime.errors import SinkError
-from anabranch_runtime.sinks.delivery import Delivery
+from anabranch_runtime.sinks.delivery import Delivery, WrittenVersion
+from anabranch_runtime.views.kept import KeptView
 from tests.runtime.views.test_keeper import rows
 from tests.support.scenarios.seeds import mostly_slow
 from tests.support.worlds.kept_tables import TableWorld
@@ -128,6 +130,47 @@ def test_common_work_is_divided_among_its_views(tmp_path: Path) -> None:
     # The profile has the same seconds.
     assert {name: cost.seconds for name, cost in costs.items()} == pytest.approx(used, rel=0.1)
     assert min(used.values()) > 0
+
+
+def test_views_are_published_and_followed_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view that can't be shown, or a server that is away, holds up no other view for ever."""
+    views = _Views(tmp_path, STATEMENTS[0], Random(1))
+    published, followed = list[dict[str, ViewRows]](), list[list[WrittenVersion]]()
+    shown, away = KeptView.shown, {"two"}
+
+    def fails(view: KeptView) -> ViewRows | None:
+        if view.name in away:
+            raise ValueError("not now")
+        return shown(view)
+
+    def publish(some: Mapping[str, ViewRows]) -> None:
+        if "server" in away:
+            raise OSError("away")
+        published.append(dict(some))
+
+    monkeypatch.setattr(KeptView, "shown", fails)
+    views.world.publish, views.world.follow = publish, lambda some: followed.append(list(some))
+    views.world.restart()
+    for batch in range(3):
+        views.feed({"": rows(*((n % 5, n, batch) for n in range(40)))})
+    views.check()
+    assert {name for some in published for name in some} == {"one", "third"}
+    assert [{one.version for one in some} for some in followed] == [{1}, {2}, {3}]
+    assert all([one.query for one in some] == list(NAMES) for some in followed)
+    away.clear()
+    published.clear()
+    views.check()
+    assert [list(some) for some in published] == [["two"]]
+    away.add("server")
+    published.clear()
+    views.feed({"": rows((1, 1, 4))})
+    views.check()
+    away.clear()
+    views.check()
+    assert [sorted(some) for some in published] == [sorted(NAMES)]
+    assert {some["two"].version for some in published} == {4}
 
 
 #: In 14, a checkpoint during the replay after a restart moved other tables back by rounds.

@@ -22,7 +22,7 @@ from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.queries.views import View
 from anabranch_planner.passes import parse_sql
-from anabranch_runtime.expressions.finishing import COUNT, finished, with_counts
+from anabranch_runtime.expressions.finishing import COUNT, Finisher, with_counts
 from anabranch_runtime.index.ranks import WHOLE, limit, ranks
 from anabranch_runtime.sinks.parquet import output_schema
 from anabranch_runtime.sinks.sampling import RANK, SHARE, with_slots
@@ -124,7 +124,7 @@ def answers(rows: Population, kept: NDArray[np.bool_], table: pa.Table) -> NDArr
             for g in range(GROUPS)
         ]
     )
-    shown = pa.Table.from_batches([finished(VIEW, aggregates)])
+    shown = pa.Table.from_batches([Finisher(VIEW)(aggregates)])
     texts = scaled_rows(VIEW, shown, np.full(GROUPS, GroupKnowledge.BOUNDED, np.int8), table)
     documents = [json.loads(text) for text in texts]
     return np.array(
@@ -274,7 +274,7 @@ def test_an_average_is_counted_beside() -> None:
     again = parse_sql("v", SQL.replace("count(*)", "count(x)"), {"t": STREAM}).view
     assert again is not None
     assert with_counts(again) == again
-    names = finished(VIEW, _nothing()).schema.names
+    names = Finisher(VIEW)(_nothing()).schema.names
     assert COUNT.format(0) in names
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -16,14 +16,15 @@ from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.queries.joins import Stream
 from anabranch_runtime.driver.tables import Here, MaintainedTables
 from anabranch_runtime.epochs.task_report import TaskReport
-from anabranch_runtime.sinks.delivery import Write
+from anabranch_runtime.sinks.delivery import Write, WrittenVersion
 from anabranch_runtime.sinks.joined_rows import JoinedRows
 from anabranch_runtime.state.manifest import State, StreamState
 from anabranch_runtime.storage.segment import PackWriter, Segment
 from anabranch_runtime.views import keeper
 from anabranch_runtime.views.keeper import Keeper, News
 
-Follow = Callable[[str, int, pa.Table, int], None]
+Publish = Callable[[Mapping[str, ViewRows]], None]
+Follow = Callable[[Sequence[WrittenVersion]], None]
 
 
 class Lagging(Here):
@@ -56,8 +57,8 @@ def lagging(
     root: Path,
     results: Path,
     rng: Random,
-    publish: Callable[[str, ViewRows], None] = lambda *_: None,
-    follow: Follow = lambda *_: None,
+    publish: Publish = lambda _: None,
+    follow: Follow = lambda _: None,
     writers: Mapping[SinkKind, Write] | None = None,
 ) -> MaintainedTables:
     """MaintainedTables that lag behind at random."""
@@ -79,8 +80,8 @@ class TableWorld:
     folder: Path
     ruleset: Ruleset
     rng: Random = field(default_factory=lambda: Random(0))
-    publish: Callable[[str, ViewRows], None] = lambda *_: None
-    follow: Follow = lambda *_: None
+    publish: Publish = lambda _: None
+    follow: Follow = lambda _: None
     writers: dict[SinkKind, Write] = field(default_factory=dict)
     queries: dict[str, Activation] = field(default_factory=dict)
     make: Callable[[], MaintainedTables] | None = field(init=False, default=None)

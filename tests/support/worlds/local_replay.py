@@ -12,7 +12,7 @@ from __future__ import annotations
 import pickle
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -137,8 +137,8 @@ class LocalReplay:
         return self.script or Script(tasks=((self.tasks,),))
 
 
-def _ignore(query: str, rows: ViewRows) -> None:
-    """Drop the rows of a view."""
+def _ignore(views: Mapping[str, ViewRows]) -> None:
+    """Drop the rows of views."""
 
 
 class _Run:

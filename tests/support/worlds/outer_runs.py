@@ -141,7 +141,7 @@ class OuterRun:
         """The maintained tables."""
         return self.world.tables
 
-    def _tell(self, query: str, rows: ViewRows) -> None:
+    def _tell(self, views: Mapping[str, ViewRows]) -> None:
         assert self.drawn.above is not None, "an outer join is not a table"
 
     def _spec(self, query: JoinQuery) -> QuerySpec:

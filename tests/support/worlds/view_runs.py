@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -30,6 +30,7 @@ from anabranch_planner.passes import parse_sql
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.driver.tables import MaintainedTables
 from anabranch_runtime.expressions.evaluate import evaluate
+from anabranch_runtime.sinks.delivery import WrittenVersion
 from anabranch_runtime.sinks.joined_rows import column_name, rows_schema
 from anabranch_runtime.sinks.sampling import with_slots
 from tests.support.worlds.kept_tables import TableWorld
@@ -237,16 +238,17 @@ class ViewRun:
         """The maintained tables."""
         return self.world.tables
 
-    def tell(self, query: str, rows: ViewRows) -> None:
+    def tell(self, views: Mapping[str, ViewRows]) -> None:
         """Take note of a view's rows, unless the run ``refuses``."""
         if self.refuses:
             raise ValueError("not now")
-        self.published[query] = rows
+        self.published |= views
 
-    def follow(self, query: str, version: int, rows: pa.Table, total: int) -> None:
-        """Take note of what a version has written, and how much there is up to it."""
-        assert query == "v"
-        self.written[version] = rows.num_rows, total
+    def follow(self, versions: Sequence[WrittenVersion]) -> None:
+        """Take note of what versions have written, and how much there is up to them."""
+        for one in versions:
+            assert one.query == "v"
+            self.written[one.version] = one.rows.num_rows, one.total
 
     def ruleset(self, *, with_view: bool = True) -> Ruleset:
         """The ruleset that has the view, or not."""

@@ -24,6 +24,7 @@ from anabranch_client.rest.tail import TailEvent
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Progress
 from anabranch_runtime.sinks import tail as runtime_tail
+from anabranch_runtime.sinks.delivery import WrittenVersion
 from anabranch_runtime.sinks.parquet import ParquetSink, version_file
 from anabranch_runtime.sinks.tail import Tails
 from anabranch_service.streaming import tail as service_tail
@@ -70,7 +71,7 @@ class Feeder:
         rows = pa.table({"x": pa.array(values, pa.int64())})
         (self.results / "q").mkdir(parents=True, exist_ok=True)
         pq.write_table(rows, version_file(self.results / "q", number))
-        self.tails.feed_version("q", number, rows, total)
+        self.tails.feed_versions([WrittenVersion("q", number, rows, total)])
         self.written["q"] = number, total
 
 
