@@ -5,8 +5,8 @@ time span, hardly two with the same filter. *anabranch* and *Flink* are measured
 [above](#five-tpc-h-joins): CPU seconds from the second batch on, all rules at once. In Flink they
 are interval joins of one statement set, over tables of the event's columns with filters.
 
-*DuckDB* runs every rule again after each :data:`MINUTES` minutes of event time, over the events of
-these and of the longest span before, as a scheduled query would; a result counts where its last
+*DuckDB* runs every rule again after every five minutes of event time, over the events of these and
+of the longest span before, as a scheduled query would; a result counts where its last
 event is in these minutes. Its CPU time covers all such runs, without the time of our first batch.
 
 Answers of all systems are compared with DuckDB's over the whole input; otherwise there are no

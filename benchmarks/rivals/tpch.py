@@ -45,7 +45,7 @@ from benchmarks.oracle import Oracle
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
-from benchmarks.report.targets import Figure, Target
+from benchmarks.report.targets import SIZES, Figure, Target
 from benchmarks.rivals.environment import Spent
 from benchmarks.rivals.flink.engine import ENVIRONMENT as FLINK
 from benchmarks.rivals.flink.engine import PARTS, Job, Jvm, Mode, changes, parts, write_input
@@ -379,7 +379,7 @@ def targets(entry: dict[str, Any]) -> list[Target]:
     if scale == 0.1:
         cpu = Figure.of(our["cpu"], runs)
         found.append(Target("scale 0.1: CPU", cpu, 5.0, False, 1, " s"))
-        memory = Figure.of(our["bytes"], runs, _GIB)
+        memory = Figure.of(our["bytes"], runs, _GIB, SIZES)
         found.append(Target("scale 0.1: peak memory", memory, 1.5, False, 2, " GiB"))
     if scale == 1:
         for of, title, limit in (("rate_times", "time", 2.5), ("cpu_times", "CPU", 2.2)):
