@@ -93,13 +93,14 @@ def test_a_late_difference_does_not_replace_a_later_one(browser: Browser, shop: 
         late: list[Route] = []
         # The page fills in the newest epoch when it opens.
         expect(page.get_by_label("to", exact=True)).not_to_have_value("")
-        page.route("**/v1/epochs/9/diff?from=3", lambda route: late.append(route))
-        for first, second in (("3", "9"), ("1", "2")):
-            page.get_by_label("from").fill(first)
-            page.get_by_label("to", exact=True).fill(second)
-            page.get_by_role("button", name="Compare").click()
+        page.route("**/v1/epochs/9/diff?from=2", lambda route: late.append(route))
+        with page.expect_response("**/v1/epochs/2/diff?from=1"):
+            for first, second in (("2", "9"), ("1", "2")):
+                page.get_by_label("from").fill(first)
+                page.get_by_label("to", exact=True).fill(second)
+                page.get_by_role("button", name="Compare").click()
         expect(page.locator("#diff-note")).to_have_text("The same steps and stores.")
-        with page.expect_response("**/v1/epochs/9/diff?from=3") as answer:
+        with page.expect_response("**/v1/epochs/9/diff?from=2") as answer:
             late[0].continue_()
         answer.value.finished()
         page.evaluate("new Promise((done) => setTimeout(done))")
