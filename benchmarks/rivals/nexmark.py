@@ -38,7 +38,7 @@ from benchmarks.report.grids import Grid, middle
 from benchmarks.report.grids import spread as shown
 from benchmarks.report.targets import Figure, Target
 from benchmarks.rivals.flink import statements
-from benchmarks.rivals.flink.engine import ENVIRONMENT, Job, Jvm, Mode, changes, write_input
+from benchmarks.rivals.flink.engine import ENVIRONMENT, Inputs, Job, Jvm, Mode, changes
 from benchmarks.rivals.flink.statements import MOST_RATE
 
 #: Least ratio of CPU seconds to Flink's statement set that we want.
@@ -100,11 +100,8 @@ class Flink:
 
     def __init__(self, given: Input, batches: int, jvm: Jvm, home: Path) -> None:
         self._given, self._jvm, self._home = given, jvm, home
-        self._inputs = {"every": home / "every", "first": home / "first"}
-        for name, part in (("every", 1.0), ("first", 1 / batches)):
-            folder = self._inputs[name]
-            streams = {name: given.streams[name].table for name in statements.STREAMS}
-            write_input(streams, folder, files=jvm.parallelism, part=part)
+        streams = {name: given.streams[name].table for name in statements.STREAMS}
+        self._inputs = Inputs(streams, home, files=jvm.parallelism, first=1 / batches)
 
     def cost(self, queries: Sequence[Nexmark], mode: Mode) -> Cost:
         """CPU seconds of one statement set, whose answers are not looked at.
@@ -112,12 +109,9 @@ class Flink:
         Raises:
             RivalError: a job failed.
         """
-        marks = {}
-        for name, inputs in self._inputs.items():
-            job = self._job({"queries": queries}, mode, inputs)
-            marks[name] = [one.cpu for one in job.run(self._jvm, times=2)]
-            shutil.rmtree(job.home)
-        return Cost.of(marks["every"], marks["first"])
+        sets = {"queries": queries}
+        marks = self._inputs.marks(self._jvm, lambda folder: self._job(sets, mode, folder))
+        return Cost.of(*([one.cpu for one in side] for side in marks))
 
     def check(self, sets: Mapping[str, Sequence[Nexmark]], mode: Mode) -> dict[str, int]:
         """Rows of the answers over all input.
@@ -126,7 +120,7 @@ class Flink:
             RivalError: a job failed.
             WrongResultError: an answer is not DuckDB's.
         """
-        job = self._job(sets, mode, self._inputs["every"])
+        job = self._job(sets, mode, self._inputs.every)
         job.run(self._jvm, checked=True)
         oracle = Oracle({name: one.table for name, one in self._given.streams.items()})
         rows = {

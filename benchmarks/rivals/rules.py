@@ -43,7 +43,7 @@ from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
 from benchmarks.rivals.environment import Spent
 from benchmarks.rivals.flink.engine import ENVIRONMENT as FLINK
-from benchmarks.rivals.flink.engine import PARTS, Job, Jvm, Mode, changes, parts, write_input
+from benchmarks.rivals.flink.engine import PARTS, Inputs, Job, Jvm, Mode, changes, parts
 from benchmarks.rivals.flink.statements import event_table
 from benchmarks.rivals.ours import Cost, later_batches
 from benchmarks.session import WrongResultError, session
@@ -116,6 +116,21 @@ def _last(rule: Query) -> int:
     return max(int(step) for step, _ in _STEP.findall(rule.sql))
 
 
+def _compare(oracle: Oracle, rule: Query, found: str | None) -> None:
+    """Compare a rule's results.
+
+    Args:
+        found: the statement for its rows; None: it has no files.
+
+    Raises:
+        WrongResultError: they are not DuckDB's.
+    """
+    if found is not None:
+        oracle.compare(rule.name, plain(rule), found)
+    elif missing := oracle.count(plain(rule)):
+        raise WrongResultError(f"{rule.name}: {missing} rows missing")
+
+
 def ours(given: Input, chosen: Sequence[Query], home: Path, options: argparse.Namespace) -> Cost:
     """Run all rules on the whole system.
 
@@ -135,12 +150,9 @@ def ours(given: Input, chosen: Sequence[Query], home: Path, options: argparse.Na
             oracle = Oracle({STREAM: given.table})
             for rule in chosen:
                 folder = system.pipeline.spec.results / rule.name
-                statement = plain(rule)
-                if any(folder.glob("*.parquet")):
-                    files = f"read_parquet('{folder}/*.parquet', union_by_name = true)"
-                    oracle.compare(rule.name, statement, f"SELECT * FROM {files}")
-                elif missing := oracle.count(statement):
-                    raise WrongResultError(f"{rule.name}: {missing} rows missing")
+                files = f"read_parquet('{folder}/*.parquet', union_by_name = true)"
+                written = any(folder.glob("*.parquet"))
+                _compare(oracle, rule, f"SELECT * FROM {files}" if written else None)
             oracle.close()
             return cost
     finally:
@@ -159,10 +171,8 @@ class Flink:
 
     def __init__(self, given: Input, batches: int, jvm: Jvm, home: Path) -> None:
         self._given, self._jvm, self._home = given, jvm, home
-        self._inputs = {"every": home / "every", "first": home / "first"}
-        for name, part in (("every", 1.0), ("first", 1 / batches)):
-            folder = self._inputs[name]
-            write_input({STREAM: given.table}, folder, files=jvm.parallelism, part=part)
+        streams = {STREAM: given.table}
+        self._inputs = Inputs(streams, home, files=jvm.parallelism, first=1 / batches)
 
     def cost(self, chosen: Sequence[Query]) -> dict[str, Spent]:
         """Usage by part of one statement set.
@@ -170,12 +180,7 @@ class Flink:
         Raises:
             RivalError: a job failed.
         """
-        marks = {}
-        for name in self._inputs:
-            job = self._job(chosen, name)
-            marks[name] = job.run(self._jvm, times=2)
-            shutil.rmtree(job.home)
-        return parts(marks["every"], marks["first"])
+        return parts(*self._inputs.marks(self._jvm, lambda folder: self._job(chosen, folder)))
 
     def check(self, chosen: Sequence[Query]) -> None:
         """Compare the results over all input.
@@ -184,22 +189,19 @@ class Flink:
             RivalError: a job failed.
             WrongResultError: the results of a rule are not DuckDB's.
         """
-        job = self._job(chosen, "every")
+        job = self._job(chosen, self._inputs.every)
         job.run(self._jvm, checked=True)
         oracle = Oracle({STREAM: self._given.table})
         for rule in chosen:
-            statement, folder = plain(rule), job.answer(_SET, rule.name)
-            if any(folder.glob("*/part-*")):
-                found = changes(oracle.columns(statement), folder)
-                oracle.compare(rule.name, statement, found)
-            elif missing := oracle.count(statement):
-                raise WrongResultError(f"{rule.name}: {missing} rows missing")
+            folder = job.answer(_SET, rule.name)
+            found = changes(oracle.columns(plain(rule)), folder)
+            _compare(oracle, rule, found if any(folder.glob("*/part-*")) else None)
         oracle.close()
         shutil.rmtree(job.home)
 
-    def _job(self, chosen: Sequence[Query], inputs: str) -> Job:
+    def _job(self, chosen: Sequence[Query], inputs: Path) -> Job:
         job = Job(made(self._home / "job"), Mode.ROWS, {_SET: {r.name: flink(r) for r in chosen}})
-        table = event_table(STREAM, self._given.table.schema, self._inputs[inputs] / STREAM, "ts")
+        table = event_table(STREAM, self._given.table.schema, inputs / STREAM, "ts")
         job.write({STREAM: table}, self._jvm)
         return job
 
@@ -230,7 +232,7 @@ def rerun(given: Input, chosen: Sequence[Query], batches: int, threads: int) -> 
                 found = connection.sql(f"{plain(rule)} AND {last} >= {start}").to_arrow_table()
                 counts[rule.name] += found.num_rows
             if end > begun:
-                # Of the run in which our first batch ends, the part after it.
+                # Our first batch may end within a run.
                 spent += (time.process_time() - began) * min(end - begun, width) / width
     oracle = Oracle({STREAM: given.table})
     for rule in chosen:
@@ -251,7 +253,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", type=int, default=2, help="Spark's, and threads of the others")
     parser.add_argument("--heap", default="6g", help="Flink's, as for java -Xmx")
     parser.add_argument("--runs", type=int, default=1, help="rounds")
-    # Of the first seeds, the one of whose first five rules the most have results.
+    # Few first rules of other seeds have results.
     parser.add_argument("--seed", type=int, default=5, help="of the rules")
     parser.add_argument("--checked", type=int, default=50, help="most rules compared in Flink")
 

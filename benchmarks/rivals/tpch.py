@@ -48,7 +48,7 @@ from benchmarks.report.grids import spread as shown
 from benchmarks.report.targets import SIZES, Figure, Target
 from benchmarks.rivals.environment import Spent
 from benchmarks.rivals.flink.engine import ENVIRONMENT as FLINK
-from benchmarks.rivals.flink.engine import PARTS, Job, Jvm, Mode, changes, parts, write_input
+from benchmarks.rivals.flink.engine import PARTS, Inputs, Job, Jvm, Mode, changes, parts
 from benchmarks.rivals.flink.statements import plain_table
 from benchmarks.rivals.ours import Cost, later_batches
 from benchmarks.rivals.pathway import engine as pathway
@@ -155,9 +155,8 @@ class Flink:
 
     def __init__(self, given: Input, jvm: Jvm, home: Path) -> None:
         self._given, self._jvm, self._home = given, jvm, home
-        self._inputs = {"every": home / "every", "first": home / "first"}
-        for name, part in (("every", 1.0), ("first", given.first / given.tuples)):
-            write_input(given.tables, self._inputs[name], files=jvm.parallelism, part=part)
+        first = given.first / given.tuples
+        self._inputs = Inputs(given.tables, home, files=jvm.parallelism, first=first)
 
     def costs(self, mode: Mode) -> dict[str, Cost]:
         """Cost of one statement set that drops its results.
@@ -165,14 +164,9 @@ class Flink:
         Raises:
             RivalError: a job failed.
         """
-        marks = {}
-        for name in self._inputs:
-            job = self._job(mode, name)
-            marks[name] = job.run(self._jvm, times=2)
-            shutil.rmtree(job.home)
         later = self._given.tuples - self._given.first
         tuples = {"live": later, "warm": later, "whole": self._given.tuples}
-        found = parts(marks["every"], marks["first"])
+        found = parts(*self._inputs.marks(self._jvm, lambda folder: self._job(mode, folder)))
         return {part: Cost(tuples[part], spent) for part, spent in found.items()}
 
     def check(self, mode: Mode) -> None:
@@ -182,7 +176,7 @@ class Flink:
             RivalError: a job failed.
             WrongResultError: an answer is not DuckDB's.
         """
-        job = self._job(mode, "every")
+        job = self._job(mode, self._inputs.every)
         job.run(self._jvm, checked=True)
         oracle = Oracle(self._given.tables)
         for query in tpch.QUERIES:
@@ -191,11 +185,10 @@ class Flink:
         oracle.close()
         shutil.rmtree(job.home)
 
-    def _job(self, mode: Mode, inputs: str) -> Job:
+    def _job(self, mode: Mode, inputs: Path) -> Job:
         queries = {query.name: query.sql for query in tpch.QUERIES}
         job = Job(made(self._home / "job"), mode, {_SET: queries})
-        folder = self._inputs[inputs]
-        tables = {n: plain_table(n, t.schema, folder / n) for n, t in self._given.tables.items()}
+        tables = {n: plain_table(n, t.schema, inputs / n) for n, t in self._given.tables.items()}
         job.write(tables, self._jvm)
         return job
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -180,6 +180,41 @@ def usage(printed: str) -> list[Spent]:
         if kind == "used":
             return [Spent.read(mark) for mark in marks]
     raise RivalError(f"Flink printed no CPU time:\n{printed}")
+
+
+class Inputs:
+    """All rows of some streams, and their first ones, as files.
+
+    Args:
+        streams: stream -> its rows.
+        home: gets a folder for each of the two inputs.
+        files: number of files of a stream.
+        first: share of the first rows.
+    """
+
+    def __init__(
+        self, streams: Mapping[str, pa.Table], home: Path, *, files: int, first: float
+    ) -> None:
+        self.every, self.first = home / "every", home / "first"
+        write_input(streams, self.every, files=files, part=1.0)
+        write_input(streams, self.first, files=files, part=first)
+
+    def marks(self, jvm: Jvm, job: Callable[[Path], Job]) -> tuple[list[Spent], list[Spent]]:
+        """Marks of two runs over all rows, and of two over the first ones.
+
+        Args:
+            jvm: settings.
+            job: makes the job over an input.
+
+        Raises:
+            RivalError: a job failed.
+        """
+        found = []
+        for folder in (self.every, self.first):
+            made = job(folder)
+            found.append(made.run(jvm, times=2))
+            shutil.rmtree(made.home)
+        return found[0], found[1]
 
 
 #: Part of a job's usage -> title.

@@ -26,7 +26,7 @@ async def preview(body: PreviewIn, ctx: Ctx) -> PreviewOut:
     that it reads. Stores nothing.
 
     DuckDB runs a translation of it, whose values may differ from Spark's; a window is not applied.
-    Of a stream there are up to 256 rows, so joins may lack partners and groups may lack rows.
+    Streams have at most 256 rows in it, so joins may lack partners and groups may lack rows.
     """
     records = await ctx.store.streams()
     streams = {name.casefold(): one for name, one in records.items() if one.source.format != QUERY}

@@ -113,7 +113,7 @@ def test_what_was_measured_before_a_drift_counts_little() -> None:
 
 
 def test_a_long_period_before_a_drift_weighs_no_more_than_a_short_one() -> None:
-    """Of a sub-join that was measured since, though in substreams only; another stays as it was."""
+    """New measurements of a sub-join, even in substreams, lower its old counts, and no others."""
     part = StepPart(R, "f", (0,))
     counts = EdgeStatistics(1_000_000, 400_000, 0.0, 10_000_000, 400_000, 1)
     long = [StepMeasures(RS, (R,), (S,), counts), StepMeasures(ST, (S,), (T,), counts)]
