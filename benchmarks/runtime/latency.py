@@ -31,59 +31,74 @@ _ROWS = 8_660_000
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=float, nargs="+", default=[50_000.0], help="tuples/s, each")
     parser.add_argument("--seconds", type=float, default=30.0, help="of input")
-    parser.add_argument("--interval", type=float, default=0.5, help="seconds of input in a batch")
-    parser.add_argument("--warm-up", type=int, default=12, help="batches before")
-    parser.add_argument("--epoch-batches", type=int, default=20)
+    parser.add_argument(
+        *("--interval",), type=float, nargs="+", default=[0.05, 0.1, 0.5],
+        help="seconds of input in a batch, each",
+    )  # fmt: skip
+    parser.add_argument("--warm-up", type=float, default=6.0, help="seconds of input before")
+    parser.add_argument("--epoch", type=float, default=10.0, help="seconds of input in an epoch")
     parser.add_argument("--runs", type=int, default=3)
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """Every rate, the rates taking turns."""
-    batches = round(options.seconds / options.interval) + options.warm_up
-    found: dict[float, list[dict[str, Any]]] = {rate: [] for rate in options.rate}
+    """Every rate at every interval, in turns."""
     inputs = {
-        rate: tpch.generate(
-            made(home / f"input-{rate:g}"), rate * options.interval * batches / _ROWS, batches
-        )
+        (rate, interval): _input(options, home, rate, interval)
         for rate in options.rate
+        for interval in options.interval
     }
+    found: dict[tuple[float, float], list[dict[str, Any]]] = {one: [] for one in inputs}
     for _ in range(options.runs):
-        for rate in options.rate:
+        for (rate, interval), streams in inputs.items():
             try:
-                one = _run(options, home / "run", inputs[rate], batches)
+                one = _run(options, home / "run", streams, interval)
             finally:
                 shutil.rmtree(home / "run", ignore_errors=True)
-            tell(f"{rate:,.0f}/s: p50 {one['p50']:.2f} s, p99 {one['p99']:.2f} s")
-            found[rate].append(one)
+            tell(f"{rate:,.0f}/s by {interval:g} s: p50 {one['p50']:.2f} s, p99 {one['p99']:.2f} s")
+            found[rate, interval].append(one)
     names = ("rate", "p50", "p90", "p99", "greatest", "behind", "cpu_share")
     return {
         "rates": [
             {
                 "wanted": rate,
-                "interval": options.interval,
+                "interval": interval,
                 **{name: spread((r[name] for r in runs), 3) for name in names},
                 "late_gates": max(r["late_gates"] for r in runs),
                 "results": runs[0]["results"],
                 "over_time": runs[-1]["over_time"],
             }
-            for rate, runs in found.items()
+            for (rate, interval), runs in found.items()
         ]
     }
 
 
+def _batches(options: argparse.Namespace, interval: float) -> int:
+    """Batches of a run, those of the warm-up included."""
+    return round((options.seconds + options.warm_up) / interval)
+
+
+def _input(
+    options: argparse.Namespace, home: Path, rate: float, interval: float
+) -> Sequence[RecordedStream]:
+    batches = _batches(options, interval)
+    folder = made(home / f"input-{rate:g}-{interval:g}")
+    return tpch.generate(folder, rate * interval * batches / _ROWS, batches)
+
+
 def _run(
-    options: argparse.Namespace, home: Path, streams: Sequence[RecordedStream], batches: int
+    options: argparse.Namespace, home: Path, streams: Sequence[RecordedStream], interval: float
 ) -> dict[str, Any]:
+    batches = _batches(options, interval)
     with session(
         home,
         streams,
         tpch.QUERIES,
         master=master(options),
         parallelism=options.parallelism,
-        epoch_batches=options.epoch_batches,
+        epoch_batches=round(options.epoch / interval),
     ) as system:
         system.start()
-        pacer = Pacer(system, batches, options.interval, options.warm_up)
+        pacer = Pacer(system, batches, interval, round(options.warm_up / interval))
         meter = KindMeter(system.roots, 1.0)
         pacer.start()
         meter.start()
@@ -97,7 +112,7 @@ def _run(
     sample = [x for one in found for x in one.sample()]
     seconds = found[-1].at + found[-1].least
     return {
-        "rate": sum(one.tuples for one in found) / (len(found) * options.interval),
+        "rate": sum(one.tuples for one in found) / (len(found) * interval),
         "p50": quantile(sample, 0.5),
         "p90": quantile(sample, 0.9),
         "p99": quantile(sample, 0.99),
@@ -111,7 +126,7 @@ def _run(
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One row per rate."""
+    """One row per rate and interval."""
     rows = [
         (
             f"{one['rate']['median']:,.0f}",

@@ -261,7 +261,7 @@ def test_the_whole_system(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
                 "--sizes 0.002 0.006 --batch 600 --fill 2000 --measured 2",
             ),
             (fixed_cost.BENCHMARK, "--queries 3 --rounds 2 --block 3 --warm-up 2"),
-            (latency.BENCHMARK, "--rate 2000 --seconds 4 --warm-up 2 --runs 1"),
+            (latency.BENCHMARK, "--rate 2000 --seconds 4 --interval 0.5 --warm-up 1 --runs 1"),
             (ingest.BENCHMARK, "--rows 3000 --files 2 --small 2 --small-rows 10 --runs 1"),
             (
                 adaptation.BENCHMARK,
