@@ -73,7 +73,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def _batches(options: argparse.Namespace, interval: float) -> int:
-    """Batches of a run, those of the warm-up included."""
+    """Number of batches of a run, with its warm-up."""
     return round((options.seconds + options.warm_up) / interval)
 
 

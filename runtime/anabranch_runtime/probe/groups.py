@@ -179,7 +179,7 @@ class LiveSegments:
             changed: returns columns of a store that may have changed (``Layout.changed``).
         """
         self._root, self._batch, self._changed = root, batch, changed
-        self.changes = 0
+        self._changes: list[frozenset[str]] = []
         self._work = {name: np.zeros(count, np.int64) for name, count in (counted or {}).items()}
         self._by_store = {store: list(known) for store, known in segments.items()}
         self._groups: dict[tuple[str, Interval, bool], list[SegmentGroup]] = {}
@@ -190,9 +190,19 @@ class LiveSegments:
         for segment in segments:
             self._by_store.setdefault(segment.store, []).append(segment)
             changed.add(segment.store)
-        self.changes += bool(changed)
+        if changed:
+            self._changes.append(frozenset(changed))
         self._note(changed)
         self._groups = {k: g for k, g in self._groups.items() if k[0] not in changed}
+
+    @property
+    def changes(self) -> int:
+        """Number of times that segments were added."""
+        return len(self._changes)
+
+    def changed(self, since: int) -> frozenset[str]:
+        """Stores with segments added after the first ``since`` :attr:`changes`."""
+        return frozenset().union(*self._changes[since:])
 
     def add_work(self, partitions: Sequence[tuple[str, int]], work: Ints) -> None:
         """Add ``work``, the number of lookups plus matches per segment, for counted stores.

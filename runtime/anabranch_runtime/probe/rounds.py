@@ -98,8 +98,8 @@ class Targets:
 
     def __init__(self, made: ProbeProgram, prober: Prober, tables: NumberedTables) -> None:
         self._program, self._prober, self._tables = made, prober, tables
-        #: Value of ``LiveSegments.changes`` for which the tables were made.
-        self.changes = prober.segments.changes
+        #: Value of ``LiveSegments.changes`` that the tables follow.
+        self._changes = prober.segments.changes
         self.lookups = np.full((len(made.lookups), 2), _UNKNOWN, np.int64)
         self._stores: list[tuple[int, int]] = []
         self._outside: list[int] = []
@@ -112,6 +112,17 @@ class Targets:
         self.stores = self.segments = self.members = np.zeros((0, 0), np.int64)
         self.outside = self.work = np.zeros(0, np.int64)
         self.reads = np.zeros((0, READ_LOOKED + 1), np.int64)
+
+    def renew(self) -> None:
+        """Forget the lookups of stores with new segments; their former rows remain, unused."""
+        live = self._prober.segments
+        changed = live.changed(self._changes)
+        self._changes = live.changes
+        if changed:
+            for number in np.flatnonzero(self.lookups[:, 0] >= 0).tolist():
+                first, last = self.lookups[number].tolist()
+                if any(store in changed for store, _ in self.names[first:last]):
+                    self.lookups[number] = _UNKNOWN
 
     def require(self, rules: Ints, access: Mapping[str, Access]) -> None:
         """Add the stores that these rules probe."""
@@ -352,9 +363,7 @@ class Rounds:
     def _sorted_out(self, front: Front) -> Front:
         """The front with the edges that fit a round; the others are sent alone."""
         edges = front.edges
-        if self._targets.changes != self.prober.segments.changes:
-            self._account()
-            self._targets = Targets(self._program, self.prober, self._tables)
+        self._targets.renew()
         self._targets.require(edges[:, RULE], self.access)
         lookups = self._program.table[edges[:, RULE], LOOKUP]
         fit = (self._targets.lookups[lookups, 0] != _ELSEWHERE) & (

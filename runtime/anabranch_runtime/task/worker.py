@@ -256,12 +256,13 @@ class _Task:
                 for partial, rule in self.pending.pop(level, ()):
                     self._probe(partial, rule)
                 self.rounds.run()
-                self.emission.flush()
             self._settle()
             with self._phase("store"):
                 written = self.inserts.end_level()
             if level + 1 < levels:
                 self._share(written)
+        with self._phase("probe"):
+            self.emission.flush()
         if context.shedding.catch_up is not None:
             with self._phase("catch-up"):
                 self._catch_up(context.shedding.catch_up)
