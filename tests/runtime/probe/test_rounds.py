@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ import pytest
 
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.protocol.reads import Reads
+from anabranch_runtime.columns.arrays import Ints
 from anabranch_runtime.index.matching import ANY
 from anabranch_runtime.probe.reads import ReadMeters
-from anabranch_runtime.probe.rounds import Front, Rounds
+from anabranch_runtime.probe.rounds import Front, Rounds, Targets
 from tests.support.oracles.probed import counts, places, read, tuples
 from tests.support.scenarios.crowded import BATCHES, generate_crowded
 from tests.support.scenarios.draw import Generated
@@ -71,11 +73,11 @@ def compared() -> Iterator[tuple[Counter[str], list[Any]]]:
             seen["several parts"] += len(rule.key) > 1
             seen["strings"] += any(part.type == "string" for part in rule.key)
             seen["stored"] += rule.out in self.prober.layout.inserts
+        accounted = _accounted(self, known)
         for number, meter in meters.items():
-            p, m, q, h, f, c, k, n = (self._totals - known)[number].tolist()
-            counted = EdgeStatistics(p, m, 0.0, q, h, f, c, k, n)
-            if counts(counted) != counts(meter):
-                wrong.append((self._program.rules[number].out, counted, meter))
+            out = self._program.rules[number].out
+            if counts(accounted[out]) != counts(meter):
+                wrong.append((out, accounted[out], meter))
         seen["many edges"] += done > 20
         seen["cut short"] += done < len(front.edges)
         now = _reads(self)
@@ -106,6 +108,17 @@ def compared() -> Iterator[tuple[Counter[str], list[Any]]]:
 
     with patch.object(Rounds, "_match", both):
         yield seen, wrong
+
+
+def _accounted(rounds: Rounds, since: Ints) -> dict[str, EdgeStatistics]:
+    """Edge -> counts that this run of rounds has added to the totals ``since``."""
+    meters = defaultdict[str, EdgeStatistics](EdgeStatistics)
+    alike = copy(rounds)
+    alike.prober = replace(rounds.prober, meters=meters, reads=ReadMeters())
+    alike._totals = rounds._totals - since
+    alike._targets = Targets(rounds._program, rounds.prober, rounds._tables)
+    alike._account()
+    return meters
 
 
 def _reads(rounds: Rounds) -> dict[tuple[str, str], Reads]:

@@ -13,7 +13,7 @@ from anabranch_contract.protocol.intake import (
     UnreadPiece,
 )
 from anabranch_contract.protocol.progress import Progress
-from anabranch_contract.rest.streams import PROPERTIES
+from anabranch_contract.protocol.registered import StreamProperties
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.worlds.service import Service
 
@@ -119,9 +119,10 @@ def test_a_site_is_where_executors_read_it(service: Service) -> None:
     service.post("/v1/streams", {**PLAIN, "site": "oslo"}, 409)
 
 
-@pytest.mark.parametrize("name", sorted(PROPERTIES))
+@pytest.mark.parametrize("name", sorted(StreamProperties.model_fields))
 def test_a_property_of_null_is_not_changed(service: Service, name: str) -> None:
-    given = {"description": "cargo", "keep_late": False, "site": "paris"}[name]
+    default = StreamProperties.model_fields[name].default
+    given = (not default) if isinstance(default, bool) else "paris"
     before = service.post("/v1/streams", {**STREAMS[0], name: given})
     assert before[name] == given
     answer = service.http.patch(f"/v1/streams/{before['name']}", json={name: None})
