@@ -74,7 +74,8 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 def _batches(options: argparse.Namespace, interval: float) -> int:
     """Number of batches of a run, with its warm-up."""
-    return round((options.seconds + options.warm_up) / interval)
+    seconds: float = options.seconds + options.warm_up
+    return round(seconds / interval)
 
 
 def _input(

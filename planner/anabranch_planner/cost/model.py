@@ -304,7 +304,7 @@ class CostModel:
         if self.constants is None:
             price = added * (1.0 + times)
         else:
-            price = self.constants.insert(added, times)
+            price = self.constants.insert(added, times, derived=not mir.is_base)
         if self._crossing is not None:
             price += added * self._crossing.insert(mir) * self._byte
         return price

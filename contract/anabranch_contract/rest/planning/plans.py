@@ -140,6 +140,7 @@ class CostsRecord(Document):
         call, probe, look, match, write, row, merge, rewrite: CPU seconds per call of a step, per
             probing tuple, per segment that it reads, per match, per write of a store, per stored
             row, per merge of segments, and per row that a merge rewrites.
+        derive: further CPU seconds per write of an intermediate result.
         calls: expected calls of each step, and writes of each store, in the next epoch.
         batches: number of batches so far, from which the number of merges is estimated.
         measurements: number of measured steps, inserts and merges that the constants are fitted
@@ -155,6 +156,7 @@ class CostsRecord(Document):
     row: float
     merge: float
     rewrite: float
+    derive: float = 0.0
     calls: float
     batches: float
     measurements: int

@@ -2,19 +2,19 @@
 
     step    =  call * calls  +  sent * (probe + look * looks(store) * chi)  +  made * match
                + crossing * byte
-    insert  =  (write + merge * merges) * calls  +  added * (row + rewrite * rewrites)
+    insert  =  (write + derive + merge * merges) * calls  +  added * (row + rewrite * rewrites)
                + crossing * byte
 
 ``sent`` tuples probe a store and produce ``made`` matches; ``looks(store)`` is the number of
 segments per partition that one tuple searches. A broadcast searches all partitions, but finds each
 match once. ``crossing`` is the number of bytes sent to other hosts
 (:mod:`anabranch_planner.cost.exchange`). dpPick has ``alpha_q * f(kappa)`` for the probe and
-``alpha_m`` for the match (Eq. 8). ``call`` and ``write`` are the fixed costs per batch. Each stored
-row is rewritten ``rewrites`` times by merges, and each write causes ``merges`` of them
+``alpha_m`` for the match (Eq. 8). ``call`` and ``write`` are the fixed costs per batch; ``derive``
+is that of an intermediate result only. Each stored row is rewritten ``rewrites`` times by merges, and each write causes ``merges`` of them
 (:mod:`anabranch_contract.protocol.merging`).
 
-The objective has to be linear in steps and copies. So it omits costs of the plan as a whole:
-waiting for other tasks at each level, and writing results, which is equal for every plan.
+The objective has to be linear in steps and copies. So it omits writing results, which is equal for
+every plan, and each intermediate result is charged for its level, though several may share one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from anabranch_contract.queries.mirs import MirId
 #: Default number of segments per partition that a tuple searches, before it is measured.
 DEFAULT_LOOKS = 1.0
 #: The operations, as attributes of :class:`CostConstants` name them.
-OPERATIONS = ("call", "probe", "look", "match", "write", "row", "merge", "rewrite")
+OPERATIONS = ("call", "probe", "look", "match", "write", "row", "merge", "rewrite", "derive")
 #: Upper limit of every constant, in seconds.
 LARGEST = 1e3
 
@@ -51,6 +51,9 @@ class CostConstants:
         row: one stored row and its index entries.
         merge: one merge of segments, independent of the number of rows.
         rewrite: one row written by a merge.
+        derive: one batch's write of an intermediate result, beyond ``write``: its rows are put
+            together, tasks wait for each other, and the steps of its level begin anew. Not
+            measured alone; :mod:`.fit` sets it by the machine's speed.
         byte: one byte sent to another host, for sender and receiver; a fixed value, not fitted.
         calls: calls per step, and writes per store, in a unit of time: batches times tasks.
         batches: number of batches in the history; determines the levels of stores.
@@ -70,6 +73,7 @@ class CostConstants:
     row: float = 1.6e-7
     merge: float = 2e-3
     rewrite: float = 1.1e-7
+    derive: float = 0.0
     byte: float = 5e-9
     calls: float = 1.0
     batches: float = 1.0
@@ -95,10 +99,12 @@ class CostConstants:
         looks = self.looks.get(store, DEFAULT_LOOKS) * chi
         return self.call * self.calls + sent * (self.probe + self.look * looks) + made * self.match
 
-    def insert(self, added: float, rewrites: float = 0.0) -> float:
-        """CPU seconds per unit of time to store ``added`` rows with ``rewrites`` rewrites each."""
-        writes = (self.write + self.merge * merges(rewrites)) * self.calls
-        return writes + self.stored(added, rewrites)
+    def insert(self, added: float, rewrites: float = 0.0, *, derived: bool = False) -> float:
+        """CPU seconds per unit of time to store ``added`` rows with ``rewrites`` rewrites each;
+        ``derived``: rows of an intermediate result.
+        """
+        write = self.write + derived * self.derive + self.merge * merges(rewrites)
+        return write * self.calls + self.stored(added, rewrites)
 
     def stored(self, rows: float, rewrites: float = 0.0) -> float:
         """CPU seconds to store ``rows``, each rewritten ``rewrites`` times, without fixed costs."""

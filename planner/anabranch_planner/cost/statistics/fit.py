@@ -9,6 +9,10 @@ rewrite * rows``. The constants minimise squared errors subject to being non-neg
 * deviations from the ratios of the earlier constants are penalised slightly (ridge regression):
   batches of equal size cannot separate calls from probes, and some operations did not occur.
 
+An intermediate result's further cost per batch (``derive``) is spread over what no measurement
+covers: waiting, results in smaller pieces, the driver's records of segments. It is :data:`DERIVE`
+where inserts take the time of the earlier constants, and in proportion to their time elsewhere.
+
 There are few constants, so the best non-negative solution is found by trying all sets of zeros.
 """
 
@@ -28,6 +32,9 @@ from anabranch_planner.cost.statistics.constants import CostConstants
 Array = NDArray[np.float64]
 
 
+#: Seconds of ``derive`` where inserts take the earlier constants' time
+#: (docs/cost-model.md).
+DERIVE = 2e-3
 #: Weight of an earlier constant in the fit, as a number of measurements.
 PRIOR = 0.01
 
@@ -64,6 +71,10 @@ def fit(
         found |= dict(zip(part.names, factors.tolist(), strict=True))
         total += float(part.seconds.sum())
         missed += float(np.abs(counts @ factors - part.seconds).sum())
+    written = parts[1]
+    if len(written.seconds):
+        usual = written.counts @ [known.write, known.row]
+        found["derive"] = DERIVE * float(written.seconds.sum() / usual.sum())
     measurements = sum(len(part.seconds) for part in parts)
     return replace(
         known, **found, error=missed / total if total > 0 else None, measurements=measurements

@@ -57,6 +57,13 @@ def test_a_copy_pays_writes_and_rows() -> None:
     assert model().stored(10) == 110
 
 
+def test_a_copy_of_an_intermediate_result_pays_for_its_level() -> None:
+    dear = model(costs=replace(COSTS, derive=19))
+    both, base = sub_join(QUERY, labels("RS")), sub_join(QUERY, labels("R"))
+    assert dear.insert(both) == pytest.approx(model().insert(both) + 19 * 4)
+    assert dear.insert(base) == model().insert(base)
+
+
 def test_other_objectives_count_tuples_whatever_is_measured() -> None:
     for objective in (Objective.TUPLES, Objective.PAPER):
         known = model(objective)

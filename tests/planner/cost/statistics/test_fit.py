@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
 from anabranch_planner.cost.statistics.constants import OPERATIONS, CostConstants
-from anabranch_planner.cost.statistics.fit import PRIOR, fit
+from anabranch_planner.cost.statistics.fit import DERIVE, PRIOR, fit
 
 TRUE = CostConstants(
     call=4e-4, probe=2e-7, look=3e-8, match=9e-8, write=8e-4, row=6e-7,
@@ -45,11 +45,20 @@ def test_constants_are_found_again() -> None:
     steps, stored = [step(rng) for _ in range(300)], [inserts(rng) for _ in range(300)]
     merged = [merges(rng) for _ in range(100)]
     found = fit(steps, stored, merged, CostConstants())
-    for name in OPERATIONS:
+    for name in {*OPERATIONS} - {"derive"}:
         assert getattr(found, name) == pytest.approx(getattr(TRUE, name), rel=0.1), name
     assert found.error is not None
     assert found.error < 0.005
     assert found.measurements == 700
+
+
+def test_derived_rows_cost_more_in_proportion_to_inserts() -> None:
+    known, rng = CostConstants(), Random(3)
+    usual = [inserts(rng, known) for _ in range(50)]
+    slow = [Writes(w.writes, w.rows, 3 * w.seconds) for w in usual]
+    assert fit([], usual, [], known).derive == pytest.approx(DERIVE)
+    assert fit([], slow, [], known).derive == pytest.approx(3 * DERIVE)
+    assert fit([step(rng)], [Writes(0, 0, 1.0)], [merges(rng)], known).derive == known.derive
 
 
 def test_the_error_says_how_far_measurements_are_off() -> None:
