@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from anabranch_contract.codec import Row
 from anabranch_contract.queries.expressions import Call, Column, Expr, columns
 from anabranch_contract.queries.types import TypeKind
-from anabranch_contract.queries.views import PLACE, AggregateFunction, View, ViewAggregate
+from anabranch_contract.queries.views import PAIRS, PLACE, AggregateFunction, View, ViewAggregate
 
 #: Aggregates that can be estimated.
 SCALABLE = frozenset({AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.AVG})
@@ -27,6 +27,7 @@ _REASONS = {
     AggregateFunction.PERCENTILE_DISC: f"a percentile {_OF}: that of all may be less or greater",
     AggregateFunction.LISTAGG: f"the texts {_OF}: others are missing",
     AggregateFunction.COLLECT_LIST: f"the values {_OF}: others are missing",
+    **dict.fromkeys(PAIRS, f"the regression {_OF}"),
     AggregateFunction.CORR: f"the correlation {_OF}",
     AggregateFunction.COVAR_POP: f"the covariance {_OF}",
     AggregateFunction.COVAR_SAMP: f"the covariance {_OF}",

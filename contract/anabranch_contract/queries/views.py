@@ -86,6 +86,14 @@ class AggregateFunction(StrEnum):
     CORR = "corr"
     COVAR_POP = "covar_pop"
     COVAR_SAMP = "covar_samp"
+    #: The line through the pairs (``by``, ``column``), the square of their correlation, and sums of
+    #: squares and products around the means. The first three are NULL if ``by`` is constant.
+    REGR_SLOPE = "regr_slope"
+    REGR_INTERCEPT = "regr_intercept"
+    REGR_R2 = "regr_r2"
+    REGR_SXX = "regr_sxx"
+    REGR_SXY = "regr_sxy"
+    REGR_SYY = "regr_syy"
     #: Statistics of doubles; NULL if the variance is zero.
     SKEWNESS = "skewness"
     KURTOSIS = "kurtosis"
@@ -97,18 +105,18 @@ class AggregateFunction(StrEnum):
     MODE = "mode"
 
 
+#: Functions of pairs of doubles.
+PAIRS = frozenset({
+    AggregateFunction.CORR, AggregateFunction.COVAR_POP, AggregateFunction.COVAR_SAMP,
+    AggregateFunction.REGR_SLOPE, AggregateFunction.REGR_INTERCEPT, AggregateFunction.REGR_R2,
+    AggregateFunction.REGR_SXX, AggregateFunction.REGR_SXY, AggregateFunction.REGR_SYY,
+})  # fmt: skip
 #: Functions of sums over rows.
 _LINEAR = frozenset(AggregateFunction) - {
-    AggregateFunction.MIN,
-    AggregateFunction.MAX,
-    AggregateFunction.MIN_BY,
-    AggregateFunction.MAX_BY,
-    AggregateFunction.PERCENTILE_CONT,
-    AggregateFunction.PERCENTILE_DISC,
-    AggregateFunction.LISTAGG,
-    AggregateFunction.COLLECT_LIST,
-    AggregateFunction.MODE,
-}
+    AggregateFunction.MIN, AggregateFunction.MAX, AggregateFunction.MIN_BY,
+    AggregateFunction.MAX_BY, AggregateFunction.PERCENTILE_CONT, AggregateFunction.PERCENTILE_DISC,
+    AggregateFunction.LISTAGG, AggregateFunction.COLLECT_LIST, AggregateFunction.MODE,
+}  # fmt: skip
 
 
 class ViewAggregate(Row, frozen=True):

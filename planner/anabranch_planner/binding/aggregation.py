@@ -25,7 +25,7 @@ from anabranch_contract.queries.types import (
     TypeKind,
     array_of,
 )
-from anabranch_contract.queries.views import AggregateFunction, ViewAggregate
+from anabranch_contract.queries.views import PAIRS, AggregateFunction, ViewAggregate
 from anabranch_planner.binding.functions.collections import require_comparable
 from anabranch_planner.binding.literals import coerce
 from anabranch_planner.binding.typecheck import boolean, typed
@@ -114,9 +114,8 @@ class Aggregation:
                     f"{call.name}() contains another aggregate",
                     remedy="aggregate once; register another query over the results",
                 )
-            regression = call.name.startswith("regr_")
-            rule = _regression if regression else _RULES.get(AGGREGATES[call.name], _plain)
-            found = rule(call, scope)
+            others = _regression if call.name.startswith("regr_") else _plain
+            found = _RULES.get(AGGREGATES[call.name], others)(call, scope)
             if call.where is not None:
                 found = found.only(boolean(call.where, scope))
         return self._added(found)
@@ -208,7 +207,7 @@ def _by(call: AggregateCall, scope: Scope) -> _Found:
 
 
 def _pair(call: AggregateCall, scope: Scope) -> _Found:
-    """The aggregates ``corr``, ``covar_pop`` and ``covar_samp`` of two numbers, as doubles."""
+    """Correlation, covariances and regression of two numbers, as doubles."""
     _require(call, call.arguments, 2, "two arguments", f"write {call.name}(x, y)")
     _refuse_distinct(call)
     value, by = (_double(call.name, typed(node, scope)) for node in call.arguments)
@@ -346,10 +345,8 @@ _RULES: dict[AggregateFunction, Callable[[AggregateCall, Scope], _Found]] = {
     _F.PERCENTILE_DISC: _percentile,
     _F.COLLECT_LIST: _collected,
     _F.LISTAGG: _listagg,
-    _F.CORR: _pair,
-    _F.COVAR_POP: _pair,
-    _F.COVAR_SAMP: _pair,
     _F.MODE: _mode,
+    **dict.fromkeys(PAIRS, _pair),
 }
 
 

@@ -30,6 +30,7 @@ from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import (
     GROUPING_ID,
+    PAIRS,
     PLACE,
     WINDOW_END,
     WINDOW_START,
@@ -91,7 +92,7 @@ _W = "w"
 _INT, _BIGINT = DataType(TypeKind.INT), DataType(TypeKind.BIGINT)
 _GROUPING = ("grouping", "grouping_id")
 #: Aggregates that Spark names by both arguments; aggregates whose Spark names are uncertain.
-_OF_TWO = frozenset({"max_by", "min_by", "corr", "covar_pop", "covar_samp"})
+_OF_TWO = frozenset({"max_by", "min_by", *PAIRS})
 _UNCERTAIN = frozenset({"listagg", "string_agg"})
 
 

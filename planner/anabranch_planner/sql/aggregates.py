@@ -14,70 +14,30 @@ from anabranch_contract.queries.views import AggregateFunction, WindowFunction
 from anabranch_planner.sql.unresolved import Node, SelectItem, unsupported
 
 BIGINT = DataType(TypeKind.BIGINT)
+_F = AggregateFunction
 
 #: Aggregate by name (Spark's or another dialect's) -> function that computes it, for some names a
 #: valid replacement: ``any_value`` is the minimum, an approximate count the exact one.
 AGGREGATES = {
-    "count": AggregateFunction.COUNT,
-    "sum": AggregateFunction.SUM,
-    "avg": AggregateFunction.AVG,
-    "mean": AggregateFunction.AVG,
-    "min": AggregateFunction.MIN,
-    "max": AggregateFunction.MAX,
-    "std": AggregateFunction.STDDEV_SAMP,
-    "stddev": AggregateFunction.STDDEV_SAMP,
-    "stddev_samp": AggregateFunction.STDDEV_SAMP,
-    "stddev_pop": AggregateFunction.STDDEV_POP,
-    "variance": AggregateFunction.VAR_SAMP,
-    "var_samp": AggregateFunction.VAR_SAMP,
-    "var_pop": AggregateFunction.VAR_POP,
-    "count_if": AggregateFunction.COUNT,
-    "countif": AggregateFunction.COUNT,
-    "approx_count_distinct": AggregateFunction.COUNT,
-    "bool_and": AggregateFunction.MIN,
-    "every": AggregateFunction.MIN,
-    "bool_or": AggregateFunction.MAX,
-    "some": AggregateFunction.MAX,
+    **{function.value: function for function in _F},
+    **dict.fromkeys(("mean", "regr_avgx", "regr_avgy"), _F.AVG),
+    **dict.fromkeys(("std", "stddev"), _F.STDDEV_SAMP),
+    "variance": _F.VAR_SAMP,
+    **dict.fromkeys(("count_if", "countif", "approx_count_distinct", "regr_count"), _F.COUNT),
+    **dict.fromkeys(("bool_and", "every"), _F.MIN),
+    **dict.fromkeys(("bool_or", "some"), _F.MAX),
+    **dict.fromkeys(("any_value", "first", "first_value", "last", "last_value"), _F.MIN),
+    "arg_max": _F.MAX_BY,
+    "arg_min": _F.MIN_BY,
+    **dict.fromkeys(("median", "percentile", "quantile_cont"), _F.PERCENTILE_CONT),
     **dict.fromkeys(
-        ("any_value", "first", "first_value", "last", "last_value"), AggregateFunction.MIN
+        ("percentile_approx", "approx_percentile", "quantile_disc"), _F.PERCENTILE_DISC
     ),
-    "max_by": AggregateFunction.MAX_BY,
-    "arg_max": AggregateFunction.MAX_BY,
-    "min_by": AggregateFunction.MIN_BY,
-    "arg_min": AggregateFunction.MIN_BY,
-    **dict.fromkeys(
-        ("median", "percentile", "percentile_cont", "quantile_cont"),
-        AggregateFunction.PERCENTILE_CONT,
-    ),
-    **dict.fromkeys(
-        ("percentile_disc", "percentile_approx", "approx_percentile", "quantile_disc"),
-        AggregateFunction.PERCENTILE_DISC,
-    ),
-    "listagg": AggregateFunction.LISTAGG,
-    "string_agg": AggregateFunction.LISTAGG,
-    **dict.fromkeys(("array_agg", "collect_list", "collect_set"), AggregateFunction.COLLECT_LIST),
-    "corr": AggregateFunction.CORR,
-    "covar_pop": AggregateFunction.COVAR_POP,
-    "covar_samp": AggregateFunction.COVAR_SAMP,
-    "skewness": AggregateFunction.SKEWNESS,
-    "kurtosis": AggregateFunction.KURTOSIS,
-    "bit_and": AggregateFunction.BIT_AND,
-    "bit_or": AggregateFunction.BIT_OR,
-    "bit_xor": AggregateFunction.BIT_XOR,
-    "mode": AggregateFunction.MODE,
-    "regr_count": AggregateFunction.COUNT,
-    "regr_avgx": AggregateFunction.AVG,
-    "regr_avgy": AggregateFunction.AVG,
+    "string_agg": _F.LISTAGG,
+    **dict.fromkeys(("array_agg", "collect_set"), _F.COLLECT_LIST),
 }
-_PAIRS = "restrict both to rows in which neither is NULL, with FILTER (WHERE ...)"
 #: Unsupported aggregates of Spark, with the remedy.
 REFUSED = {
-    "regr_slope": f"write covar_pop(y, x) / var_pop(x), and {_PAIRS}",
-    "regr_r2": "square corr(y, x)",
-    **dict.fromkeys(
-        ("regr_intercept", "regr_sxx", "regr_sxy", "regr_syy"),
-        f"write it with avg, var_pop and covar_pop, and {_PAIRS}",
-    ),
     "histogram_numeric": "group by width_bucket(x, low, high, n), and count",
     "try_sum": "write sum(x); of a wider type it does not overflow: sum(CAST(x AS DECIMAL(38, 0)))",
     "try_avg": "write avg(x)",
@@ -172,35 +132,30 @@ def result_type(function: AggregateFunction, argument: DataType) -> DataType:
     >>> str(result_type(AggregateFunction.AVG, DataType(TypeKind.DECIMAL, 12, 2)))
     'decimal(16,6)'
     """
-    if function is AggregateFunction.COUNT:
+    if function is _F.COUNT:
         return BIGINT
     if function in _OF_ARGUMENT:
         return argument
-    if argument.kind in INTERVALS and function is AggregateFunction.SUM:
+    if argument.kind in INTERVALS and function is _F.SUM:
         return argument
-    if argument.kind in INTERVALS and function is AggregateFunction.AVG:
+    if argument.kind in INTERVALS and function is _F.AVG:
         return whole_interval(argument.kind)
-    if argument.kind is TypeKind.DECIMAL and function in (
-        AggregateFunction.SUM,
-        AggregateFunction.AVG,
-    ):
-        more, digits = (10, 0) if function is AggregateFunction.SUM else (4, 4)
+    if argument.kind is TypeKind.DECIMAL and function in (_F.SUM, _F.AVG):
+        more, digits = (10, 0) if function is _F.SUM else (4, 4)
         return DataType(
             TypeKind.DECIMAL,
             min(argument.precision + more, MAX_PRECISION),
             min(argument.scale + digits, MAX_PRECISION),
         )
-    if argument.kind in INTEGRAL and function is AggregateFunction.SUM:
+    if argument.kind in INTEGRAL and function is _F.SUM:
         return BIGINT
     return DOUBLE
 
 
 #: Functions whose result is one of the values of their argument, or of its type.
 _OF_ARGUMENT = frozenset({
-    AggregateFunction.MIN, AggregateFunction.MAX, AggregateFunction.MAX_BY,
-    AggregateFunction.MIN_BY, AggregateFunction.PERCENTILE_DISC, AggregateFunction.LISTAGG,
-    AggregateFunction.BIT_AND, AggregateFunction.BIT_OR, AggregateFunction.BIT_XOR,
-    AggregateFunction.MODE,
+    _F.MIN, _F.MAX, _F.MAX_BY, _F.MIN_BY, _F.PERCENTILE_DISC, _F.LISTAGG, _F.BIT_AND, _F.BIT_OR,
+    _F.BIT_XOR, _F.MODE,
 })  # fmt: skip
 
 

@@ -34,11 +34,16 @@ _OF_TYPE = {
     DType.TIMESTAMP: TypeKind.TIMESTAMP, DType.TIMESTAMPTZ: TypeKind.TIMESTAMP,
     DType.TIMESTAMPNTZ: TypeKind.TIMESTAMP_NTZ,
 }  # fmt: skip
+#: Node types of aggregates of pairs of doubles.
+PAIR_NODES = (
+    exp.Corr, exp.CovarPop, exp.CovarSamp, exp.RegrAvgx, exp.RegrAvgy, exp.RegrIntercept,
+    exp.RegrR2, exp.RegrSlope, exp.RegrSxx, exp.RegrSxy, exp.RegrSyy,
+)  # fmt: skip
 _TEXTS = (exp.Lower, exp.Upper, exp.Substring, exp.Left, exp.Right, exp.Concat, exp.DPipe, exp.Trim)
 _TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)
 _WHOLE = (
     exp.Length, exp.Extract, exp.Year, exp.Month, exp.Day, exp.Count, exp.CountIf, exp.RowNumber,
-    exp.Rank, exp.DenseRank, exp.ApproxDistinct, exp.Grouping, exp.GroupingId,
+    exp.Rank, exp.DenseRank, exp.ApproxDistinct, exp.Grouping, exp.GroupingId, exp.RegrCount,
 )  # fmt: skip
 _INNER = (
     exp.Paren, exp.Neg, exp.Abs, exp.Min, exp.Max, exp.Nullif, exp.Filter, exp.Window, exp.ArgMax,
@@ -142,6 +147,8 @@ class Types:
             return _TRUTH
         if isinstance(node, _WHOLE):
             return _COUNT
+        if isinstance(node, PAIR_NODES):
+            return _DOUBLE
         if isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Mod):
             return self._of_arithmetic(self.of(node.this), self.of(node.expression))
         if isinstance(node, exp.Div):

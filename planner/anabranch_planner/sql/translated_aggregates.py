@@ -11,7 +11,7 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from anabranch_contract.queries.types import TypeKind
-from anabranch_planner.sql.kinds import Types
+from anabranch_planner.sql.kinds import PAIR_NODES, Types
 from anabranch_planner.sql.meanings import Meanings
 from anabranch_planner.sql.unresolved import Node, unsupported
 
@@ -23,8 +23,8 @@ _SPARKS = "write the statement in Spark's dialect"
 READ: dict[type[Node], frozenset[str]] = {
     **dict.fromkeys((exp.AnyValue, exp.First, exp.Last, exp.Median), _UNARY),
     **dict.fromkeys(
-        (exp.ArgMax, exp.ArgMin, exp.CovarPop, exp.CovarSamp, exp.PercentileCont,
-         exp.PercentileDisc, exp.WithinGroup),
+        (exp.ArgMax, exp.ArgMin, exp.PercentileCont, exp.PercentileDisc, exp.RegrCount,
+         exp.WithinGroup, *PAIR_NODES),
         _BINARY,
     ),
     # The parser sets ``null_on_zero_variance`` by dialect, not by statement.
@@ -64,9 +64,7 @@ class AggregateRules:
             exp.ApproxQuantile: self._approximate,
             exp.WithinGroup: self._within_group,
             exp.GroupConcat: self._list,
-            exp.Corr: self._pair,
-            exp.CovarPop: self._pair,
-            exp.CovarSamp: self._pair,
+            **dict.fromkeys((exp.RegrCount, *PAIR_NODES), self._pair),
             exp.Distinct: self._distinct,
             exp.Grouping: self._grouping,
             exp.Rollup: self._sets,
@@ -192,7 +190,7 @@ class AggregateRules:
         return exp.WithinGroup(this=made, expression=by)
 
     def _pair(self, node: Node) -> Node:
-        name, sides = _name(node), (node.this, node.expression)
+        name, sides = _name(node), [side for side in (node.this, node.expression) if side]
         if not self._meanings.pairs and any(self._types.of(side) != _DOUBLE for side in sides):
             raise self._refused(
                 f"{name}() of an expression that is possibly not a double",

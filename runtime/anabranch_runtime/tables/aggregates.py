@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_contract.queries.types import INTEGRAL, INTERVALS, DataType, TypeKind
-from anabranch_contract.queries.views import AggregateFunction, View, ViewAggregate
+from anabranch_contract.queries.views import PAIRS, AggregateFunction, View, ViewAggregate
 from anabranch_runtime.columns.arrays import Bools, Floats, Ints, intervals, overflow
 from anabranch_runtime.columns.arrow_types import arrow_type, spark_type
 from anabranch_runtime.expressions import arithmetic
@@ -41,7 +41,15 @@ _F = AggregateFunction
 _DOUBLE = DataType(TypeKind.DOUBLE)
 _VARIANCES = frozenset({_F.VAR_POP, _F.VAR_SAMP, _F.STDDEV_POP, _F.STDDEV_SAMP})
 _BITS = frozenset({_F.BIT_AND, _F.BIT_OR, _F.BIT_XOR})
-_OF_PAIRS = frozenset({_F.CORR, _F.COVAR_POP, _F.COVAR_SAMP})
+#: Sums of products of pairs (y, x) that a function reads; the others read ``yx`` only.
+_PRODUCTS: dict[_F, tuple[str, ...]] = {
+    **dict.fromkeys((_F.CORR, _F.REGR_R2), ("yx", "yy", "xx")),
+    **dict.fromkeys((_F.REGR_SLOPE, _F.REGR_INTERCEPT), ("yx", "xx")),
+    _F.REGR_SXX: ("xx",),
+    _F.REGR_SYY: ("yy",),
+}
+#: Sums of products around the means, which are not divided by the number of pairs.
+_UNDIVIDED = frozenset({_F.REGR_SXX, _F.REGR_SXY, _F.REGR_SYY})
 _ROOTS = frozenset({_F.STDDEV_POP, _F.STDDEV_SAMP})
 _SAMPLES = frozenset({_F.VAR_SAMP, _F.STDDEV_SAMP, _F.COVAR_SAMP})
 #: Decimal places after which a quotient is rounded twice by Spark (``arithmetic``).
@@ -272,9 +280,9 @@ class GroupAggregates:
             return self._variance(function, column, once)
         if function in (_F.SKEWNESS, _F.KURTOSIS):
             return self._moment(function, column)
-        assert function in _OF_PAIRS, function
+        assert function in PAIRS, function
         assert aggregate.by is not None
-        return self._covariance(function, column, aggregate.by)
+        return self._of_pairs(function, column, aggregate.by)
 
     # --- sums ------------------------------------------------------------------------------------
 
@@ -312,16 +320,22 @@ class GroupAggregates:
             powers.append(self._part(PowerSum(column, 4)))
         return lambda state, _: higher_moments(state, n, powers)
 
-    def _covariance(self, function: _F, column: str, other: str) -> Value:
+    def _of_pairs(self, function: _F, column: str, other: str) -> Value:
         n = self._part(Count((column, other)))
-        x = self._part(FloatSum(column, other))
-        y = self._part(FloatSum(other, column))
-        xy = self._part(ProductSum(column, other))
-        if function is not _F.CORR:
-            return lambda state, _: _spread(state, n, (x, y, xy), function)
-        xx = self._part(ProductSum(column, column, other))
-        yy = self._part(ProductSum(other, other, column))
-        return lambda state, _: _correlation(state, n, (x, y, xy), xx, yy)
+        y, x = self._part(FloatSum(column, other)), self._part(FloatSum(other, column))
+        known = {
+            "yx": (y, x, ProductSum(column, other)),
+            "yy": (y, y, ProductSum(column, column, other)),
+            "xx": (x, x, ProductSum(other, other, column)),
+        }
+        places = {}
+        for name in _PRODUCTS.get(function, ("yx",)):
+            one, two, product = known[name]
+            places[name] = one, two, self._part(product)
+        if len(places) > 1:
+            return lambda state, _: _regression(state, n, places, function)
+        (only,) = places.values()
+        return lambda state, _: _spread(state, n, only, function)
 
     # --- least values and collections ------------------------------------------------------------
 
@@ -486,13 +500,15 @@ def _bits(state: Ints, n: int, at: int, aggregate: ViewAggregate) -> pa.Array:
 def _spread(
     state: Ints, at: int, places: tuple[int, int, int], function: AggregateFunction
 ) -> pa.Array:
-    """Return variances, standard deviations or covariances; NULL for groups with too few rows."""
+    """Return variances, standard deviations, covariances or sums of products around the means; NULL
+    for groups with too few rows.
+    """
     counts = np.ascontiguousarray(state[:, at])
     found = _central(state, counts, places)
     sample = function in _SAMPLES
     none = counts <= (1 if sample else 0)
     n = np.where(none, 2, counts).astype(np.float64)
-    found = found / n / (n - 1 if sample else n)
+    found = found / n / (1 if function in _UNDIVIDED else n - 1 if sample else n)
     if function in _VARIANCES:
         found = np.where(found < 0, 0.0, found)
     if function in _ROOTS:
@@ -500,16 +516,31 @@ def _spread(
     return pa.array(found, mask=none)
 
 
-def _correlation(state: Ints, at: int, places: tuple[int, int, int], xx: int, yy: int) -> pa.Array:
-    """Return correlations; NULL for groups with fewer than two pairs, or a constant column."""
+def _regression(
+    state: Ints, at: int, places: Mapping[str, tuple[int, int, int]], function: AggregateFunction
+) -> pa.Array:
+    """Return correlations, or values of the line through the pairs; NULL for groups with fewer than
+    two pairs or a constant ``x``, and in correlations for a constant ``y``.
+    """
     counts = np.ascontiguousarray(state[:, at])
-    x, y, _ = places
-    both = _central(state, counts, places)
-    one, other = _central(state, counts, (x, x, xx)), _central(state, counts, (y, y, yy))
-    none = (counts <= 1) | (one <= 0) | (other <= 0)
+    found = {name: _central(state, counts, place) for name, place in places.items()}
+    yx, xx = found["yx"], found["xx"]
+    none = (counts <= 1) | (xx <= 0)
     with np.errstate(over="ignore", invalid="ignore"):
-        size = np.sqrt(np.where(none, 1.0, one)) * np.sqrt(np.where(none, 1.0, other))
-    return pa.array(both / size, mask=none)
+        values = yx / np.where(none, 1.0, xx)
+        if function is _F.REGR_INTERCEPT:
+            y, x, _ = places["yx"]
+            values = _float_sums(state, y) - values * _float_sums(state, x)
+            values /= np.where(none, 1, counts)
+        elif function is not _F.REGR_SLOPE:
+            constant = found["yy"] <= 0
+            yy = np.where(constant, 1.0, found["yy"])
+            if function is _F.REGR_R2:
+                values = np.where(constant, 1.0, values * (yx / yy))
+            else:
+                none |= constant
+                values = yx / (np.sqrt(yy) * np.sqrt(np.where(none, 1.0, xx)))
+    return pa.array(values, mask=none)
 
 
 def totals_of(view: View, groups: pa.RecordBatch, live: Bools) -> dict[str, pa.Scalar]:

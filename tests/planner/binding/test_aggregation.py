@@ -104,6 +104,20 @@ CALLS: dict[str, tuple[list[str], str, tuple[str | None, str | None], bool, str,
     "covar_samp(CAST(a.n AS DOUBLE), CAST(b.n AS DOUBLE))": (
         ["cast(a.n as double)", "cast(b.n as double)"], "covar_samp", ("a1", "a2"), False, "",
         False, "double"),
+    "regr_slope(a.n, b.v)": (
+        ["cast(a.n as double)", "cast(b.v as double)"], "regr_slope", ("a1", "a2"), False, "",
+        False, "double"),
+    "regr_intercept(a.n, b.v)": (
+        ["cast(a.n as double)", "cast(b.v as double)"], "regr_intercept", ("a1", "a2"), False, "",
+        False, "double"),
+    "regr_r2(a.n, a.n)": (
+        ["cast(a.n as double)"], "regr_r2", ("a1", "a1"), False, "", False, "double"),
+    "regr_sxx(a.n, a.n)": (
+        ["cast(a.n as double)"], "regr_sxx", ("a1", "a1"), False, "", False, "double"),
+    "regr_sxy(a.n, a.n)": (
+        ["cast(a.n as double)"], "regr_sxy", ("a1", "a1"), False, "", False, "double"),
+    "regr_syy(a.n, a.n)": (
+        ["cast(a.n as double)"], "regr_syy", ("a1", "a1"), False, "", False, "double"),
 }  # fmt: skip
 
 
@@ -208,7 +222,10 @@ def test_texts_of_distinct_columns_are_equal_only_if_the_columns_are(
         ("stddev(DISTINCT a.n)", "unsupported-sql", "DISTINCT"),
         ("count(DISTINCT CAST(a.n AS DOUBLE))", "unsupported-sql", "DISTINCT"),
         ("count(DISTINCT a.n, CAST(a.n AS FLOAT))", "unsupported-sql", "one of type float"),
-        ("regr_slope(a.n, b.n)", "unsupported-sql", "regr_slope()"),
+        ("regr_slope(a.n)", "bad-arguments", "two arguments, not 1"),
+        ("regr_slope(DISTINCT a.n, b.n)", "unsupported-sql", "regr_slope(DISTINCT ...)"),
+        ("regr_r2(a.n, a.s_a)", "type-mismatch", "of type string"),
+        ("try_avg(a.n)", "unsupported-sql", "try_avg()"),
         ("max_by(a.n, count(*))", "misplaced-aggregate", "another aggregate"),
         ("listagg(a.s_a, ',') WITHIN GROUP (ORDER BY max(a.n))", "misplaced-aggregate", "another"),
         ("sum(a.n) FILTER (WHERE count(*) > 1)", "misplaced-aggregate", "another aggregate"),

@@ -268,6 +268,9 @@ QUERIES = (
     "SELECT KEY, u.z FROM t JOIN u USING (key)",
     "SELECT u.q * t.p, Z FROM t, u WHERE t.key = u.key",
     "SELECT A.key, c.q AS q2 FROM u a JOIN t USING (key) JOIN u C USING (key)",
+    "SELECT count(*), sum(p), avg(key), skewness(d), mode(name), max_by(name, key) FROM t",
+    "SELECT corr(key, b), covar_samp(d, key), regr_slope(key, b), regr_intercept(d, d) FROM t",
+    "SELECT regr_r2(key, b), regr_sxx(d, key), regr_sxy(key, b), regr_syy(d, p) FROM t",
 )
 
 #: Spark converts these silently; here they need a cast (or a name), and are refused.
@@ -299,7 +302,8 @@ def in_spark(session: SparkSession, sql: str) -> list[tuple[str, str]]:
 
 
 def in_planner(sql: str) -> list[tuple[str, str]]:
-    return [(o.name, str(o.expr.type)) for o in parse_sql("q", sql, STREAMS).projection]
+    query = parse_sql("q", sql, STREAMS)
+    return [(o.name, str(o.expr.type)) for o in (query.view or query).projection]
 
 
 @pytest.mark.spark

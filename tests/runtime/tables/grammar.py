@@ -15,6 +15,7 @@ from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, 
 from anabranch_contract.queries.types import DataType, parse_type
 from anabranch_contract.queries.views import (
     GROUPING_ID,
+    PAIRS,
     PLACE,
     WINDOW_END,
     WINDOW_START,
@@ -223,11 +224,12 @@ def _aggregate(name: str, random: Random, *, sampled: bool) -> tuple[ViewAggrega
         varied = f"min({column}) < max({column})"
         return made(function, column, DOUBLE, f"CASE WHEN {varied} THEN {sql} END")
     one, other = random.choice((("xi", "xg"), ("xg", "xd"), ("xd", "xi")))
-    function = random.choice((F.CORR, F.COVAR_POP, F.COVAR_SAMP))
+    function = random.choice(sorted(PAIRS))
     sql = f"{function}({one}::double, {other}::double)"
-    if function is F.CORR:
+    if function in (F.CORR, F.REGR_SLOPE, F.REGR_INTERCEPT, F.REGR_R2):
         known = f"FILTER ({one} IS NOT NULL AND {other} IS NOT NULL)"
-        varied = " AND ".join(f"min({c}) {known} < max({c}) {known}" for c in (one, other))
+        of = (one, other) if function is F.CORR else (other,)
+        varied = " AND ".join(f"min({c}) {known} < max({c}) {known}" for c in of)
         sql = f"CASE WHEN {varied} THEN {sql} END"
     return made(function, one, DOUBLE, sql, by=other)
 

@@ -424,6 +424,19 @@ def test_sums_of_all_beginnings_read_common_groups(tmp_path: Path) -> None:
     run.world.tables.close()
 
 
+def test_lines_of_all_beginnings_read_common_groups(tmp_path: Path) -> None:
+    run = _totals(
+        tmp_path,
+        "SELECT g, regr_r2(n, k) AS r FROM t GROUP BY g",
+        "SELECT g, regr_r2(n, k) AS r, regr_sxx(k, n) AS x FROM t GROUP BY g",
+        "SELECT g, regr_sxy(n, k) AS y, regr_syy(n, k) AS z, regr_r2(k, n) AS r FROM t GROUP BY g",
+    )
+    (common,) = run.groups
+    assert (len(common.readers), len(run.later)) == (3, 2)
+    run.check()
+    run.world.tables.close()
+
+
 def test_rounded_sums_of_doubles_are_not_subtracted(tmp_path: Path) -> None:
     huge = "SELECT k, sum(CASE WHEN n > 2 THEN 1.0e60 ELSE 1.5e0 END) AS s FROM t GROUP BY k"
     run = _totals(tmp_path, huge, huge, huge.replace("1.0e60", "2.5e0"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anabranch_contract.queries.types import FLOATING, TypeKind
-from anabranch_contract.queries.views import AggregateFunction, ViewAggregate
+from anabranch_contract.queries.views import PAIRS, AggregateFunction, ViewAggregate
 
 _F = AggregateFunction
 
@@ -64,7 +64,7 @@ _LISTS = AggregateCosts(4.5e-6, 3e-7, 90.0, 70.0)
 
 _BY_FUNCTION = {
     **dict.fromkeys((_F.STDDEV_SAMP, _F.STDDEV_POP, _F.VAR_SAMP, _F.VAR_POP), _VARIANCE),
-    **dict.fromkeys((_F.CORR, _F.COVAR_POP, _F.COVAR_SAMP), _PAIRS),
+    **dict.fromkeys(PAIRS, _PAIRS),
     **dict.fromkeys((_F.SKEWNESS, _F.KURTOSIS), _MOMENTS),
     **dict.fromkeys((_F.BIT_AND, _F.BIT_OR, _F.BIT_XOR), _BITS),
     **dict.fromkeys((_F.PERCENTILE_CONT, _F.PERCENTILE_DISC, _F.MODE), _VALUES),
