@@ -134,7 +134,9 @@ def epoch_revisions(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Show the revisions of an epoch's rules: reason, predicted and measured saving."""
+    """Show the revisions of an epoch's rules: reason, cost, and the predicted and measured saving,
+    both compared with the rules that ran before.
+    """
     with connect(url) as client:
         show(client.revisions(number), revisions_table, as_json)
 

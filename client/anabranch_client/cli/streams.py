@@ -503,9 +503,15 @@ def stream_push(
 
 
 @streams.command("rm")
-def stream_rm(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Delete a stream that no query reads."""
+def stream_rm(name: Name, yes: Yes = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Delete a stream that no query reads, after asking for confirmation."""
     with connect(url) as client:
+        if not (yes or as_json):
+            found = client.stream(name)
+            tuples = f"{found.input_tuples or 0:,} tuples"
+            typer.echo(f"{name} is {found.source_status.state}, with {tuples}")
+            typer.echo(f"delete {name}")
+            confirm(yes=False)
         client.delete_stream(name)
     show({"deleted": name}, lambda _: f"stream {name} is gone", as_json)
 

@@ -402,10 +402,10 @@ def revisions_table(found: RevisionList) -> RenderableType:
 
 
 def _measured(revision: RevisionRecord) -> str:
-    """The measured saving of a revision or, if it reverts another one, the loss that it ends."""
-    if revision.measured is None and revision.undoes is not None:
-        return f"undoes {percent(revision.undoes.gain)}"
-    return percent(None if revision.measured is None else revision.measured.gain)
+    if (found := revision.measured) is None:
+        return f"undoes {percent(lost.gain)}" if (lost := revision.undoes) else percent(None)
+    older = f" of {found.baseline}, predicted {percent(found.predicted)}"
+    return percent(found.gain) + older * (found.baseline not in ("", revision.baseline))
 
 
 def switching_charge(cost: float) -> dict[str, object]:

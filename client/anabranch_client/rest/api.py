@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import httpx
@@ -581,15 +582,13 @@ class Client(Calls, Blocking):
         follower = TailFollower(name, from_start, limit)
         while not follower.over:
             try:
-                response = self._http.send(follower.request(self._http), stream=True)
-                try:
+                request = follower.request(self._http)
+                with closing(self._http.send(request, stream=True)) as response:
                     if not response.is_success:
                         response.read()
                     follower.connected(response)
                     for part in response.iter_bytes():
                         yield from follower.feed(part)
-                finally:
-                    response.close()
             except (httpx.HTTPError, httpx.InvalidURL) as cause:
                 time.sleep(follower.pause(self.base_url, cause))
             else:
@@ -645,16 +644,14 @@ class AsyncClient(Calls, Asynchronous):
         follower = TailFollower(name, from_start, limit)
         while not follower.over:
             try:
-                response = await self._http.send(follower.request(self._http), stream=True)
-                try:
+                request = follower.request(self._http)
+                async with aclosing(await self._http.send(request, stream=True)) as response:
                     if not response.is_success:
                         await response.aread()
                     follower.connected(response)
                     async for part in response.aiter_bytes():
                         for event in follower.feed(part):
                             yield event
-                finally:
-                    await response.aclose()
             except (httpx.HTTPError, httpx.InvalidURL) as cause:
                 await asyncio.sleep(follower.pause(self.base_url, cause))
             else:

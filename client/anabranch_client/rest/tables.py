@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -226,13 +227,10 @@ def table_batches(
     """
     call = QueryCalls.table(client, name, batch=batch, after=after)
     try:
-        response = client._http.send(call.request(client._http), stream=True)
-        try:
+        with closing(client._http.send(call.request(client._http), stream=True)) as response:
             if not response.is_success:
                 response.read()
                 call.answer(response)
             yield from read_batches(response)
-        finally:
-            response.close()
     except (httpx.HTTPError, httpx.InvalidURL) as cause:
         raise unreachable(client.base_url, cause) from cause

@@ -252,6 +252,12 @@ class CostModel:
         """Number of a store's partitions to which one probing tuple is sent."""
         return self.parallelism if broadcast and self.partitioned else 1
 
+    def sent(
+        self, before: Mir, start: Label | None, substream: int = 0, *, broadcast: bool
+    ) -> float:
+        """Number of tuples that a step sends to a store's partitions per unit of time."""
+        return self.probe(before, start, substream) * self.chi(broadcast=broadcast)
+
     def price(self, sent: float, made: float, store: MirId, *, broadcast: bool = False) -> float:
         """The cost of ``sent`` tuples that probe ``store`` and produce ``made`` matches.
 

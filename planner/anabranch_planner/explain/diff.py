@@ -45,7 +45,7 @@ class StepChange:
     Attributes:
         label: text for people, such as ``from S: S⋈T probes R``.
         tuples: number of tuples sent per unit of time; a broadcast sends each to every partition.
-        cost: its cost under the cost model; None: there is no estimate.
+        cost: its cost, in the objective; None: there is no estimate.
     """
 
     key: StepKey
@@ -227,10 +227,13 @@ def _plan_side(plan: Plan, queries: Sequence[JoinQuery], pricing: _Pricing) -> _
     for trail in trails(plan, queries).steps.values():
         price = step_price(trail, mirs, pricing.model)
         prices.append(price)
+        sent = pricing.model.sent(
+            trail.before, trail.start, trail.substream, broadcast=trail.step.broadcast
+        )
         key = step_key(trail)
-        same = steps.get(key)
-        total = price + ((same.cost or 0.0) if same else 0.0)
-        steps[key] = StepChange(key, _step_label(key, trail.head), total, total)
+        if (same := steps.get(key)) is not None:
+            sent, price = sent + (same.tuples or 0.0), price + (same.cost or 0.0)
+        steps[key] = StepChange(key, _step_label(key, trail.head), sent, price)
     copies = {}
     for kept in plan.copies:
         copy = (MirId(qualified(kept.owner, kept.mir)), kept.partition)
@@ -250,8 +253,7 @@ def _footprint_side(found: Footprint, queries: Sequence[JoinQuery], pricing: _Pr
     steps: dict[StepKey, StepChange] = {}
     for key in sorted(found.steps):
         head = heads.get((key.start, key.substream, key.before))
-        price = None
-        query = None
+        sent = price = query = None
         if head is not None:
             query = subs.containing(head | frozenset(key.members), key.after)
         if head is not None and query is not None:
@@ -262,15 +264,17 @@ def _footprint_side(found: Footprint, queries: Sequence[JoinQuery], pricing: _Pr
             routed = any(
                 _routed(query, head, key, partition, target) for partition in kept.get(store, [])
             )
+            probing = subs.of(query, head)
+            sent = model.sent(probing, Label(start), key.substream, broadcast=not routed)
             price = model.step(
-                subs.of(query, head),
+                probing,
                 subs.of(query, head | frozenset(key.members)),
                 key.target,
                 Label(start),
                 key.substream,
                 broadcast=not routed,
             )
-        steps[key] = StepChange(key, _step_label(key, head), price, price)
+        steps[key] = StepChange(key, _step_label(key, head), sent, price)
     # Only base stores are kept without being probed.
     joined: set[str] = {key.target for key in found.steps if len(key.members) > 1}
     copies = {}
@@ -353,7 +357,8 @@ def diff_document(found: PlanDiff, *, at_most: int | None = None) -> dict[str, A
 
 def _entries(part: Sequence[Change], at_most: int | None) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
-    for entry in sorted(part, key=lambda e: (-(e.tuples or 0.0), e.label))[:at_most]:
+    ranked = sorted(part, key=lambda e: (-(e.cost or 0.0), -(e.tuples or 0.0), e.label))
+    for entry in ranked[:at_most]:
         document: dict[str, Any] = {"label": entry.label, "tuples": entry.tuples}
         if isinstance(entry, StoreChange):
             document["bytes"] = entry.bytes

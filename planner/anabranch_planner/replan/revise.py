@@ -122,6 +122,15 @@ def revise(request: RevisionRequest) -> Revised | None:
     return _revised(request, model, plan, marks, running_cost)
 
 
+def compared_with(request: RevisionRequest, found: Revised, baseline: RunningPlan) -> Revised:
+    """``found`` with the cost of ``baseline``, another plan of the same queries, as the running
+    cost: under the statistics and rations of ``request``.
+    """
+    model = _model(replace(request, running=baseline))
+    cost = priced(baseline.plan, baseline.trails, model, request.rations)
+    return replace(found, running_cost=cost)
+
+
 def restore(request: RevisionRequest, earlier: Ruleset) -> Revised | None:
     """The revision that returns to the probe orders of ``earlier``, an earlier ruleset of the same
     queries, even if they cost more; None if a store that they probe no longer exists.

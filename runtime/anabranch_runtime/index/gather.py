@@ -186,7 +186,7 @@ def _varying(tables: ColumnPlaces, which: Which, rows: I32) -> pa.Array:
     offsets = np.empty(len(rows) + 1, np.int32)
     total = kernels.gather_lengths(tables.first, chosen, rows, offsets)
     if total < 0:
-        return _anything(tables, which, rows)
+        raise _overflow(rows)
     data = np.empty(total, np.uint8)
     kernels.gather_bytes(tables.first, tables.data, chosen, rows, offsets, data)
     valid, nulls = _validity(tables, chosen, rows)
@@ -202,13 +202,20 @@ def _anything(tables: ColumnPlaces, which: Which, rows: I32) -> pa.Array:
         wanted += bases[which]
     try:
         found = pa.chunked_array(tables.columns, tables.kind).take(pa.array(wanted))
+        return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
     except pa.ArrowInvalid as error:
-        raise GatherOverflow(
-            "too-long",
-            f"the values of {len(rows)} rows are longer than 2 GiB",
-            remedy="shorten them in a column of the source",
-        ) from error
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+        # Only the message distinguishes it: "Take operation overflowed", "offset overflow".
+        if "overflow" not in str(error):
+            raise
+        raise _overflow(rows) from error
+
+
+def _overflow(rows: I32) -> GatherOverflow:
+    return GatherOverflow(
+        "too-long",
+        f"the values of {len(rows)} rows are longer than 2 GiB",
+        remedy="shorten them in a column of the source",
+    )
 
 
 @dataclass(slots=True)

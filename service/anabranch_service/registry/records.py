@@ -117,12 +117,14 @@ class KeptRevision(RevisionRecord):
 
     Attributes:
         footprint: the plan's steps and stores, for comparison with later plans.
-        orders: digest of its probe orders (``contract.plans.orders``).
+        orders: digest of its probe orders (``contract.plans.steps``). ``replaced``: the same of
+            the ruleset ``baseline``.
         undone: digest of the probe orders that it reverts; empty: none.
     """
 
     footprint: dict[str, Any] | None = None
     orders: str = ""
+    replaced: str = ""
     undone: str = ""
 
 

@@ -17,6 +17,7 @@ from sqlglot.errors import ErrorLevel, SqlglotError, UnsupportedError
 from anabranch_contract.protocol.measurements import LatestRows
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import Stream
+from anabranch_contract.queries.types import FIELD_TYPE
 from anabranch_planner.sql.dialects import SPARK, to_spark
 from anabranch_planner.sql.quoted_names import read_names
 from anabranch_planner.sql.syntax import what_is_wrong
@@ -69,7 +70,17 @@ def table_of(stream: StreamRecord, latest: LatestRows | None) -> tuple[int, Sent
         there = [one.name for one in rows.schema if known.get(one.name) == one.type]
         # Rows of an earlier stream of the name may have none of its columns.
         found = rows.select(there) if there else found
+    for place, name in enumerate(found.schema.names):
+        field = wanted.field(name)
+        if FIELD_TYPE in (field.metadata or {}) and pa.types.is_integer(field.type):
+            found = found.set_column(place, name, _months(found[name]))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, found.schema) as writer:
         writer.write_table(found)
     return found.num_rows, SentRows(base64.b64encode(sink.getvalue()).decode())
+
+
+def _months(column: pa.ChunkedArray) -> pa.Array:
+    """Intervals of months, which are numbers here, as DuckDB's intervals."""
+    values = [None if months is None else (months, 0, 0) for months in column.to_pylist()]
+    return pa.array(values, pa.month_day_nano_interval())

@@ -96,8 +96,12 @@ def test_streams_from_columns_and_from_a_file(url: str, client: Client, tmp_path
     assert recorded["source"]["rows_per_batch"] == 3
     assert [s["name"] for s in answer("stream", "list", url=url)] == ["a", "b"]
     assert answer("stream", "show", "a", url=url) == client.stream("a").document()
+    state = client.stream("a").source_status.state
+    one_line(run("stream", "rm", "a", url=url), 2, "--yes", shown=f"a is {state}, with 0 tuples")
+    assert [s.name for s in client.streams()] == ["a", "b"]
     assert answer("stream", "rm", "a", url=url) == {"deleted": "a"}
-    assert [s.name for s in client.streams()] == ["b"]
+    assert run("stream", "rm", "b", "--yes", url=url).stdout == "stream b is gone\n"
+    assert list(client.streams()) == []
 
 
 def test_a_source_is_tested_and_nothing_registered(

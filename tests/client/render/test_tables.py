@@ -195,6 +195,24 @@ def test_a_revision_says_what_it_was_asked_for_by() -> None:
     assert shown.count("after") == 1
 
 
+def test_a_gain_over_older_rules_than_predicted_names_them() -> None:
+    gain = {"before": 4.0, "after": 3.0, "gain": 0.25, "periods": 2, "baseline": "3"}
+    made = {
+        "epoch": 3, "revision": 2, "revises": 1, "published_at": "2026-09-21T14:13:20Z",
+        "reason": "cheaper", "next_batch": 12, "cost": 1.0, "running_cost": 2.0, "predicted": 0.5,
+        "baseline": "3",
+    }  # fmt: skip
+    several = [
+        {**made, "measured": gain},
+        {**made, "measured": {**gain, "predicted": 0.6}, "baseline": "3.1"},
+        {**made, "undoes": {**gain, "gain": -0.125}},
+    ]
+    shown = text(render.revisions_table(RevisionList.read({"items": several})), 200)
+    assert shown.count("25.00%") == 2
+    assert shown.count("25.00% of 3, predicted 60.00%") == 1
+    assert "undoes -12.50%" in shown
+
+
 def test_an_epoch_says_what_was_forecast_for_it() -> None:
     arrivals = {"orders": 1234.0, "parts": 2.5}
     ahead = {"period": 0.1, "arrivals": arrivals, "periods": 20}

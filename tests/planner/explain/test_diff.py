@@ -122,6 +122,28 @@ def test_a_new_query_builds_what_it_needs() -> None:
     assert {s.label: s.tuples for s in found.added}["from U: U probes S⋈T"] == 100.0
 
 
+@pytest.mark.parametrize("objective", list(Objective))
+def test_tuples_of_a_step_are_tuples_under_every_objective(objective: Objective) -> None:
+    """The cost is in the objective's unit, and decides which entries are cut."""
+    queries, few = QUERIES[1:], {"U": 5.0}
+    statistics = given_statistics(few, {"S.b=T.b": 0.01}, default=100.0)
+    plan = optimise(queries, statistics, Options(parallelism=4, mir=False))
+    empty = optimise([], statistics, Options())
+    model = CostModel(statistics, parallelism=4).charging(objective)
+    for after in (plan, footprint(plan, queries)):
+        added = diff(empty, after, queries, model).added
+        tuples = {s.label: s.tuples for s in added}
+        assert tuples["from S: S probes T"] == 100.0
+        # T is partitioned by b, so each of five tuples probes all partitions.
+        assert tuples["from U: U probes T"] == 20.0
+        same = [s.cost == pytest.approx(s.tuples) for s in added]
+        assert all(same) == (objective is not Objective.SECONDS)
+    document = diff_document(diff(empty, plan, queries, model))
+    costs = [s["cost"] for s in document["steps"]["added"]]
+    assert costs == sorted(costs, reverse=True)
+    assert document["totals"]["added"]["tuples"] == pytest.approx(sum(s.tuples or 0 for s in added))
+
+
 def test_what_belongs_to_forgotten_queries_has_no_estimate() -> None:
     before = optimise(QUERIES, STATISTICS, Options(parallelism=4))
     after = optimise(QUERIES[:1], STATISTICS, Options(parallelism=4))

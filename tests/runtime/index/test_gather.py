@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch_runtime.errors import GatherOverflow
 from anabranch_runtime.index.gather import gather, gather_words, pick, place_of, places
 
 _TYPES = {
@@ -74,3 +75,38 @@ def test_pick_is_indexing(kind: type[Any]) -> None:
     assert picked.dtype == values.dtype
     assert picked.tolist() == [8, 0, 8]
     assert pick(values[:0], np.empty(0, np.int32)).tolist() == []
+
+
+def test_columns_beyond_two_gibibytes_overflow() -> None:
+    """Before any value is copied."""
+    long = pa.array(["x" * (1 << 16)])
+    tables, rows = places([place_of(long)]), np.zeros(1 << 15, np.int32)
+    with pytest.raises(GatherOverflow, match="32768 rows are longer than 2 GiB"):
+        gather(tables, None, rows)
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        ("Take operation overflowed binary array capacity", GatherOverflow, "longer than 2 GiB"),
+        ("bad data", pa.ArrowInvalid, "bad data"),
+    ],
+)
+def test_only_arrow_s_overflow_is_one(
+    words: str, error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Column:
+        def take(self, _: pa.Array) -> pa.Array:
+            raise pa.ArrowInvalid(words)
+
+    tables = places([place_of(pa.array([["x"]]))])
+    monkeypatch.setattr(pa, "chunked_array", lambda *_: Column())
+    with pytest.raises(error, match=message):
+        gather(tables, None, np.zeros(3, np.int32))
+
+
+@pytest.mark.slow
+def test_nested_columns_beyond_two_gibibytes_overflow() -> None:
+    tables = places([place_of(pa.array([{"a": "x" * (1 << 28)}]))])
+    with pytest.raises(GatherOverflow, match="9 rows are longer than 2 GiB"):
+        gather(tables, None, np.zeros(9, np.int32))

@@ -12,6 +12,8 @@ import pytest
 
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.queries.text_values import interval_text
+from anabranch_contract.queries.types import TypeKind, whole_interval
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.measure.statistics import LatestTuples
 from anabranch_runtime.sources.blocks import Block
@@ -146,6 +148,43 @@ def test_columns_are_those_that_the_stream_has_now(
     found = preview(service, "SELECT * FROM labels")
     assert (found["columns"], found["rows"]) == (["id", "label"], [])
     assert found["samples"][0]["rows"] == 0
+
+
+def test_intervals_read_as_those_of_results(shop: Service) -> None:
+    """Also intervals of months, which the runtime has as numbers."""
+    columns = {
+        "took": "interval day to second",
+        "term": "interval year to month",
+        "at": "timestamp",
+    }
+    shop.post("/v1/streams", {**EVENTS, "name": "spans", "columns": columns})
+    sql = (
+        "SELECT took, term, took * 2 AS twice, at + term AS due, at + took - at AS again FROM spans"
+    )
+    assert preview(shop, sql)["rows"] == []
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "took": pa.array([5_400_500_000, -86_400_000_000, None], pa.duration("us")),
+            "term": pa.array([14, -1, None], pa.int32()),
+            "at": pa.array([START] * 3, pa.timestamp("us", tz="UTC")),
+        }
+    )
+    publish(shop, {"spans": rows})
+
+    found = preview(shop, sql)["rows"][::-1]
+
+    seconds, months = (whole_interval(kind) for kind in (TypeKind.INTERVAL, TypeKind.MONTHS))
+    took = [interval_text(micros, seconds) for micros in (5_400_500_000, -86_400_000_000)]
+    assert took == [
+        "INTERVAL '0 01:30:00.5' DAY TO SECOND",
+        "INTERVAL '-1 00:00:00' DAY TO SECOND",
+    ]
+    twice = [interval_text(2 * micros, seconds) for micros in (5_400_500_000, -86_400_000_000)]
+    assert found == [
+        [took[0], interval_text(14, months), twice[0], "2027-03-01T00:00:00Z", took[0]],
+        [took[1], interval_text(-1, months), twice[1], "2025-12-01T00:00:00Z", took[1]],
+        [None, None, None, None, None],
+    ]
 
 
 def test_what_is_not_previewed_says_why(read: tuple[Service, dict[str, pa.RecordBatch]]) -> None:

@@ -174,7 +174,15 @@ def test_sql_over_tables_of_one_batch(tables: Service) -> None:
     assert tables.post("/v1/queries:sql", {"sql": values}, 200)["rows"] == [
         [
             *("2024-01-01T00:00:00Z", "2024-01-01", "1.50", "AQ==", "inf"),
-            *("0 months 2 days 0 seconds", {"a": [1, None]}, "10:00:00"),
+            *("INTERVAL '2 00:00:00' DAY TO SECOND", {"a": [1, None]}, "10:00:00"),
+        ]
+    ]
+    spans = "SELECT INTERVAL '-14' MONTH, INTERVAL 0 DAY, [INTERVAL '1 month 2 hours']"
+    assert tables.post("/v1/queries:sql", {"sql": spans}, 200)["rows"] == [
+        [
+            "INTERVAL '-1-2' YEAR TO MONTH",
+            "INTERVAL '0 00:00:00' DAY TO SECOND",
+            ["INTERVAL '0-1' YEAR TO MONTH + INTERVAL '0 02:00:00' DAY TO SECOND"],
         ]
     ]
     unknown = tables.post("/v1/queries:sql", {"sql": "SELECT * FROM nobody"}, 404)

@@ -280,8 +280,9 @@ def test_revisions_with_what_they_were_to_save_and_have_saved(
         key = f"{shop.keys.namespace}:revisions:{rules.epoch}"
         kept = json.loads(str(shop.redis.hget(key, "1")))
         for number in range(2, 31):
-            worse = {"before": 1.0, "after": 1.5, "gain": -0.5, "periods": 4}
+            worse: dict[str, object] = {"before": 1.0, "after": 1.5, "gain": -0.5, "periods": 4}
             drift = f"matches of {'customer_addresses_of_last_year, ' * 5}from 1 to 9"
+            worse |= {"baseline": "0.7", "predicted": 0.25} if number == 30 else {}
             other = {**kept, "revision": number, "measured": worse, "drifted": [drift]}
             shop.redis.hset(key, str(number), json.dumps(other))
         expect(table.get_by_role("row")).to_have_count(20)
@@ -289,6 +290,7 @@ def test_revisions_with_what_they_were_to_save_and_have_saved(
         first = table.get_by_role("row").first
         expect(first).to_contain_text(f"{rules.epoch}.30")
         expect(first.get_by_role("img", name="measured: -50.0 %")).to_be_visible()
+        expect(table.get_by_text("of 0.7, predicted 25.0 %")).to_have_count(1)
         for width in (1480, 700, 380):
             page.set_viewport_size({"width": width, "height": 1000})
             wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"

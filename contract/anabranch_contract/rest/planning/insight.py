@@ -136,7 +136,9 @@ class TotalsRecord(Closed):
 
 
 class StepChangeRecord(Closed):
-    """A step of a plan; ``tuples`` sent and cost per unit of time, or None (no estimate now)."""
+    """A step of a plan; ``tuples`` sent (a broadcast sends each to every partition) and cost per
+    unit of time, or None (no estimate now).
+    """
 
     label: str
     tuples: float | None

@@ -25,6 +25,9 @@ class GainRecord(Closed):
         before, after: cost per arriving tuple (tuples sent and matches found; CPU seconds under the
             objective ``seconds``) in the periods before and after the change, across epochs.
         gain: the share of the cost that was saved; negative: the changed orders cost more.
+        baseline: the ruleset with the orders before the change.
+        predicted: the share predicted to be saved by the same change; by several revisions in
+            turn, where those between ran for less than two periods. None: unknown.
         periods: number of periods with the new orders.
         grown: relative growth of the stores meanwhile, which adds matches per tuple.
         lost: whether the new orders cost more than noise and growth explain; if so, they are not
@@ -35,6 +38,8 @@ class GainRecord(Closed):
     after: float
     gain: float
     periods: int
+    baseline: str = ""
+    predicted: float | None = None
     grown: float = 0.0
     lost: bool = False
 
@@ -46,13 +51,16 @@ class RevisionRecord(Closed):
         epoch: the epoch of the ruleset. ``revision``: number of the revision. ``revises``: number
             of the revision that it replaces; 0: the ruleset with which the epoch began.
         next_batch: the first batch after the measurements that it is based on.
-        cost, running_cost: cost of its plan and of the replaced plan, under the same statistics.
+        baseline: the ruleset (epoch, or ``epoch.revision``) with which its cost is compared: the
+            one that ran in these measurements, or the replaced one, if the queries differ.
+        cost, running_cost: cost of its plan and of the baseline's, under the same statistics.
         predicted: the expected saving, as a share of ``running_cost``.
         closed: stores of intermediate results that are no longer kept.
         unindexed: stores probed by a key without an index, with the key.
         drifted: at most ten sudden changes of statistics that triggered the revision before the
             period's end; empty: it was made at a period's end.
-        measured: its measured effect, after two periods with its orders; None before.
+        measured: its measured effect, after two periods with its orders; None before. It compares
+            with the same baseline or, if that ran for less than two periods, an older one.
         undoes: for ``taken-back``, the measured effect of the replaced orders.
         rationed: whether both costs take the rations (load shedding) in force into account.
     """
@@ -66,6 +74,7 @@ class RevisionRecord(Closed):
     cost: float
     running_cost: float
     predicted: float
+    baseline: str = ""
     closed: tuple[str, ...] = ()
     unindexed: tuple[str, ...] = ()
     plan_ms: float = 0.0

@@ -93,12 +93,19 @@ export function revisions(items) {
     before: one.running_cost,
     predicted: one.predicted,
     measured: one.measured?.gain ?? null,
+    older: older(one),
     undoes: one.undoes?.gain ?? null,
     closed: one.closed,
     unindexed: one.unindexed,
     ms: one.plan_ms,
   }));
   return { rows: found.slice(0, MAX_REVISIONS), omitted: Math.max(found.length - MAX_REVISIONS, 0) };
+}
+
+/** The baseline of the measured saving, if it is older than that of the predicted one. */
+function older({ measured, baseline }) {
+  if (!measured?.baseline || measured.baseline === baseline) return [];
+  return [`of ${measured.baseline}, predicted ${percent(measured.predicted)}`];
 }
 
 /** Show revisions in a table; `gain`: least relative saving of a revision, null: no revisions. */
@@ -135,7 +142,7 @@ function line(row) {
     ),
     make("td", { className: "number", text: `${short(row.before)} → ${short(row.cost)}` }),
     make("td", {}, bar("predicted", row.predicted)),
-    make("td", {}, bar("measured", row.measured)),
+    make("td", {}, bar("measured", row.measured), ...row.older.map((text) => make("span", { className: "muted", text }))),
   );
 }
 

@@ -9,7 +9,7 @@ allowances explain: :data:`NOISE`, and the growth of stores. If stores have grow
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.plans.steps import orders_digest
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.rest.planning.revisions import GainRecord
+from anabranch_service.registry.records import KeptRevision
 
 #: Least number of periods before and after a change, for its gain to count as measured.
 ENOUGH = 2
@@ -49,11 +50,42 @@ class OrderChange:
 
     Attributes:
         before: newest ruleset with the old orders. ``after``: oldest ruleset with the new ones.
+        old, new: digests of the orders.
     """
 
     before: RulesetId
     after: RulesetId
+    old: str
+    new: str
     gain: GainRecord
+
+    def explained(
+        self, records: Sequence[KeptRevision], ran: Collection[RulesetId]
+    ) -> tuple[GainRecord, KeptRevision | None]:
+        """The gain, with the prediction for the same change, and the revision that made the change,
+        if its gain is newly known: the newest one that led to the new orders by :attr:`after`.
+
+        Orders between the old and the new ones ran for too short to be measured. Then the savings
+        predicted in turn are multiplied; without a prediction, if an epoch's plan was among them.
+
+        Args:
+            records: the revisions, oldest first. ``ran``: the rulesets of all batches.
+        """
+        names = {RulesetId(r.epoch, r.revision): r for r in records}
+        changed, wanted, left, gain = None, self.new, 1.0, self.gain
+        for name, record in reversed(names.items()):
+            changes = record.orders == wanted != record.replaced
+            if changes and wanted != self.old and name in ran and name <= self.after:
+                wanted, left = record.replaced, left * (1 - record.predicted)
+                changed = changed or record
+        if changed is None or wanted != self.old:
+            changed = names.get(self.after)
+        else:
+            baseline = changed.baseline if changed.replaced == self.old else gain.baseline
+            gain = gain.model_copy(update={"baseline": baseline, "predicted": 1 - left})
+        if changed is None or changed.measured is not None:
+            return gain, None
+        return gain, changed.model_copy(update={"measured": gain})
 
 
 def newest_change(
@@ -93,7 +125,8 @@ def newest_change(
     allowed = (1 + NOISE) * (1 + gain.grown) ** (new.joined - 1)
     lost = gain.after > gain.before * allowed
     last, first = before[0].rulesets[-1], after[-1].rulesets[0]
-    return OrderChange(last, first, gain.model_copy(update={"lost": lost}))
+    gain = gain.model_copy(update={"lost": lost, "baseline": str(last)})
+    return OrderChange(last, first, old.digest, new.digest, gain)
 
 
 def _orders(interim: Interim, orders: Mapping[RulesetId, Orders]) -> Orders | None:

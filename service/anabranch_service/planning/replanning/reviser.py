@@ -229,6 +229,7 @@ class Reviser:
                 # Revert to the first ruleset of the epoch, which has all stores.
                 memory = await self._remember(RulesetId(epoch), record) or memory
                 earlier = memory.running.ruleset
+        same = {q.id for q in by.running.queries} == {q.id for q in memory.running.queries}
         asked = RevisionInput(
             periods=periods,
             length=self._settings.planning.series_periods,
@@ -243,6 +244,7 @@ class Reviser:
             mode=self._settings.mode,
             rations=() if progress is None else progress.rationing.rations,
             upcoming=upcoming,
+            ran=by.running if upcoming and same else None,
             counted=now.substreams,
             failed=failed,
             earlier=earlier,
@@ -281,13 +283,15 @@ class Reviser:
         change = newest_change(interims, known, timed=asked.timed)
         if change is None:
             return asked
-        changed = next((r for r in asked.records if (r.epoch, r.revision) == change.after), None)
+        first = next((r for r in asked.records if (r.epoch, r.revision) == change.after), None)
         earlier = None
         # Orders restored after a loss stay until a drift: two orders never alternate.
-        settled = changed is not None and changed.reason == RevisionReason.TAKEN_BACK
-        undone = any(r.undone == known[change.after].digest for r in asked.records)
+        settled = first is not None and first.reason == RevisionReason.TAKEN_BACK
+        undone = any(r.undone == change.new for r in asked.records)
         if change.gain.lost and not settled and not undone:
             earlier = await self._ruleset(change.before)
+        gain, changed = change.explained(asked.records, names)
+        change = replace(change, gain=gain)
         return replace(asked, change=change, changed=changed, earlier=earlier)
 
     async def _ration(self, asked: RevisionInput, publication: Publication) -> None:

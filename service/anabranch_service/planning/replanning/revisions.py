@@ -5,6 +5,10 @@ statistics, its relative saving exceeds the setting ``revision_gain`` plus the m
 predictions, and its saving exceeds the cost of the indexes that its probes need. While probes are
 rationed, both plans are priced with the rations. A change of probe orders that made rows costlier
 (:mod:`.gains`) is reverted, and not tried again until the next drift.
+
+The recorded prediction compares with the ruleset that ran in the newest period, as the measurement
+does. A revision of a future epoch replaces a ruleset that has never run; whether it is published
+depends on its saving over that one.
 """
 
 from __future__ import annotations
@@ -25,7 +29,13 @@ from anabranch_contract.rest.planning.revisions import RevisionReason
 from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.plans.decisions import footprint_document
-from anabranch_planner.replan.revise import Revised, RevisionRequest, restore, revise
+from anabranch_planner.replan.revise import (
+    Revised,
+    RevisionRequest,
+    compared_with,
+    restore,
+    revise,
+)
 from anabranch_planner.replan.running import RunningPlan
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.costs import FITTED, timed
@@ -61,11 +71,13 @@ class RevisionInput:
             decision does not depend on measured times.
         rations: rations below 1 in the newest batch.
         change: the newest change of probe orders, with its measured gain; None: not measured.
-        changed: the revision that made ``change``; None: an epoch's plan made it.
+        changed: the revision that made ``change``, with its newly measured gain; None: an epoch's
+            plan made it, or the gain was known.
         earlier: the ruleset to restore if ``change`` made rows costlier, or if ``running`` is for a
             future epoch with orders that have failed.
         failed: digests of probe orders that made rows costlier; they are not tried again.
         upcoming: whether the epoch has not begun; then another ruleset ran in the newest period.
+        ran: the plan of that ruleset, if it has the same queries; else None.
         counted: the substreams (by key values) whose tuples were counted in the newest period.
     """
 
@@ -84,6 +96,7 @@ class RevisionInput:
     earlier: Ruleset | None = None
     failed: frozenset[str] = frozenset()
     upcoming: bool = False
+    ran: RunningPlan | None = None
     counted: tuple[Substreams, ...] = ()
 
     @property
@@ -123,10 +136,6 @@ def decide(asked: RevisionInput) -> Decision:
         PlannerError: the running ruleset does not match the queries.
     """
     change, measured = asked.change, asked.changed
-    if change is not None and measured is not None and measured.measured is None:
-        measured = measured.model_copy(update={"measured": change.gain})
-    else:
-        measured = None
     if asked.options.revision_gain is None or asked.snapshot is None:
         return Decision(measured)
     found = None
@@ -143,18 +152,19 @@ def _error(records: Sequence[KeptRevision]) -> float:
     A negative measured gain counts as 0: that revision is reverted, which should not prevent
     others.
     """
-    off = [abs(r.predicted - max(r.measured.gain, 0.0)) for r in records if r.measured is not None]
+    gains = [r.measured for r in records if r.measured is not None]
+    off = [abs(g.predicted - max(g.gain, 0.0)) for g in gains if g.predicted is not None]
     last = off[-COMPARED:]
     return sum(last) / len(last) if last else 0.0
 
 
 def _restored(asked: RevisionInput, earlier: Ruleset, reason: RevisionReason) -> Decision | None:
     """A revision that restores the probe orders of ``earlier``; None if their stores are gone."""
-    started = time.perf_counter()
-    found = restore(_request(asked), earlier)
+    started, request = time.perf_counter(), _request(asked)
+    found = restore(request, earlier)
     if found is None or (found.footprint == asked.running.footprint and not asked.upcoming):
         return None
-    record = _record(asked, found, reason, started)
+    record = _record(asked, _compared(asked, request, found), reason, started)
     if reason is RevisionReason.TAKEN_BACK and asked.change is not None:
         undone = orders_digest(asked.running.ruleset)
         record = record.model_copy(update={"undoes": asked.change.gain, "undone": undone})
@@ -187,10 +197,10 @@ def _request(asked: RevisionInput) -> RevisionRequest:
 
 
 def _cheaper(asked: RevisionInput) -> Decision:
-    started = time.perf_counter()
+    started, request = time.perf_counter(), _request(asked)
     options = asked.options
     assert options.revision_gain is not None  # checked by the caller
-    found = revise(_request(asked))
+    found = revise(request)
     if found is None or found.gain < options.revision_gain + _error(asked.records):
         return Decision()
     if options.switching * found.indexing > found.running_cost - found.plan.cost:
@@ -198,12 +208,18 @@ def _cheaper(asked: RevisionInput) -> Decision:
     if orders_digest(found.ruleset) in asked.failed:
         return Decision()
     reason = RevisionReason.CARRIED_OVER if asked.upcoming else RevisionReason.CHEAPER
+    found = _compared(asked, request, found)
     return Decision(None, found.ruleset, _record(asked, found, reason, started))
+
+
+def _compared(asked: RevisionInput, request: RevisionRequest, found: Revised) -> Revised:
+    return found if asked.ran is None else compared_with(request, found, asked.ran)
 
 
 def _record(
     asked: RevisionInput, found: Revised, reason: RevisionReason, started: float
 ) -> KeptRevision:
+    baseline = (asked.ran or asked.running).ruleset
     return KeptRevision(
         epoch=found.ruleset.epoch,
         revision=found.ruleset.revision,
@@ -215,6 +231,7 @@ def _record(
         cost=found.plan.cost,
         running_cost=found.running_cost,
         predicted=found.gain,
+        baseline=str(baseline.id),
         closed=found.closed,
         unindexed=tuple(
             f"{store}({', '.join(ref.attribute for ref, _ in index)})"
@@ -225,4 +242,5 @@ def _record(
         rationed=bool(asked.rationed),
         footprint=footprint_document(found.footprint),
         orders=orders_digest(found.ruleset),
+        replaced=orders_digest(baseline),
     )

@@ -30,7 +30,8 @@ from anabranch_service.tables.named import home_of
 
 router = guarded_router("/v1", tag="queries")
 
-_DAY_TO_SECOND = whole_interval(TypeKind.INTERVAL)
+_DAY_TO_SECOND, _YEAR_TO_MONTH = map(whole_interval, (TypeKind.INTERVAL, TypeKind.MONTHS))
+_DAY = 86_400_000_000
 _ROWS: dict[int | str, dict[str, Any]] = {
     200: {"description": "Rows as an Arrow IPC stream", "content": {ARROW: {}}}
 }
@@ -123,7 +124,7 @@ def _json(value: Any) -> Any:
     if isinstance(value, Decimal | UUID):
         return str(value)
     if isinstance(value, pa.MonthDayNano):
-        return f"{value.months} months {value.days} days {value.nanoseconds / 1e9:g} seconds"
+        return _interval(value)
     if isinstance(value, timedelta):
         return interval_text(value // timedelta(microseconds=1), _DAY_TO_SECOND)
     if isinstance(value, bytes):
@@ -133,3 +134,17 @@ def _json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_json(one) for one in value]
     return value
+
+
+def _interval(value: pa.MonthDayNano) -> str:
+    """Spark's text of an interval of DuckDB's, whose months and days Spark keeps apart.
+
+    >>> _interval(pa.MonthDayNano((14, 0, 0)))
+    "INTERVAL '1-2' YEAR TO MONTH"
+    >>> _interval(pa.MonthDayNano((1, 2, 5_000_000)))
+    "INTERVAL '0-1' YEAR TO MONTH + INTERVAL '2 00:00:00.005' DAY TO SECOND"
+    """
+    micros = value.days * _DAY + value.nanoseconds // 1000
+    months = [interval_text(value.months, _YEAR_TO_MONTH)] if value.months else []
+    days = [interval_text(micros, _DAY_TO_SECOND)] if micros or not months else []
+    return " + ".join([*months, *days])

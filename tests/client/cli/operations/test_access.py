@@ -112,7 +112,7 @@ def test_tokens_are_created_listed_and_revoked(locked: Guarded, tmp_path: Path) 
 
 def test_the_audit_log_is_shown(locked: Guarded) -> None:
     admin = locked.tokens[Role.ADMIN]
-    run(locked, "stream", "rm", "\x1b[2Jnobody", token=locked.tokens[Role.VIEWER])
+    run(locked, "stream", "rm", "\x1b[2Jnobody", "--yes", token=locked.tokens[Role.VIEWER])
     found = run(locked, "audit", "--kind", "refusal", token=admin)
     assert found.exit_code == 0
     assert "\x1b[2J" not in found.output

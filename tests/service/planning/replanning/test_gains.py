@@ -19,8 +19,10 @@ from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.joins import Label, Stream, StreamName
 from anabranch_contract.queries.mirs import MirId, sub_join
 from anabranch_contract.queries.types import parse_type
+from anabranch_contract.rest.planning.revisions import RevisionReason
 from anabranch_planner.passes import parse_sql
 from anabranch_service.planning.replanning.gains import NOISE, OrderChange, Orders, newest_change
+from anabranch_service.registry.records import KeptRevision
 
 INT = parse_type("int")
 STREAMS = {n: Stream(StreamName(n), tuple((c, INT) for c in "ab")) for n in "RST"}
@@ -170,3 +172,69 @@ def test_what_stores_have_grown_by_is_no_fault_of_the_orders(grown: float) -> No
         found = measured(*before, *after)
         assert found.gain.grown == pytest.approx(grown)
         assert found.gain.lost == worse
+
+
+def revision(
+    epoch: int, number: int, replaced: str, orders: str, predicted: float = 0.5, baseline: str = "1"
+) -> KeptRevision:
+    return KeptRevision(
+        epoch=epoch,
+        revision=number,
+        revises=0,
+        published_at="2026-09-21T14:13:20Z",
+        reason=RevisionReason.CHEAPER,
+        next_batch=1,
+        cost=1.0,
+        running_cost=2.0,
+        predicted=predicted,
+        baseline=baseline,
+        orders=orders,
+        replaced=replaced,
+    )
+
+
+def test_a_gain_is_of_the_revision_that_led_from_the_old_to_the_new_orders() -> None:
+    """Even if a later epoch's rules were the first with a period of their own."""
+    before = [period(n, step(RS, (R,), S, 300)) for n in (1, 2)]
+    mixed = period(3, step(RS, (R,), S, 100), by=((1, 0), (1, 1), (2, 1)))
+    after = [period(n, step(RS, (R,), S, 100), by=((2, 1),)) for n in (4, 5)]
+    change = measured(*before, mixed, *after)
+    assert (change.after, change.old, change.new) == ((2, 1), "old", "new")
+    made = revision(1, 1, "old", "new", 0.4, "0.7")
+    carried = revision(2, 1, "new", "new", 0.0, "1.1")
+    ran = {RulesetId(1), RulesetId(1, 1), RulesetId(2, 1)}
+
+    gain, found = change.explained([made, carried], ran)
+
+    assert found == made.model_copy(update={"measured": gain})
+    # Rules of epoch 0 had the same orders, and the prediction compares with them.
+    assert (gain.baseline, gain.gain) == ("0.7", 0.5)
+    assert gain.predicted == pytest.approx(0.4)
+    assert change.explained([found, carried], ran) == (gain, None)
+    # Rules without a batch, and rules of later batches, made no change.
+    gain, found = change.explained([made, carried], ran - {RulesetId(1, 1)})
+    assert (gain.baseline, gain.predicted) == ("1", None)
+    assert found == carried.model_copy(update={"measured": gain})
+    later = revision(3, 1, "old", "new")
+    assert change.explained([later], {*ran, RulesetId(3, 1)}) == (change.gain, None)
+
+
+def test_a_gain_over_older_orders_has_the_predictions_of_all_revisions_since() -> None:
+    """Orders that ran for one period only are passed over, and what they were to save counts."""
+    first = [period(n, step(RS, (R,), S, 300)) for n in (1, 2)]
+    trial = period(3, step(RS, (R,), S, 9000), by=((1, 2),))
+    last = [period(n, step(RS, (R,), S, 100), by=((2, 1),)) for n in (4, 5)]
+    change = measured(*first, trial, *last)
+    once = revision(1, 2, "old", "trial", 0.2, "1")
+    twice = revision(2, 1, "trial", "new", 0.5, "1.2")
+    ran = {RulesetId(1), RulesetId(1, 2), RulesetId(2, 1)}
+
+    gain, found = change.explained([once, twice], ran)
+
+    assert gain.baseline == "1"
+    assert gain.predicted == pytest.approx(1 - 0.8 * 0.5)
+    assert found == twice.model_copy(update={"measured": gain})
+    # An epoch's plan led to the first of them: nothing was predicted for it.
+    gain, found = change.explained([twice], ran)
+    assert (gain.baseline, gain.predicted) == ("1", None)
+    assert found == twice.model_copy(update={"measured": gain})

@@ -131,6 +131,7 @@ def test_a_cheaper_order_is_published_as_a_revision(shop: Service) -> None:
     assert item["next_batch"] == 6
     assert 0.1 < item["predicted"] <= 1
     assert item["cost"] < item["running_cost"]
+    assert item["baseline"] == "1"
     assert item["measured"] is None
     assert item["digest"] == answer.digest
     # Epochs are what they were.
@@ -336,6 +337,47 @@ def test_live_a_decision_is_followed_by_a_rest(
         answer = RevisionAnswer.loads(str(service.redis.get(service.keys.revision)))
         assert answer.answered == 5
         assert service.get("/v1/epochs/2/revisions") == {"items": []}
+
+
+def test_predicted_and_measured_gains_are_over_rules_that_ran(settings: ServiceSettings) -> None:
+    """The next epoch's own rules never run; its revision keeps the running orders."""
+    with live(settings) as (service, rules):
+
+        def period(by: Ruleset, batch: int, *others: RulesetId) -> Interim:
+            found = interim(by, batch, customers=100, items=0.01, asks=False)
+            return replace(found, rulesets=(*others, by.id))
+
+        service.call("PATCH", "/v1/settings", 200, {"revision_gain": 1.0})
+        ask(service, period(rules, 5))
+        ask(service, period(rules, 6))
+        service.call("PATCH", "/v1/settings", 200, {"revision_gain": 0.1})
+        ask(service, period(rules, 7))
+        revision = ruleset(service, RulesetId(2, 1))
+        ask(service, period(revision, 8, rules.id))
+        service.plan(1, next_batch=8, snapshot=replace(SNAPSHOT, epoch=1))
+        eventually(
+            lambda: bool(service.get("/v1/epochs/3/revisions")["items"]), "epoch 3 is revised"
+        )
+        third = ruleset(service, RulesetId(3, 1))
+        assert first_probe(ruleset(service, RulesetId(3))) == "customers"
+        assert first_probe(revision) == first_probe(third) == "items"
+        # No period is of the revision alone.
+        ask(service, period(third, 9, rules.id, revision.id))
+        for batch in (10, 11):
+            ask(service, period(third, batch))
+
+        (made,) = service.get("/v1/epochs/2/revisions")["items"]
+        (carried,) = service.get("/v1/epochs/3/revisions")["items"]
+        assert (made["baseline"], carried["baseline"]) == ("2", "2.1")
+        assert (carried["revises"], carried["reason"]) == (0, "carried-over")
+        assert carried["cost"] == pytest.approx(carried["running_cost"])
+        assert carried["predicted"] == pytest.approx(0.0)
+        assert carried["measured"] is None
+        assert made["predicted"] > 0.3
+        gain = made["measured"]
+        assert (gain["baseline"], gain["predicted"]) == ("2", pytest.approx(made["predicted"]))
+        assert gain["gain"] > 0.3
+        assert gain["periods"] == 2
 
 
 def test_live_a_boundary_does_not_wait_for_a_decision(

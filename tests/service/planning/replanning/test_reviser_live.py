@@ -101,6 +101,9 @@ def test_what_a_revision_has_gained_is_measured_across_epochs(
             assert gain["periods"] >= 2
             assert gain["gain"] == pytest.approx(1 - gain["after"] / gain["before"])
             assert not (gain["gain"] > 0 and gain["lost"])
+            assert gain["predicted"] is not None
+            same = gain["predicted"] == pytest.approx(revision["predicted"])
+            assert same or gain["baseline"] != revision["baseline"]
 
 
 def orders(ruleset: Ruleset) -> set[tuple[object, ...]]:
