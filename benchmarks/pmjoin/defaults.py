@@ -1,4 +1,4 @@
-"""Substreams and partitions of stores on one host: one of them, or several.
+"""Several substreams, partitions of stores and tasks on one host, against one of each.
 
 `python -m benchmarks.pmjoin.defaults [--json] [--scale 0.1] [--ds-scale 0.1] [--rounds 7]`
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+from collections.abc import Iterator
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, get_origin, get_type_hints
@@ -59,18 +60,12 @@ class Body:
 
         names = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
         schema = handler(source)
-        inner, (text, texts) = schema["schema"], _documented(cls)
-        schema["metadata"] = {"pydantic_js_updates": {"description": text}}
-        for found in inner["fields"]:
-            if found["name"] in texts:
-                updates = {"pydantic_js_updates": {"description": texts[found["name"]]}}
-                found["metadata"] = {**found.get("metadata", {}), **updates}
+        inner = schema["schema"]
         inner["computed_fields"] = [
             {
                 "type": "computed-field",
                 "property_name": name,
                 "return_schema": handler.generate_schema(get_type_hints(value.fget)["return"]),
-                "metadata": {"pydantic_js_updates": {"description": _as_json(value.__doc__ or "")}},
             }
             for name, value in cls.properties().items()
         ]
@@ -78,18 +73,68 @@ class Body:
         schema["schema"] = {"type": "function-before", "function": before, "schema": inner}
         return schema
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
+        return described(cls, core, handler)
 
-_ATTRIBUTES = re.compile(r"^ {4}((?:\w+, )*\w+): ((?:.+\n?)+?)(?=^ {4}\w|\Z|\n)", re.MULTILINE)
+
+_ENTRY = re.compile(r"^ {4}((?:\w+, )*\w+): ((?:.+\n?)+?)(?=^ {4}\w|\Z|\n)", re.MULTILINE)
+#: Start of another field's entry within an entry.
+_INNER = re.compile(r"(?<=\.)\s+((?:``\w+``, )*``\w+``): ")
 
 
-def _documented(kind: type) -> tuple[str, dict[str, str]]:
-    """Return the descriptions of a class and of its attributes, for its JSON schema."""
+@cache
+def meanings(kind: type) -> dict[str, str]:
+    """Return the meanings of a record's fields, from its docstring and its base classes'.
+
+    An entry of ``Attributes:`` may go on with fields that have no entry of their own, as in
+    ``first: … ``second``: …``. The meaning of a property is its docstring.
+    """
     texts: dict[str, str] = {}
+    known = {name for base in kind.__mro__ for name in inspect.get_annotations(base)}
     for base in reversed(kind.__mro__):
-        head, _, section = (inspect.getdoc(base) or "").partition("\n\nAttributes:\n")
-        for names, text in _ATTRIBUTES.findall(section.partition(">>>")[0]):
-            texts.update(dict.fromkeys(names.split(", "), _as_json(text)))
-    return head, texts
+        entries = _ENTRY.findall(_parts(base)[1])
+        others = known.difference(*(names.split(", ") for names, _ in entries))
+        for names, text in entries:
+            for some, own in _entries(names, text, others):
+                texts.update(dict.fromkeys(some.split(", "), _as_json(own)))
+        texts |= {
+            name: _as_json(value.__doc__ or "")
+            for name, value in vars(base).items()
+            if isinstance(value, property)
+        }
+    return texts
+
+
+def described(kind: type, core: Any, handler: Any) -> Any:
+    """Return the JSON schema of a record, with the descriptions in its docstring."""
+    schema = handler(core)
+    own = handler.resolve_ref_schema(schema)
+    own["description"] = _parts(kind)[0]
+    for name, text in meanings(kind).items():
+        if name in own.get("properties", {}):
+            own["properties"][name]["description"] = text
+    return schema
+
+
+def _parts(kind: type) -> tuple[str, str]:
+    """Return the text of a class's docstring before ``Attributes:``, and the section itself."""
+    head, _, section = (inspect.getdoc(kind) or "").partition("\n\nAttributes:\n")
+    return head, section.partition(">>>")[0]
+
+
+def _entries(names: str, text: str, others: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield names and text of an entry, and of the entries of other fields at its end.
+
+    Backticks may also mark a value, so only names in ``others`` begin another entry.
+    """
+    start = 0
+    for found in _INNER.finditer(text):
+        inner = found[1].replace("``", "")
+        if others.issuperset(inner.split(", ")):
+            yield names, text[start : found.start()]
+            names, start = inner, found.end()
+    yield names, text[start:]
 
 
 def _as_json(text: str) -> str:

@@ -163,7 +163,7 @@ class Control:
             return text
 
     def ration_schedule(self) -> RationSchedule | None:
-        """The newest schedule for load shedding, by budget; None if missing or unreadable."""
+        """The newest schedule: the best rations per budget; None if missing or unreadable."""
         text = cast("bytes | None", self._redis.get(self.keys.rations))
         return None if text is None else _schedule(text)
 

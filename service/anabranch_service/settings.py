@@ -305,7 +305,7 @@ def is_loopback(host: str) -> bool:
 
 
 def own_address(settings: ServiceSettings) -> str:
-    """Host name, address and port of this process; unique among living processes.
+    """Host name, address and port of this service; unique among living services.
 
     >>> own_address(ServiceSettings(port=81)).endswith("/127.0.0.1:81")
     True

@@ -8,22 +8,23 @@ import json
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from itertools import product
 from types import ModuleType
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from anabranch_contract import protocol, rest
-from anabranch_contract.body import Body
+from anabranch_contract.body import Body, meanings
 from anabranch_contract.codec import dumps, fields, loads
 from anabranch_contract.protocol.intake import Unread, UnreadPiece
 from anabranch_contract.protocol.measurements import EdgeStatistics, StoreStatistics
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.state_report import IndexReport, LevelReport, StoreReport
-from anabranch_contract.rest.documents import document, read_body
+from anabranch_contract.rest.documents import Document, document, read_body
 from anabranch_contract.rest.planning.statistics import EdgeStatisticsOut, StatisticsOut
 from anabranch_contract.rest.state import StateOut, StoreOut
 
@@ -70,6 +71,66 @@ def test_a_body_has_the_fields_and_properties_of_the_value(value: Body) -> None:
     assert all(own["properties"][name]["description"] for name in value.properties())
     assert document(value) == written
     assert read_body(type(value), written) == value
+
+
+class _Step(Document):
+    """A step of a plan.
+
+    Attributes:
+        kind: ``read``: of a stream. ``cost``: of nothing else. ``label``: its name, over
+            two lines.
+        cost: CPU seconds; None: unknown.
+    """
+
+    kind: str
+    label: str
+    cost: float | None = Field(default=None, ge=0)
+
+
+class _Probe(_Step):
+    """A step that probes a store.
+
+    Attributes:
+        label: the store's name.
+    """
+
+    store: str = Field(description="Its id.")
+
+
+def test_fields_mean_what_docstrings_say_of_them() -> None:
+    # ``cost`` has an entry, so it is a value in that of ``kind``; ``label`` has none.
+    own = {
+        "kind": "`read`: of a stream. `cost`: of nothing else.",
+        "label": "Its name, over two lines.",
+        "cost": "CPU seconds; null: unknown.",
+    }
+    assert {name: _Step.meaning(name) for name in _Step.model_fields} == own
+    schema = _Probe.model_json_schema()
+    assert schema["description"] == "A step that probes a store."
+    described = {name: field["description"] for name, field in schema["properties"].items()}
+    assert described == own | {"label": "The store's name.", "store": "Its id."}
+    assert [_Probe.meaning(name) for name in described] == [*described.values()]
+    assert schema["properties"]["cost"]["anyOf"][0]["minimum"] == 0
+
+
+def _kinds(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for one in kind.__subclasses__():
+        yield from (one, *_kinds(one))
+
+
+def test_no_field_of_an_answer_has_two_meanings() -> None:
+    for package in (protocol, rest):
+        for one in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            import_module(one.name)
+    kinds = [one for one in _kinds(Document) if one.__module__.startswith(rest.__name__)]
+    assert len(kinds) > 100
+    twice = [
+        f"{kind.__name__}.{name}"
+        for kind in kinds
+        for name in inspect.get_annotations(kind)
+        if name in meanings(kind) and kind.model_fields[name].description
+    ]
+    assert twice == []
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)

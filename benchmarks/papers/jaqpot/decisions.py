@@ -133,8 +133,9 @@ def tables(found: dict[str, Any]) -> list[Grid]:
         for one in found["exact"]
     )  # fmt: skip
     head = (
-        "", "cost of covers, mean", "most", "cost of even divisions, mean", "most",
-        "results, mean", "least", "only exact covers fit",
+        "plans", "cost of greedy covers ÷ exact, mean", "most",
+        "cost of even divisions ÷ cheapest, mean", "most",
+        "results with greedy ÷ exact covers, mean", "least", "budgets that only exact covers fit",
     )  # fmt: skip
     times = tuple(
         (
@@ -146,7 +147,7 @@ def tables(found: dict[str, Any]) -> list[Grid]:
     )
     knapsacks = tuple((str(one["mu"]), shown(one["exact"], 1)) for one in found["knapsack"])
     return [
-        Grid("greedy covers (GH-WMSCP), over linear programs", head, compared),
+        Grid("greedy covers (GH-WMSCP) and even divisions, over exact ones", head, compared),
         Grid(
             "CPU milliseconds of an allocation",
             ("streams", "states", "paths", "greedy", "cover by linear program"),

@@ -25,7 +25,7 @@ def field_options(
         kinds = [_plain(kind) for kind in (field.annotation, *get_args(field.annotation))]
         several = any(get_origin(kind) is list for kind in kinds)
         kind: Any = next((one for one in (bool, int, float) if one in kinds), str)
-        text = " ".join(filter(None, (choices(kinds), field.description))).replace("`", "'")
+        text = " ".join(filter(None, (choices(kinds), body.meaning(name)))).replace("`", "'")
         given = [flags[name]] if flags and name in flags else []
         option = typer.Option(*given, help=f"{text.rstrip('.')} (repeatable)." if several else text)
         yield option_of(name, list[str] if several else kind, option)

@@ -221,7 +221,7 @@ def _words(name: str) -> Mapping[str, str]:
 def _options() -> Iterator[inspect.Parameter]:
     """One option per planning setting, with the choices and the help of its definition."""
     for name, field in PlanningSettings.model_fields.items():
-        text = " ".join(filter(None, (choices([field.annotation]), field.description)))
+        text = " ".join(filter(None, (choices([field.annotation]), PlanningSettings.meaning(name))))
         text += "".join(f" '{word}': {meaning}." for word, meaning in _words(name).items())
         yield option_of(name, str, typer.Option(help=text.replace("`", "'")))
 

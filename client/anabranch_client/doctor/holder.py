@@ -89,6 +89,7 @@ def _facts(process: psutil.Process | None) -> dict[str, object]:
 
 
 def _locked(path: Path) -> bool:
+    """Whether a process holds the lock of the file ``path``, which is tried without waiting."""
     try:
         with path.open("r") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

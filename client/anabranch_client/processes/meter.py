@@ -114,7 +114,7 @@ class ProcessMeter(Sampler):
         self._first = self._cpu
 
     def sample(self) -> None:
-        """Measure the current sums."""
+        """Measure CPU time and resident memory of all processes now, each in sum."""
         processes = tree(self._roots())
         self._cpu = max(self._cpu, cpu_seconds(processes))
         self._peak = max(self._peak, resident_bytes(processes))

@@ -20,7 +20,7 @@ S = TypeVar("S")
 
 
 class RowReader(Protocol):
-    """A client, blocking or not."""
+    """A client that reads tables of queries, blocking or with coroutines."""
 
     def table(self, name: str, **options: Any) -> Any:
         """The rows of a query's table, or a coroutine of them."""

@@ -77,7 +77,7 @@ def kafka_sink_options(options: Mapping[str, str]) -> KafkaSinkOptions:
         if name in options and TOPIC.fullmatch(options[name]) is None:
             raise bad_option(name, f"{options[name][:60]!r} is not a topic's name", "name a topic")
     if options["topic"] == options.get("progress_topic"):
-        raise bad_option("progress_topic", "this is the topic of the results", "name another")
+        raise bad_option("progress_topic", "it is also the topic of results", "name another")
     check_connection(options)
     key = tuple(part.strip() for part in options.get("key", "").split(",") if part.strip())
     payload = choice(KafkaPayload, options, "payload", KafkaPayload.JSON)

@@ -61,10 +61,12 @@ class Failure(Body):
     """A query's failure at run time: one of its expressions could not be evaluated.
 
     Attributes:
-        code, message, remedy: as in the error.
+        code: code of the error.
+        message: the fault, as a sentence.
         expression: the text of the expression that failed; empty if unknown.
         batch: the batch of the failure. The query has no results of this batch; its results of
             earlier batches stay valid.
+        remedy: remedy for the fault; empty: unknown.
     """
 
     code: str

@@ -48,12 +48,14 @@ class UnreadPiece(Body):
 
     Attributes:
         source: path of the file, key of the Redis Stream, or ``<topic>/<partition>``.
-        unit: what ``first`` and ``last`` count: ``rows`` or ``bytes`` of a file (``[first, last)``;
-            ``last`` None: to its end), or ``entries`` by their ids (after ``first``, up to
-            ``last``), or ``offsets`` of a partition (``[first, last)``).
+        unit: unit of ``first`` and ``last``: ``rows`` or ``bytes`` of a file, ``entries`` by their
+            ids, or ``offsets`` of a partition.
+        first: first row, byte or offset of the piece; of entries, the id before the piece.
+        last: end of the piece, exclusive; of entries, the last id; None: to the end of the file.
         rows: the number of rows; None: unknown.
         entries: number of lost entries of a Redis Stream or messages of a topic; None: unknown.
-        code, reason: why it could not be read.
+        code: code of the reason.
+        reason: why it could not be read, as a sentence.
         batch: the first batch that should have read it, or a part of it.
     """
 
@@ -88,7 +90,7 @@ class Unread(Body):
         pieces: number of pieces: parts of files, or ranges of entries or offsets.
         lost: number of lost entries of a Redis Stream or messages of a topic as far as known, or of
             lost parts of files.
-        last: the newest :data:`RECORDED` pieces, oldest first.
+        last: the newest pieces, at most 20, oldest first.
     """
 
     pieces: int = 0
@@ -118,8 +120,11 @@ RECORDED = 20
 
 @dataclass(frozen=True, slots=True)
 class SnapshotProgress(Body):
-    """Progress of the first reading of a table, before its later changes: rows ``read`` of ``rows``
-    in batches that were planned.
+    """Progress of the first reading of a table, before its later changes.
+
+    Attributes:
+        rows: number of rows of the table.
+        read: number of these in the batches that were planned so far.
     """
 
     rows: int

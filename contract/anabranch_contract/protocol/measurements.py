@@ -66,10 +66,10 @@ class EdgeStatistics(Body, Summed):
         calls: number of probe calls, each with a block of tuples.
         looked: segments read, summed over the tuples.
         made: matches that passed the rule's time bounds and residuals.
-        sent, sent_bytes: tuples sent to other hosts for probing, counted once per host, and their
-            bytes (Arrow, not compressed).
-        asked, dropped: tuples tested by a look-ahead filter (``ProbeRule.ahead``), and tuples that
-            it dropped; dropped tuples are not in ``probes``.
+        sent: tuples sent to other hosts for probing, counted once per host.
+        sent_bytes: their size in bytes (Arrow, not compressed).
+        asked: tuples tested by a look-ahead filter (``ProbeRule.ahead``).
+        dropped: tuples that the filter dropped; they are not in ``probes``.
     """
 
     probes: int = 0
@@ -112,6 +112,9 @@ class StoreStatistics(Body):
     """One store at the end of an epoch.
 
     Attributes:
+        rows: number of rows.
+        bytes: size in bytes.
+        segments: number of segments.
         keys: comma-joined sorted key attributes -> upper bound of the number of distinct values
             stored: the number since the store began, at most ``rows``.
         reads: index -> its reads during the epoch.

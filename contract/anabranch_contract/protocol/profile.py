@@ -48,6 +48,7 @@ class CpuUse(Body):
         name: stream, store, edge, query or another name, depending on the group; empty: work for
             all names of the group, or for names that are no longer counted.
         queries: the registered queries that need this work, sorted; empty: none in particular.
+        seconds: its CPU seconds.
     """
 
     group: CpuGroup

@@ -23,44 +23,49 @@ MOST_TYPE = 65_536
 
 
 class ColumnRecord(Closed):
-    """One column: its name, and its type as Spark's simple type string (normalised in answers)."""
+    """One column.
+
+    Attributes:
+        name: name of the column.
+        type: its type as Spark's simple type string, such as ``bigint``; normalised in answers.
+    """
 
     name: ColumnName
     type: Annotated[str, Field(min_length=1, max_length=MOST_TYPE, examples=["bigint"])]
 
 
 class SourceRecord(Closed):
-    """The source of a stream's tuples. Secrets are masked in answers.
+    """The source of a stream's tuples.
 
     Attributes:
-        then: topics whose messages follow after the rows of this source.
+        format: kind of the source, such as ``redis-stream``, ``kafka`` or ``parquet``.
+        path: path of files or of a table; None: the source has none. Secrets are masked in answers.
+        options: option -> its value. Secrets are masked in answers.
+        rows_per_batch: number of rows of a recording that a batch reads; None: no recording.
+        then: source that continues this one, of files or a table of a lake, from the point that its
+            option ``start`` states: format ``kafka``.
     """
 
     format: Annotated[str, Field(min_length=1, max_length=64)] = "recorded"
     path: Annotated[str, Field(max_length=4096)] | None = None
     options: dict[str, str] = Field(default_factory=dict)
     rows_per_batch: Annotated[int, Field(ge=1, le=2**31)] | None = None
-    then: SourceRecord | None = Field(
-        default=None,
-        description="Source that continues this one, of files or a table of a lake, from the point "
-        "that its option `start` states: format `kafka`.",
-    )
+    then: SourceRecord | None = None
 
 
 class StreamProperties(Document):
-    """The properties of a stream common to requests, records, answers and scenarios."""
+    """The properties of a stream common to requests, records, answers and scenarios.
 
-    description: Description = Field(default="", description="Description for people.")
-    keep_late: bool = Field(
-        default=True,
-        description="Whether to keep rejected tuples (late, invalid, too far in the future) in "
-        "files.",
-    )
-    site: Site = Field(
-        default="",
-        description="Site, or host name, at which the stream's tuples arrive and whose executors "
-        "read it. Empty, or without executors there: any executor reads it.",
-    )
+    Attributes:
+        description: description for people.
+        keep_late: whether to keep rejected tuples (late, invalid, too far in the future) in files.
+        site: site, or host name, at which the stream's tuples arrive and whose executors read it.
+            Empty, or without executors there: any executor reads it.
+    """
+
+    description: Description = ""
+    keep_late: bool = True
+    site: Site = ""
 
 
 class PropertyOptions(TypedDict, total=False):

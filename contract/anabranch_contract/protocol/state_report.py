@@ -18,7 +18,14 @@ from anabranch_contract.protocol.reads import Reads
 
 @dataclass(frozen=True, slots=True)
 class LevelReport(Body):
-    """The segments of a store that have been merged ``level`` times."""
+    """The segments of a store that have been merged equally often.
+
+    Attributes:
+        level: number of merges of each segment.
+        segments: number of segments.
+        rows: number of rows.
+        bytes: size in bytes, with indexes.
+    """
 
     level: int
     segments: int
@@ -33,7 +40,8 @@ class IndexReport(Body):
     Attributes:
         key: its columns and their types.
         entries: number of rows with the key, over all segments.
-        bytes: size of the index with its filters. ``filter_bytes``: size of the filters.
+        bytes: size of the index with its filters, in bytes.
+        filter_bytes: size of its filters, in bytes.
         life: reads of the index since the store began.
     """
 
@@ -59,12 +67,16 @@ class StoreReport(Body):
         batches: ranges (first, last) of batches whose rows are all in the store.
         growing: whether the running epoch adds rows to it.
         queries: the queries whose results depend on it.
-        rows, bytes, index_bytes, segments: totals of its segments; ``bytes`` includes the indexes.
+        rows: number of rows, of all segments.
+        bytes: size of its segments with their indexes, in bytes.
+        index_bytes: size of its indexes, in bytes.
+        segments: number of its segments.
         levels: the same totals by level, smallest first.
         expired_below: per member, event time (microseconds) below which rows may have expired.
         backfill: whether a backfill computes its past.
         ttl: per member, the ttl of its stream in microseconds; None: it has none.
         disk_bytes: its share, by bytes, of the size of the files with its segments.
+        indexes: its indexes.
     """
 
     store: str
@@ -114,8 +126,16 @@ class StoreReport(Body):
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport(Body):
-    """One segment. ``batches``: first and last batch in which a member of its rows arrived last;
-    ``event_time``: least and greatest event time of any member, in microseconds, or None.
+    """One segment: an immutable part of a store.
+
+    Attributes:
+        partition: number of its partition, from 0.
+        level: number of its merges.
+        rows: number of rows.
+        bytes: size in bytes, with indexes.
+        batches: first and last batch in which the last member of one of its rows arrived.
+        event_time: least and greatest event time of any member, in microseconds; None: no event
+            time.
     """
 
     partition: int
@@ -131,6 +151,7 @@ class EdgeReport(Body):
     """An edge whose probes read a store.
 
     Attributes:
+        edge: id of the edge.
         queries: the queries that it serves.
         fill: whether the store is probed in place of an intermediate result that has gaps.
     """
@@ -163,12 +184,13 @@ class TableReport(Body):
     """The maintained table of a query's post-join part.
 
     Attributes:
+        query: name of the query's run.
         rows: number of present rows; of an outer join without a view, of rows written so far.
         version: the last version with changes; -1: none.
         changes: number of changes written so far.
         rounds: number of batches of joined rows that its last checkpoint does not include.
-        added: number of joined rows added since the start of the run. ``seconds``: CPU seconds for
-            that, with an equal part of the time for common groups.
+        added: number of joined rows added since the start of the run.
+        seconds: CPU seconds for these, with an equal part of the time for common groups.
         bytes: size in memory, with the common groups; 0: not known yet.
         common: the first of the queries that read the same table or groups.
     """
@@ -189,14 +211,22 @@ class StateReport(Body, Message):
     """All stores of a pipeline, and the disk space and writes that they have cost.
 
     Attributes:
-        next_batch, epoch, ruleset_epoch, revision: the pipeline's next batch, epoch and ruleset.
-        bytes: size of all segments of the newest state.
-        packs: number of files of the newest state. ``disk_bytes``: their size; they may still hold
-            segments that have been merged or dropped.
+        next_batch: number of the pipeline's next batch.
+        epoch: number of the pipeline's epoch.
+        ruleset_epoch: epoch of its ruleset.
+        bytes: size of all segments of the newest state, in bytes.
+        packs: number of files of the newest state.
+        disk_bytes: size of these files, in bytes; they may still hold segments that have been
+            merged or dropped.
         space_amplification: ``disk_bytes`` over ``bytes``; None if nothing is stored.
-        inserted_bytes, merged_bytes: all bytes ever written by batches, and by merges.
-        write_amplification: their sum over ``inserted_bytes``; None before the first insert.
-        tables: the maintained tables. ``table_bytes``: size of checkpoints and joined rows since.
+        inserted_bytes: all bytes ever written by batches.
+        merged_bytes: all bytes ever written by merges.
+        write_amplification: ``inserted_bytes`` and ``merged_bytes`` together, over
+            ``inserted_bytes``; None before the first insert.
+        stores: the stores.
+        revision: number of the ruleset's revision; 0: the ruleset with which the epoch began.
+        tables: the maintained tables.
+        table_bytes: size of the tables' checkpoints and of joined rows since, in bytes.
     """
 
     next_batch: int

@@ -32,17 +32,34 @@ class Role(StrEnum):
 
 
 class TokenIn(Closed):
-    """An access token to create."""
+    """An access token to create.
+
+    Attributes:
+        name: name of the token, for people.
+        role: role of the token.
+        ttl: time until it expires; default: never.
+    """
 
     model_config = examples({"name": "ci", "role": "editor", "ttl": "90 days"})
 
     name: TokenName
     role: Role
-    ttl: Duration | None = Field(default=None, description="Time until it expires; default: never.")
+    ttl: Duration | None = None
 
 
 class TokenOut(Document):
-    """An access token without its secret."""
+    """An access token without its secret.
+
+    Attributes:
+        id: id of the token, 12 hexadecimal digits.
+        name: name of the token.
+        role: role of the token.
+        created_at: time of its creation.
+        expires_at: time of its expiry; null: never.
+        revoked_at: time of its revocation; null: not revoked.
+        last_used_at: last use, accurate to about a minute.
+        usable: whether it is neither expired nor revoked.
+    """
 
     id: str
     name: str
@@ -50,29 +67,44 @@ class TokenOut(Document):
     created_at: Time
     expires_at: Time | None
     revoked_at: Time | None
-    last_used_at: Time | None = Field(description="Last use, accurate to about a minute.")
+    last_used_at: Time | None
     usable: bool
 
 
 class TokenMade(TokenOut):
-    """A new token with its secret, which no other answer contains."""
+    """A new token with its secret, which no other answer contains.
 
-    token: str = Field(description="Send it as `Authorization: Bearer TOKEN`.")
+    Attributes:
+        token: the token's text, sent as ``Authorization: Bearer TOKEN``.
+    """
+
+    token: str
 
 
 class TokenList(Document):
-    """All tokens, oldest first."""
+    """All tokens, oldest first.
+
+    Attributes:
+        items: the tokens.
+    """
 
     items: list[TokenOut]
 
 
 class WhoOut(Document):
-    """Identity and role of the caller."""
+    """Identity and role of the caller.
 
-    token: str | None = Field(description="The token's id; null without a token.")
+    Attributes:
+        token: the token's id; null without a token.
+        name: name of the token; without a token ``anonymous``.
+        role: role of the caller.
+        required: whether this service requires tokens.
+    """
+
+    token: str | None
     name: str
     role: Open[Role]
-    required: bool = Field(description="Whether this service requires tokens.")
+    required: bool
 
 
 class AuditKind(StrEnum):
@@ -87,10 +119,16 @@ class AuditRecord(Closed):
     """An entry of the audit log: one request.
 
     Attributes:
-        token, name, role: id, name and role of the caller's token; no id: no valid token.
+        at: time of the entry.
+        kind: kind of the entry: a change, pushed rows, or a refused request.
+        token: id of the caller's token; empty: no valid token.
+        name: name of the caller's token; empty: no valid token.
+        role: role of the caller; empty: no valid token.
         client: network address of the caller.
+        method: HTTP method of the request.
         route: template of the path, e.g. ``/v1/queries/{name}``; empty: no route matched.
         target: the requested path, percent-encoded.
+        status: HTTP status of the answer.
         request: the request's id, also in the answer's header ``X-Request-ID``.
     """
 
@@ -108,7 +146,12 @@ class AuditRecord(Closed):
 
 
 class AuditPage(Document):
-    """A page of the audit log, newest first."""
+    """A page of the audit log, newest first.
+
+    Attributes:
+        items: the entries.
+        next_cursor: ``cursor`` of the next page; null: this is the last page.
+    """
 
     items: list[AuditRecord]
     next_cursor: str | None

@@ -15,6 +15,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     TypeAdapter,
     ValidationError,
     ValidationInfo,
@@ -25,9 +26,9 @@ from pydantic import (
     model_validator,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError
 
-from anabranch_contract.body import READING, Body, empty
+from anabranch_contract.body import READING, Body, described, empty, meanings
 
 MAX_TEXT = 100_000
 
@@ -157,6 +158,15 @@ class Document(BaseModel):
         fields = cls.model_fields.items()
         return {name: empty(field.annotation) for name, field in fields if field.is_required()}
 
+    @classmethod
+    def meaning(cls, name: str) -> str:
+        """Return the meaning of a field, from a docstring or from the field's type."""
+        return meanings(cls).get(name) or cls.model_fields[name].description or ""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> Any:
+        return described(cls, core, handler)
+
     def document(self) -> dict[str, Any]:
         """Return the answer as JSON, including unknown fields."""
         return {name: document(value) for name, value in self}
@@ -223,7 +233,8 @@ def changes_of(source: type[Document], *names: str, null: str = "") -> Callable[
 
     def field(name: str) -> tuple[Any, FieldInfo]:
         whole = source.model_fields[name]
-        text = f"{whole.description} {null}" if nullable(source, name) else whole.description
+        text = source.meaning(name)
+        text = f"{text} {null}" if nullable(source, name) else text
         # Bounds and validators must not apply to null.
         annotated: Any = Annotated
         kind: Any = annotated[whole.annotation, Field(), *whole.metadata]

@@ -19,8 +19,14 @@ from anabranch_contract.rest.queries import MAX_BATCH, Parameters, QueryIn, Regi
 
 
 class FamilyIn(RegistrationIn):
-    """Queries to register at once, all or none, with one statement that has parameters
-    (``:name``). Each query gets the name of the family, a hyphen, and its key in ``parameters``.
+    """Queries to register at once, all or none, with one statement that has parameters (``:name``).
+    Each query gets the name of the family, a hyphen, and its key in ``parameters``.
+
+    Attributes:
+        name: name of the family.
+        sql: the statement, with parameters.
+        parameters: end of a query's name -> the value of each parameter. For more queries than a
+            request may have, register a table of the constants, and join it.
     """
 
     model_config = examples(
@@ -40,12 +46,7 @@ class FamilyIn(RegistrationIn):
     sql: StatementText
     parameters: Annotated[
         dict[str, Parameters],
-        Field(
-            min_length=1,
-            max_length=MAX_BATCH,
-            description="End of a query's name -> the value of each parameter. For more queries "
-            "than a request may have, register a table of the constants, and join it.",
-        ),
+        Field(min_length=1, max_length=MAX_BATCH),
     ]
 
     def member(self, key: str) -> QueryIn:
@@ -66,26 +67,41 @@ class FamilyIn(RegistrationIn):
 class FamilyOut(Document):
     """Queries with one statement but for its constants.
 
-    ``statement`` has ``?`` for each constant, and ``(?)`` for each list after IN. ``id`` is
-    its digest.
+    Attributes:
+        id: digest of ``statement``.
+        statement: the statement, with ``?`` for each constant and ``(?)`` for each list after IN.
+        queries: number of its queries.
+        first: the query of the family that was registered first.
     """
 
     id: str
     statement: str
     queries: int
-    first: str = Field(description="The query of the family that was registered first.")
+    first: str
 
 
 class FamilyList(Document):
-    """Families of at least two queries, the largest first."""
+    """Families of at least two queries, the largest first.
+
+    Attributes:
+        items: the families.
+    """
 
     items: list[FamilyOut]
 
 
 class FamilyMember(Document):
-    """A query of a family, with its constants in the order of the statement."""
+    """A query of a family, with its constants in the order of the statement.
 
-    id: str = Field(description="As `name`.")
+    Attributes:
+        id: same as ``name``.
+        name: name of the query.
+        constants: its constants, in the order of the statement.
+        status: status of the query.
+        results: number of results emitted so far; for a view, of its current rows.
+    """
+
+    id: str
     name: str = ""
     constants: list[str]
     status: str
@@ -93,7 +109,13 @@ class FamilyMember(Document):
 
 
 class FamilyMembers(Document):
-    """A page of a family's queries, in order of registration."""
+    """A page of a family's queries, in order of registration.
+
+    Attributes:
+        family: the family.
+        items: the queries of the page.
+        next_cursor: ``cursor`` of the next page; null: this is the last page.
+    """
 
     family: FamilyOut
     items: list[FamilyMember]

@@ -22,17 +22,22 @@ from anabranch_contract.rest.documents import (
     examples,
 )
 
-_SIGNATURE = "Name, parameters and result, with types of Spark's SQL."
-_MODULE = "Module that the operator allows: NAME for NAME.py, a.b for a/b.py in an allowed folder."
-_KIND = "Form of the arguments and of the result: Arrow arrays, pandas Series, values of one row."
-_DETERMINISTIC = (
-    "Whether equal arguments always have equal results. Otherwise the function can "
-    "be called in the SELECT list only."
-)
-
 
 class FunctionIn(Closed):
-    """A Python function to register for queries."""
+    """A Python function to register for queries.
+
+    Attributes:
+        signature: name, parameters and result, with types of Spark's SQL.
+        module: module that the operator allows: NAME for NAME.py, a.b for a/b.py in an allowed
+            folder.
+        attribute: name of the function in the module; default: its name in SQL.
+        kind: form of the arguments and of the result: Arrow arrays, pandas Series, values of one
+            row.
+        deterministic: whether equal arguments always have equal results. Otherwise the function can
+            be called in the SELECT list only.
+        time_limit: time limit of a call; one call computes a batch of rows.
+        description: description for people.
+    """
 
     model_config = examples(
         {"signature": "discounted(price DOUBLE, code STRING) RETURNS DOUBLE", "module": "prices"}
@@ -43,27 +48,18 @@ class FunctionIn(Closed):
         Field(
             min_length=1,
             max_length=10_000,
-            description=_SIGNATURE,
             examples=["discounted(price DOUBLE, code STRING) RETURNS DOUBLE"],
         ),
     ]
     module: Annotated[
         str,
-        Field(
-            max_length=256,
-            pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$",
-            description=_MODULE,
-        ),
+        Field(max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"),
     ]
-    attribute: StreamName | None = Field(
-        default=None, description="Name of the function in the module; default: its name in SQL."
-    )
-    kind: FunctionKind = Field(default=FunctionKind.ARROW, description=_KIND)
-    deterministic: bool = Field(default=True, description=_DETERMINISTIC)
-    time_limit: Duration = Field(
-        default="10 seconds", description="Time limit of a call; one call computes a batch of rows."
-    )
-    description: Description = Field(default="", description="Description for people.")
+    attribute: StreamName | None = None
+    kind: FunctionKind = FunctionKind.ARROW
+    deterministic: bool = True
+    time_limit: Duration = "10 seconds"
+    description: Description = ""
 
 
 class FunctionOptions(TypedDict, total=False):
@@ -80,7 +76,7 @@ class FunctionRecord(Closed):
     """A registered function.
 
     Attributes:
-        time_limit: in milliseconds.
+        time_limit: time limit of a call, in milliseconds.
         digest: SHA-256 of the module's file at the registration.
     """
 
@@ -111,7 +107,23 @@ class FunctionRecord(Closed):
 
 
 class FunctionOut(Document):
-    """A registered function, and the queries that call it."""
+    """A registered function, and the queries that call it.
+
+    Attributes:
+        name: name of the function in SQL.
+        signature: name, parameters and result, with types of Spark's SQL.
+        module: module that contains it.
+        attribute: name of the function in the module.
+        kind: form of the arguments and of the result: Arrow arrays, pandas Series, values of one
+            row.
+        deterministic: whether equal arguments always have equal results.
+        time_limit: time limit of a call, as a duration.
+        description: description for people.
+        digest: SHA-256 of the module's file at the registration.
+        version: text that differs whenever anything else than the description does.
+        created_at: time of its registration.
+        queries: live queries that call it.
+    """
 
     name: str
     signature: str
@@ -121,14 +133,19 @@ class FunctionOut(Document):
     deterministic: bool
     time_limit: str
     description: str
-    digest: str = Field(description="SHA-256 of the module's file at the registration.")
-    version: str = Field(description="Differs whenever anything else than the description does.")
+    digest: str
+    version: str
     created_at: Time
-    queries: list[str] = Field(description="Live queries that call it.")
+    queries: list[str]
 
 
 class FunctionList(Document):
-    """All registered functions, by name, and the names of the built-in ones."""
+    """All registered functions, and the built-in ones.
+
+    Attributes:
+        items: the registered functions, by name.
+        builtin: names of the built-in functions.
+    """
 
     items: list[FunctionOut]
     builtin: list[str]

@@ -8,7 +8,15 @@ from anabranch_contract.rest.documents import Closed
 
 
 class AliasInfo(Closed):
-    """One alias of a query: its stream, local filter, relation and canonical label."""
+    """One alias of a query.
+
+    Attributes:
+        alias: name of the alias.
+        stream: stream whose tuples it has.
+        relation: id of its relation, the stream's tuples that pass its filter.
+        label: its canonical name in plans.
+        filter: conditions of its local filter; empty: all tuples.
+    """
 
     alias: str
     stream: str
@@ -18,14 +26,26 @@ class AliasInfo(Closed):
 
 
 class ClassInfo(Closed):
-    """Attributes (``alias.attribute``) that the query's equi-joins make equal."""
+    """Attributes that the query's equi-joins make equal.
+
+    Attributes:
+        type: common type for comparison.
+        members: the attributes, each as ``alias.attribute``.
+    """
 
     type: str
     members: list[str]
 
 
 class BoundInfo(Closed):
-    """Time bound: ``later``'s event time minus ``earlier``'s is at most ``micros`` microseconds."""
+    """Time bound: the event time of ``later`` minus that of ``earlier`` is at most ``micros``.
+
+    Attributes:
+        earlier: alias whose event time is subtracted.
+        later: alias whose event time it is subtracted from.
+        micros: greatest difference, in microseconds.
+        duration: the same as a duration.
+    """
 
     earlier: str
     later: str
@@ -34,7 +54,12 @@ class BoundInfo(Closed):
 
 
 class OutputInfo(Closed):
-    """One column of a query's results."""
+    """One column of a query's results.
+
+    Attributes:
+        name: name of the column.
+        type: type of the column, as Spark's simple type string.
+    """
 
     name: str
     type: str
@@ -47,8 +72,13 @@ class ViewInfo(Closed):
         identity: the columns of a change that identify the view's row; empty: the view has one row
             only.
         joined: the columns of the joined rows, with their expressions.
-        keys, aggregates: the GROUP BY keys and the aggregates; empty if joined rows are ranked.
+        keys: the GROUP BY keys; empty if joined rows are ranked.
+        aggregates: the aggregates; empty if joined rows are ranked.
+        having: condition of HAVING; None: none.
         copies: number of rows per group, if the view has INTERSECT ALL or EXCEPT ALL.
+        order: keys of ORDER BY, with ``DESC`` where descending.
+        limit: maximum number of rows; None: no limit.
+        offset: number of first rows that are left out.
         limits: the conditions on `current_timestamp`, by which joined rows come and leave.
         sets: the keys of each of the GROUPING SETS; empty: rows are grouped by all keys.
         partition: columns of PARTITION BY: joined rows are ranked and limited per value.
@@ -121,14 +151,18 @@ class NormalisedInfo(Closed):
     """A query in the planner's normal form.
 
     Attributes:
+        aliases: the aliases of all its joins.
+        classes: classes of attributes that its equi-joins make equal.
+        bounds: all time bounds between two aliases, including implied ones.
+        unbounded: aliases whose tuples have to be stored for ever.
+        residuals: conditions over several aliases that are neither equalities nor time bounds.
+        output: the columns of its results.
         view: aggregates, ORDER BY and LIMIT, which define the columns ``output``; null: none.
         outer: the outer, semi or anti join; null: none.
         branches: the aliases of each branch of a set operation, whose rows together are the
             results, or the joined rows of the view; empty: it has none.
         expansions: functions that make rows of the elements of arrays and maps, with the conditions
             over them; output columns read the elements of the first as ``#1.col``.
-        bounds: all time bounds between two aliases, including implied ones.
-        unbounded: aliases whose tuples have to be stored for ever.
         notes: possible surprises, in sentences.
     """
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from pydantic import Field
-
 from anabranch_contract.protocol.profile import CpuGroup, CpuUse
 from anabranch_contract.rest.documents import Document, Time
 
@@ -15,12 +13,19 @@ class ProfileOut(Document):
     """CPU seconds of all processes of the pipeline since their start, by purpose.
 
     The counters only grow: subtract two answers with the same ``run`` and ``service``.
+
+    Attributes:
+        run: id of the run of the runtime; empty: it has not reported yet.
+        at: time at which the runtime read its counters.
+        service: id of the service process that answers.
+        service_at: time of the service's and Redis's counters.
+        uses: the uses, with their CPU seconds.
     """
 
-    run: str = Field(description="Id of the run of the runtime; empty: it has not reported yet.")
-    at: Time | None = Field(description="Time at which the runtime read its counters.")
-    service: str = Field(description="Id of the service process that answers.")
-    service_at: Time = Field(description="Time of the service's and Redis's counters.")
+    run: str
+    at: Time | None
+    service: str
+    service_at: Time
     uses: list[CpuUse]
 
     def seconds_since(self, earlier: ProfileOut) -> float:
@@ -31,13 +36,19 @@ class ProfileOut(Document):
 class CpuProfile(Document):
     """CPU seconds of the pipeline in a period, by purpose.
 
-    Work that several queries need is divided equally among them in ``queries``.
+    Attributes:
+        seconds: length of the period in seconds.
+        cpu: CPU seconds of all processes.
+        groups: kind of work -> its CPU seconds.
+        queries: query -> its CPU seconds, with equal parts of work that several need; "": work for
+            no query.
+        uses: the uses, with their CPU seconds.
     """
 
-    seconds: float = Field(description="Length of the period.")
-    cpu: float = Field(description="CPU seconds of all processes.")
+    seconds: float
+    cpu: float
     groups: dict[CpuGroup, float]
-    queries: dict[str, float] = Field(description='Seconds by query; "": for no query.')
+    queries: dict[str, float]
     uses: list[CpuUse]
 
     @classmethod

@@ -101,23 +101,26 @@ def _parsed(text: str) -> str:
 
 
 class SinkRecord(Closed):
-    """Destination of results (``docs/sinks.md``)."""
+    """Destination of results (``docs/sinks.md``).
+
+    Attributes:
+        format: ``parquet``, ``count``, ``redis-stream``, ``kafka``, ``webhook``, or a format that
+            Spark writes.
+        options: option of the format -> its value. Secrets are masked in answers.
+        path: folder or table of the results; null: the default of the format.
+        mode: writing mode: results are appended.
+        commit_interval: time for which results of several batches are gathered into one file or
+            delivery, up to an hour; default: each batch has its own.
+    """
 
     format: str = Field(
-        default="parquet",
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.$-]{0,127}$",
-        description="`parquet`, `count`, `redis-stream`, `kafka`, `webhook`, or a format "
-        "that Spark writes.",
-        examples=["json"],
+        default="parquet", pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.$-]{0,127}$", examples=["json"]
     )
     options: dict[str, SinkOption] = Field(default_factory=dict, max_length=100)
     path: str | None = Field(default=None, min_length=1, max_length=4096)
     mode: Literal["append"] = "append"
     commit_interval: Annotated[Duration, AfterValidator(_parsed)] | None = Field(
-        default=None,
-        description="Time for which results of several batches are gathered into one file or "
-        "delivery, up to an hour; default: each batch has its own.",
-        examples=["10 seconds"],
+        default=None, examples=["10 seconds"]
     )
 
     def to_sink(self) -> SinkSpec:
@@ -133,19 +136,29 @@ class SinkRecord(Closed):
 class QueryTerms(Document):
     """Fields common to requests, records and answers of queries: statement or structured query,
     sink, priority, service levels, and texts for display and search.
+
+    Attributes:
+        sql: SQL statement; null: the query is in ``query``.
+        query: the query as JSON, not SQL; null: it is in ``sql``.
+        window: window of all aliases, or alias -> its window: its tuples join only tuples whose
+            event time is at most this much later; null: no window.
+        sink: destination of the results.
+        priority: priority under load shedding; greatest first.
+        slo: service level objectives.
+        title: display title.
+        owner: owner of the query.
+        tags: tags for filters.
     """
 
     sql: str | None = None
-    query: dict[str, JsonValue] | None = Field(default=None, description="Query as JSON, not SQL.")
+    query: dict[str, JsonValue] | None = None
     window: Duration | dict[str, Duration] | None = None
     sink: SinkRecord = SinkRecord()
-    priority: int = Field(
-        default=0, ge=0, le=1_000_000, description="Priority under load shedding; greatest first."
-    )
+    priority: int = Field(default=0, ge=0, le=1_000_000)
     slo: Slo = Slo()
-    title: Title | None = Field(default=None, description="Display title.")
-    owner: Title | None = Field(default=None, description="Owner of the query.")
-    tags: Tags = Field(default=[], description="Tags for filters.")
+    title: Title | None = None
+    owner: Title | None = None
+    tags: Tags = Field(default=[])
     past: Past = "none"
 
 
@@ -164,12 +177,17 @@ class QueryOptions(TypedDict, total=False):
 
 
 class RegistrationIn(Closed, QueryTerms):
-    """Fields common to the registrations of one query and of a family."""
+    """Fields common to the registrations of one query and of a family.
+
+    Attributes:
+        ttl: time until the query expires.
+        expires_at: expiry time, ISO 8601.
+    """
 
     sql: StatementText | None = None
     dialect: Dialect = "spark"
-    ttl: Duration | None = Field(default=None, description="Time until the query expires.")
-    expires_at: AwareDatetime | None = Field(default=None, description="Expiry time, ISO 8601.")
+    ttl: Duration | None = None
+    expires_at: AwareDatetime | None = None
 
     @field_validator("query")
     @classmethod
@@ -188,7 +206,12 @@ class RegistrationIn(Closed, QueryTerms):
 
 
 class QueryIn(RegistrationIn):
-    """A query to register: exactly one of ``sql`` and ``query``."""
+    """A query to register: exactly one of ``sql`` and ``query``.
+
+    Attributes:
+        name: name of the query; default: ``q-`` and 12 hexadecimal digits.
+        parameters: values of the statement's parameters (``:name``), which take their places.
+    """
 
     model_config = examples(
         {
@@ -212,11 +235,7 @@ class QueryIn(RegistrationIn):
     )
 
     name: QueryName | None = Field(default=None, validation_alias=NAME_KEYS)
-    parameters: Parameters | None = Field(
-        default=None,
-        description="Values of the statement's parameters (`:name`), which take their places.",
-        examples=[{"least": 20}],
-    )
+    parameters: Parameters | None = Field(default=None, examples=[{"least": 20}])
     cutover: Cutover = "at-once"
 
 
@@ -225,6 +244,15 @@ class QueryPatch(Closed):
 
     In ``slo`` only the given fields change; ``slo: null`` removes all objectives. ``title: null``
     and ``owner: null`` remove title and owner. ``tags`` replaces all tags.
+
+    Attributes:
+        ttl: time from now until the query expires.
+        expires_at: expiry time, ISO 8601.
+        priority: priority under load shedding; greatest first.
+        slo: service level objectives.
+        title: display title.
+        owner: owner of the query.
+        tags: tags for filters.
     """
 
     model_config = examples({"ttl": "1 hour", "priority": 3}, {"slo": {"latency": "2 seconds"}})
@@ -239,7 +267,12 @@ class QueryPatch(Closed):
 
 
 class VisibleFrom(Document):
-    """First batch, and least event time (null: any), of the tuples of an alias that join."""
+    """The first tuples of an alias that join.
+
+    Attributes:
+        batch: the first batch whose tuples join.
+        event_time: the least event time of tuples that join; null: any.
+    """
 
     batch: int
     event_time: str | None
@@ -248,7 +281,11 @@ class VisibleFrom(Document):
 class MissedOut(Document):
     """Rows of a stream that a query misses, since they were read before it and are not stored.
 
-    ``rows`` is their number; null: they were stored, but have expired.
+    Attributes:
+        stream: name of the stream.
+        rows: number of the rows; null: they were stored, but have expired.
+        message: the missed rows and their effect, as a sentence.
+        remedy: steps that bring the rows into a query.
     """
 
     stream: str
@@ -260,8 +297,16 @@ class MissedOut(Document):
 class ActivationOut(Document):
     """An earlier activation of a query, ended when a stream's ttl changed the query's time bounds.
 
-    It lasted from ``activated_batch`` to the batch before ``expired_batch``, with the time bounds
-    ``bounds``. ``results`` is the number of results up to its end, since the query began.
+    Attributes:
+        activated_batch: its first batch.
+        expired_batch: the first batch after it.
+        bounds: the query's time bounds during it.
+        visible_from: alias -> its first tuples that joined.
+        complete_from: event time from which results miss no tuple of the past; null: ``complete``
+            is ``always`` or ``never``.
+        complete: event times whose results miss no tuple of the past: ``always`` (all), ``from``
+            (from ``complete_from`` on) or ``never``.
+        results: number of results up to its end, since the query began.
     """
 
     activated_batch: int
@@ -279,8 +324,13 @@ QueryStatus = Literal["pending", "active", "paused", "expiring", "expired", "rej
 class ProblemRecord(Closed):
     """Why a query was rejected.
 
-    ``line`` and ``column`` are the error's position in the SQL statement, from 1; null: no
-    position.
+    Attributes:
+        code: code of the error (``docs/errors.md``).
+        message: the fault, as a sentence.
+        field: field of the request with the fault; empty: none in particular.
+        remedy: remedy for the fault; empty: unknown.
+        line: line of the error in the SQL statement, from 1; null: no position.
+        column: column of the error in that line, from 1; null: no position.
     """
 
     code: str
@@ -292,9 +342,12 @@ class ProblemRecord(Closed):
 
 
 class PartialOut(Document):
-    """A column of a view that is inexact because load shedding withheld joined rows, and why.
+    """A column of a view that is inexact because load shedding withheld joined rows.
 
-    ``column`` null: the set of rows, or all columns.
+    Attributes:
+        column: name of the column; null: the set of rows, or all columns.
+        code: code of the reason.
+        reason: why it is inexact, as a sentence.
     """
 
     column: str | None
@@ -305,7 +358,9 @@ class PartialOut(Document):
 class ScaledOut(Document):
     """Estimate of a count, sum or average over all joined rows, withheld ones included.
 
-    The true value is within ``error`` of ``value`` with 95 % confidence. Null: unknown.
+    Attributes:
+        value: the estimate; null: unknown.
+        error: half width of the 95 % confidence interval around ``value``; null: unknown.
     """
 
     value: float | None
@@ -316,54 +371,59 @@ class ViewRowsOut(Document):
     """The current rows of a query with a view (aggregates, DISTINCT or LIMIT after its joins). A
     view without LIMIT is reported only while it has few rows.
 
-    ``completeness`` is the estimated share of joined rows that load shedding did not withhold;
-    below 1, sums and counts are too low. ``withheld``, ``owed`` and ``blind``: see RationedOut.
+    Attributes:
+        version: version of the view; null: not reported yet.
+        total: number of rows of the view, not only of ``rows``.
+        columns: names of the columns, in order.
+        rows: the rows, each as column -> value.
+        completeness: estimated share of joined rows that load shedding did not withhold; below 1,
+            sums and counts are too low.
+        batch: last batch whose joined rows are included; null: unknown.
+        withheld: estimated number of joined rows withheld by load shedding.
+        owed: estimated number of withheld joined rows that will be computed later.
+        blind: number of (alias, batch) pairs with ration 0, whose joined rows no estimate includes.
+        partial: columns and clauses that are inexact for lack of joined rows; empty: none.
+        whole: per row, whether it covers all joined rows of its group; null: unknown. Empty if no
+            joined row is missing.
+        scaled: per row, estimates by column; null: not requested or not available.
+        unscaled: why requested estimates (``scaled``) are not available.
     """
 
-    version: int | None = Field(description="Version of the view; null: not reported yet.")
-    total: int | None = Field(description="Number of rows of the view, not only of `rows`.")
+    version: int | None
+    total: int | None
     columns: list[str]
     rows: list[dict[str, JsonValue]]
     completeness: float = 1.0
-    batch: int | None = Field(
-        default=None, description="Last batch whose joined rows are included; null: unknown."
-    )
+    batch: int | None = None
     withheld: float = 0.0
     owed: float = 0.0
     blind: int = 0
-    partial: list[PartialOut] = Field(
-        default=[],
-        description="Columns and clauses that are inexact for lack of joined rows; empty: none.",
-    )
-    whole: list[bool | None] = Field(
-        default=[],
-        description="Per row, whether it covers all joined rows of its group; null: unknown. "
-        "Empty if no joined row is missing.",
-    )
-    scaled: list[dict[str, ScaledOut]] | None = Field(
-        default=None,
-        description="Per row, estimates by column; null: not requested or not available.",
-    )
-    unscaled: PartialOut | None = Field(
-        default=None, description="Why requested estimates (`scaled`) are not available."
-    )
+    partial: list[PartialOut] = Field(default=[])
+    whole: list[bool | None] = Field(default=[])
+    scaled: list[dict[str, ScaledOut]] | None = None
+    unscaled: PartialOut | None = None
 
 
 class RationedOut(Document):
     """Results that load shedding has withheld from a query (``docs/semantics.md``, "Rations").
 
-    ``withheld`` estimates the results withheld so far, from the emitted ones; ``completeness`` is
-    the share emitted. ``shares`` maps each alias with a ration below 1 in the last batch to it: the
-    share of the alias's arriving tuples that probed. ``blind`` counts the (alias, batch) pairs with
-    ration 0, whose results no estimate includes. ``owed`` estimates the withheld results that will
-    be computed later; ``caught_up`` counts those computed. ``floor`` is the required completeness,
-    ``floor_needs`` the share of rationed probes' CPU time that the floors of this and of higher
-    priorities need; with less, ``floor_broken`` is true. Null: no floor, or no measurements yet.
-
     An outer join's results, also as input of a view, are pairs (left joins only), and left rows
-    once no partner can arrive any more. ``left_withheld`` estimates the left rows among
-    ``withheld``; ``undecided`` counts left rows that gave no result because pairs of them may be
-    withheld.
+    once no partner can arrive any more.
+
+    Attributes:
+        withheld: number of results withheld so far, estimated from the emitted ones.
+        completeness: estimated share of results that were emitted.
+        blind: number of (alias, batch) pairs with ration 0, whose results no estimate includes.
+        shares: alias with a ration below 1 in the last batch -> share of its arriving tuples that
+            probed.
+        owed: estimated number of withheld results that will be computed later.
+        caught_up: number of results that were withheld and have been computed since.
+        floor: required completeness; null: none.
+        floor_needs: share of rationed probes' CPU time that the floors of this and of higher
+            priorities need; null: no floor, or no measurements yet.
+        floor_broken: whether less CPU time than ``floor_needs`` is available.
+        left_withheld: estimated number of an outer join's left rows among ``withheld``.
+        undecided: number of left rows that gave no result because pairs of them may be withheld.
     """
 
     withheld: float
@@ -382,61 +442,89 @@ class RationedOut(Document):
 class PastOut(Document):
     """Progress of a query's results over tuples stored before it began.
 
-    ``pending``: they are being emitted. ``emitted``: all are emitted. ``given-up``: some are
-    emitted, and the rest is lost, since the stored rows that it needs are gone.
+    Attributes:
+        status: ``pending``: they are being emitted. ``emitted``: all are emitted. ``given-up``:
+            some are emitted, and the rest is lost, since the stored rows that it needs are gone.
+        results: results emitted so far; included in the query's results.
+        rows: number of stored rows still to be processed; null: not begun yet.
     """
 
     status: Open[Literal["pending", "emitted", "given-up"]]
-    results: int = Field(description="Results emitted so far; included in the query's results.")
-    rows: int | None = Field(
-        description="Number of stored rows still to be processed; null: not begun yet."
-    )
+    results: int
+    rows: int | None
 
 
 class ReplacementOut(Document):
-    """A run that will take the place of the present one when it has caught up."""
+    """A run that will take the place of the present one when it has caught up.
+
+    Attributes:
+        run: name of the run.
+        status: status of the run.
+        sql: its SQL statement; null: it has none.
+        waits_because: why it has not caught up; null: it has, and takes the place with an epoch.
+        remedy: remedy if it will never catch up; else empty.
+    """
 
     run: str
     status: Open[QueryStatus]
     sql: str | None
-    waits_because: str | None = Field(
-        description="Why it has not caught up; null: it has, and takes the place with an epoch."
-    )
-    remedy: str = Field(default="", description="Remedy if it will never catch up.")
+    waits_because: str | None
+    remedy: str = ""
 
 
 class QueryOut(QueryTerms):
-    """A registered query: its terms, normal form, status and progress."""
+    """A registered query: its terms, normal form, status and progress.
 
-    id: str = Field(description="As `name`.")
-    name: str = Field(default="", description="Name of the query.")
-    run: str = Field(
-        default="",
-        description="Name of its newest run, used in plans, metrics and names of folders.",
-    )
-    replacement: ReplacementOut | None = Field(
-        default=None,
-        description="The run that takes the place of this one when it has caught up; null: none.",
-    )
+    Attributes:
+        id: same as ``name``.
+        name: name of the query.
+        run: name of its newest run, used in plans, metrics and names of folders.
+        replacement: the run that takes the place of this one when it has caught up; null: none.
+        status: status of the query.
+        waits_because: why it is pending: its plan waits for approval, or was refused.
+        sink_problem: why the sink does not accept results at present; null: it does.
+        results_at: location of the results; null: the sink only counts them.
+        input_problems: streams that can't be read at present -> the reason.
+        reads: registered queries that it reads by name.
+        read_by: live queries that read it by name.
+        part_of: query that has it as a subquery; null: registered by itself.
+        created_at: time of its registration.
+        expires_at: time of its expiry; null: it does not expire.
+        normalised: its normal form.
+        first_epoch: first published epoch that includes it; null: none yet.
+        last_epoch: last published epoch that includes it, once it has ended; null: it has not.
+        activated_batch: first batch whose arrivals can complete a result; null: not active yet.
+        expired_batch: first batch whose arrivals complete no result any more; null: none yet.
+        visible_from: alias -> its first tuples that join; null: not active yet.
+        complete_from: event time from which results miss no tuple of the past; null: ``complete``
+            is not ``from``.
+        complete: event times whose results miss no tuple of the past: ``always`` (all), ``from``
+            (from ``complete_from`` on) or ``never``; null: not active yet.
+        missed: rows read before the query and not stored, which its results miss (while it is
+            pending: would miss).
+        past_results: progress of results over rows stored before it; null: the past was not
+            requested, or emission has not begun.
+        earlier: its activations before this one, oldest first.
+        results: number of results emitted so far; for a view, of its current rows (if they are too
+            many to be kept, their last known number).
+        joined_rows: for a view or outer join, number of results of the inner joins that it reads.
+        rationed: results withheld by load shedding; null: none, and no floor is known.
+        problem: why it was rejected; null: it was not.
+        failure: why it failed at run time; null: it did not.
+    """
+
+    id: str
+    name: str = ""
+    run: str = ""
+    replacement: ReplacementOut | None = None
     status: Open[QueryStatus]
-    waits_because: str | None = Field(
-        default=None,
-        description="Why it is pending: its plan waits for approval, or was refused.",
-    )
-    sink_problem: str | None = Field(
-        description="Why the sink does not accept results at present; null: it does."
-    )
-    results_at: str | None = Field(
-        default=None, description="Location of the results; null: the sink only counts them."
-    )
-    input_problems: dict[str, str] = Field(
-        description="Streams that can't be read at present -> the reason."
-    )
-    reads: list[str] = Field(default=[], description="Registered queries that it reads by name.")
-    read_by: list[str] = Field(default=[], description="Live queries that read it by name.")
-    part_of: str | None = Field(
-        default=None, description="Query that has it as a subquery; null: registered by itself."
-    )
+    waits_because: str | None = None
+    sink_problem: str | None
+    results_at: str | None = None
+    input_problems: dict[str, str]
+    reads: list[str] = Field(default=[])
+    read_by: list[str] = Field(default=[])
+    part_of: str | None = None
     created_at: Time
     expires_at: Time | None
     normalised: NormalisedInfo
@@ -447,42 +535,48 @@ class QueryOut(QueryTerms):
     visible_from: dict[str, VisibleFrom] | None
     complete_from: str | None
     complete: str | None
-    missed: list[MissedOut] = Field(
-        default=[],
-        description="Rows read before the query and not stored, which its results miss (while it "
-        "is pending: would miss).",
-    )
-    past_results: PastOut | None = Field(
-        default=None, description="Null: the past was not requested, or emission has not begun."
-    )
-    earlier: list[ActivationOut] = Field(
-        description="Its activations before this one, oldest first."
-    )
-    results: int = Field(
-        description="Number of results emitted so far; for a view, of its current rows (if they "
-        "are too many to be kept, their last known number)."
-    )
-    joined_rows: int | None = Field(
-        default=None,
-        description="For a view or outer join, number of results of the inner joins that it reads.",
-    )
-    rationed: RationedOut | None = Field(
-        default=None,
-        description="Results withheld by load shedding; null: none, and no floor is known.",
-    )
+    missed: list[MissedOut] = Field(default=[])
+    past_results: PastOut | None = None
+    earlier: list[ActivationOut]
+    results: int
+    joined_rows: int | None = None
+    rationed: RationedOut | None = None
     problem: ProblemRecord | None
     failure: Failure | None
 
 
 class QueryList(Document):
-    """A page of queries in order of registration; pass ``next_cursor`` as ``cursor``."""
+    """A page of queries in order of registration; pass ``next_cursor`` as ``cursor``.
+
+    Attributes:
+        items: the queries of the page.
+        next_cursor: ``cursor`` of the next page; null: this is the last page.
+    """
 
     items: list[QueryOut]
     next_cursor: str | None
 
 
 class RunOut(Document):
-    """One run of a query: from its registration, replacement or resumption to its end."""
+    """One run of a query: from its registration, replacement or resumption to its end.
+
+    Attributes:
+        run: name of the run.
+        status: status of the run.
+        sql: its SQL statement; null: the query is in ``query``.
+        query: the query as JSON; null: it is in ``sql``.
+        created_at: time of its beginning.
+        first_epoch: first published epoch that includes it; null: none yet.
+        last_epoch: last published epoch that includes it, once it has ended; null: it has not.
+        activated_batch: first batch whose arrivals can complete a result; null: not active yet.
+        expired_batch: first batch whose arrivals complete no result any more; null: none yet.
+        complete_from: event time from which results miss no tuple of the past; null: ``complete``
+            is not ``from``.
+        complete: event times whose results miss no tuple of the past: ``always`` (all), ``from``
+            (from ``complete_from`` on) or ``never``; null: not active yet.
+        results: number of results emitted so far; for a view, of its current rows.
+        results_at: location of the results; null: the sink only counts them.
+    """
 
     run: str
     status: Open[QueryStatus]
@@ -500,7 +594,11 @@ class RunOut(Document):
 
 
 class RunList(Document):
-    """All runs of a query, oldest first."""
+    """All runs of a query, oldest first.
+
+    Attributes:
+        items: the runs.
+    """
 
     items: list[RunOut]
 
@@ -512,7 +610,12 @@ _EXAMPLE = "SELECT f.carrier, w.wind FROM flights f JOIN weather w ON f.origin =
 
 
 class QueryBatchIn(Closed):
-    """Queries to register at once, in this order."""
+    """Queries to register at once, in this order.
+
+    Attributes:
+        queries: the queries.
+        atomic: register all or none; false: each valid query.
+    """
 
     model_config = examples(
         {
@@ -525,18 +628,30 @@ class QueryBatchIn(Closed):
     )
 
     queries: Annotated[list[QueryIn], Field(min_length=1, max_length=MAX_BATCH)]
-    atomic: bool = Field(default=True, description="Register all or none; false: each valid query.")
+    atomic: bool = True
 
 
 class QueryBatchItem(Document):
-    """Outcome for one query of a batch: one of ``query`` and ``problem`` is null."""
+    """Outcome for one query of a batch.
+
+    Attributes:
+        query: the registered query; null: it was refused.
+        problem: why it was refused; null: it was not.
+    """
 
     query: QueryOut | None
     problem: ProblemRecord | None
 
 
 class QueryBatchOut(Document):
-    """Outcome of a batch, in the order of its queries; of a dry run, the expected outcome."""
+    """Outcome of a batch, in the order of its queries; of a dry run, the expected outcome.
+
+    Attributes:
+        items: outcome of each query.
+        registered: number of registered queries.
+        refused: number of refused queries.
+        dry_run: whether nothing was stored.
+    """
 
     items: list[QueryBatchItem]
     registered: int
@@ -545,17 +660,22 @@ class QueryBatchOut(Document):
 
 
 class QueryChange(Document):
-    """Outcome of a PUT, or of its dry run: no change, changed settings, a new run, or a new query.
+    """Outcome of a PUT, or of its dry run.
 
-    ``fields`` are the body's fields that differ from the registered ones. A ``replaced`` query
-    keeps its present run until the next epoch begins, or with ``cutover: when-complete`` until the
-    new run has caught up; ``query`` is its new registration.
+    A ``replaced`` query keeps its present run until the next epoch begins, or with ``cutover:
+    when-complete`` until the new run has caught up.
+
+    Attributes:
+        action: outcome: no change, a new query, changed settings, or a new run in place of the
+            present one.
+        fields: fields of the body that differ from the registered ones.
+        dry_run: whether nothing was stored.
+        query: the query's new registration; null in a dry run for an unregistered query.
+        version: the query's ETag, for If-Match; null where there is none.
     """
 
     action: Open[Literal["none", "created", "changed", "replaced"]]
     fields: list[str]
     dry_run: bool
-    query: QueryOut | None = Field(description="Null in a dry run for an unregistered query.")
-    version: str | None = Field(
-        default=None, description="The ETag of ``query``, for If-Match; null where there is none."
-    )
+    query: QueryOut | None
+    version: str | None = None

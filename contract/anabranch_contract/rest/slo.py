@@ -13,23 +13,20 @@ _Alias = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class Slo(Closed):
-    """The service level objectives of a query (``docs/semantics.md``, "Rations")."""
+    """The service level objectives of a query (``docs/semantics.md``, "Rations").
 
-    latency: Duration | None = Field(
-        default=None,
-        description="Maximum time from a row's arrival to the commit of its results, at least 100 "
-        "milliseconds.",
-        examples=["2 seconds"],
-    )
+    Attributes:
+        latency: maximum time from a row's arrival to the commit of its results, at least 100
+            milliseconds.
+        freshness: alias -> maximum age, in event time, of its tuple when a result is emitted.
+        completeness: minimum share of results to emit under load shedding.
+    """
+
+    latency: Duration | None = Field(default=None, examples=["2 seconds"])
     freshness: dict[_Alias, Duration] = Field(
-        default_factory=dict,
-        max_length=100,
-        description="Alias -> maximum age, in event time, of its tuple when a result is emitted.",
-        examples=[{"o": "12 minutes"}],
+        default_factory=dict, max_length=100, examples=[{"o": "12 minutes"}]
     )
-    completeness: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = Field(
-        default=None, description="Minimum share of results to emit under load shedding."
-    )
+    completeness: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
 
     def changed(self, change: Slo | None) -> Slo:
         """Return the objectives with the fields set in ``change``; if it is None, no objectives."""

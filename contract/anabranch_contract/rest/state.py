@@ -41,10 +41,12 @@ class StoreOut(StoreReport):
 
 @dataclass(frozen=True, slots=True)
 class ReaderOut(EdgeReport):
-    """An edge (step of a probe order) whose probes read a store: tuples that arrived for ``start``
-    probe the stored rows of ``mir`` by ``key``.
+    """An edge (step of a probe order) whose probes read a store.
 
     Attributes:
+        start: relation whose arriving tuples begin the path to the edge; null: unknown.
+        mir: relation or intermediate result whose rows are probed; null: unknown.
+        key: equalities of the probe, probing attribute first.
         statistics: the edge's measurements in the last ended epoch, over all stores it probes.
     """
 
@@ -56,7 +58,15 @@ class ReaderOut(EdgeReport):
 
 @dataclass(frozen=True, slots=True)
 class StoreEpochOut(Body):
-    """Size of a store at the end of an epoch, and its reads during the epoch."""
+    """Size of a store at the end of an epoch, and its reads during the epoch.
+
+    Attributes:
+        epoch: number of the epoch.
+        rows: number of rows.
+        bytes: size in bytes.
+        segments: number of segments.
+        reads: reads during the epoch.
+    """
 
     epoch: int
     rows: int
@@ -70,8 +80,13 @@ class StoreDetailOut(StoreOut):
     """One store with its segments, its readers, and its last epochs.
 
     Attributes:
-        parts: its largest segments before batch ``parts_batch``; null: not reported yet.
-        parts_omitted, readers_omitted: numbers of segments and readers left out of the answer.
+        next_batch: number of the pipeline's next batch when the store was reported.
+        parts_batch: batch before which ``parts`` and ``readers`` were reported; null: not reported
+            yet.
+        parts: its largest segments; empty: not reported yet.
+        parts_omitted: number of smaller segments left out of the answer.
+        readers: edges that read it, by name.
+        readers_omitted: number of edges left out of the answer.
         history: its size and reads in the last epochs, oldest first.
     """
 
@@ -86,6 +101,10 @@ class StoreDetailOut(StoreOut):
 
 @dataclass(frozen=True, slots=True)
 class StateOut(StateReport):
-    """All stores of the pipeline, their sizes and reads."""
+    """All stores of the pipeline, their sizes and reads.
+
+    Attributes:
+        stores: the stores, with their reads.
+    """
 
     stores: tuple[StoreOut, ...]

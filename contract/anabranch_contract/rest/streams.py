@@ -39,48 +39,40 @@ Kind = Annotated[
 
 
 class ChangesIn(Closed):
-    """Encoding of inserts and deletes in the rows of a stream of changes or upserts."""
+    """Encoding of inserts and deletes in the rows of a stream of changes or upserts.
 
-    operation: ColumnName | None = Field(
-        default=None,
-        description="Column with the operation, which queries can't read; added to the columns as "
-        "a string if they lack it. Default: `op`; of upserts without an envelope: none.",
-    )
-    inserts: Annotated[list[str], Field(max_length=32)] = Field(
-        default=[],
-        description="Operations that insert, in any case; default: i, insert, +i, +u, +, c, "
-        "create, r, read; of upserts also u, update, upsert.",
-    )
-    deletes: Annotated[list[str], Field(max_length=32)] = Field(
-        default=[],
-        description="Operations that delete, in any case; default: d, delete, -d, -, and, but for "
-        "upserts, -u.",
-    )
-    null_deletes: bool = Field(
-        default=False,
-        description="For upserts: a row with null in all columns but the key deletes that key.",
-    )
-    envelope: Literal["debezium"] | None = Field(
-        default=None,
-        description="JSON rows have the values before and after a change: `op`, `before` and "
-        "`after`, as Debezium writes them.",
-    )
+    Attributes:
+        operation: column with the operation, which queries can't read; added to the columns as a
+            string if they lack it. Default: ``op``; of upserts without an envelope: none.
+        inserts: operations that insert, in any case; default: i, insert, +i, +u, +, c, create, r,
+            read; of upserts also u, update, upsert.
+        deletes: operations that delete, in any case; default: d, delete, -d, -, and, but for
+            upserts, -u.
+        null_deletes: for upserts: a row with null in all columns but the key deletes that key.
+        envelope: JSON rows have the values before and after a change: ``op``, ``before`` and
+            ``after``, as Debezium writes them.
+    """
+
+    operation: ColumnName | None = None
+    inserts: Annotated[list[str], Field(max_length=32)] = Field(default=[])
+    deletes: Annotated[list[str], Field(max_length=32)] = Field(default=[])
+    null_deletes: bool = False
+    envelope: Literal["debezium"] | None = None
 
 
 class RetentionIn(Closed):
-    """Limits on which tuples of a stream take part in joins."""
+    """Limits on which tuples of a stream take part in joins.
 
-    ttl: Duration | None = Field(
-        default=None,
-        description="Window on the stream in every query: its tuples join only tuples whose event "
-        "time is at most this much later.",
-        examples=["7 days"],
-    )
+    Attributes:
+        ttl: window on the stream in every query: its tuples join only tuples whose event time is at
+            most this much later.
+        latest: key columns: of tuples with equal keys only those with the greatest event time (as
+            of each batch) take part in joins.
+    """
+
+    ttl: Duration | None = Field(default=None, examples=["7 days"])
     latest: Annotated[list[ColumnName], Field(min_length=1, max_length=16)] | None = Field(
-        default=None,
-        description="Key columns: of tuples with equal keys only those with the greatest event "
-        "time (as of each batch) take part in joins.",
-        examples=[["customer_id"]],
+        default=None, examples=[["customer_id"]]
     )
 
     @model_validator(mode="after")
@@ -91,7 +83,12 @@ class RetentionIn(Closed):
 
 
 class RetentionOut(Document):
-    """Limits on which tuples of a stream take part in joins; null: no limit."""
+    """Limits on the tuples of a stream that take part in joins.
+
+    Attributes:
+        ttl: window on the stream in every query, as a duration; null: no window.
+        latest: key columns: only the latest tuple of each key takes part; null: all tuples do.
+    """
 
     ttl: str | None
     latest: list[str] | None
@@ -102,34 +99,41 @@ PROPERTIES = set(StreamProperties.model_fields)
 
 
 class StreamTerms(Document):
-    """Fields common to the registration of a stream and to its changes."""
+    """Fields common to the registration of a stream and to its changes.
 
-    idle_timeout: Duration | None = Field(
-        default=None,
-        description="Time without tuples after which the stream's watermark follows the others'.",
-    )
-    ahead_of_clock: Duration | None = Field(
-        default=None,
-        description="In live mode, tuples whose event time exceeds the clock by more are rejected. "
-        "A duration, or `unbounded`; default with bounded lateness: 1 day.",
-    )
-    ahead_of_stream: Duration | None = Field(
-        default=None,
-        description="Tuples whose event time exceeds the greatest one of earlier batches by more "
-        "are rejected. A duration, or `unbounded`; default with bounded lateness: 366 days.",
-    )
+    Attributes:
+        idle_timeout: time without tuples after which the stream's watermark follows the others'.
+        ahead_of_clock: in live mode, tuples whose event time exceeds the clock by more are
+            rejected. A duration, or ``unbounded``; default with bounded lateness: 1 day.
+        ahead_of_stream: tuples whose event time exceeds the greatest one of earlier batches by more
+            are rejected. A duration, or ``unbounded``; default with bounded lateness: 366 days.
+        retention: limits on the tuples that take part in joins; default: no limit.
+        retain: tuples to store even if no query needs them: ``all`` (default of a table and of
+            changes), ``none`` (default of a stream), or those within a duration of event time
+            behind the stream's watermark.
+    """
+
+    idle_timeout: Duration | None = None
+    ahead_of_clock: Duration | None = None
+    ahead_of_stream: Duration | None = None
     retention: RetentionIn | None = None
-    retain: Duration | None = Field(
-        default=None,
-        description="Tuples to store even if no query needs them: `all` (default of a table and "
-        "of changes), `none` (default of a stream), or those within a duration of event time "
-        "behind the stream's watermark.",
-        examples=["all", "7 days"],
-    )
+    retain: Duration | None = Field(default=None, examples=["all", "7 days"])
 
 
 class StreamIn(Closed, StreamProperties, StreamTerms):
-    """A stream to register."""
+    """A stream to register.
+
+    Attributes:
+        name: name of the stream.
+        columns: names and types; ``{}``: the columns of the table of a ``postgres`` source.
+        event_time: column of the event time, a timestamp.
+        lateness: delay in event time above which a tuple is late and rejected: a duration, or
+            ``unbounded``; default with an event time: 10 minutes, of changes ``unbounded``.
+        changes: form of the rows of kind ``changes`` or ``upsert``; default: a column ``op``; for
+            upserts: no deletes.
+        key: key of a table or of upserts: a row replaces the earlier row with equal key.
+        source: source of the stream's tuples; default: format ``recorded`` without a path.
+    """
 
     model_config = examples(
         {
@@ -149,27 +153,13 @@ class StreamIn(Closed, StreamProperties, StreamTerms):
     )
 
     name: StreamName
-    columns: Annotated[list[ColumnRecord], Field(min_length=1)] | dict[ColumnName, str] = Field(
-        description="Names and types; `{}`: the columns of the table of a `postgres` source."
-    )
-    event_time: ColumnName | None = Field(
-        default=None, description="Column of the event time, a timestamp."
-    )
-    lateness: Duration | None = Field(
-        default=None,
-        description="Delay in event time above which a tuple is late and rejected: a duration, or "
-        "`unbounded`; default with an event time: 10 minutes, of changes `unbounded`.",
-    )
+    columns: Annotated[list[ColumnRecord], Field(min_length=1)] | dict[ColumnName, str]
+    event_time: ColumnName | None = None
+    lateness: Duration | None = None
     kind: Kind = "stream"
-    changes: ChangesIn | None = Field(
-        default=None,
-        description="Form of the rows of kind `changes` or `upsert`; default: a column `op`; for "
-        "upserts: no deletes.",
-    )
+    changes: ChangesIn | None = None
     key: Annotated[list[ColumnName], Field(min_length=1, max_length=16)] | None = Field(
-        default=None,
-        description="Key of a table or of upserts: a row replaces the earlier row with equal key.",
-        examples=[["id"]],
+        default=None, examples=[["id"]]
     )
     source: SourceRecord = SourceRecord()
 
@@ -213,53 +203,56 @@ class StreamPatch(Closed, StreamTerms):
 
     ``idle_timeout: null`` removes the timeout, ``retention: null`` both limits of the retention.
     Within ``retention`` an absent limit keeps its value, and null removes it.
+
+    Attributes:
+        accepted_rejects: number of rejected tuples that are acknowledged: health warns only of
+            more.
+        on_loss: for Redis Streams and Kafka topics: ``stop`` at entries that were removed before
+            they were read, or ``skip`` them.
+        on_bad_file: for files: ``stop`` before a file that can't be read, or ``skip`` it and record
+            it as unread.
+        on_changed_file: for files that change, or whose name is reused, after they were read:
+            ``warn`` records them as unread, ``read`` reads them as new files, ``stop`` stops the
+            stream.
     """
 
-    accepted_rejects: Annotated[int, Field(ge=0)] | None = Field(
-        default=None,
-        description="Number of rejected tuples that are acknowledged: health warns only of more.",
-    )
-    on_loss: OnLoss | None = Field(
-        default=None,
-        description="For Redis Streams and Kafka topics: `stop` at entries that were removed "
-        "before they were read, or `skip` them.",
-    )
-    on_bad_file: OnLoss | None = Field(
-        default=None,
-        description="For files: `stop` before a file that can't be read, or `skip` it and record "
-        "it as unread.",
-    )
-    on_changed_file: OnChangedFile | None = Field(
-        default=None,
-        description="For files that change, or whose name is reused, after they were read: `warn` "
-        "records them as unread, `read` reads them as new files, `stop` stops the stream.",
-    )
+    accepted_rejects: Annotated[int, Field(ge=0)] | None = None
+    on_loss: OnLoss | None = None
+    on_bad_file: OnLoss | None = None
+    on_changed_file: OnChangedFile | None = None
 
 
 class AddedColumnIn(ColumnRecord):
-    """A column to add to a stream in use."""
+    """A column to add to a stream in use.
+
+    Attributes:
+        default: its value in the rows read before, as text (as in CSV); null: NULL.
+    """
 
     model_config = examples({"name": "price", "type": "decimal(10,2)", "default": "0"})
 
-    default: Annotated[str, Field(max_length=4096)] | None = Field(
-        default=None,
-        description="Its value in the rows read before, as text (as in CSV); null: NULL.",
-    )
+    default: Annotated[str, Field(max_length=4096)] | None = None
 
 
 class WidenedColumnIn(Closed):
-    """Another type for a column of a stream in use."""
+    """Another type for a column of a stream in use.
+
+    Attributes:
+        type: a type that has all values of the present one: a longer integer, double after float, a
+            decimal with more digits and the same scale, timestamp_ntz after date.
+    """
 
     model_config = examples({"type": "decimal(12,2)"})
 
-    type: Annotated[str, Field(max_length=1000)] = Field(
-        description="A type that has all values of the present one: a longer integer, double after "
-        "float, a decimal with more digits and the same scale, timestamp_ntz after date."
-    )
+    type: Annotated[str, Field(max_length=1000)]
 
 
 class RowsIn(Closed):
-    """Rows for a stream: an object per row, checked against the stream's columns."""
+    """Rows for a stream: an object per row, checked against the stream's columns.
+
+    Attributes:
+        rows: the rows, each as column -> value.
+    """
 
     model_config = examples(
         {"rows": [{"carrier": "LH", "origin": "HAM", "ts": "2026-01-01T12:00:00Z"}]}
@@ -269,50 +262,102 @@ class RowsIn(Closed):
 
 
 class RowsOut(Document):
-    """Number of rows written. A request writes all of its rows or none."""
+    """Outcome of a push of rows. A request writes all of its rows or none.
+
+    Attributes:
+        rows: number of rows written.
+    """
 
     rows: int
 
 
 class SourceStatusOut(Document):
-    """State of a stream's source: not tried yet, being read, failed and retried, or stopped without
-    a runtime. ``error`` says why it can't be read.
+    """State of a stream's source.
+
+    Attributes:
+        state: state of the source: not tried yet, being read, failed and retried, or stopped
+            without a runtime.
+        error: why it can't be read; null: no failure.
+        since: start of this state; null: not tried.
+        behind_bytes: bytes of a database's log that have not been read yet; null: not known, or the
+            source is no database.
+        new_columns: columns that the database's table has got since, and that the stream does not
+            read.
     """
 
     state: Open[Literal["not tried", "reading", "failed", "stopped"]]
     error: str | None
-    since: Time | None = Field(description="Start of this state; null: not tried.")
-    behind_bytes: int | None = Field(
-        default=None,
-        description="Bytes of a database's log that have not been read yet; null: not known, or "
-        "the source is no database.",
-    )
-    new_columns: list[str] = Field(
-        default=[],
-        description="Columns that the database's table has got since, and that the stream does not "
-        "read.",
-    )
+    since: Time | None
+    behind_bytes: int | None = None
+    new_columns: list[str] = Field(default=[])
 
 
 class TableOut(Document):
-    """Versions of a table's rows. During a re-read, queries look up the previous version."""
+    """Versions of a table's rows. During a re-read, queries look up the previous version.
 
-    version: int = Field(
-        description="Newest requested version: 1, plus 1 for each requested re-read."
-    )
-    looked_up: int | None = Field(
-        description="Version that queries look up; null: version 1 is not read completely yet."
-    )
-    read_at: Time | None = Field(description="Time at which it had been read completely.")
-    rows: int | None = Field(
-        description="Number of stored rows of that version, including replaced rows that no merge "
-        "has removed yet; null: unknown."
-    )
+    Attributes:
+        version: newest requested version: 1, plus 1 for each requested re-read.
+        looked_up: version that queries look up; null: version 1 is not read completely yet.
+        read_at: time at which it had been read completely.
+        rows: number of stored rows of that version, including replaced rows that no merge has
+            removed yet; null: unknown.
+    """
+
+    version: int
+    looked_up: int | None
+    read_at: Time | None
+    rows: int | None
 
 
 class StreamOut(StreamProperties):
-    """A registered stream. ``lateness``, ``ahead_of_clock`` and ``ahead_of_stream`` are durations
-    or ``unbounded``.
+    """A registered stream.
+
+    Attributes:
+        name: name of the stream.
+        columns: its columns, in order.
+        event_time: column of the event time; null: none.
+        lateness: delay in event time above which a tuple is late and rejected: a duration, or
+            ``unbounded``.
+        idle_timeout: time without tuples after which the watermark follows the other streams', as a
+            duration; null: never.
+        accepted_rejects: number of rejected tuples that an operator has acknowledged.
+        at_site: whether executors at its ``site`` read it; null: no site is set, or no batch has
+            run on several hosts.
+        ahead_of_clock: in live mode, difference by which an event time may exceed the clock: a
+            duration, or ``unbounded``.
+        ahead_of_stream: difference by which an event time may exceed the greatest one of earlier
+            batches: a duration, or ``unbounded``.
+        retention: limits on the tuples that take part in joins; null: no limit.
+        retain: tuples stored without any query: ``all``, ``none``, or a duration.
+        kind: kind of its rows: events, rows of a table, changes or upserts.
+        changes: form of the rows of kind ``changes`` or ``upsert``; null: neither.
+        key: key columns of a table or of upserts; null: no key.
+        table: versions and rows of a table.
+        latest_since: first batch whose tuples replace earlier ones of their ``latest`` key; null:
+            no such key, or no query reads the stream.
+        source: source of its tuples.
+        query: the query whose rows it is; null: it is no query.
+        waiting_tuples: approximate number of rows that have arrived and are unread; null: unknown,
+            or no runtime works.
+        waiting_seconds: waiting time of the oldest of these rows, in seconds; null: unknown, or no
+            runtime works.
+        snapshot: progress of the first reading of a table of a lake, before its later commits;
+            null: it is complete, or the source has none.
+        lost_entries: number of lost entries or messages as far as known, or of lost parts of files;
+            null: the runtime has not reported the stream's input.
+        source_error: why the source can't be read at present; null: it can.
+        unread: parts of the input that could not be read and were skipped; null: the runtime has
+            not reported the stream yet.
+        source_status: state of the source.
+        input_tuples: number of rows read so far, rejected ones included; null: not reported yet.
+        late_tuples: number of tuples rejected as late so far; null: not reported yet.
+        invalid_tuples: number of rows rejected because they do not fit the columns; null: not
+            reported yet.
+        ahead_tuples: number of tuples rejected because their event time was too far in the future;
+            null: not reported yet.
+        watermark: event time below which tuples are late, as of the last batch; null: no event
+            time, unbounded lateness, or no tuple.
+        statistics: statistics of the last ended epoch.
     """
 
     name: str
@@ -321,62 +366,40 @@ class StreamOut(StreamProperties):
     lateness: str
     idle_timeout: str | None
     accepted_rejects: int = 0
-    at_site: bool | None = Field(
-        default=None,
-        description="Whether executors at its `site` read it; null: no site is set, or no batch "
-        "has run on several hosts.",
-    )
+    at_site: bool | None = None
     ahead_of_clock: str
     ahead_of_stream: str
     retention: RetentionOut | None
-    retain: str = Field(
-        default="none", description="Tuples stored without any query: `all`, `none`, or a duration."
-    )
+    retain: str = "none"
     kind: Open[Literal["stream", "table", "changes", "upsert"]] = "stream"
-    changes: ChangesIn | None = Field(
-        default=None, description="Form of the rows of kind `changes` or `upsert`; null: neither."
-    )
-    key: list[str] | None = Field(
-        default=None, description="Key columns of a table or of upserts; null: no key."
-    )
-    table: TableOut | None = Field(default=None, description="Versions and rows of a table.")
-    latest_since: int | None = Field(
-        description="First batch whose tuples replace earlier ones of their `latest` key; null: "
-        "no such key, or no query reads the stream."
-    )
+    changes: ChangesIn | None = None
+    key: list[str] | None = None
+    table: TableOut | None = None
+    latest_since: int | None
     source: SourceRecord
-    query: str | None = Field(
-        default=None, description="The query whose rows it is; null: it is no query."
-    )
+    query: str | None = None
     waiting_tuples: int | None
     waiting_seconds: float | None
-    snapshot: SnapshotProgress | None = Field(
-        default=None,
-        description="Progress of the first reading of a table of a lake, before its later "
-        "commits; null: it is complete, or the source has none.",
-    )
+    snapshot: SnapshotProgress | None = None
     lost_entries: int | None
     source_error: str | None
-    unread: Unread | None = Field(
-        description="Parts of the input that could not be read and were skipped; null: the "
-        "runtime has not reported the stream yet."
-    )
+    unread: Unread | None
     source_status: SourceStatusOut
     input_tuples: int | None
     late_tuples: int | None
     invalid_tuples: int | None
     ahead_tuples: int | None
-    watermark: Time | None = Field(
-        default=None,
-        description="As of the last batch; null: no event time, unbounded lateness, or no tuple.",
-    )
-    statistics: StreamStatisticsOut | None = Field(
-        default=None, description="Statistics of the last ended epoch."
-    )
+    watermark: Time | None = None
+    statistics: StreamStatisticsOut | None = None
 
 
 class StreamList(Document):
-    """A page of streams, sorted by name; pass ``next_cursor`` as ``cursor`` for the next page."""
+    """A page of streams, sorted by name; pass ``next_cursor`` as ``cursor`` for the next page.
+
+    Attributes:
+        items: the streams of the page.
+        next_cursor: ``cursor`` of the next page; null: this is the last page.
+    """
 
     items: list[StreamOut]
-    next_cursor: str | None = Field(default=None, description="Null: this is the last page.")
+    next_cursor: str | None = None

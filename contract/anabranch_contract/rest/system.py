@@ -4,45 +4,61 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
 from anabranch_contract.rest.documents import Document, Open, Time
 
 
 class Health(Document):
-    """Answer of the liveness check: the process serves requests."""
+    """Answer of the liveness check: the process serves requests.
+
+    Attributes:
+        status: always ``ok``.
+    """
 
     status: Literal["ok"] = "ok"
 
 
 class Ready(Document):
-    """Answer of the readiness check; ``checks`` maps each checked component to ``ok``."""
+    """Answer of the readiness check.
+
+    Attributes:
+        status: always ``ready``.
+        checks: component -> ``ok``.
+    """
 
     status: Literal["ready"]
     checks: dict[str, str]
 
 
 class LeaderOut(Document):
-    """The leader: the one of several services that plans and publishes."""
+    """The leader: the one of several services that plans and publishes.
 
-    leads: bool = Field(
-        default=False,
-        description="Whether its lease is valid. If not, another service is about to take over.",
-    )
-    address: str | None = Field(
-        default=None,
-        description="Host name, address and port of the present or last leader; null: none.",
-    )
-    since: Time | None = Field(default=None, description="When its term began.")
-    token: int | None = Field(
-        default=None, description="Fencing token of its term, greater than all earlier ones."
-    )
-    is_this: bool = Field(default=False, description="Whether it is the service that answers.")
-    lease_seconds: float = Field(description="Silence after which another service takes over.")
+    Attributes:
+        leads: whether its lease is valid. If not, another service is about to take over.
+        address: host name, address and port of the present or last leader; null: none.
+        since: time at which its term began.
+        token: fencing token of its term, greater than all earlier ones.
+        is_this: whether it is the service that answers.
+        lease_seconds: seconds of silence after which another service takes over.
+    """
+
+    leads: bool = False
+    address: str | None = None
+    since: Time | None = None
+    token: int | None = None
+    is_this: bool = False
+    lease_seconds: float
 
 
 class FieldError(Document):
-    """An error in one input field; for a statement with line and column, both from 1."""
+    """An error in one input field.
+
+    Attributes:
+        field: path of the field, such as ``columns.2.type``.
+        code: code of the error.
+        message: the fault, as a sentence.
+        line: line of the error in an SQL statement, from 1; null: no position.
+        column: column of the error in that line, from 1; null: no position.
+    """
 
     field: str
     code: str
@@ -52,7 +68,18 @@ class FieldError(Document):
 
 
 class Problem(Document):
-    """Problem details (RFC 9457)."""
+    """Problem details (RFC 9457).
+
+    Attributes:
+        type: URN of the code, ``urn:anabranch:problem:CODE``.
+        title: the code in words.
+        status: HTTP status of the answer.
+        detail: the fault, as a sentence.
+        instance: path of the request.
+        code: code of the error (``docs/errors.md``).
+        errors: errors by input field; absent or null: in no field in particular.
+        remedy: remedy for the fault; absent or null: unknown.
+    """
 
     type: str
     title: str
@@ -65,10 +92,15 @@ class Problem(Document):
 
 
 class ComponentOut(Document):
-    """Health of one component: ``ok``, ``warning`` (it works, with a problem) or ``failed``.
+    """Health of one component.
 
-    ``since`` is the time at which the service (for a source, the runtime) first saw this state,
-    ``message`` the problem, ``remedy`` the operator's next step.
+    Attributes:
+        kind: kind of the component.
+        name: name of the component, such as that of a stream or query.
+        state: ``ok``, ``warning`` (it works, with a problem) or ``failed``.
+        since: time at which the service (for a source, the runtime) first saw this state.
+        message: the problem; empty: none.
+        remedy: the operator's next step; empty: none is needed.
     """
 
     kind: Open[
@@ -84,6 +116,10 @@ class ComponentOut(Document):
 
 
 class HealthOut(Document):
-    """All components, failed ones and warnings first."""
+    """Health of all components.
+
+    Attributes:
+        components: the components, failed ones and warnings first.
+    """
 
     components: list[ComponentOut]

@@ -25,69 +25,101 @@ BATCH, RUN = b"anabranch_batch", b"anabranch_run"
 class QueryTableOut(Document):
     """The table of a query: its kind, its columns and its newest batch.
 
-    ``results``: rows stay, and the table has all of them. ``changes``: results insert and delete
-    equal rows, and the table has those left. ``view``: the table has the view's rows.
+    Attributes:
+        run: run of the query that the table is of.
+        kind: ``results`` (rows stay, and the table has all of them), ``changes`` (results insert
+            and delete equal rows, and the table has the remaining rows) or ``view`` (the table has
+            the view's rows).
+        batch: newest batch whose results are all there; -1: none.
+        ended: whether the run has ended, so no further results will come.
+        columns: columns of the table.
+        changes: columns of the results as the sink has them.
     """
 
-    run: str = Field(description="Run of the query that the table is of.")
+    run: str
     kind: Open[Literal["results", "changes", "view"]]
-    batch: int = Field(description="Newest batch whose results are all there; -1: none.")
-    ended: bool = Field(description="Whether the run has ended, so no further results will come.")
+    batch: int
+    ended: bool
     columns: list[OutputInfo]
-    changes: list[OutputInfo] = Field(description="Columns of the results as the sink has them.")
+    changes: list[OutputInfo]
 
 
 class SqlIn(Closed):
-    """A statement over tables of queries."""
+    """A statement over tables of queries.
+
+    Attributes:
+        sql: one SELECT of DuckDB's, whose tables are queries by name.
+        batch: tables are read as of this batch; null: the newest.
+        limit: rows to return.
+    """
 
     model_config = examples(
         {"sql": 'SELECT carrier, count(*) AS n FROM "delays" GROUP BY carrier', "limit": 100}
     )
 
-    sql: StatementText = Field(
-        description="One SELECT of DuckDB's, whose tables are queries by name."
-    )
-    batch: int | None = Field(
-        default=None, ge=-1, description="Tables are read as of this batch; null: the newest."
-    )
-    limit: int = Field(default=1000, ge=1, le=1_000_000, description="Rows to return.")
+    sql: StatementText
+    batch: int | None = Field(default=None, ge=-1)
+    limit: int = Field(default=1000, ge=1, le=1_000_000)
 
 
 class SqlOut(Document):
-    """Rows of a statement over tables, all as of one batch."""
+    """Rows of a statement over tables.
+
+    Attributes:
+        batch: newest batch whose results the tables include; -1: none.
+        columns: names of the columns, in order.
+        rows: the rows, each with its values in the order of ``columns``.
+        truncated: whether there are rows beyond ``limit``.
+    """
 
     batch: int
     columns: list[str]
     rows: list[list[JsonValue]]
-    truncated: bool = Field(description="Whether there are rows beyond `limit`.")
+    truncated: bool
 
 
 class PreviewIn(Closed):
-    """A statement over streams, to be read once over their latest rows."""
+    """A statement over streams, to be read once over their latest rows.
+
+    Attributes:
+        sql: one SELECT, as for a query, whose tables are streams and queries by name.
+        limit: rows to return.
+    """
 
     model_config = examples(
         {"sql": "SELECT f.carrier, w.wind FROM flights f JOIN weather w ON f.origin = w.origin"}
     )
 
-    sql: StatementText = Field(
-        description="One SELECT, as for a query, whose tables are streams and queries by name."
-    )
+    sql: StatementText
     dialect: Dialect = "spark"
-    limit: int = Field(default=100, ge=1, le=10_000, description="Rows to return.")
+    limit: int = Field(default=100, ge=1, le=10_000)
 
 
 class SampledOut(Document):
-    """The rows of a stream that a preview has read."""
+    """The rows of a stream that a preview has read.
+
+    Attributes:
+        stream: name of the stream.
+        rows: number of its latest rows that were read.
+        seen: number of all its rows so far; null: unknown.
+    """
 
     stream: str
-    rows: int = Field(description="Number of its latest rows that were read.")
-    seen: int | None = Field(description="Number of all its rows so far; null: unknown.")
+    rows: int
+    seen: int | None
 
 
 class PreviewOut(Document):
-    """Rows of a statement over the latest rows of streams."""
+    """Rows of a statement over the latest rows of streams.
+
+    Attributes:
+        columns: names of the columns, in order.
+        rows: the rows, each with its values in the order of ``columns``.
+        truncated: whether there are rows beyond ``limit``.
+        samples: the streams that were read.
+    """
 
     columns: list[str]
     rows: list[list[JsonValue]]
-    truncated: bool = Field(description="Whether there are rows beyond `limit`.")
-    samples: list[SampledOut] = Field(description="The streams that were read.")
+    truncated: bool
+    samples: list[SampledOut]

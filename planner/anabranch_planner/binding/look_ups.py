@@ -1,10 +1,11 @@
-"""Chains of outer, semi and anti joins (look-ups): conditions, pairs and columns.
+"""Binding of chains of outer, semi and anti joins: their conditions, joined pairs and columns.
 
-A look-up in a table is decided in the batch of the left row (``semantics.md``, "Tables"); with
-look-ups in streams, left rows and pairs are kept. Neither has a deadline, and WHERE may read
-columns of right rows. The condition of a look-up reads left rows, its own partner, and at most one
-earlier look-up (and its ancestors). It must equate something with a column of that look-up, so that
-a left row without a match there has none here either.
+A join of a chain is a *look-up* of partners for left rows. A look-up in a table is decided in the
+batch of the left row (``semantics.md``, "Tables"); with look-ups in streams, left rows and pairs
+are kept. Neither has a deadline, and WHERE may read columns of right rows. The condition of a look-
+up reads left rows, its own partner, and at most one earlier look-up (and its ancestors). It must
+equate something with a column of that look-up, so that a left row without a match there has none
+here either.
 
 An inner join after an outer one is a look-up of the kind ``inner``.
 """

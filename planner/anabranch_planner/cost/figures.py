@@ -171,6 +171,7 @@ class Figures:
         return self._at_least_one(count, size, what)
 
     def _at_most(self, value: float, most: float, what: str, why: str) -> float:
+        """``value`` cut to ``most``; a cut beyond rounding is noted as a contradiction."""
         most = max(most, 1.0)
         if sane(value, what) <= most:
             return float(value)

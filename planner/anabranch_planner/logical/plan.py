@@ -169,7 +169,7 @@ class _Joins:
         return found
 
     def _time(self, label: Label) -> str:
-        """SQL text of the event-time column of a label with time bounds."""
+        """SQL text of the event-time column of ``label``, which has time bounds."""
         return f"{quoted(self.alias_of[label])}.{quoted(self.streams[label].event_time or '')}"
 
 

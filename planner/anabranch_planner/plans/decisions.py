@@ -43,7 +43,9 @@ class Decisions:
 def decisions_of(
     ruleset: Ruleset, prints: Footprint, backfills: tuple[BackfillDecision, ...]
 ) -> Decisions:
-    """The decisions contained in ``ruleset``; ``prints``: footprint of the ruleset's plan."""
+    """The decisions behind ``ruleset``: its substreams and hot values, with the footprint
+    ``prints`` of its plan, and its backfills.
+    """
     return Decisions(
         prints,
         backfills,

@@ -173,7 +173,7 @@ def route_greedily(
     """
     prices = problem.graph.cost if hints is None else hints
     barred = problem.mirs.keys() - set(kept)
-    # Maintenance first, smaller stores first: it is paid whatever the queries' paths are.
+    # Maintenance first, of smaller stores first: its cost does not depend on the queries' paths.
     order = [g for m, goals in problem.mirs.items() if m not in barred for g in goals]
     order += [g for g, goal in enumerate(problem.goals) if goal.mir is None]
     uses: dict[EdgeId, int] = {}

@@ -559,7 +559,7 @@ def with_expressions(query: Unresolved, change: Callable[[Node], Node]) -> Unres
     names = {item.name.lower() for item in query.items if item.name}
 
     def ordered(key: exp.Ordered) -> exp.Ordered:
-        """A key of ORDER BY, where aliases of the SELECT list come first."""
+        """A key of ORDER BY, changed by ``change``; an alias of the SELECT list stays as it is."""
         column = key.this
         if isinstance(column, exp.Column) and not column.table and column.name.lower() in names:
             return key

@@ -264,7 +264,9 @@ def _is_single(query: Unresolved) -> bool:
 
 
 def _groups_shown(query: Unresolved, joins: Joins) -> Iterator[str]:
-    """The columns of a grouped subquery that include all its keys; else empty."""
+    """Names of the columns that show the keys of a grouped subquery; empty if some key is not
+    shown.
+    """
     tables, shown = FromTables.of(query, joins.streams), dict[Node, str]()
     try:
         groups = groups_of(query, tables)

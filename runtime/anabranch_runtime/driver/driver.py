@@ -308,10 +308,13 @@ class Driver:
         return replace(before, planned=now)
 
     def run(self, job: Job, offsets: Offsets | None = None) -> int:
-        """Apply the next batch, with input up to ``offsets``, by ``job``; return the number of its
-        tuples.
+        """Run the next batch, and return the number of its tuples.
 
         An interrupted batch is repeated with its recorded input, whatever ``offsets`` are.
+
+        Args:
+            job: executes the tasks of the batch.
+            offsets: end of the batch's input; None: ``job`` has its input by itself.
         """
         started, number = time.perf_counter(), self.state.next_batch
         self.reporting.cpu.lap("plan")

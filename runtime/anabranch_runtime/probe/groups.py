@@ -216,7 +216,10 @@ class LiveSegments:
                     self._work[store][partition] += count
 
     def work(self) -> dict[str, Ints]:
-        """Counted store -> number of lookups plus matches per partition; call it once."""
+        """Counted store -> number of lookups plus matches per partition, since the beginning.
+
+        A second call would count the work of the present groups twice.
+        """
         self._note(self._work)
         return self._work
 

@@ -99,7 +99,7 @@ def _visible(ruleset: Ruleset) -> _Limits:
 
 
 class _Limits:
-    """The limited labels of the queries that have any, for the queries of a ruleset.
+    """Limits on the earlier tuples that the queries of a ruleset see, kept from batch to batch.
 
     Args:
         members: query -> its members.
@@ -112,7 +112,7 @@ class _Limits:
         self._known: tuple[Mapping[str, Mapping[str, Visibility]], dict[str, Limits]] = {}, {}
 
     def of(self, queries: Mapping[str, Activation]) -> dict[str, Limits]:
-        """Return query -> label -> first visible (batch, event time)."""
+        """Return query -> label -> first visible (batch, event time), without unlimited ones."""
         last, found = self._known
         seen = self._seen.of(queries)
         if seen is not last:

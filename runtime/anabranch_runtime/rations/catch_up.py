@@ -372,7 +372,7 @@ def _relation(query: QuerySpec, alias: str) -> RelationId:
 def _forgiven(
     queries: Mapping[str, Activation], before: Debt, after: Debt
 ) -> dict[str, Activation]:
-    """Count the owed results of ``before`` that ``after`` lacks as permanently withheld."""
+    """Count results as withheld for ever that ``before`` owes and ``after`` no longer does."""
     queries = {
         name: replace(one, past=PastResults(PastStatus.GIVEN_UP, one.past.results, one.past.rows))
         if one.past is not None and name in before.past - after.past

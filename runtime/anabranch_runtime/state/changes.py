@@ -136,7 +136,9 @@ def _entries(value: Any) -> dict[str, Any]:
 def _splices(
     before: tuple[Any, ...], after: tuple[Any, ...]
 ) -> tuple[tuple[int, int, tuple[Any, ...]], ...]:
-    """Return the splices from one list to the other; empty if the lists share no element."""
+    """Return the splices (:data:`Splice`) that turn the list ``before`` of a manifest into
+    ``after``; empty if the lists share no element.
+    """
     places = {id(element): place for place, element in enumerate(before)}
     found, fresh, kept, at = list[tuple[int, int, tuple[Any, ...]]](), list[Any](), 0, 0
     for element in after:

@@ -190,7 +190,7 @@ class SessionGroups(Groups):
         self, before: _Rows, after: _Rows, slots: Ints, tuples: Ints, changes: Ints
     ) -> _Rows:
         """Return the weighted rows to be added to sessions."""
-        # Number the sessions, so that those with the same limits before and after are found.
+        # Equal sessions (same slot, start and end) before and after get the same number.
         both = np.concatenate([before.sessions, after.sessions])
         _, numbers = np.unique(both, axis=0, return_inverse=True)
         numbers = numbers.reshape(-1)

@@ -91,7 +91,11 @@ class PredicateIndex:
             return found
 
     def translated(self, predicates: I32) -> TranslatedSets:
-        """The sets, translated into choices with these ``predicates`` (-1: none)."""
+        """For each set of predicates, the choices whose predicate it contains.
+
+        Args:
+            predicates: number of each choice's predicate; -1: it has none.
+        """
         with self._lock:
             key = predicates.tobytes()
             found = self._translated.get(key)

@@ -163,8 +163,8 @@ class RollingRows:
         return [rows]
 
     def _moments(self, rows: pa.RecordBatch) -> tuple[Ints, Ints]:
-        """The first moment at which each row is shown, and the first after it at which it is not.
-        A row with NULL in a limit is never shown.
+        """For each row, the moment from which it is shown, and the moment from which it is hidden
+        again. A row with NULL in a limit is never shown.
         """
         starts = np.full(len(rows), _ALWAYS)
         ends = np.full(len(rows), _NEVER)

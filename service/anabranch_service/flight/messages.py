@@ -141,7 +141,7 @@ def _content(fields: Mapping[int, list[int | bytes]], number: int) -> bytes:
         return b""
     last = values[-1]
     if isinstance(last, int):
-        raise BadMessage(f"field {number} is a number")
+        raise BadMessage(f"field {number} is a number instead of bytes")
     return last
 
 

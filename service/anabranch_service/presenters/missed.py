@@ -54,7 +54,7 @@ def parts_now(
 
 
 def with_parts(activation: Activation | None, parts: Sequence[PartNow]) -> Activation | None:
-    """``activation`` with the completeness of a statement with ``parts``."""
+    """``activation`` with the completeness of its statement, which lacks rows if a part does."""
     begun = [one.activation for one in parts if one.activation is not None]
     if activation is None or not begun:
         return activation

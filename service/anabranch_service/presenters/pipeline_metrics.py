@@ -87,7 +87,7 @@ class Family:
 
 
 def _one(read: Callable[[Observed], float | None]) -> Samples:
-    """Function to the one sample of a metric without labels; ``read`` returns None if unknown."""
+    """Samples of a metric without labels: one with the value of ``read``, or none if it is None."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
         value = read(seen)
@@ -100,7 +100,7 @@ def _one(read: Callable[[Observed], float | None]) -> Samples:
 def _progress(
     read: Callable[[Progress], Mapping[str, float]],
 ) -> Samples:
-    """Function to the samples of a metric with one label, from the runtime's progress."""
+    """Samples of a metric with one label; ``read`` maps values of the label to samples."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
         if seen.progress is not None:

@@ -22,10 +22,11 @@ from anabranch_service.access.tokens import TokenRecord, make_token
 from anabranch_service.context import Ctx
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput, known
+from anabranch_service.parameters import Limit
 
 router = guarded_router("/v1", tag="access")
 
-TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{12}$")]
+TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{12}$", description="Id of the token.")]
 
 
 @router.get("/whoami")
@@ -72,8 +73,13 @@ async def revoke_token(ident: TokenId, ctx: Ctx) -> TokenOut:
 async def read_audit(
     ctx: Ctx,
     kind: Annotated[AuditKind, Query(description="Kind of entries.")] = AuditKind.CHANGE,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,15}-[0-9]{1,15}$")] = None,
+    limit: Limit = 100,
+    cursor: Annotated[
+        str | None,
+        Query(
+            pattern=r"^[0-9]{1,15}-[0-9]{1,15}$", description="`next_cursor` of the page before."
+        ),
+    ] = None,
 ) -> AuditPage:
     """The audit log of changes, pushed rows and refusals, newest first; about 10,000 per kind."""
     entries, following = await ctx.audit.page(kind, limit, cursor)

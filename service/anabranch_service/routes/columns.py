@@ -13,6 +13,7 @@ from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.errors import known
+from anabranch_service.parameters import ColumnPath, StreamPath
 from anabranch_service.presenters.records import stream_out
 from anabranch_service.registry.alterations.added_columns import with_column, without_new_columns
 from anabranch_service.registry.alterations.dropped_columns import (
@@ -36,7 +37,7 @@ _Follow: TypeAlias = Callable[
 @router.post("/{name}/columns", status_code=201)
 @needs(Need.EDIT)
 async def add_column(
-    name: str, body: AddedColumnIn, ctx: Ctx, response: Response, if_match: IfMatch = None
+    name: StreamPath, body: AddedColumnIn, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> StreamOut:
     """Add a column to a stream in use, from the next planned epoch on. Rows read before have the
     default; later rows have the value that the source gives, or NULL. Registered queries go on
@@ -54,8 +55,8 @@ async def add_column(
 @router.patch("/{name}/columns/{column}")
 @needs(Need.EDIT)
 async def widen_column(
-    name: str,
-    column: str,
+    name: StreamPath,
+    column: ColumnPath,
     body: WidenedColumnIn,
     ctx: Ctx,
     response: Response,
@@ -77,7 +78,7 @@ async def widen_column(
 @router.delete("/{name}/columns/{column}")
 @needs(Need.EDIT)
 async def drop_column(
-    name: str, column: str, ctx: Ctx, response: Response, if_match: IfMatch = None
+    name: StreamPath, column: ColumnPath, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> StreamOut:
     """Drop a column that no query reads from a stream in use. Input needs it no longer, from the
     next planned epoch on; stored rows stay. 409 if a query, the event time or the key reads it, or

@@ -15,6 +15,7 @@ from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import NotFound
+from anabranch_service.parameters import Limit
 from anabranch_service.planning.what_if.epoch_diff import compare_epochs
 from anabranch_service.presenters.epochs import epoch_out, epoch_summary, runtime_out
 from anabranch_service.presenters.saving import EPOCHS, saving_out
@@ -25,16 +26,20 @@ router = guarded_router("/v1/epochs", tag="epochs")
 IMMUTABLE = "public, max-age=31536000, immutable"
 REVALIDATE = "no-cache"
 
-Number = Annotated[int, Path(ge=0, le=2**53)]
-IfNoneMatch = Annotated[str | None, Header()]
+Number = Annotated[int, Path(ge=0, le=2**53, description="Number of the epoch.")]
+IfNoneMatch = Annotated[
+    str | None, Header(description="ETags of known versions: the answer is 304 if one is current.")
+]
 
 
 @router.get("")
 @needs(Need.READ)
 async def list_epochs(
     ctx: Ctx,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,15}$")] = None,
+    limit: Limit = 100,
+    cursor: Annotated[
+        str | None, Query(pattern=r"^[0-9]{1,15}$", description="`next_cursor` of the page before.")
+    ] = None,
 ) -> EpochList:
     """Published epochs, newest first."""
     numbers = list(reversed(await ctx.store.published()))

@@ -20,7 +20,7 @@ from anabranch_service.registry.records import QueryRecord
 
 router = guarded_router("/v1/functions", tag="functions")
 
-FunctionName = Annotated[str, Path(max_length=128)]
+FunctionName = Annotated[str, Path(max_length=128, description="Name of the function in SQL.")]
 
 
 @router.post("", status_code=201)

@@ -20,6 +20,7 @@ from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.errors import NotFound, known
+from anabranch_service.parameters import RunPath
 from anabranch_service.planning.rations import flows, result_seconds, seconds_of
 from anabranch_service.planning.what_if.dry_run import plan_dry_run
 from anabranch_service.presenters.joint_plan import joint_plan_out
@@ -68,7 +69,7 @@ async def joint_plan(
 
 @router.get("/queries/{name}/plan")
 @needs(Need.READ)
-async def query_plan(name: str, ctx: Ctx) -> QueryPlanOut:
+async def query_plan(name: RunPath, ctx: Ctx) -> QueryPlanOut:
     """One query's part of the plan: probe paths, stores, and their costs."""
     record = known(await ctx.store.query(name), "query", name)
     progress, state = await ctx.store.progress(), await ctx.store.state()

@@ -44,6 +44,7 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.durations import read_duration, read_positive
 from anabranch_service.errors import Conflict, InvalidInput, NotFound, known
+from anabranch_service.parameters import StreamPath
 from anabranch_service.presenters.records import stream_out
 from anabranch_service.presenters.statistics import sample_out
 from anabranch_service.registry.alterations.reread import check_followers, check_reread
@@ -167,7 +168,7 @@ async def list_streams(
 
 @router.get("/{name}")
 @needs(Need.READ)
-async def get_stream(name: str, ctx: Ctx, response: Response) -> StreamOut:
+async def get_stream(name: StreamPath, ctx: Ctx, response: Response) -> StreamOut:
     """One stream."""
     record = known(await ctx.store.stream(name), "stream", name)
     return await _shown(ctx, record, response)
@@ -176,7 +177,7 @@ async def get_stream(name: str, ctx: Ctx, response: Response) -> StreamOut:
 @router.patch("/{name}")
 @needs(Need.EDIT)
 async def patch_stream(
-    name: str, body: StreamPatch, ctx: Ctx, response: Response, if_match: IfMatch = None
+    name: StreamPath, body: StreamPatch, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> StreamOut:
     """Change a stream: its idle timeout, handling of late tuples and retention from the next
     planned epoch on, its handling of lost input at once. A shorter ttl drops stored tuples that no
@@ -248,7 +249,7 @@ async def patch_stream(
 @router.post("/{name}:reread", status_code=202)
 @needs(Need.EDIT)
 async def reread_stream(
-    name: str, ctx: Ctx, response: Response, if_match: IfMatch = None
+    name: StreamPath, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> StreamOut:
     """Read a table again from the beginning of its source, as a new version. Queries look up the
     previous version until the new one is complete. Another request before that starts over. 409 for
@@ -275,7 +276,7 @@ async def reread_stream(
 @router.post("/{name}/rows", status_code=202)
 @needs(Need.PUSH)
 async def push_rows(
-    name: str,
+    name: StreamPath,
     body: RowsIn,
     ctx: Ctx,
     request: Request,
@@ -303,7 +304,7 @@ async def push_rows(
 
 @router.get("/{name}/sample")
 @needs(Need.READ)
-async def get_sample(name: str, ctx: Ctx) -> SampleOut:
+async def get_sample(name: StreamPath, ctx: Ctx) -> SampleOut:
     """Statistics of a stream's columns, from a uniform sample of its tuples."""
     known(await ctx.store.stream(name), "stream", name)
     sample = await ctx.store.sample(name)
@@ -319,7 +320,7 @@ async def get_sample(name: str, ctx: Ctx) -> SampleOut:
 
 @router.delete("/{name}", status_code=204)
 @needs(Need.EDIT)
-async def delete_stream(name: str, ctx: Ctx, if_match: IfMatch = None) -> None:
+async def delete_stream(name: StreamPath, ctx: Ctx, if_match: IfMatch = None) -> None:
     """Delete a stream; 409 while a live query reads it. Without a running runtime, which alone can
     end queries, withdrawn ones do not count.
     """

@@ -107,7 +107,7 @@ def test_every_property_of_a_stream_is_an_option(command: str) -> None:
     group: Any = typer.main.get_command(streams.streams)
     options = {parameter.name: parameter for parameter in group.commands[command].params}
     for name, field in StreamProperties.model_fields.items():
-        assert options[name].help == (field.description or "").replace("`", "'")
+        assert options[name].help == StreamProperties.meaning(name).replace("`", "'") != ""
         assert bool(options[name].secondary_opts) == (field.annotation is bool)
     assert options["latest"].multiple
 

@@ -9,6 +9,7 @@ from openapi_spec_validator import validate
 
 from anabranch_service.app import create_app
 from anabranch_service.settings import ServiceSettings
+from scripts.reference.rest import meaning
 
 
 def references(value: Any) -> Iterator[str]:
@@ -36,3 +37,24 @@ def test_every_operation_has_an_id_of_its_own() -> None:
     document = create_app(ServiceSettings()).openapi()
     ids = [o["operationId"] for ops in document["paths"].values() for o in ops.values()]
     assert len(set(ids)) == len(ids)
+
+
+def test_every_field_and_every_parameter_has_a_meaning() -> None:
+    document = create_app(ServiceSettings()).openapi()
+    found = [
+        (name, field, meaning(value))
+        for name, schema in document["components"]["schemas"].items()
+        for field, value in schema.get("properties", {}).items()
+    ]
+    found += [
+        (f"{method} {path}", parameter["name"], parameter.get("description", ""))
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+        for parameter in operation.get("parameters", ())
+    ]
+    assert {(owner, name) for owner, name, text in found if not text} == set()
+    # A text of one line, and no markup of docstrings.
+    odd = [text for _, _, text in found if "\n" in text or "``" in text or ":`" in text]
+    assert odd == []
+    assert ("RuntimeOut", "state_bytes", "Size of the stored rows, in bytes.") in found
+    assert ("StoreDetailOut", "partitions", "Number of partitions.") in found

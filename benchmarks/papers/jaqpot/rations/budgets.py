@@ -172,8 +172,8 @@ def _full(entry: dict[str, Any]) -> Grid:
         )
         for one in entry["workloads"]
     )
-    head = ("workload", "tuples", "results", "edges", "goals", "probing s", "results s", "all s")
-    return Grid("full runs, CPU seconds", head, rows)
+    head = ("workload", "tuples", "results", "edges", "goals", "probing", "writing results", "all")
+    return Grid("full runs; the last three columns are CPU seconds", head, rows)
 
 
 def _compared(entry: dict[str, Any]) -> Grid:
@@ -185,7 +185,9 @@ def _compared(entry: dict[str, Any]) -> Grid:
                 figures = (statistics.fmean(found), min(found), max(found))
                 rows.append((one["workload"], title, *(f"{figure:.3f}" for figure in figures)))
     head = ("workload", "over", "mean", "least", "most")
-    return Grid("results of the allocation 'results', times another's", head, tuple(rows), texts=2)
+    return Grid(
+        "results of the allocation 'results', as a ratio to another's", head, tuple(rows), texts=2
+    )
 
 
 def _kept(entry: dict[str, Any]) -> Grid:

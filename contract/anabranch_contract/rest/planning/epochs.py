@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
 from anabranch_contract.plans.rations import Overload
 from anabranch_contract.rest.documents import Closed, Document, Open, Time
 from anabranch_contract.rest.planning.insight import DiffRecord, ReasonsRecord
@@ -17,12 +15,15 @@ class PublishedEpoch(Closed, ExplainedPlan):
     computed after publication if there are many queries.
 
     Attributes:
-        rejected: queries that could not be planned for this epoch.
-        shares: the queries' cost shares; None: not computed yet. If that failed, they are empty,
-            with the reason in ``note``. ``diff``: difference from the epoch published before.
+        epoch: number of the epoch, from 0.
+        published_at: time of its publication.
+        ruleset_digest: digest of its ruleset's text.
         explained: whether shares, difference, reasons and standalone costs are computed.
         same_as: the earlier epoch with the same plan and rules, if nothing has changed since; None:
             the plan is new.
+        rejected: queries that could not be planned for this epoch.
+        shares: the queries' cost shares; None: not computed yet. If that failed, they are empty,
+            with the reason in ``note``. ``diff``: difference from the epoch published before.
     """
 
     epoch: int
@@ -33,15 +34,25 @@ class PublishedEpoch(Closed, ExplainedPlan):
 
 
 class EpochOut(PublishedEpoch):
-    """A published epoch. ``first_batch`` is null before the runtime starts the epoch, and again
-    after 1024 later epochs.
+    """A published epoch.
+
+    Attributes:
+        first_batch: its first batch; null before the runtime starts the epoch, and again after 1024
+            later epochs.
     """
 
     first_batch: int | None
 
 
 class ChangeCounts(Document):
-    """Numbers of steps and stores that a plan adds to, and removes from, the previous plan."""
+    """Numbers of steps and stores that a plan adds to, and removes from, the previous plan.
+
+    Attributes:
+        steps_added: number of probe steps that only the new plan has.
+        steps_removed: number of probe steps that only the previous plan has.
+        stores_built: number of store copies that only the new plan has.
+        stores_dropped: number of store copies that only the previous plan has.
+    """
 
     steps_added: int
     steps_removed: int
@@ -53,6 +64,10 @@ class KeptSummary(PlanFigures):
     """Summary of an epoch for lists, stored besides its record.
 
     Attributes:
+        epoch: number of the epoch, from 0.
+        published_at: time of its publication.
+        fallback: empty, or why another optimiser than the chosen one made the plan.
+        switching_cost: penalty for new steps and stores, in addition to ``cost`` and in its unit.
         plan: a digest of the queries, the steps and the stores; equal for equal plans.
         changes: counts of changes from the previous published epoch; None: it is the first.
     """
@@ -68,7 +83,10 @@ class KeptSummary(PlanFigures):
 class EpochSummary(KeptSummary):
     """An entry of the list of epochs.
 
-    ``revisions`` is the number of revisions of the epoch's ruleset.
+    Attributes:
+        first_batch: its first batch; null before the runtime starts the epoch, and again after 1024
+            later epochs.
+        revisions: number of revisions of the epoch's ruleset.
     """
 
     first_batch: int | None
@@ -76,7 +94,12 @@ class EpochSummary(KeptSummary):
 
 
 class EpochList(Document):
-    """A page of epochs, newest first; pass ``next_cursor`` as ``cursor``."""
+    """A page of epochs, newest first; pass ``next_cursor`` as ``cursor``.
+
+    Attributes:
+        items: the epochs of the page.
+        next_cursor: ``cursor`` of the next page; null: this is the last page.
+    """
 
     items: list[EpochSummary]
     next_cursor: str | None
@@ -86,10 +109,16 @@ class EpochDiffOut(Document):
     """Difference between the plans of one published epoch and of another (``diff.epoch``), with
     reasons.
 
-    ``diff`` is null if the steps of one of the two are unknown; ``diff_reason`` says why.
-    ``queries_added`` are in the plan of ``epoch`` only, ``queries_removed`` in the other.
-    ``settings`` maps each setting with different values to both values. ``reasons`` belong to
-    ``epoch``, as of its publication.
+    Attributes:
+        epoch: number of the epoch.
+        queries_added: queries that only the plan of ``epoch`` has.
+        queries_removed: queries that only the other plan has.
+        settings: setting with different values -> its value in the other epoch, and in ``epoch``.
+        diff: difference of the plan of ``epoch`` from the other; null: the steps of one of them are
+            unknown.
+        diff_reason: why ``diff`` is null; else empty.
+        reasons: savings by shared elements and by intermediate results in ``epoch``, as of its
+            publication; null: not computed.
     """
 
     epoch: int
@@ -104,11 +133,14 @@ class EpochDiffOut(Document):
 class RationingOut(Document):
     """Load shedding by the runtime (``docs/semantics.md``, "Rations").
 
-    ``budget`` is the share of rationed probes' CPU time that the next batch may take. ``needed`` is
-    the time of all work without rations, as a share of the available time; above 1 the machine is
-    too slow for its input (0: unknown). ``overloaded``: the last batch withheld results.
-    ``latency``: promised seconds from arrival to results. ``owed``: number of batches whose
-    withheld results will be computed later.
+    Attributes:
+        policy: policy for input beyond the machine's capacity.
+        budget: share of rationed probes' CPU time that the next batch may take.
+        needed: time of all work without rations, as a share of the available time; above 1 the
+            machine is too slow for its input. 0: unknown.
+        overloaded: whether the last batch withheld results.
+        latency: promised seconds from arrival to results; null: no promise.
+        owed: number of batches whose withheld results will be computed later.
     """
 
     policy: Open[Overload]
@@ -122,14 +154,30 @@ class RationingOut(Document):
 class RuntimeOut(Document):
     """Progress of the runtime, as reported to the service.
 
-    ``state`` is the last reported one; without a heartbeat it is ``stale``. ``standby`` is the host
-    of a runtime that is ready to take over (null: none is). ``backfill`` maps
-    stores being filled from stored rows to the completed share. ``waiting_tuples`` (approximate)
-    have arrived but are unread, for streams that the runtime reads itself; the next batch reads
-    ``row_limit`` of them (null: no limit). ``private_bytes`` is the private memory of the last
-    batch's tasks, ``memory_limit`` its upper limit (null: no limit). ``unread_pieces`` maps streams
-    to the number of unreadable parts of their input, ``source_errors`` maps streams that can't be
-    read at present to the reason.
+    Attributes:
+        state: last reported state: ``starting``, ``running``, ``idle``, ``stopped`` or ``failed``.
+        stale: whether no heartbeat has come for 10 seconds, so ``state`` may be out of date.
+        committed: number of batches committed so far, which is the number of the next batch.
+        epoch: epoch of the last committed batch; -1: none yet.
+        batch_seconds: duration of the last batch, in seconds.
+        processing_seconds: duration of all batches so far together, in seconds.
+        state_bytes: size of the stored rows, in bytes.
+        input_tuples: number of rows read so far, rejected ones included.
+        late_tuples: number of tuples rejected as late so far.
+        ahead_tuples: number of tuples rejected so far because their event time was too far in the
+            future.
+        exhausted: whether every recorded source has been read to its end.
+        error: error that stopped the runtime; null: none.
+        backfill: store whose past is being computed from stored rows -> completed share (0 to 1).
+        waiting_tuples: approximate number of rows that have arrived and are unread, of streams that
+            the runtime reads itself.
+        row_limit: maximum number of these rows in the next batch; null: no limit.
+        private_bytes: peak private memory of the last batch's tasks together, in bytes.
+        memory_limit: upper limit of ``private_bytes``; null: no limit.
+        source_errors: stream that can't be read at present -> the reason.
+        unread_pieces: stream -> number of unreadable parts of its input.
+        rationing: state of load shedding; null: an older service does not report it.
+        standby: host of a runtime that is ready to take over; null: none is.
     """
 
     state: str
@@ -159,9 +207,17 @@ class SavingOut(Document):
     """Estimated CPU time saved by the running joint plan, compared with one plan per query.
 
     Both times are estimated with cost constants fitted to measurements, over the epochs that have
-    run this plan since ``since`` (at most ten minutes ago): ``epochs`` epochs, ``seconds`` in all.
-    ``share`` is the saved share of ``individual_cpu_seconds``; ``lowest`` and ``highest`` are the
-    extremes over single epochs. Negative: the joint plan takes more.
+    run this plan in the last ten minutes. Negative shares: the joint plan takes more.
+
+    Attributes:
+        since: publication of the first of these epochs.
+        seconds: seconds since then.
+        epochs: number of these epochs.
+        cpu_seconds: CPU seconds of the joint plan.
+        individual_cpu_seconds: CPU seconds of one plan per query.
+        share: saved share of ``individual_cpu_seconds``.
+        lowest: least saved share of a single epoch.
+        highest: greatest saved share of a single epoch.
     """
 
     since: Time
@@ -177,7 +233,11 @@ class SavingOut(Document):
 class CurrentEpoch(Document):
     """The running epoch, and the published epoch whose rules it uses.
 
-    ``saving`` is null until it can be estimated.
+    Attributes:
+        running: number of the running epoch; -1: no batch has been committed yet.
+        epoch: the published epoch whose rules it uses.
+        runtime: progress of the runtime; null: it has not reported yet.
+        saving: estimated saving of CPU time; null until it can be estimated.
     """
 
     running: int
@@ -187,7 +247,12 @@ class CurrentEpoch(Document):
 
 
 class PhaseOut(Document):
-    """Duration of one phase of a batch."""
+    """Duration of one phase of a batch.
+
+    Attributes:
+        name: name of the phase.
+        milliseconds: duration of the phase, in milliseconds.
+    """
 
     name: str
     milliseconds: int
@@ -196,18 +261,30 @@ class PhaseOut(Document):
 class BatchOut(Document):
     """A committed batch.
 
-    ``phases`` add up to ``milliseconds``: ``begin`` (the driver, before Spark's job), the phases of
-    the ``slowest`` of the ``tasks`` (``read``, ``store``, ``wait`` for other tasks, ``probe``,
-    ``catch-up``, ``write``, ``backfill``, ``upload``), ``spark`` (rest of the job: starting tasks,
-    collecting their reports), ``commit``. ``skew``: work of the slowest task over the tasks' mean,
-    without waiting; null: no task did any work. ``hosts``: number of hosts that ran tasks; 1 if
-    tasks share a state directory. ``sent``, ``sent_bytes``: number and bytes of tuples and stored
-    rows sent between hosts.
+    Attributes:
+        batch: number of the batch, from 0.
+        epoch: number of its epoch.
+        ruleset: epoch of the ruleset, with the number of its revision.
+        committed_at: time of its commit.
+        milliseconds: its duration in milliseconds, the sum of ``phases``.
+        tuples: number of tuples read.
+        results: number of results of all queries; for views, of joined rows.
+        tasks: number of tasks.
+        slowest: number of the task that worked longest, without waiting.
+        skew: work of the slowest task over the tasks' mean, without waiting; null: no task did any
+            work.
+        hosts: number of hosts that ran tasks; 1 if tasks share a state directory.
+        sent: number of tuples and stored rows sent between hosts.
+        sent_bytes: their size in bytes.
+        phases: its phases, without phases of 0 milliseconds: ``begin`` (the driver, before Spark's
+            job), the phases of the slowest task (``read``, ``store``, ``wait`` for other tasks,
+            ``probe``, ``catch-up``, ``write``, ``backfill``, ``upload``), ``spark`` (rest of the
+            job: starting tasks, collecting their reports), ``commit``.
     """
 
     batch: int
     epoch: int
-    ruleset: str = Field(description="Epoch of the ruleset, with the number of its revision.")
+    ruleset: str
     committed_at: Time
     milliseconds: int
     tuples: int
@@ -222,7 +299,11 @@ class BatchOut(Document):
 
 
 class BatchList(Document):
-    """The newest batches, oldest first."""
+    """The newest batches, oldest first.
+
+    Attributes:
+        items: the batches.
+    """
 
     items: list[BatchOut]
 
@@ -234,18 +315,28 @@ HeldState = Literal["waiting", "approved", "refused"]
 class HeldPlanOut(Document):
     """A plan that differs from the running one and waits for an operator's approval.
 
-    ``since``: time at which a plan began to wait; ``proposed_at``: time of this plan's last
-    proposal, for ``epoch``. ``waiting``: queries that can't begin before the approval. ``change``:
-    difference from the newest published plan, both priced by the newest statistics.
+    Attributes:
+        state: ``waiting``; ``approved``: it is published at the next epoch boundary; or
+            ``refused``.
+        version: its ETag, for If-Match.
+        since: time at which a plan began to wait.
+        proposed_at: time of this plan's last proposal.
+        epoch: number of the epoch that it was last proposed for.
+        waiting: queries that can't begin before the approval.
+        cost_before: cost of the newest published plan, in the unit of the objective; null: it can't
+            be estimated.
+        cost_after: cost of this plan under the same statistics; null: it can't be estimated.
+        note: outcome of the previously approved plan; often empty.
+        change: difference from the newest published plan, both priced by the newest statistics.
     """
 
     state: Open[HeldState]
-    version: str = Field(description="Its ETag, for If-Match.")
+    version: str
     since: Time
     proposed_at: Time
     epoch: int
     waiting: list[str]
     cost_before: float | None
     cost_after: float | None
-    note: str = Field(description="Outcome of the previously approved plan; often empty.")
+    note: str
     change: EpochDiffOut

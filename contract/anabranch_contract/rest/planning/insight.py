@@ -9,9 +9,11 @@ from anabranch_contract.rest.documents import Closed, Open
 
 
 class ShareRecord(Closed):
-    """Cost shares of one query in a plan, by each method (``docs/what-if.md``).
+    """Cost shares of one query in a plan, by each method (``docs/what-if.md``), in the unit of the
+    objective.
 
     Attributes:
+        query: name of the query's run.
         standalone: cost of its own optimum, planned alone; None: unknown.
         marginal: saving if the elements that only this query needs are removed.
         shapley: every step's and store's cost split equally among the queries that need it.
@@ -31,6 +33,7 @@ class SharesRecord(Closed):
     """The cost shares of a plan's queries, dearest (``shapley``) first.
 
     Attributes:
+        queries: shares of the queries.
         omitted: number of queries left out of the answer.
         note: empty, or why shares are missing.
     """
@@ -41,12 +44,20 @@ class SharesRecord(Closed):
 
     @classmethod
     def missing(cls, why: str) -> SharesRecord:
-        """Return shares without queries, with the reason as their note."""
+        """Return an answer without shares, and with the reason as its note."""
         return cls(queries=[], note=why)
 
 
 class TableShareRecord(Closed):
-    """A query's share of a maintained table, and the cost of a table of its own (``alone_``)."""
+    """A query's share of a maintained table, and the cost of a table of its own.
+
+    Attributes:
+        query: name of the query's run.
+        seconds: its share of the table's CPU seconds per unit of time.
+        bytes: its share of the table's size in memory.
+        alone_seconds: CPU seconds per unit of time of a table of its own.
+        alone_bytes: size in memory of a table of its own, in bytes.
+    """
 
     query: str
     seconds: float
@@ -62,9 +73,11 @@ class TableRecord(Closed):
         grouped: whether joined rows are grouped; else they are ordered, limited or ranked.
         grouping: text of GROUP BY; empty: all rows form one group, or rows are not grouped.
         aggregates: the aggregates that some query reads.
-        rows_in: joined rows per unit of time. ``touched``: number of groups that a batch changes,
-            summed over the batches of it. ``rows``: stored groups or rows at its end.
-        seconds: CPU seconds per unit of time. ``bytes``: size in memory.
+        rows_in: joined rows per unit of time.
+        touched: number of groups that a batch changes, summed over the batches in a unit of time.
+        rows: number of stored groups or rows at the end of a unit of time.
+        seconds: CPU seconds per unit of time.
+        bytes: size in memory, in bytes.
         queries: shares of its queries, by name; they add up to ``seconds`` and ``bytes``.
         apart: why its queries do not read another table with the same joined rows and grouping;
             empty: there is no larger one.
@@ -98,9 +111,11 @@ class TablesRecord(Closed):
     """The maintained tables of a plan's queries, most expensive first.
 
     Attributes:
+        tables: the tables.
         seconds: CPU seconds of all tables per unit of time, which ``cost`` does not include.
-        alone_seconds: their sum if no queries shared a table. ``bytes``, ``alone_bytes``: the same
-            of their sizes in memory.
+        alone_seconds: CPU seconds per unit of time if no queries shared a table.
+        bytes: size of all tables in memory, in bytes.
+        alone_bytes: size in memory if no queries shared a table, in bytes.
     """
 
     tables: list[TableRecord]
@@ -127,7 +142,14 @@ class TablesRecord(Closed):
 
 
 class TotalsRecord(Closed):
-    """Totals of a list of steps or stores: their number, and sums per unit of time."""
+    """Totals of a list of steps or stores.
+
+    Attributes:
+        count: number of the steps or stores.
+        tuples: sum of the tuples that they send or store per unit of time.
+        cost: sum of their costs per unit of time, in the unit of the objective.
+        bytes: sum of the bytes that the stores store per unit of time; null for steps.
+    """
 
     count: int
     tuples: float
@@ -136,8 +158,13 @@ class TotalsRecord(Closed):
 
 
 class StepChangeRecord(Closed):
-    """A step of a plan; ``tuples`` sent (a broadcast sends each to every partition) and cost per
-    unit of time, or None (no estimate now).
+    """A step of a plan.
+
+    Attributes:
+        label: the step as text, such as ``from S: S⋈T probes R``.
+        tuples: tuples that it sends per unit of time, each once per partition of a broadcast; null:
+            no estimate.
+        cost: its cost per unit of time, in the unit of the objective; null: no estimate.
     """
 
     label: str
@@ -146,7 +173,14 @@ class StepChangeRecord(Closed):
 
 
 class StoreChangeRecord(Closed):
-    """A store copy; ``tuples`` and ``bytes`` inserted, and cost, per unit of time."""
+    """A store copy.
+
+    Attributes:
+        label: the copy as text, such as ``S⋈T[c]``.
+        tuples: tuples inserted per unit of time; null: no estimate.
+        bytes: bytes inserted per unit of time; null: no estimate.
+        cost: cost of these inserts, in the unit of the objective; null: no estimate.
+    """
 
     label: str
     tuples: float | None
@@ -155,7 +189,13 @@ class StoreChangeRecord(Closed):
 
 
 class StepChangesRecord(Closed):
-    """Steps that only the new plan has, only the old one, and both."""
+    """Steps of two plans.
+
+    Attributes:
+        added: steps that only the new plan has, dearest first.
+        removed: steps that only the old plan has, dearest first.
+        kept: steps that both plans have, dearest first.
+    """
 
     added: list[StepChangeRecord]
     removed: list[StepChangeRecord]
@@ -163,7 +203,13 @@ class StepChangesRecord(Closed):
 
 
 class StoreChangesRecord(Closed):
-    """Store copies that only the new plan has, only the old one, and both."""
+    """Store copies of two plans.
+
+    Attributes:
+        built: copies that only the new plan has, most tuples first.
+        dropped: copies that only the old plan has, most tuples first.
+        retained: copies that both plans have, most tuples first.
+    """
 
     built: list[StoreChangeRecord]
     dropped: list[StoreChangeRecord]
@@ -175,10 +221,15 @@ class DiffRecord(Closed):
 
     Attributes:
         epoch: the published epoch.
-        cost_before: cost of its plan under the new statistics; None: it can't be estimated.
-            ``cost_after``: cost of the other plan, if that is a published epoch's, too.
+        unchanged: whether both plans have the same steps and store copies.
+        cost_before: cost of the published epoch's plan under the new statistics, in the unit of the
+            objective; None: it can't be estimated.
+        cost_after: cost of the other plan under the new statistics; None: it can't be estimated.
         totals: kind of change -> totals of all its entries.
+        steps: the plans' steps.
+        stores: the plans' store copies.
         omitted: number of entries left out of the answer.
+        notes: remarks for the reader, as sentences.
     """
 
     epoch: int
@@ -193,7 +244,16 @@ class DiffRecord(Closed):
 
 
 class SharedReasonRecord(Closed):
-    """A step or store shared by several queries; ``saved`` is ``cost`` x (number of users - 1)."""
+    """A step or store shared by several queries.
+
+    Attributes:
+        kind: ``step`` or ``store``.
+        label: the step or store as text.
+        users: the queries that need it.
+        cost: its cost per unit of time, in the unit of the objective.
+        saved: ``cost`` times the number of further users: the saving against a step or store for
+            each.
+    """
 
     kind: Open[Literal["step", "store"]]
     label: str
@@ -203,7 +263,16 @@ class SharedReasonRecord(Closed):
 
 
 class KeptReasonRecord(Closed):
-    """A stored intermediate result; ``saved``: ``detours`` (cost without it) minus ``upkeep``."""
+    """A stored intermediate result.
+
+    Attributes:
+        mir: id of the intermediate result.
+        label: the intermediate result as text.
+        users: the queries that need it.
+        detours: additional cost of the probes that would replace it, in the unit of the objective.
+        upkeep: cost of its inserts, and of steps that only its maintenance needs.
+        saved: ``detours`` minus ``upkeep``.
+    """
 
     mir: str
     label: str
@@ -214,7 +283,13 @@ class KeptReasonRecord(Closed):
 
 
 class ReasonTotalsRecord(Closed):
-    """Number of shared elements and their saving; number of stored intermediate results."""
+    """Totals of the savings.
+
+    Attributes:
+        shared: number of shared steps and stores.
+        saved_by_sharing: sum of their savings, in the unit of the objective.
+        kept: number of stored intermediate results.
+    """
 
     shared: int
     saved_by_sharing: float
@@ -222,7 +297,14 @@ class ReasonTotalsRecord(Closed):
 
 
 class ReasonsRecord(Closed):
-    """Savings by shared steps and stores, and by intermediate results; greatest first."""
+    """Savings by shared steps and stores, and by intermediate results; greatest first.
+
+    Attributes:
+        shared: shared steps and stores.
+        kept: stored intermediate results.
+        totals: totals of all entries, those left out included.
+        omitted: number of entries left out of the answer.
+    """
 
     shared: list[SharedReasonRecord]
     kept: list[KeptReasonRecord]

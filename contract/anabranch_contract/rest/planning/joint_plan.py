@@ -4,36 +4,49 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
 from anabranch_contract.rest.documents import Document, Open
 
 NodeKind = Literal["stream", "relation", "result", "query", "group"]
 
 
 class PlanNodeOut(Document):
-    """A node of the joint plan. Its kinds:
+    """A node of the joint plan.
 
-    ``stream``; ``relation``: a stream's tuples that pass a local filter; ``result``: a stored
-    intermediate result; ``query``; ``group``: several queries with the same input nodes.
+    Attributes:
+        id: its kind and name, such as ``stream:orders``.
+        kind: ``stream``; ``relation``: a stream's tuples that pass a local filter; ``result``: a
+            stored intermediate result; ``query``; ``group``: several queries with the same input
+            nodes.
+        label: its name for display.
+        detail: filters of a relation or result, first queries of a group; else empty.
+        tuples_per_second: rate of arriving tuples, stored rows or results, per second.
+        queries: queries that need it, or the group's members.
+        layer: layer in the drawing, counted from the streams.
+        at: position within the layer; nodes are at least 1 apart.
     """
 
     id: str
     kind: Open[NodeKind]
     label: str
     detail: str
-    tuples_per_second: float = Field(description="Rate of arriving tuples, stored rows or results.")
-    queries: list[str] = Field(description="Queries that need it, or the group's members.")
-    layer: int = Field(description="Layer in the drawing, counted from the streams.")
-    at: float = Field(description="Position within the layer; nodes are at least 1 apart.")
+    tuples_per_second: float
+    queries: list[str]
+    layer: int
+    at: float
 
 
 class PlanLinkOut(Document):
     """Tuples sent from one node to another.
 
-    ``tuples_per_second``: tuples of ``source``, or matches with its stored rows, that are sent on
-    towards ``target``. ``cpu``: CPU seconds per second for these probes; a step shared by several
-    targets is split equally among them. ``shared``: number of targets of the most shared step.
+    Attributes:
+        source: id of the node that the tuples come from.
+        target: id of the node that they are sent to.
+        tuples_per_second: tuples of ``source``, or matches with its stored rows, that are sent on
+            towards ``target``, per second.
+        cpu: CPU seconds per second for these probes; a step shared by several targets is split
+            equally among them.
+        shared: number of targets of the most shared step.
+        bends: (layer, position) pairs that the drawn link passes, from source to target.
     """
 
     source: str
@@ -41,17 +54,21 @@ class PlanLinkOut(Document):
     tuples_per_second: float
     cpu: float
     shared: int
-    bends: list[tuple[int, float]] = Field(
-        description="(layer, position) pairs that the drawn link passes, from source to target."
-    )
+    bends: list[tuple[int, float]]
 
 
 class JointPlanOut(Document):
-    """The running joint plan of all queries.
+    """The running joint plan of all queries. Rates are of the newest periods, and include tuples
+    withheld by rations.
 
-    ``measured`` is false before the first measurement; all rates are 0 then. Rates are of the
-    newest periods, and include tuples withheld by rations. ``cpu`` is CPU seconds per second for
-    all probes and results. ``queries`` counts all queries of the plan, in the graph or not.
+    Attributes:
+        epoch: epoch of the running ruleset.
+        revision: number of the ruleset's revision; 0: the ruleset with which the epoch began.
+        measured: whether a step has been measured; before that, all rates are 0.
+        cpu: CPU seconds per second for all probes and results.
+        queries: number of all queries of the plan, in the graph or not.
+        nodes: the nodes of the graph.
+        links: the links between nodes.
     """
 
     epoch: int

@@ -40,7 +40,14 @@ Detail = Literal["full", "summary"]
 
 
 class ExplainIn(Closed):
-    """A statement to be explained: any query, whether it can run continuously or not."""
+    """A statement to be explained: any query, whether it can run continuously or not.
+
+    Attributes:
+        sql: the statement.
+        window: window of all aliases, or alias -> its window: its tuples join only tuples whose
+            event time is at most this much later; null: no window.
+        parameters: values of the statement's parameters (``:name``).
+    """
 
     model_config = examples(
         {"sql": "SELECT f.carrier FROM flights f JOIN weather w ON f.origin = w.origin"}
@@ -49,17 +56,27 @@ class ExplainIn(Closed):
     sql: StatementText
     dialect: Dialect = "spark"
     window: Duration | dict[str, Duration] | None = None
-    parameters: Parameters | None = Field(
-        default=None, description="Values of the statement's parameters (`:name`)."
-    )
+    parameters: Parameters | None = None
 
 
 class DryRunIn(AssumedSettings):
     """A plan to compute without publishing it.
 
-    Queries in ``add`` are added to the registered ones, queries in ``drop`` removed. ``statistics``
-    maps relations (or streams, meaning all their relations) to cardinalities and overrides
-    measurements; so do ``distinct`` and ``selectivity``.
+    Attributes:
+        add: queries to add to the registered ones.
+        drop: names of registered queries to leave out.
+        statistics: relation, or stream for all its relations -> number of tuples per unit of time,
+            in place of the measured one.
+        distinct: number of distinct values of ``relation.column``, or of
+            ``relation.column,column``, in place of the measured one.
+        selectivity: matches of an equality over the size of the cross product, in place of the
+            measured value.
+        widths: bytes per tuple of a relation or stream; default: from its columns' types.
+        retention: retention to assume, by stream; null: the stream has no retention limits.
+        formulation: formulation of the integer program.
+        deadline: seconds that the solver may take, at most the service's limit; 0: use the greedy
+            plan, without the solver.
+        detail: ``summary`` leaves out the plan itself and cuts long lists.
     """
 
     model_config = examples(
@@ -80,40 +97,27 @@ class DryRunIn(AssumedSettings):
     drop: list[QueryName] = Field(default=[])
     statistics: dict[str, Positive] = Field(default_factory=dict)
     distinct: dict[str, Positive] = Field(
-        default_factory=dict,
-        description="Distinct values of `relation.column`, or of `relation.column,column`.",
-        examples=[{"orders.customer_id": 500}],
+        default_factory=dict, examples=[{"orders.customer_id": 500}]
     )
     selectivity: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(
-        default_factory=dict,
-        description="Matches of an equality over the size of the cross product.",
-        examples=[{"orders.customer_id = customers.customer_id": 0.001}],
+        default_factory=dict, examples=[{"orders.customer_id = customers.customer_id": 0.001}]
     )
-    widths: dict[str, Positive] = Field(
-        default_factory=dict,
-        description="Bytes per tuple of a relation or stream; default: from its columns' types.",
-    )
+    widths: dict[str, Positive] = Field(default_factory=dict)
     retention: dict[StreamName, RetentionIn | None] = Field(
-        default_factory=dict,
-        description="Retention to assume, by stream; null: the stream has no retention limits.",
-        examples=[{"orders": {"ttl": "7 days"}}],
+        default_factory=dict, examples=[{"orders": {"ttl": "7 days"}}]
     )
-    formulation: Formulation = Field(
-        default=Formulation.TIGHT, description="Formulation of the integer program."
-    )
-    deadline: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
-        default=None,
-        description="Seconds that the solver may take, at most the service's limit; 0: use the "
-        "greedy plan, without the solver.",
-    )
-    detail: Detail = Field(
-        default="full",
-        description="`summary` leaves out the plan itself and cuts long lists.",
-    )
+    formulation: Formulation = Formulation.TIGHT
+    deadline: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    detail: Detail = "full"
 
 
 class CostRangeOut(Document):
-    """A plan's cost if every assumed figure were a tenth or ten times the default."""
+    """Range of a plan's cost if every assumed figure were a tenth or ten times the default.
+
+    Attributes:
+        low: least cost, in the unit of ``objective``.
+        high: greatest cost, in the unit of ``objective``.
+    """
 
     low: float
     high: float
@@ -137,14 +141,19 @@ class CostsRecord(Document):
     """The cost constants of a plan under the objective ``seconds``.
 
     Attributes:
-        call, probe, look, match, write, row, merge, rewrite: CPU seconds per call of a step, per
-            probing tuple, per segment that it reads, per match, per write of a store, per stored
-            row, per merge of segments, and per row that a merge rewrites.
+        call: CPU seconds per call of a step.
+        probe: CPU seconds per probing tuple.
+        look: CPU seconds per segment that a probing tuple reads.
+        match: CPU seconds per match.
+        write: CPU seconds per write of a store.
+        row: CPU seconds per stored row.
+        merge: CPU seconds per merge of segments.
+        rewrite: CPU seconds per row that a merge rewrites.
         derive: further CPU seconds per write of an intermediate result.
         calls: expected calls of each step, and writes of each store, in the next epoch.
         batches: number of batches so far, from which the number of merges is estimated.
-        measurements: number of measured steps, inserts and merges that the constants are fitted
-            to; 0: not fitted.
+        measurements: number of measured steps, inserts and merges that the constants are fitted to;
+            0: not fitted.
         error: sum of the fit's absolute errors over these, as a share of their CPU time.
     """
 
@@ -178,7 +187,24 @@ class CpuRecord(Document):
 class PlanFigures(Document):
     """Costs, lower bound and solver of a plan, published or not.
 
-    ``cpu`` is null until two periods have been measured, and without a plan to compare with.
+    Attributes:
+        optimizer: method that chose probe orders and stores.
+        objective: unit of costs: CPU seconds, tuples sent and written, or sent (``paper``).
+        parallelism: number of partitions per store.
+        queries: runs of the planned queries.
+        cost: estimated cost per unit of time, in the unit of ``objective``.
+        bound: proven lower bound of ``cost`` and ``switching_cost`` together; null: unknown.
+        gap: distance of ``cost`` and ``switching_cost`` together from ``bound``, as a share of
+            them; 0: proven optimal.
+        individual_cost: cost in total if each query had its own plan and shared nothing; null: not
+            computed.
+        shared_cost: cost in total of each query's own plan if equal probe steps and store copies
+            ran once; null: not computed.
+        solve_ms: duration of the planning, in milliseconds.
+        method: method that found the plan, such as ``highs`` or ``greedy``; several for parts of
+            the plan.
+        cpu: expected CPU time; null: fewer than two periods have been measured, or there is no plan
+            to compare with.
     """
 
     optimizer: Open[Optimizer]
@@ -198,8 +224,12 @@ class PlanFigures(Document):
 class EffectOut(Document):
     """Expected completeness of a query's results before and after a change of plan.
 
-    ``before`` is null for an added query, ``after`` for a dropped one. ``floor`` is the required
-    completeness (null: none is set), ``floor_broken`` whether ``after`` is less.
+    Attributes:
+        query: name of the query.
+        before: expected share of emitted results under the running plan; null for an added query.
+        after: expected share of emitted results under the new plan; null for a dropped query.
+        floor: required completeness; null: none is set.
+        floor_broken: whether ``after`` is less than ``floor``.
     """
 
     query: str
@@ -212,9 +242,12 @@ class EffectOut(Document):
 class EffectsOut(Document):
     """Effects of a change of plan on the queries that may be rationed, greatest loss first.
 
-    ``budget`` is the CPU time that rationed probes may take, as a share of what they would take
-    without rations; ``budget_after`` is the same time as a share of what they would take after the
-    change. ``omitted``: number of queries left out of the answer.
+    Attributes:
+        budget: CPU time that rationed probes may take, as a share of their time without rations.
+        budget_after: the same time, as a share of the time that they would take without rations
+            after the change.
+        queries: effect on each query.
+        omitted: number of queries left out of the answer.
     """
 
     budget: float
@@ -226,14 +259,25 @@ class EffectsOut(Document):
 class ExplainedPlan(PlanFigures):
     """A plan with the size of its integer program, its statistics, and its difference from another.
 
-    ``statistics_epoch``: epoch whose statistics were used; null: no measurements yet. ``assumed``:
-    relations with a default cardinality, for lack of measurements. ``estimated``: relations not
-    counted yet -> share of a sample of their stream that passes their filter. ``ahead``: forecast
-    of the next epoch's arrivals; null: costs use the mean rates so far. ``costs``: cost constants
-    of the objective ``seconds``; null under others. ``fallback``: empty, or why another optimiser
-    than the chosen one made the plan. ``switching_cost``: penalty for new steps and stores, in
-    addition to ``cost``; ``bound`` and ``gap`` are of the sum. ``diff_reason``: why ``diff`` is
-    null. ``tables``: prices of the maintained tables; null: not computed.
+    Attributes:
+        candidates: number of candidate probe orders in the solved problem.
+        variables: number of variables of the integer program.
+        constraints: number of constraints of the integer program.
+        statistics_epoch: epoch whose statistics were used; null: no measurements yet.
+        assumed: relations with a default cardinality, for lack of measurements.
+        estimated: relation not counted yet -> share of a sample of its stream that passes its
+            filter.
+        ahead: forecast of the next epoch's arrivals; null: costs use the mean rates so far.
+        costs: cost constants of the objective ``seconds``; null under others.
+        fallback: empty, or why another optimiser than the chosen one made the plan.
+        rejected: query that could not be planned -> the reason.
+        explain: the plan: probe orders, steps and stores, as JSON.
+        switching_cost: penalty for new steps and stores, in addition to ``cost`` and in its unit.
+        shares: the queries' shares of the cost; null: not computed.
+        diff: difference from another plan; null: see ``diff_reason``.
+        diff_reason: why ``diff`` is null; else empty.
+        reasons: savings by shared elements and by intermediate results; null: not computed.
+        tables: prices of the maintained tables; null: not computed.
     """
 
     candidates: int
@@ -258,7 +302,19 @@ class ExplainedPlan(PlanFigures):
 class DryRunOut(ExplainedPlan):
     """The plan of a dry run, and its difference from the newest published epoch's, with reasons.
 
-    With the detail ``summary``, ``explain`` and ``text`` hold totals only.
+    Attributes:
+        cost_range: range of the cost if assumed figures differ from their defaults.
+        text: the plan as text; with the detail ``summary`` one line.
+        switching: penalty for a step or store copy that the running epoch lacks, as a fraction of
+            its cost.
+        memory: maximum bytes of all store copies; null: no limit.
+        copies: maximum copies per store; null: no limit.
+        intermediate_results: maximum number of intermediate results; null: no limit.
+        formulation: formulation of the integer program.
+        solver: solver of the integer program.
+        deadline: seconds that the solver was allowed to take.
+        detail: ``full``, or ``summary``: ``explain`` has totals only, and long lists are cut.
+        effects: effects on completeness; null: no rations, or no query added or dropped.
     """
 
     cost_range: CostRangeOut
@@ -271,14 +327,17 @@ class DryRunOut(ExplainedPlan):
     solver: Open[Solver]
     deadline: float
     detail: Open[Detail]
-    effects: EffectsOut | None = Field(
-        default=None,
-        description="Effects on completeness; null: no rations, or no query added or dropped.",
-    )
+    effects: EffectsOut | None = None
 
 
 class LogicalPlanOut(Document):
-    """A logical plan as text, as JSON, and as a graph in Graphviz's language."""
+    """A logical plan in three forms.
+
+    Attributes:
+        text: the plan as indented text.
+        data: the plan as JSON.
+        dot: the plan as a graph in Graphviz's language.
+    """
 
     text: str
     data: dict[str, Any]
@@ -286,8 +345,13 @@ class LogicalPlanOut(Document):
 
 
 class MultiJoinOut(Document):
-    """A multi-way join made by Two-Step Convert (TSC): its inputs, equalities and other conditions,
-    and the replaced nodes of the binary plan, each with the conversion rule that applied.
+    """A multi-way join made by Two-Step Convert (TSC).
+
+    Attributes:
+        inputs: names of its inputs.
+        predicates: its equalities, as text.
+        residual: its other conditions, as text.
+        replaces: the replaced nodes of the binary plan, each with the conversion rule that applied.
     """
 
     inputs: list[str]
@@ -297,11 +361,23 @@ class MultiJoinOut(Document):
 
 
 class ExplainOut(Document):
-    """The plans of a statement with binary joins (``before``) and multi-way joins (``after``), and
-    the cost ``added_cost`` that it would add to the registered queries.
+    """The plans of a statement, and its cost beside the registered queries.
 
-    ``refused`` says why it can't run continuously; then ``plan`` is null, and ``before`` and
-    ``after`` cover only its joins.
+    Attributes:
+        sql: the statement in Spark SQL.
+        before: its plan with binary joins; of a refused statement only its joins.
+        after: its plan with multi-way joins; of a refused statement only its joins.
+        multijoins: the multi-way joins in ``after``.
+        refused: why it can't run continuously; null: it can.
+        normalised: its normal form; null: it is refused.
+        orders: its probe orders in the joint plan, with their steps; empty: it is refused.
+        stores: the stores that these steps probe.
+        shared_with: registered queries that use these stores, too.
+        added_cost: cost that it would add to the registered queries' plan, in the unit of the
+            objective; null: it is refused.
+        plan: the joint plan with it; null: it is refused.
+        table: its maintained table, with the share of each of its queries.
+        missed: rows already read and not stored, which it would miss.
     """
 
     sql: str
@@ -315,9 +391,5 @@ class ExplainOut(Document):
     shared_with: list[str]
     added_cost: float | None
     plan: DryRunOut | None
-    table: TableRecord | None = Field(
-        default=None, description="Its maintained table, with the share of each of its queries."
-    )
-    missed: list[MissedOut] = Field(
-        default=[], description="Rows already read and not stored, which it would miss."
-    )
+    table: TableRecord | None = None
+    missed: list[MissedOut] = Field(default=[])

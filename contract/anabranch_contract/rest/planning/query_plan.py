@@ -11,16 +11,21 @@ from anabranch_contract.rest.planning.insight import TableRecord, TableShareReco
 class PathStepOut(Document):
     """A step of a probe path.
 
-    ``label`` and ``detail`` name the probed store, ``aliases`` the query's aliases that it adds.
-    ``asks`` names the look-ahead filters before it, which drop tuples without a match there.
-    ``tuples_per_second`` is the rate of its output, ``cpu`` its CPU seconds per second for all
-    queries that use it, ``shared`` the other registered ones among these.
+    Attributes:
+        label: name of the probed store.
+        detail: filters of its rows, or ``all tuples``.
+        aliases: aliases of the query that the step adds.
+        kept: whether the probed store has an intermediate result.
+        tuples_per_second: rate of its output, in tuples per second.
+        cpu: its CPU seconds per second, for all queries that use it.
+        shared: the other registered queries that use it.
+        asks: look-ahead filters before it, which drop tuples without a match there.
     """
 
     label: str
     detail: str
     aliases: list[str]
-    kept: bool = Field(description="Whether the probed store has an intermediate result.")
+    kept: bool
     tuples_per_second: float
     cpu: float
     shared: list[str]
@@ -28,7 +33,12 @@ class PathStepOut(Document):
 
 
 class SubstreamValueOut(Document):
-    """A value of a key, as text, and its share of the arriving tuples."""
+    """A value of a key.
+
+    Attributes:
+        value: the value as text.
+        share: its share of the arriving tuples (0 to 1).
+    """
 
     value: str
     share: float
@@ -37,15 +47,21 @@ class SubstreamValueOut(Document):
 class SubstreamOut(Document):
     """A substream (tuples with certain key values) of an alias, with its own probe paths.
 
-    ``number`` is as in ``ProbePathOut.substreams``. ``share`` (of the arriving tuples) and ``cost``
-    are as expected at planning; ``otherwise`` is the cost of the same tuples on the first
-    substream's paths. ``same_as``: the first substream with the same paths. ``aside``: whether
-    stores of intermediate results that are probed by the attribute may exclude the substream's
-    values. ``nulls``: share of arriving tuples with NULL, if they are in this substream.
+    Attributes:
+        number: its number, as in ``ProbePathOut.substreams``.
+        others: whether it has all tuples with values that no other substream lists.
+        values: its values, with their shares.
+        share: its share of the arriving tuples (0 to 1), as expected at planning.
+        cost: cost of its steps, as expected at planning.
+        otherwise: cost of the same tuples on the first substream's paths.
+        same_as: number of the first substream with the same paths.
+        aside: whether stores of intermediate results that are probed by the attribute may exclude
+            its values.
+        nulls: share of arriving tuples with NULL, if it has them; else 0.
     """
 
     number: int
-    others: bool = Field(description="All tuples with values that no other substream lists.")
+    others: bool
     values: list[SubstreamValueOut]
     share: float
     cost: float
@@ -56,7 +72,13 @@ class SubstreamOut(Document):
 
 
 class DividedOut(Document):
-    """An alias whose tuples are split into substreams by the values of ``attribute``."""
+    """An alias whose tuples are split into substreams.
+
+    Attributes:
+        alias: the alias.
+        attribute: attribute by whose values they are split.
+        substreams: the substreams, in order of their numbers.
+    """
 
     alias: str
     attribute: str
@@ -64,12 +86,18 @@ class DividedOut(Document):
 
 
 class ProbePathOut(Document):
-    """Probe path of the tuples of ``alias``: the stores that they probe, in order.
+    """Probe path of the tuples of an alias: the stores that they probe, in order.
 
-    ``substreams`` are the numbers of the substreams that take the path; empty: all tuples.
-
-    ``keeps`` names the intermediate result that the path maintains for the query's probes; null:
-    the path ends in results of the query. ``left``: whether these are an outer join's left rows.
+    Attributes:
+        alias: alias of the tuples; empty: the query has no alias for them.
+        label: name of their relation.
+        detail: filter of the relation, or ``all tuples``.
+        tuples_per_second: rate of arriving tuples, in tuples per second.
+        steps: the steps, in order.
+        keeps: intermediate result that the path maintains for the query's probes; null: the path
+            ends in results of the query.
+        left: whether these results are an outer join's left rows.
+        substreams: numbers of the substreams that take the path; empty: all tuples.
     """
 
     alias: str
@@ -83,7 +111,16 @@ class ProbePathOut(Document):
 
 
 class UsedStoreOut(Document):
-    """A store that the query's results depend on; ``queries``: number of queries that read it."""
+    """A store that the query's results depend on.
+
+    Attributes:
+        store: id of the store.
+        label: name of its rows.
+        detail: filters of its rows, or ``all tuples``.
+        rows: number of stored rows.
+        bytes: size in bytes.
+        queries: number of registered queries that depend on it.
+    """
 
     store: str
     label: str
@@ -96,11 +133,15 @@ class UsedStoreOut(Document):
 class MaintainedTableOut(Document):
     """The maintained table of a query's post-join part.
 
-    ``estimated`` is its price at planning, ``share`` this query's part of it; null: not computed,
-    or the query has no view. All else is measured: ``rows`` of the query, ``bytes`` in memory
-    (null: not known yet), ``cpu`` (CPU seconds per second of this query's share) and
-    ``cpu_of_table`` (of all queries that share it), and ``shared``, the other queries that read the
-    same table or groups.
+    Attributes:
+        estimated: its price at planning; null: not computed, or the query has no view.
+        share: this query's part of that price; null: as ``estimated``.
+        rows: number of the query's present rows; of an outer join without a view, of rows written
+            so far.
+        bytes: size in memory, in bytes; null: not known yet.
+        cpu: CPU seconds per second of this query's share.
+        cpu_of_table: CPU seconds per second of all queries that share the table.
+        shared: the other queries that read the same table or groups.
     """
 
     estimated: TableRecord | None
@@ -115,15 +156,29 @@ class MaintainedTableOut(Document):
 class QueryPlanOut(Document):
     """The running plan of one query, and its share of the resources.
 
-    Steps, stores and tables that several queries need count for each in equal parts: ``cpu`` (CPU
-    seconds per second, including its results and its maintained table) and ``state_bytes`` add up
-    to the totals over all queries, ``cpu_of_plan`` and ``state_of_plan``. Rates are of the newest
-    periods and include tuples withheld by rations; before the first measurement (``measured``) they
-    are 0.
+    Steps, stores and tables that several queries need count for each in equal parts: ``cpu`` and
+    ``state_bytes`` add up to ``cpu_of_plan`` and ``state_of_plan`` over all queries. Rates are of
+    the newest periods and include tuples withheld by rations. A row's results are committed after
+    about the sum of ``waiting_seconds`` and ``batch_seconds``.
 
-    ``waiting_seconds`` is the time that the oldest row of its streams has waited to be read (null:
-    unknown, e.g. for sources that Spark reads), ``batch_seconds`` the duration of the last batch. A
-    row's results are committed after about the sum of both.
+    Attributes:
+        epoch: epoch of the running ruleset.
+        revision: number of the ruleset's revision; 0: the ruleset with which the epoch began.
+        measured: whether a step has been measured; before that, rates are 0.
+        paths: probe paths of the query, and of intermediate results that it needs.
+        divided: aliases whose tuples are split into substreams.
+        results_per_second: results per second; for a view or outer join, joined rows.
+        cpu: CPU seconds per second of this query, including its results and its maintained table.
+        cpu_of_plan: CPU seconds per second of all queries.
+        state_bytes: size of its part of the stores, in bytes.
+        state_of_plan: size of all stores, in bytes.
+        stores: stores that its results depend on, its greatest parts first.
+        waiting_tuples: approximate number of rows of its streams that have arrived and are unread;
+            null: unknown.
+        waiting_seconds: waiting time of the oldest of these rows, in seconds; null: unknown, e.g.
+            for sources that Spark reads.
+        batch_seconds: duration of the last batch, in seconds.
+        table: the maintained table of a query with a view or an outer join; null: another query.
     """
 
     epoch: int
@@ -131,7 +186,7 @@ class QueryPlanOut(Document):
     measured: bool
     paths: list[ProbePathOut]
     divided: list[DividedOut] = Field(default_factory=list)
-    results_per_second: float = Field(description="For a view or outer join: of joined rows.")
+    results_per_second: float
     cpu: float
     cpu_of_plan: float
     state_bytes: float
@@ -140,6 +195,4 @@ class QueryPlanOut(Document):
     waiting_tuples: int | None
     waiting_seconds: float | None
     batch_seconds: float
-    table: MaintainedTableOut | None = Field(
-        default=None, description="Of a query with a view or an outer join."
-    )
+    table: MaintainedTableOut | None = None

@@ -50,6 +50,11 @@ class RevisionRecord(Closed):
     Attributes:
         epoch: the epoch of the ruleset. ``revision``: number of the revision. ``revises``: number
             of the revision that it replaces; 0: the ruleset with which the epoch began.
+        published_at: time of its publication.
+        reason: reason of its publication.
+        plan_ms: time taken to plan it, in milliseconds.
+        method: search that found its plan; empty: none was needed.
+        digest: digest of its ruleset; empty: unknown.
         next_batch: the first batch after the measurements that it is based on.
         baseline: the ruleset (epoch, or ``epoch.revision``) with which its cost is compared: the
             one that ran in these measurements, or the replaced one, if the queries differ.
@@ -87,6 +92,10 @@ class RevisionRecord(Closed):
 
 
 class RevisionList(Document):
-    """The revisions of an epoch's ruleset, oldest first."""
+    """The revisions of an epoch's ruleset.
+
+    Attributes:
+        items: the revisions, oldest first.
+    """
 
     items: list[RevisionRecord] = Field(default_factory=list)

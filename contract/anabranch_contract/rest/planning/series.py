@@ -8,10 +8,16 @@ from anabranch_contract.rest.documents import Document, Time
 
 
 class PeriodOut(Document):
-    """A period of measurements that ended at ``until`` and was ``seconds`` long.
+    """A period of measurements.
 
-    ``drifted``: sudden changes of rates or steps at its first batch, which ended it early; at most
-    ten.
+    Attributes:
+        until: time of its end.
+        seconds: its length in seconds.
+        epoch: number of its epoch.
+        ruleset_epoch: epoch whose ruleset was in use.
+        batches: number of its batches.
+        drifted: sudden changes of rates or steps at its first batch, which ended it early; at most
+            ten.
     """
 
     until: str | None
@@ -25,9 +31,13 @@ class PeriodOut(Document):
 class ForecastOut(Document):
     """Forecast of a statistic two periods after the newest measurement.
 
-    ``method`` is ``trend``, or ``last`` (the last value) if that had smaller errors so far;
-    ``none``: no measurements. ``error`` is the mean absolute error of the trend's forecasts so
-    far, ``error_of_last`` that of the last values; null: too few measurements.
+    Attributes:
+        value: the forecast, in the statistic's unit; null: no measurements.
+        method: ``trend``, or ``last`` (the last value) if that had smaller errors so far; ``none``:
+            no measurements.
+        error: mean absolute error of the trend's forecasts so far; null: too few measurements.
+        error_of_last: mean absolute error of the last values as forecasts; null: too few
+            measurements.
     """
 
     value: float | None
@@ -37,19 +47,31 @@ class ForecastOut(Document):
 
 
 class StepForecastOut(Document):
-    """Forecasts of a step's hit ratio and of its matches per hit."""
+    """Forecasts of a step's hit ratio and of its matches per hit.
+
+    Attributes:
+        hit_ratio: forecast of the share of probing tuples with a match.
+        matches_per_hit: forecast of the mean number of matches of each of these tuples.
+    """
 
     hit_ratio: ForecastOut
     matches_per_hit: ForecastOut
 
 
 class StepSeriesOut(Document):
-    """Measurements of a step (tuples over ``head`` probe ``target``) per period; null: no probes.
+    """Measurements of a step per period; null: no probes.
 
-    ``hit_ratio`` is the share of the probing tuples with a match (gamma of dpPick),
-    ``matches_per_hit`` the mean matches of each of these (mu), ``cpu_microseconds`` the workers'
-    time per probing tuple. ``part`` names the counted tuples: some substreams, or tuples that pass
-    a look-ahead filter; empty: all tuples.
+    Attributes:
+        joined: id of the sub-join over the labels of ``head`` and ``target``.
+        head: labels of the probing tuples.
+        target: labels of the rows of the probed store.
+        part: the counted tuples: some substreams, or tuples that pass a look-ahead filter; empty:
+            all tuples.
+        probes: number of probing tuples.
+        hit_ratio: share of the probing tuples with a match (gamma of dpPick).
+        matches_per_hit: mean number of matches of each of these (mu of dpPick).
+        cpu_microseconds: CPU time of the workers per probing tuple, in microseconds.
+        forecast: forecasts of the ratio and the matches; null: not requested.
     """
 
     joined: str
@@ -64,8 +86,11 @@ class StepSeriesOut(Document):
 
 
 class StoreSeriesOut(Document):
-    """Size of a store at the end of each period; null: it did not exist. ``keys``: key -> upper
-    bound of its distinct values.
+    """Size of a store at the end of each period; null: it did not exist.
+
+    Attributes:
+        tuples: number of stored rows.
+        keys: key -> upper bound of its number of distinct values.
     """
 
     tuples: list[int | None]
@@ -73,10 +98,14 @@ class StoreSeriesOut(Document):
 
 
 class SeriesOut(Document):
-    """Measurements of the newest periods, oldest first; every list has one entry per period.
+    """Measurements of the newest periods; every list has one entry per period.
 
-    ``relations`` has the tuples per second of wall time that arrived, after the local filter.
-    ``forecasts`` has their forecasts; these and the forecasts of steps are null unless requested.
+    Attributes:
+        periods: the periods, oldest first.
+        relations: relation -> tuples per second of wall time that arrived, after the local filter.
+        steps: measurements of each step.
+        stores: store -> its sizes.
+        forecasts: relation -> forecast of its rate; null: not requested.
     """
 
     periods: list[PeriodOut]
@@ -87,35 +116,41 @@ class SeriesOut(Document):
 
 
 class HistoryPointOut(Document):
-    """Figures of the minutes until ``at``: one, or as many as were requested."""
+    """Figures of the minutes until ``at``: one, or as many as were requested.
+
+    Attributes:
+        at: end of the minutes.
+        batch_seconds: mean duration of a batch in seconds; null: no batch was committed.
+        rate: rows per second of the requested stream, or results per second of the requested query;
+            without a request, rows per second of all streams. Null: no runtime worked.
+        freshness_p50: median of the seconds from the arrival of the oldest row of a batch to the
+            batch's commit, over all batches and read streams, rounded up by at most 19 %; null: no
+            row arrived, or the sources do not report arrivals.
+        freshness_p99: the 99th percentile of the same seconds.
+        minutes: number of recorded minutes.
+        interrupted_minutes: number of recorded minutes with an interruption.
+        interruption: the last interruption at the end of a minute: no runtime works, a read stream
+            can't be read, or the sink does not take results; null: none.
+    """
 
     at: Time
-    batch_seconds: float | None = Field(
-        description="Mean duration of a batch; null: no batch was committed."
-    )
-    rate: float | None = Field(
-        description="Rows per second of the requested stream, or results per second of the "
-        "requested query; without a request, rows per second of all streams. Null: no runtime "
-        "worked."
-    )
-    freshness_p50: float | None = Field(
-        description="Median of the seconds from the arrival of the oldest row of a batch to the "
-        "batch's commit, over all batches and read streams, rounded up by at most 19 %; null: no "
-        "row arrived, or the sources do not report arrivals."
-    )
-    freshness_p99: float | None = Field(description="The 99th percentile of the same seconds.")
-    minutes: int = Field(description="Recorded minutes.")
-    interrupted_minutes: int = Field(description="Recorded minutes with an interruption.")
-    interruption: str | None = Field(
-        description="The last interruption at the end of a minute: no runtime works, a read stream "
-        "can't be read, or the sink does not take results."
-    )
+    batch_seconds: float | None
+    rate: float | None
+    freshness_p50: float | None
+    freshness_p99: float | None
+    minutes: int
+    interrupted_minutes: int
+    interruption: str | None
 
 
 class HistoryOut(Document):
     """Points of the last day, oldest first. No point: in none of these minutes a service led
     without a new run of the runtime.
+
+    Attributes:
+        seconds: seconds between two points.
+        items: the points.
     """
 
-    seconds: int = Field(description="Seconds between two points.")
+    seconds: int
     items: list[HistoryPointOut]

@@ -26,90 +26,51 @@ from anabranch_contract.rest.documents import Closed, Open, changes_of, with_fie
 
 
 class PlanningSettings(Closed):
-    """Settings of planning that may change at run time, from the next planned epoch on."""
+    """Settings of planning that may change at run time, from the next planned epoch on.
 
-    optimizer: Optimizer = Field(
-        default=Optimizer.CLASH, description="Method that chooses probe orders and stores."
-    )
-    objective: Objective = Field(
-        default=Objective.SECONDS,
-        description="Unit of plan costs: CPU seconds, tuples sent and written, or sent (`paper`).",
-    )
-    parallelism: int = Field(default=1, ge=1, le=1024, description="Partitions per store.")
-    switching: float = Field(
-        default=0.1,
-        ge=0,
-        le=1000,
-        allow_inf_nan=False,
-        description="Penalty for a step or store copy that the running epoch lacks, as a fraction "
-        "of its cost; 0: off.",
-    )
-    memory: float | None = Field(
-        default=None, ge=0, allow_inf_nan=False, description="Maximum bytes of all store copies."
-    )
-    copies: int | None = Field(default=None, ge=1, le=1024, description="Maximum copies per store.")
-    intermediate_results: int | None = Field(
-        default=None, ge=0, le=1_000_000, description="Maximum number of intermediate results."
-    )
-    solver: Solver = Field(default=Solver.BRANCH, description="Solver of the integer program.")
-    backfill: Backfilling = Field(
-        default=Backfilling.AUTO,
-        description="Backfill of new intermediate results from stored rows; `auto`: if cheaper.",
-    )
-    backfill_horizon: float = Field(
-        default=BACKFILL_HORIZON,
-        ge=0,
-        le=1e6,
-        allow_inf_nan=False,
-        description="Expected lifetime of a new intermediate result, in lengths of the history.",
-    )
-    substreams: int = Field(
-        default=4,
-        ge=1,
-        le=64,
-        description="Maximum substreams per stream, each with its own probe orders; 1: off.",
-    )
-    revision_gain: float | None = Field(
-        default=0.1,
-        ge=0,
-        le=1,
-        allow_inf_nan=False,
-        description="Minimum saving of a revision of the plan within an epoch, as a fraction of "
-        "the running plan's cost.",
-    )
-    approval: Approval = Field(
-        default=Approval.AUTOMATIC,
-        description="`manual`: a plan that changes the running one waits for approval.",
-    )
-    overload: Overload = Field(
-        default=Overload.WAIT,
-        description="Reaction to input beyond the machine's capacity: wait, or ration probes.",
-    )
-    allocation: Allocation = Field(
-        default=Allocation.FAIR, description="Objective of rations under overload."
-    )
-    latency_goal: float = Field(
-        default=2.0,
-        ge=0.1,
-        le=3600,
-        allow_inf_nan=False,
-        description="Seconds from a row's arrival to its results, which rations aim to keep.",
-    )
-    capacity: float | None = Field(
-        default=None,
-        gt=0,
-        le=1,
-        allow_inf_nan=False,
-        description="Fixed share of the rationed probes' CPU time to spend, under any load.",
-    )
-    look_ahead: LookingAhead = Field(
-        default=LookingAhead.NEVER,
-        description="`auto`: if cheaper, drop tuples that can't match in a later probe early.",
-    )
-    hot_keys: HotKeyDealing = Field(
-        default=HotKeyDealing.AUTO,
-        description="`auto`: if cheaper, spread rows of frequent key values over several hosts.",
-    )
+    Attributes:
+        optimizer: method that chooses probe orders and stores.
+        objective: unit of plan costs: CPU seconds, tuples sent and written, or sent (``paper``).
+        parallelism: partitions per store.
+        switching: penalty for a step or store copy that the running epoch lacks, as a fraction of
+            its cost; 0: off.
+        memory: maximum bytes of all store copies.
+        copies: maximum copies per store.
+        intermediate_results: maximum number of intermediate results.
+        solver: solver of the integer program.
+        backfill: backfill of new intermediate results from stored rows; ``auto``: if cheaper.
+        backfill_horizon: expected lifetime of a new intermediate result, in lengths of the history.
+        substreams: maximum substreams per stream, each with its own probe orders; 1: off.
+        revision_gain: minimum saving of a revision of the plan within an epoch, as a fraction of
+            the running plan's cost.
+        approval: ``manual``: a plan that changes the running one waits for approval.
+        overload: reaction to input beyond the machine's capacity: wait, or ration probes.
+        allocation: objective of rations under overload.
+        latency_goal: seconds from a row's arrival to its results, which rations aim to keep.
+        capacity: fixed share of the rationed probes' CPU time to spend, under any load.
+        look_ahead: ``auto``: if cheaper, drop tuples that can't match in a later probe early.
+        hot_keys: ``auto``: if cheaper, spread rows of frequent key values over several hosts.
+    """
+
+    optimizer: Optimizer = Optimizer.CLASH
+    objective: Objective = Objective.SECONDS
+    parallelism: int = Field(default=1, ge=1, le=1024)
+    switching: float = Field(default=0.1, ge=0, le=1000, allow_inf_nan=False)
+    memory: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    copies: int | None = Field(default=None, ge=1, le=1024)
+    intermediate_results: int | None = Field(default=None, ge=0, le=1_000_000)
+    solver: Solver = Solver.BRANCH
+    backfill: Backfilling = Backfilling.AUTO
+    backfill_horizon: float = Field(default=BACKFILL_HORIZON, ge=0, le=1e6, allow_inf_nan=False)
+    substreams: int = Field(default=4, ge=1, le=64)
+    revision_gain: float | None = Field(default=0.1, ge=0, le=1, allow_inf_nan=False)
+    approval: Approval = Approval.AUTOMATIC
+    overload: Overload = Overload.WAIT
+    allocation: Allocation = Allocation.FAIR
+    latency_goal: float = Field(default=2.0, ge=0.1, le=3600, allow_inf_nan=False)
+    capacity: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
+    look_ahead: LookingAhead = LookingAhead.NEVER
+    hot_keys: HotKeyDealing = HotKeyDealing.AUTO
 
 
 _NULL = "Null: no limit."
@@ -150,7 +111,12 @@ class AssumedSettings(Closed):
 
 @_opened
 class SettingsOut(PlanningSettings):
-    """Planning settings; ``mode`` and ``epoch_batches`` are fixed when the process starts."""
+    """Planning settings, and settings that are fixed when the process starts.
+
+    Attributes:
+        mode: ``live``, or ``step``: epochs wait for their plans, as in replays.
+        epoch_batches: number of batches of an epoch.
+    """
 
     mode: Open[Literal["live", "step"]]
     epoch_batches: int

@@ -11,8 +11,12 @@ from anabranch_contract.rest.documents import Document
 
 
 class DelayOut(Document):
-    """A bin of the histogram of delays behind the stream's greatest event time: less than
-    ``below_us`` microseconds (1: no delay), and at least the previous bin's ``below_us``.
+    """A bin of the histogram of delays behind the stream's greatest event time.
+
+    Attributes:
+        below_us: upper end of the bin in microseconds, exclusive; its lower end is that of the bin
+            before. 1: no delay.
+        tuples: number of tuples in the bin.
     """
 
     below_us: int
@@ -20,8 +24,21 @@ class DelayOut(Document):
 
 
 class StreamStatisticsOut(Document):
-    """Measurements of a stream in an epoch: ``seconds`` of wall time, ``event_seconds`` of progress
-    in event time; ``delay_us``: quantile -> upper bound of the delay, at most twice the exact one.
+    """Measurements of a stream in an epoch.
+
+    Attributes:
+        tuples: number of rows read, rejected ones included.
+        late: number of tuples rejected as late.
+        invalid: number of rows rejected because they do not fit the columns.
+        ahead: number of tuples rejected because their event time was too far in the future.
+        seconds: length of the epoch in seconds of wall time.
+        event_seconds: growth of the greatest event time, in seconds; null: no event time.
+        tuples_per_second: rows per second of wall time; null: the epoch has no length.
+        tuples_per_event_second: valid tuples per second of event time; null: event time did not
+            grow.
+        delays: histogram of the valid tuples' delays, in order of the bins; empty: no event time.
+        delay_us: quantile (``p50``, ``p90``, ``p99``, ``max``) -> upper bound of the delay in
+            microseconds, at most twice the exact one.
     """
 
     tuples: int
@@ -41,8 +58,9 @@ class EdgeStatisticsOut(EdgeStatistics):
     """Measurements of an edge (a step of a probe order) in an epoch.
 
     Attributes:
-        predicted_sent, predicted_sent_bytes: the plan's prediction for the epoch's batches; null:
-            no prediction, e.g. in a plan for one host.
+        predicted_sent: the plan's prediction of ``sent`` for the epoch's batches; null: no
+            prediction, e.g. in a plan for one host.
+        predicted_sent_bytes: the plan's prediction of ``sent_bytes``; null: as ``predicted_sent``.
     """
 
     predicted_sent: float | None = None
@@ -50,8 +68,12 @@ class EdgeStatisticsOut(EdgeStatistics):
 
 
 class FrequentValueOut(Document):
-    """A value of a key attribute, its share of the arriving tuples (recent batches count more), and
-    of all tuples so far (``stored``).
+    """A value of a key attribute, and its shares.
+
+    Attributes:
+        value: the value as text.
+        arriving: share of the arriving tuples (0 to 1); recent batches count more.
+        stored: share of all tuples so far (0 to 1).
     """
 
     value: str
@@ -60,9 +82,14 @@ class FrequentValueOut(Document):
 
 
 class FrequentValuesOut(Document):
-    """Frequent values of a key attribute, most frequent first. Their shares may be too low by up to
-    ``error``, and the share of any other value is at most ``error``. ``null_arriving`` and
-    ``null_stored`` are the shares of NULL, which is never listed.
+    """Frequent values of a key attribute, and the shares of NULL, which is never listed.
+
+    Attributes:
+        values: the values, most frequent first.
+        error: maximum error of a share (0 to 1), and maximum share of an unlisted value; shares may
+            be too low, never too high.
+        null_arriving: share of NULL among the arriving tuples (0 to 1).
+        null_stored: share of NULL among all tuples so far (0 to 1).
     """
 
     values: list[FrequentValueOut]
@@ -72,10 +99,18 @@ class FrequentValuesOut(Document):
 
 
 class StatisticsOut(Document):
-    """Measurements of one epoch. ``distinct``: relation -> key -> number of distinct values so far;
-    ``hosts``: number of hosts of its newest batch; ``locality``: share of arriving bytes whose
-    partition is on the host of arrival (null: unknown); ``values``: relation -> key attribute ->
-    its frequent values.
+    """Measurements of one epoch.
+
+    Attributes:
+        epoch: number of the epoch.
+        batches: number of its batches.
+        hosts: number of hosts of its newest batch.
+        locality: share of arriving bytes whose partition is on the host of arrival; null: unknown.
+        streams: stream -> its measurements.
+        stores: store -> its size and reads.
+        edges: edge -> counts of its probes.
+        distinct: relation -> key -> number of distinct values so far.
+        values: relation -> key attribute -> its frequent values.
     """
 
     epoch: int
@@ -90,15 +125,27 @@ class StatisticsOut(Document):
 
 
 class TopValueOut(Document):
-    """A value that occurs more than once in a sample, and the share of tuples that have it."""
+    """A value that occurs more than once in a sample.
+
+    Attributes:
+        value: the value.
+        share: share of the sampled tuples that have it (0 to 1).
+    """
 
     value: JsonValue
     share: float
 
 
 class ColumnSampleOut(Document):
-    """Statistics of a column of a sample. ``quantiles``: minimum, quartiles, maximum. Dates are
-    days, timestamps microseconds, decimals texts, binary values hexadecimal texts.
+    """Statistics of a column of a sample. Dates are days, timestamps microseconds, decimals texts,
+    binary values hexadecimal texts.
+
+    Attributes:
+        type: type of the column.
+        nulls: share of NULL (0 to 1).
+        distinct: number of distinct values in the sample.
+        top: most frequent values.
+        quantiles: minimum, quartiles and maximum; empty: no value.
     """
 
     type: str
@@ -109,7 +156,14 @@ class ColumnSampleOut(Document):
 
 
 class SampleOut(Document):
-    """A uniform sample of ``size`` tuples from the ``seen`` tuples read of a stream."""
+    """A uniform sample of the tuples read of a stream.
+
+    Attributes:
+        stream: name of the stream.
+        seen: number of tuples read so far.
+        size: number of sampled tuples.
+        columns: column -> its statistics in the sample.
+    """
 
     stream: str
     seen: int

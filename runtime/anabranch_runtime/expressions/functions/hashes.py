@@ -80,6 +80,7 @@ def _rotated(words: Any, by: int) -> Any:
 
 
 def _mixed(found: Any, word: Any) -> Any:
+    """The hash ``found`` with another 32-bit word (mixing step of Murmur3)."""
     word = _rotated(word * _C1, 15) * _C2
     return _rotated(found ^ word, 13) * np.uint32(5) + np.uint32(0xE6546B64)
 

@@ -159,7 +159,7 @@ def _value(value: Any, kind: DataType) -> Any:
 
 
 def _read(value: Any, kind: DataType) -> Any:
-    """A decimal, date, time or binary value in ``from_json``; None if it is none."""
+    """A JSON value converted to a decimal, date, time or binary value; None if it does not fit."""
     try:
         if kind.kind is TypeKind.DECIMAL:
             return (

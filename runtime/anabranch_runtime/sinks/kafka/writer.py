@@ -141,7 +141,7 @@ class KafkaWriter:
         except BaseException as cause:
             link = None
             self._drop(target, cause)
-            # A producer that an error holds would go on beside the next one.
+            # The frames of the error refer to the producer, which would go on beside the next one.
             clear_frames(cause.__traceback__)
             if not isinstance(cause, (KafkaException, BufferError)):
                 raise

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Path, Query
 from pydantic import ValidationError
 
 from anabranch_contract.errors import QueryError
@@ -26,6 +26,7 @@ from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.errors import Conflict, InvalidInput, SeveralInvalid, known
+from anabranch_service.parameters import Limit, QueryCursor
 from anabranch_service.registry.families import QueryFamily, families
 from anabranch_service.registry.lifecycle import LIVE, results_of, status_of
 from anabranch_service.routes.queries.batches import add_queries
@@ -68,7 +69,7 @@ async def add_family(
 
 @router.get("/families")
 @needs(Need.READ)
-async def list_families(ctx: Ctx, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> FamilyList:
+async def list_families(ctx: Ctx, limit: Limit = 100) -> FamilyList:
     """Families of queries that have not ended: equal statements but for their constants."""
     found = await _families(ctx, await ctx.store.activations(), await ctx.store.progress())
     return FamilyList(items=[_out(one) for one in found[:limit]])
@@ -77,10 +78,10 @@ async def list_families(ctx: Ctx, limit: Annotated[int, Query(ge=1, le=1000)] = 
 @router.get("/families/{family}")
 @needs(Need.READ)
 async def get_family(
-    family: str,
+    family: Annotated[str, Path(description="Id of the family.")],
     ctx: Ctx,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
+    limit: Limit = 100,
+    cursor: QueryCursor = None,
 ) -> FamilyMembers:
     """The queries of a family, with their constants."""
     now, progress = ctx.clock(), await ctx.store.progress()

@@ -16,6 +16,7 @@ from anabranch_contract.rest.queries import QueryList, QueryOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
+from anabranch_service.parameters import Limit, QueryCursor
 from anabranch_service.presenters.missed import parts_now
 from anabranch_service.presenters.records import floors_of, query_out
 from anabranch_service.registry.lifecycle import Status, status_of
@@ -32,8 +33,8 @@ _MOST = 32
 @needs(Need.READ)
 async def list_queries(
     ctx: Ctx,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
+    limit: Limit = 100,
+    cursor: QueryCursor = None,
     find: Annotated[
         str,
         Query(max_length=200, description="Text in name, title, owner, a tag or the statement."),
@@ -46,7 +47,9 @@ async def list_queries(
         list[Status] | None,
         Query(max_length=len(Status), description="Only queries in any of these states."),
     ] = None,
-    owner: Annotated[str | None, Query(max_length=200)] = None,
+    owner: Annotated[
+        str | None, Query(max_length=200, description="Only queries of this owner.")
+    ] = None,
     parts: Annotated[
         bool, Query(description="With subqueries that are queries of their own.")
     ] = False,

@@ -16,6 +16,7 @@ from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import Conflict, known
+from anabranch_service.parameters import RunPath
 from anabranch_service.presenters.records import query_out
 from anabranch_service.registry.lifecycle import GOING_ON, status_of
 from anabranch_service.registry.records import QueryRecord
@@ -80,7 +81,7 @@ async def add_query(
 
 @router.get("/{name}")
 @needs(Need.READ)
-async def get_query(name: str, ctx: Ctx, response: Response) -> QueryOut:
+async def get_query(name: RunPath, ctx: Ctx, response: Response) -> QueryOut:
     """One query: normal form, status and number of results."""
     return await shown(ctx, known(await ctx.store.query(name), "query", name), response)
 
@@ -88,7 +89,7 @@ async def get_query(name: str, ctx: Ctx, response: Response) -> QueryOut:
 @router.patch("/{name}")
 @needs(Need.EDIT)
 async def patch_query(
-    name: str, body: QueryPatch, ctx: Ctx, response: Response, if_match: IfMatch = None
+    name: RunPath, body: QueryPatch, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> QueryOut:
     """Change a query's expiry, priority, service levels, title, owner or tags."""
     now = ctx.clock()
@@ -134,7 +135,7 @@ async def patch_query(
 @router.delete("/{name}", status_code=202)
 @needs(Need.EDIT)
 async def delete_query(
-    name: str,
+    name: RunPath,
     ctx: Ctx,
     response: Response,
     if_match: IfMatch = None,

@@ -14,6 +14,7 @@ from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import Conflict, known
+from anabranch_service.parameters import RunPath
 from anabranch_service.presenters.view_rows import view_rows_out
 from anabranch_service.registry.lifecycle import Status, status_of
 from anabranch_service.streaming.tail import Reader, Start, TailPosition
@@ -39,7 +40,7 @@ LastEventId = Annotated[
 )
 @needs(Need.READ)
 async def follow_results(
-    name: str,
+    name: RunPath,
     ctx: Ctx,
     request: Request,
     start: Annotated[Start, Query(alias="from", description="Start of the stream.")] = Start.NOW,
@@ -78,7 +79,7 @@ async def follow_results(
 @router.get("/{name}/rows")
 @needs(Need.READ)
 async def view_rows(
-    name: str,
+    name: RunPath,
     ctx: Ctx,
     limit: Annotated[int, Query(ge=1, le=1000, description="Rows to return.")] = 100,
     scaled: Annotated[

@@ -11,12 +11,12 @@ from fastapi import Query, Response
 
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.runs import query_of
-from anabranch_contract.rest.documents import QueryName
 from anabranch_contract.rest.queries import QueryChange, QueryIn, QueryOut, RunList
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.errors import Conflict, InvalidInput, known
+from anabranch_service.parameters import QueryPath
 from anabranch_service.presenters.records import run_out
 from anabranch_service.registry.derived import Queries
 from anabranch_service.registry.lifecycle import GOING_ON, LIVE, Status, present_run
@@ -52,7 +52,7 @@ _SETTINGS = ("expires_at", "priority", "slo", "title", "owner", "tags")
 @router.put("/{name}")
 @needs(Need.EDIT)
 async def put_query(
-    name: QueryName,
+    name: QueryPath,
     body: QueryIn,
     ctx: Ctx,
     response: Response,
@@ -177,7 +177,7 @@ async def _withdraw(ctx: Context, run: QueryRecord) -> None:
 @router.post("/{name}:pause", status_code=202)
 @needs(Need.EDIT)
 async def pause_query(
-    name: QueryName, ctx: Ctx, response: Response, if_match: IfMatch = None
+    name: QueryPath, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> QueryOut:
     """Pause a query: from the next epoch on it produces no results and is not planned.
 
@@ -212,7 +212,7 @@ async def pause_query(
 @router.post("/{name}:resume", status_code=202)
 @needs(Need.EDIT)
 async def resume_query(
-    name: QueryName, ctx: Ctx, response: Response, if_match: IfMatch = None
+    name: QueryPath, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> QueryOut:
     """Resume a paused query: another run begins with the next epoch.
 
@@ -246,7 +246,7 @@ async def _resume(name: str, ctx: Context, response: Response, if_match: str | N
 
 @router.get("/{name}/runs")
 @needs(Need.READ)
-async def list_runs(name: QueryName, ctx: Ctx) -> RunList:
+async def list_runs(name: QueryPath, ctx: Ctx) -> RunList:
     """The runs of a query, oldest first."""
     known(await ctx.store.query(name), "query", name)
     activations, progress = await ctx.store.activations(), await ctx.store.progress()

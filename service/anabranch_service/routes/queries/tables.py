@@ -24,6 +24,7 @@ from anabranch_contract.rest.tables import ARROW, QueryTableOut, SqlIn, SqlOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
+from anabranch_service.parameters import RunPath
 from anabranch_service.registry.lifecycle import LIVE, Status
 from anabranch_service.tables.described import check_batch, spec_of
 from anabranch_service.tables.named import home_of
@@ -39,7 +40,7 @@ _ROWS: dict[int | str, dict[str, Any]] = {
 
 @router.get("/queries/{name}/table")
 @needs(Need.READ)
-async def table(name: str, ctx: Ctx) -> QueryTableOut:
+async def table(name: RunPath, ctx: Ctx) -> QueryTableOut:
     """The columns of a query's table, and its newest batch."""
     (seen,), _ = await ctx.names.seen([name])
     spec = spec_of(seen.record)
@@ -56,7 +57,7 @@ async def table(name: str, ctx: Ctx) -> QueryTableOut:
 @router.get("/queries/{name}/table/rows", response_class=StreamingResponse, responses=_ROWS)
 @needs(Need.READ)
 async def table_rows(
-    name: str,
+    name: RunPath,
     ctx: Ctx,
     batch: Annotated[
         int | None, Query(ge=-1, description="Read as of this batch; default: the newest.")
