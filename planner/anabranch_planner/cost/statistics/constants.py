@@ -10,8 +10,8 @@ segments per partition that one tuple searches. A broadcast searches all partiti
 match once. ``crossing`` is the number of bytes sent to other hosts
 (:mod:`anabranch_planner.cost.exchange`). dpPick has ``alpha_q * f(kappa)`` for the probe and
 ``alpha_m`` for the match (Eq. 8). ``call`` and ``write`` are the fixed costs per batch; ``derive``
-is that of an intermediate result only. Each stored row is rewritten ``rewrites`` times by merges, and each write causes ``merges`` of them
-(:mod:`anabranch_contract.protocol.merging`).
+is that of an intermediate result only. Each stored row is rewritten ``rewrites`` times by merges,
+and each write causes ``merges`` of them (:mod:`anabranch_contract.protocol.merging`).
 
 The objective has to be linear in steps and copies. So it omits writing results, which is equal for
 every plan, and each intermediate result is charged for its level, though several may share one.
