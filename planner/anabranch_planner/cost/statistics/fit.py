@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 
 #: Seconds of ``derive`` where inserts take the earlier constants' time
 #: (docs/cost-model.md).
-DERIVE = 2e-3
+DERIVE = 4e-3
 #: Weight of an earlier constant in the fit, as a number of measurements.
 PRIOR = 0.01
 
