@@ -52,7 +52,7 @@ class CostConstants:
         merge: one merge of segments, independent of the number of rows.
         rewrite: one row written by a merge.
         derive: one batch's write of an intermediate result, beyond ``write``: its rows are put
-            together, tasks wait for each other, and the steps of its level begin anew. Not
+            together, tasks wait for each other, and the steps of its level begin later. Not
             measured alone; :mod:`.fit` sets it by the machine's speed.
         byte: one byte sent to another host, for sender and receiver; a fixed value, not fitted.
         calls: calls per step, and writes per store, in a unit of time: batches times tasks.
