@@ -47,10 +47,6 @@ class Versions(Protocol):
     """The versions of a table, in the order of their commits (``LakeTable``)."""
 
     @property
-    def title(self) -> str:
-        """Path or name of the table."""
-
-    @property
     def folder(self) -> Path | None:
         """Folder of all files; None: files may be elsewhere."""
 
