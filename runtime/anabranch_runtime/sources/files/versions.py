@@ -91,7 +91,12 @@ class VersionFeed:
             return Waiting(0)
         rows, total = self._size(unread[0])
         if total - rows != (offset or (-1, 0))[1]:
-            raise _incomplete(self.folder, unread[0])
+            raise SourceError(
+                "unreadable-version",
+                f"{self.folder} lacks a version before {unread[0]}",
+                field=str(self.folder),
+                remedy="put the files back: other queries read the results of this query",
+            )
         counted = unread[:_COUNTED]
         rows = sum(self._size(version)[0] for version in counted)
         try:
@@ -237,15 +242,6 @@ def unreadable(path: Path, cause: Exception) -> SourceError:
         f"{path} can't be read: {cause}",
         field=str(path),
         remedy="put the file back: other queries read the results of this query",
-    )
-
-
-def _incomplete(folder: Path, version: int) -> SourceError:
-    return SourceError(
-        "unreadable-version",
-        f"{folder} lacks a version before {version}",
-        field=str(folder),
-        remedy="put the files back: other queries read the results of this query",
     )
 
 
