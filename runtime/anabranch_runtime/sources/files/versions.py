@@ -31,7 +31,7 @@ from anabranch_contract.queries.changes import IDENTITY
 from anabranch_runtime.columns.nested import exact_text, is_nested
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.decode import schema_of, typed
-from anabranch_runtime.sources.feed import Piece, Waiting, feed_id
+from anabranch_runtime.sources.feed import CommonFeed, Piece, Waiting, feed_id
 from anabranch_runtime.sources.files.reading import parquet_rows
 from anabranch_runtime.sources.files.trouble import BROKEN
 from anabranch_runtime.sources.invalid import Decoded
@@ -51,7 +51,7 @@ _PIECE_ROWS = 1 << 16
 
 
 @dataclass(slots=True)
-class VersionFeed:
+class VersionFeed(CommonFeed):
     """Feed of a stream that is a query.
 
     Attributes:
@@ -78,10 +78,6 @@ class VersionFeed:
         """Check the next version; raises if it can't be read."""
         for version in self._after(offset)[:1]:
             self._size(version)
-
-    def begin(self) -> Any:
-        """Return no offset: versions are read from the first."""
-        return
 
     def waiting(self, offset: Any) -> Waiting:
         """Return the amount of input in versions after ``offset``."""
@@ -112,10 +108,6 @@ class VersionFeed:
     def has_reached(self, offset: Any, end: Any) -> bool:
         """Whether all versions up to ``end`` have been read."""
         return end is None or list(offset or (-1, 0)) >= list(end)
-
-    def is_apart(self, offset: Any, load: Load) -> bool:
-        """Return False: there are no loads without event times."""
-        return False
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """Return the offset about ``rows`` rows and at least one version later."""
