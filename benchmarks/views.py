@@ -26,8 +26,9 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.driver.tables import MaintainedTables, here
+from anabranch_runtime.driver.tables import MaintainedTables
 from benchmarks.report import figures
+from tests.support.worlds.kept_tables import here
 from tests.support.worlds.view_runs import MINUTE, SCHEMA, Drawn, ViewRun
 
 _BUCKET = "time_bucket(INTERVAL 10 MINUTE, ts)"

@@ -241,10 +241,5 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
 BENCHMARK = Benchmark("media", (__doc__ or "").split("\n", 1)[0], _options, measure, tables)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run_benchmark("cluster", BENCHMARK, arguments, lambda _: None)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_benchmark("cluster", BENCHMARK, None, lambda _: None))

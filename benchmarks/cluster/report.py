@@ -6,14 +6,12 @@ line per run of one benchmark, and shows the newest of each. Equal lines give eq
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmarks.cluster import changes, hosts, media, meeting, traffic
-from benchmarks.report.figures import ROOT, Spread, newest, tell
+from benchmarks.report.figures import Spread, docs_folder, newest, tell
 from benchmarks.report.sections import section
 from benchmarks.report.targets import SIZES, Figure, Target, grid, paragraphs
 
@@ -35,9 +33,7 @@ benchmarks, not this file. How a cluster works is in [cluster.md](cluster.md).
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(description="docs/benchmarks-cluster.md from saved figures")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
-    docs = parser.parse_args(arguments).docs
+    docs = docs_folder("cluster", arguments)
     found = newest(docs, "cluster")
     if not found:
         tell(f"{docs / 'benchmarks'} has no figures of clusters")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ import psycopg2
 from anabranch_client.processes.allowed import Permissions
 from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, running
 from benchmarks.command import Benchmark, made, run_benchmark
+from benchmarks.connectors.kafka import common_options
 from benchmarks.kinds import KindMeter
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
@@ -43,11 +43,6 @@ _SCHEMA = (
     "CREATE TABLE orders (id bigint PRIMARY KEY, customer int, amount numeric(12,2))",
     f"INSERT INTO customers SELECT i, 'customer ' || i, 0 FROM generate_series(1, {_CUSTOMERS}) i",
 )
-
-
-def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tasks", type=int, default=os.cpu_count(), help="Spark's")
-    parser.add_argument("--parallelism", type=int, default=2, help="partitions per store")
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
@@ -225,4 +220,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--write"]:
         write(sys.argv[2], *map(int, sys.argv[3:]))
         sys.exit()
-    sys.exit(run_benchmark("connectors", BENCHMARK, None, _common))
+    sys.exit(run_benchmark("connectors", BENCHMARK, None, common_options))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import threading
 import time
 import uuid
@@ -29,6 +28,7 @@ from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, running
 from anabranch_client.rest.api import Client
 from anabranch_contract.protocol.keys import Keys
 from benchmarks.command import Benchmark, made, run_benchmark
+from benchmarks.connectors.kafka import common_options
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.session import PATIENCE, WrongResultError, read_log
@@ -40,11 +40,6 @@ _USERS, _PAUSE = 1000, 0.02
 _COMMIT = 500_000
 _LIVE = "SELECT c.n FROM clicks c JOIN users u ON c.k = u.k"
 _JOIN = "SELECT c.n, o.amount FROM clicks c JOIN orders o ON c.k = o.k"
-
-
-def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tasks", type=int, default=os.cpu_count(), help="Spark's")
-    parser.add_argument("--parallelism", type=int, default=2, help="partitions per store")
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
@@ -200,4 +195,4 @@ BENCHMARK = Benchmark(
 
 
 if __name__ == "__main__":
-    raise SystemExit(run_benchmark("connectors", BENCHMARK, None, _common))
+    raise SystemExit(run_benchmark("connectors", BENCHMARK, None, common_options))

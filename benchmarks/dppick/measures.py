@@ -108,7 +108,9 @@ class History:
         series = dict(self.series)
         for key, value, weight in offered:
             known = series.get(key) or Series(self.length, HALF_LIFE)
-            series[key] = known.append(float(self.periods), value, weight).series
+            measured = [*zip(known.times, known.values, known.weights, strict=True)]
+            measured.append((float(self.periods), value, weight))
+            series[key] = Series.of(measured, self.length, HALF_LIFE)
         grown = {name: period.after[name] - period.before[name] for name in number}
         return replace(
             self,

@@ -7,7 +7,6 @@ newest, so rounds may be run one by one. Equal lines give equal bytes.
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import json
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from typing import Any
 
 from benchmarks.kinds import Kind
 from benchmarks.nexmark import exact, together
-from benchmarks.report.figures import ROOT, Spread, newest, tell
+from benchmarks.report.figures import Spread, docs_folder, newest, tell
 from benchmarks.report.provenance import provenance
 from benchmarks.report.sections import section
 from benchmarks.report.targets import grid, paragraphs
@@ -47,9 +46,7 @@ event times, so ended windows stay in the join's stores.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(description="docs/benchmarks-nexmark.md from saved figures")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
-    docs = parser.parse_args(arguments).docs
+    docs = docs_folder("nexmark", arguments)
     found = newest(docs, "nexmark")
     if "exact" not in found:
         tell(f"{docs / 'benchmarks'} has no answers of Nexmark's queries")

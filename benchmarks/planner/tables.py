@@ -231,10 +231,6 @@ def _rivals(entry: dict[str, Any]) -> list[Grid]:
     return [Grid("Printed and tight formulation", head, tuple(rows))]
 
 
-def _variables(one: dict[str, Any]) -> str:
-    return middle(one["variables"]) if "variables" in one else _NONE
-
-
 def _contender(one: dict[str, Any]) -> str:
     if "planning" not in one:
         return "refused: " + ", ".join(one["refused"])

@@ -206,10 +206,5 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
 BENCHMARK = Benchmark("defaults", (__doc__ or "").split("\n", 1)[0], _options, measure, tables)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run_benchmark("pmjoin", BENCHMARK, arguments, lambda _: None)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_benchmark("pmjoin", BENCHMARK, None, lambda _: None))

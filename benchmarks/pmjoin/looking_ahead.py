@@ -219,10 +219,5 @@ def _ratios(on: dict[str, float], off: dict[str, float]) -> list[float]:
 BENCHMARK = Benchmark("looking_ahead", (__doc__ or "").split("\n", 1)[0], _options, measure, tables)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run_benchmark("pmjoin", BENCHMARK, arguments, lambda _: None)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_benchmark("pmjoin", BENCHMARK, None, lambda _: None))

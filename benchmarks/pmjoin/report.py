@@ -6,12 +6,10 @@ line per run of one benchmark, and shows the newest of each. Equal lines give eq
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.command import Benchmark
@@ -27,7 +25,7 @@ from benchmarks.pmjoin import (
 )
 from benchmarks.pmjoin.several_keys import SELECTIONS
 from benchmarks.report.charts import Line, Row, grouped, lines
-from benchmarks.report.figures import ROOT, newest, tell
+from benchmarks.report.figures import docs_folder, newest, tell
 from benchmarks.report.sections import section
 from benchmarks.report.targets import Figure, Target, grid, paragraphs
 
@@ -91,9 +89,7 @@ several hosts wherever they arrive, which costs part of the traffic that placeme
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(description="docs/benchmarks-pmjoin.md from saved figures")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
-    docs = parser.parse_args(arguments).docs
+    docs = docs_folder("pmjoin", arguments)
     found = newest(docs, "pmjoin")
     part = simulation.BENCHMARK
     if part.name not in found:

@@ -7,17 +7,15 @@ bytes.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from benchmarks.queries import activation, batches, churn, epochs, live, registration
-from benchmarks.report.figures import ROOT, tell
+from benchmarks.report.figures import docs_folder, tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.sections import section
 from benchmarks.report.targets import SIZES, Figure, Target, Verdict, grid, paragraphs
@@ -46,9 +44,7 @@ filter of their own, so hardly any two queries are alike.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(description="docs/benchmarks-queries.md from saved figures")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
-    docs = parser.parse_args(arguments).docs
+    docs = docs_folder("queries", arguments)
     saved = docs / "benchmarks" / "queries.jsonl"
     found: dict[str, dict[float, dict[str, Any]]] = {}
     for line in saved.read_text(encoding="utf-8").splitlines() if saved.is_file() else ():

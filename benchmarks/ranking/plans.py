@@ -346,10 +346,5 @@ def _plans(entry: dict[str, Any]) -> Grid:
 BENCHMARK = Benchmark("plans", (__doc__ or "").split("\n", 1)[0], _options, measure, tables)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run_benchmark("ranking", BENCHMARK, arguments, lambda _: None)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_benchmark("ranking", BENCHMARK, None, lambda _: None))

@@ -6,17 +6,15 @@ line per run of one benchmark, and shows the newest of each. Equal lines give eq
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from anabranch_contract.protocol.merging import rewrites
 from benchmarks import cost_constants
 from benchmarks.ranking import plans
-from benchmarks.report.figures import ROOT, newest, tell
+from benchmarks.report.figures import docs_folder, newest, tell
 from benchmarks.report.provenance import provenance
 from benchmarks.report.sections import section
 
@@ -31,9 +29,7 @@ Prices: [cost model](cost-model.md).
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(description="docs/benchmarks-ranking.md from saved figures")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
-    docs = parser.parse_args(arguments).docs
+    docs = docs_folder("ranking", arguments)
     found = newest(docs, "ranking")
     if plans.BENCHMARK.name not in found:
         tell(f"{docs / 'benchmarks'} has no ranked plans")

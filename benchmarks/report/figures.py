@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import psutil
 from rich.console import Console
@@ -185,3 +186,10 @@ def _output(*argv: str) -> str:
     except OSError:
         return ""
     return "" if done.returncode else done.stdout + done.stderr
+
+
+def docs_folder(report: str, arguments: Sequence[str] | None) -> Path:
+    """Read the command line of a report: the folder with its figures."""
+    parser = argparse.ArgumentParser(description=f"docs/benchmarks-{report}.md from saved figures")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
+    return cast("Path", parser.parse_args(arguments).docs)

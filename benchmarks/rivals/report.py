@@ -6,15 +6,13 @@ shows the newest line of each scale, and of rules. Equal lines give equal bytes.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from benchmarks.report.figures import ROOT, tell
+from benchmarks.report.figures import docs_folder, tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.sections import section
 from benchmarks.report.targets import grid, paragraphs
@@ -34,9 +32,7 @@ properties of the engines in [compared.md](compared.md).
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(description="docs/benchmarks-rivals.md from saved figures")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
-    docs = parser.parse_args(arguments).docs
+    docs = docs_folder("rivals", arguments)
     saved = docs / "benchmarks" / "rivals.jsonl"
     joins: dict[float, dict[str, Any]] = {}
     detection: dict[str, Any] | None = None

@@ -31,8 +31,9 @@ from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
 from benchmarks.runtime import workload
 from benchmarks.runtime.command import master, run
+from benchmarks.runtime.sharing import run_once
 from benchmarks.session import session
-from benchmarks.system_run import SAMPLING, Configuration, SystemRun, run_system
+from benchmarks.system_run import SAMPLING, Configuration, SystemRun
 
 _MEBI = 2**20
 PARTS = ("growth", "added")
@@ -252,17 +253,7 @@ def _run(
 ) -> SystemRun:
     # One epoch: the comparison is of numbers of queries, without learning on the way.
     configuration = Configuration("step", options.batches, options.batches)
-    try:
-        return run_system(
-            configuration,
-            streams,
-            home,
-            master=master(options),
-            parallelism=options.parallelism,
-            queries=queries,
-        )
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+    return run_once(options, configuration, streams, queries, home)
 
 
 def _summary(runs: Sequence[SystemRun]) -> dict[str, Any]:

@@ -138,10 +138,5 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
 PART = Benchmark("budgets", "multi-way join and best tree", _options, _measure, tables)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run(PART, arguments)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(PART, None))

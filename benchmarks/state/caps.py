@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -146,10 +145,5 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
 PART = Benchmark("caps", "complete results under memory caps", _options, _measure, tables)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run(PART, arguments)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(PART, None))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -212,10 +212,5 @@ PART = Benchmark(
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run(PART, arguments)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(PART, None))

@@ -6,14 +6,13 @@ line per run of one benchmark, and shows the newest of each. Equal lines give eq
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.report.charts import Line, lines
-from benchmarks.report.figures import ROOT, newest, tell
+from benchmarks.report.figures import docs_folder, newest, tell
 from benchmarks.report.sections import section
 from benchmarks.report.targets import paragraphs
 from benchmarks.state import amplification, budgets, caps, crossover, operations, sensitivity
@@ -66,9 +65,7 @@ Reasons for missed targets:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(description="docs/benchmarks-state.md from saved figures")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
-    docs = parser.parse_args(arguments).docs
+    docs = docs_folder("state", arguments)
     found = newest(docs, "state")
     if not found:
         tell(f"{docs / 'benchmarks'} has no figures of the state store")

@@ -109,10 +109,5 @@ def _slower(found: Sequence[dict[str, Any]], name: Callable[[dict[str, Any]], st
 PART = Benchmark("sensitivity", "batch and cache sizes", _options, _measure, tables)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return run(PART, arguments)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(PART, None))

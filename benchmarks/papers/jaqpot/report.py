@@ -6,7 +6,6 @@ each (of ``overload``, of each workload). Equal lines give equal bytes.
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import json
 import sys
@@ -23,7 +22,7 @@ from benchmarks.papers.jaqpot.simulation import PARTS
 from benchmarks.papers.jaqpot.targets import all_targets
 from benchmarks.papers.jaqpot.throughput import SHARES
 from benchmarks.report.charts import Line, Row, grouped, lines
-from benchmarks.report.figures import ROOT, tell
+from benchmarks.report.figures import docs_folder, tell
 from benchmarks.report.provenance import provenance
 from benchmarks.report.sections import section
 from benchmarks.report.targets import paragraphs
@@ -91,9 +90,7 @@ _EXPLAINED = """\
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(description="docs/benchmarks-jaqpot.md from saved figures")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the page")
-    docs = parser.parse_args(arguments).docs
+    docs = docs_folder("jaqpot", arguments)
     saved = docs / "benchmarks" / "jaqpot.jsonl"
     found = saved.read_text(encoding="utf-8").splitlines() if saved.is_file() else []
     if not found:

@@ -7,7 +7,6 @@ equal bytes.
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report.charts import Line, Row, grouped, lines
-from benchmarks.report.figures import ROOT, tell
+from benchmarks.report.figures import docs_folder, tell
 from benchmarks.report.sections import section
 from benchmarks.report.targets import paragraphs
 from benchmarks.runtime import adaptation, pacing, sharing
@@ -55,9 +54,7 @@ _HEADINGS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(description="docs/benchmarks-runtime.md from saved figures")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
-    docs = parser.parse_args(arguments).docs
+    docs = docs_folder("runtime", arguments)
     lines = docs / "benchmarks" / "runtime.jsonl"
     found = newest(lines.read_text(encoding="utf-8").splitlines()) if lines.is_file() else {}
     if not found:

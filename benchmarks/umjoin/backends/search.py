@@ -123,7 +123,8 @@ def _in_pieces(
         hit = counts > 0
         probes, counts = probes.where(hit), counts[hit]
         for first, end in runs(counts, most):
-            yield match(probes.cut(first, end), indexes, constraints)
+            piece = Probes(probes.hashes[first:end], probes.order[first:end])
+            yield match(piece, indexes, constraints)
     else:
         yield found
 

@@ -55,7 +55,7 @@ def _stores(
             size(store["bytes"]),
             size(store["index_bytes"]),
             number(store["segments"]),
-            _levels(store),
+            " ".join(f"{one['level']}:{one['segments']}" for one in store["levels"]) or "–",
             *(show(reads) if reads else "–" for show in asked.values()),
         )
     return table
@@ -167,10 +167,6 @@ def _of(store: Mapping[str, Any]) -> str:
     if store["kind"] == "stream":
         return f"stream {', '.join(store['streams'])}"
     return f"join of {', '.join(store['members'])}"
-
-
-def _levels(store: Mapping[str, Any]) -> str:
-    return " ".join(f"{one['level']}:{one['segments']}" for one in store["levels"]) or "–"
 
 
 def _span(span: Sequence[int]) -> str:

@@ -49,7 +49,7 @@ def askable(ruleset: Ruleset) -> dict[Edge, tuple[Presence, ...]]:
     found: dict[Edge, tuple[Presence, ...]] = {}
     for rule in reversed(ruleset.paths):
         before = known.get(rule.edge, frozenset([rule.start]))
-        own = _own_names(rule, members[rule.store])
+        own = dict(zip(members[rule.store], rule.members, strict=True))
         behind: set[Presence] = set()
         if rule.out not in ended and wanted[rule.out]:
             behind = _known_before(set.intersection(*wanted[rule.out]), before, rule, own)
@@ -70,11 +70,6 @@ def _complete(ruleset: Ruleset) -> dict[StoreId, int]:
         if insert.edge not in arrivals:
             found[insert.store] = max(found.get(insert.store, 0), levels[insert.edge] + 1)
     return found
-
-
-def _own_names(rule: ProbeRule, members: tuple[Label, ...]) -> Mapping[Label, Label]:
-    """Map each member (label) of the probed store to the query's label that it stands for."""
-    return dict(zip(members, rule.members, strict=True))
 
 
 def _known_before(

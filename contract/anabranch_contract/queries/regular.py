@@ -109,7 +109,7 @@ class _Scanner:
         while self.at < len(self.pattern):
             char = self.pattern[self.at]
             if char == "\\":
-                self._escape()
+                self.parts.append(self._escaped(within=False))
             elif char == "[":
                 self._class()
             elif char == "(":
@@ -119,9 +119,6 @@ class _Scanner:
             else:
                 self.parts.append(self._any if char == "." else char)
                 self.at += 1
-
-    def _escape(self) -> None:
-        self.parts.append(self._escaped(within=False))
 
     def _escaped(self, *, within: bool) -> str:
         char = self.pattern[self.at + 1 : self.at + 2]

@@ -93,11 +93,6 @@ def grouping_of(
     return Grouping(tuple(keys), tuple(sets))
 
 
-def _elements(node: Node) -> list[_Set]:
-    """The operands of ROLLUP or CUBE; each is a tuple of one or more keys."""
-    return [_together(part) for part in node.expressions]
-
-
 def _together(node: Node) -> _Set:
     return tuple(node.expressions) if isinstance(node, exp.Tuple) else (bare(node),)
 
@@ -115,7 +110,7 @@ def _count(node: Node) -> int:
 def _sets(node: Node) -> Iterator[_Set]:
     """The grouping sets that one entry of GROUP BY or GROUPING SETS stands for."""
     if isinstance(node, exp.Rollup | exp.Cube):
-        parts = _elements(node)
+        parts = [_together(part) for part in node.expressions]
         sizes = range(len(parts), -1, -1)
         chosen: Iterable[Sequence[_Set]] = (
             (parts[:size] for size in sizes)

@@ -193,12 +193,12 @@ def is_look_up(right: Scope) -> bool:
     return all(stream.is_table for stream in right.streams.values())
 
 
-def with_inner_first(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Unresolved:
+def with_inner_first(query: Unresolved, rights: Sequence[Scope]) -> Unresolved:
     """``query`` with its inner joins moved before its outer joins if they read only left rows,
     unless that changes the order of output columns.
 
     Args:
-        left, rights: the scopes (visible names) of the left side and of each right side.
+        rights: the scopes (visible names) of each right side.
     """
     if any(item.node is None and item.qualifier is None for item in query.items):
         return query

@@ -52,7 +52,7 @@ from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_contract.queries.mirs import Mir, MirId
 from anabranch_planner.cost.aside import SetAside
 from anabranch_planner.cost.exchange import Crossing
-from anabranch_planner.cost.figures import DEFAULT_CARDINALITY, Figures
+from anabranch_planner.cost.figures import Figures
 from anabranch_planner.cost.selectivity import PartNames, Selectivities
 from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.statistics.forecast import Supply, met
@@ -62,8 +62,6 @@ from anabranch_planner.cost.values import SubstreamShares, ValueShares
 
 #: Upper limit of a product of cardinalities, so that sums of such products stay finite.
 LARGEST_PRODUCT = 1e250
-
-__all__ = ["DEFAULT_CARDINALITY", "CostModel"]
 
 
 class CostModel:
@@ -80,7 +78,7 @@ class CostModel:
         substreams: split of some relations' tuples (:mod:`~anabranch_planner.cost.values`).
         counted: the split when the samples were counted; empty: as ``substreams``.
 
-    Defaults. An unknown cardinality is :data:`DEFAULT_CARDINALITY`. An unknown distinct count is
+    Defaults. An unknown cardinality is ``DEFAULT_CARDINALITY``. An unknown distinct count is
     the relation's cardinality (as of a unique key), so an unknown selectivity is ``1 /
     max(cardinalities)``. An unknown distinct count of a composite key is the product of its parts,
     at most the cardinality. If a span is unknown, every window covers all of it.

@@ -42,7 +42,6 @@ class CostRange:
 
     low: float
     high: float
-    assumed: tuple[str, ...]
 
 
 def cost_range(
@@ -50,7 +49,6 @@ def cost_range(
     queries: Sequence[JoinQuery],
     statistics: Statistics,
     *,
-    assumed: tuple[str, ...] = (),
     parallelism: int = 1,
     partitioning: bool = True,
 ) -> CostRange:
@@ -58,7 +56,6 @@ def cost_range(
 
     Args:
         plan: a valid plan for exactly ``queries``.
-        assumed: the assumptions of a cost model of ``statistics`` (``CostModel.assumed``).
         parallelism: partitions per store for which the plan was made.
         partitioning: whether the plan was made for partitioned stores.
     """
@@ -74,7 +71,7 @@ def cost_range(
             _assuming(statistics, queries, SPREAD, 1 / SPREAD, None),
         )
     ]
-    return CostRange(min(costs), max(costs), assumed)
+    return CostRange(min(costs), max(costs))
 
 
 def _assuming(

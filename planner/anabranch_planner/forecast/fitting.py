@@ -198,7 +198,15 @@ def _best(values: Array, weights: Array, tried: Smoothing, ends: Sequence[int]) 
         sums = [total + (a * b).sum(axis=0) for total, (a, b) in zip(sums, pairs, strict=True)]
         refitted.append(_regressed(values, sums, tried))
         begin = end
-    return _stacked(refitted)
+    return Fit(
+        Smoothing(
+            np.stack([f.smoothing.alpha for f in refitted]),
+            np.stack([f.smoothing.beta for f in refitted]),
+            np.stack([f.smoothing.phi for f in refitted]),
+        ),
+        Path(np.stack([f.path.first for f in refitted]), np.stack([f.path.rise for f in refitted])),
+        np.stack([f.squares for f in refitted]),
+    )
 
 
 def _errors(values: Array, tried: Smoothing) -> tuple[Array, int]:
@@ -251,16 +259,4 @@ def _regressed(values: Array, sums: Sequence[Array], tried: Smoothing) -> Fit:
         Smoothing(alpha, beta, phi),
         Path(first[best, series], rise[best, series]),
         squares[best, series],
-    )
-
-
-def _stacked(found: Sequence[Fit]) -> Fit:
-    return Fit(
-        Smoothing(
-            np.stack([f.smoothing.alpha for f in found]),
-            np.stack([f.smoothing.beta for f in found]),
-            np.stack([f.smoothing.phi for f in found]),
-        ),
-        Path(np.stack([f.path.first for f in found]), np.stack([f.path.rise for f in found])),
-        np.stack([f.squares for f in found]),
     )

@@ -97,9 +97,7 @@ def forecasts(
         StatisticsError: ``period`` or ``horizon`` is not finite, or not above 0.
 
     >>> from anabranch_planner.forecast.series import Series
-    >>> series = Series()
-    >>> for second in range(0, 60, 3):
-    ...     series = series.append(float(second), 100.0 + second).series
+    >>> series = Series.of((float(second), 100.0 + second, 1.0) for second in range(0, 60, 3))
     >>> (found,) = forecasts([(series, StatisticKind.RATE)], period=3.0, horizon=2.0)
     >>> found.method, round(found.value, 6), round(found.error_of_last, 6)
     (<Method.TREND: 'trend'>, 163.0, 6.0)

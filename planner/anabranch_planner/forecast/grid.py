@@ -18,7 +18,7 @@ from its period to the newest period.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -70,7 +70,8 @@ def resample(series: Sequence[Series], period: float) -> Grid:
     bounds = np.array([s.length for s in series])
     total = int(counts.sum())
     times, values, weights = (
-        _flat(total, (getattr(s, name) for s in series)) for name in ("times", "values", "weights")
+        np.fromiter(chain.from_iterable(getattr(s, name) for s in series), np.float64, total)
+        for name in ("times", "values", "weights")
     )
     which = np.repeat(np.arange(len(counts)), counts)
     with np.errstate(over="ignore"):
@@ -124,7 +125,3 @@ def check_positive(number: float, field: str, unit: str) -> None:
             field=field,
             remedy=f"give {unit}, above 0",
         )
-
-
-def _flat(total: int, parts: Iterable[tuple[float, ...]]) -> Array:
-    return np.fromiter(chain.from_iterable(parts), np.float64, total)

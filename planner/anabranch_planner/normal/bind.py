@@ -126,19 +126,14 @@ def bind(query: Unresolved, given: Registration) -> Bound:
     """
     query = with_ranking(decorrelated(query, given.streams))
     found = []
-    for branch in branches_of(query, lambda source: _shown(source, query, given.streams)):
+    for branch in branches_of(
+        query, lambda source: _source(source, 1, given.streams, Bound(query), "").visible
+    ):
         found.append(Bound(branch))
         found[-1].scope = _resolve(branch, given.streams, found[-1], "")
     first, *others = found
     first.others = tuple(others)
     return first
-
-
-def _shown(
-    source: FromEntry, query: Unresolved, streams: Mapping[str, Stream]
-) -> Sequence[ShownColumn]:
-    """The columns of an entry of FROM, whether a stream or a subquery."""
-    return _source(source, 1, streams, Bound(query), "").visible
 
 
 def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, within: str) -> Scope:
@@ -164,7 +159,7 @@ def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, wit
                 found.rights.append(_source(side.source, place, streams, Bound(query), within))
         moved = with_versions(query, scopes[-1], found.rights)
         if moved is query:
-            moved = with_inner_first(query, scopes[-1], found.rights)
+            moved = with_inner_first(query, found.rights)
         if moved is not query:
             found.restart(moved)
             return _resolve(moved, streams, found, within)

@@ -54,7 +54,7 @@ def occurrences(query: Structure) -> dict[str, int]:
     if len(set(query.relations.values())) < len(names):
         colours = _refined(query, colours, ())
         colours = _refined(query, colours, query.outputs)
-        while tied := [a for a in names if _count(colours)[colours[a]] > 1]:
+        while tied := [a for a in names if Counter(colours.values())[colours[a]] > 1]:
             # Give one of the aliases of equal colour a new colour, and refine again.
             first = min(tied, key=lambda a: (query.relations[a], colours[a], names.index(a)))
             colours[first] += "#"
@@ -75,10 +75,6 @@ def _joined_by(alias: str, query: Structure) -> str:
         if s.alias == alias
     ]
     return f"{query.relations[alias]} {'&'.join(sorted(own))}"
-
-
-def _count(colours: Mapping[str, str]) -> Counter[str]:
-    return Counter(colours.values())
 
 
 def _refined(

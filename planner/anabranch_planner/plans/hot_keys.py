@@ -265,7 +265,7 @@ class _Loads:
 
     def _add_probes(self, store: _Store, rule: ProbeRule, probe: AttrRef | None) -> None:
         spec, constants = store.spec, self.constants
-        before, after = self._before(rule), self._after(rule)
+        before, after = self._before(rule), self.subs.of(self.users[rule.out], self.heads[rule.out])
         takers = self.takers[rule.out]
         sent = self.model.probe_of(before, rule.start, takers)
         made = self.model.probe_of(after, rule.start, takers)
@@ -301,9 +301,6 @@ class _Loads:
 
     def _before(self, rule: ProbeRule) -> Mir:
         return self.subs.of(self.users[rule.out], self.head(rule))
-
-    def _after(self, rule: ProbeRule) -> Mir:
-        return self.subs.of(self.users[rule.out], self.heads[rule.out])
 
 
 class _HotValueChooser:

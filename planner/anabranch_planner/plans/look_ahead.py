@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from anabranch_contract.plans.ahead import askable
@@ -117,14 +117,6 @@ def questions(
     return _FilterChooser(ruleset, queries, model, constants or CostConstants(), known).chosen()
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """CPU seconds of a probe step for look-ups and for matches, without fixed costs per call."""
-
-    look: float
-    make: float
-
-
 class _FilterChooser:
     def __init__(
         self,
@@ -183,7 +175,7 @@ class _FilterChooser:
             sent = self._sent(step)
             total += self._look(step, sent)
             if _name(step) != _name(asked):
-                total += self._made(step) * self.constants.match
+                total += self._over(step, self.heads[step.out]) * self.constants.match
                 pending += self.routes.probes.get(step.out, ())
         return total
 
@@ -222,9 +214,6 @@ class _FilterChooser:
 
     def _sent(self, rule: ProbeRule) -> float:
         return self._over(rule, self._head(rule))
-
-    def _made(self, rule: ProbeRule) -> float:
-        return self._over(rule, self.heads[rule.out])
 
     def _over(self, rule: ProbeRule, labels: frozenset[Label]) -> float:
         """Partial results over ``labels`` per unit of time, for the substreams on the rule's

@@ -127,11 +127,6 @@ class PricedTables:
 
     tables: tuple[PricedTable, ...] = ()
 
-    @property
-    def upkeep(self) -> Upkeep:
-        """Cost of all tables."""
-        return _sum(table.upkeep for table in self.tables)
-
 
 def tables(
     queries: Sequence[JoinQuery],
@@ -254,7 +249,12 @@ class _TableReader:
         rows = (
             frozenset((m.label, m.relation) for m in query.members),
             frozenset(query.classes),
-            _bounds(query),
+            frozenset(
+                (one, other, bound)
+                for one, row in zip(query.labels, query.bounds, strict=True)
+                for other, bound in zip(query.labels, row, strict=True)
+                if bound is not None
+            ),
             frozenset(map(str, query.residuals)),
             query.expansions,
             frozenset(query.looked_up),
@@ -469,16 +469,6 @@ def _held(distinct: float, rows: float, window: TimeWindow | None, span: float |
     if not window.step:
         windows = (span + window.length) / window.slide
     return min(distinct * windows, rows * _copies(window))
-
-
-def _bounds(query: JoinQuery) -> Hashable:
-    """Time bounds by pairs of labels."""
-    return frozenset(
-        (one, other, bound)
-        for one, row in zip(query.labels, query.bounds, strict=True)
-        for other, bound in zip(query.labels, row, strict=True)
-        if bound is not None
-    )
 
 
 def _sum(some: Iterable[Upkeep]) -> Upkeep:

@@ -169,7 +169,7 @@ def spark_type(kind: pa.DataType) -> DataType:
         return DataType(TypeKind.DECIMAL, kind.precision, kind.scale)
     if pa.types.is_fixed_size_binary(kind):
         return DataType(TypeKind.BINARY)
-    if _is_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return array_of(spark_type(kind.value_type))
     if pa.types.is_struct(kind) and kind.num_fields:
         return struct_of((field.name, spark_type(field.type)) for field in kind)
@@ -184,9 +184,3 @@ def spark_type(kind: pa.DataType) -> DataType:
             remedy="cast the column to a number, string, boolean, date, timestamp or binary",
         )
     return found
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    )

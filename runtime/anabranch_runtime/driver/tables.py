@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import pickle
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
@@ -22,14 +22,14 @@ from typing import Any, Protocol
 
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import Ruleset
-from anabranch_contract.protocol.activations import LeftRows, ViewRows
+from anabranch_contract.protocol.activations import LeftRows
 from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.control import Control
 from anabranch_runtime.cpu import CpuUses
 from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError, SinkError
-from anabranch_runtime.sinks.delivery import Delivery, Write, WrittenVersion
+from anabranch_runtime.sinks.delivery import Delivery, Write
 from anabranch_runtime.sinks.publisher import local_writers
 from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.state.manifest import State
@@ -45,7 +45,7 @@ OF_SPARK = (SinkKind.FILES, SinkKind.TABLE)
 
 
 class Peer(Protocol):
-    """Adds rounds (batches' joined rows) to the tables: another process, or this one (tests)."""
+    """Adds rounds (batches' joined rows) to the tables: another process, or this one in tests."""
 
     def load(self, tables: TablesState, next_batch: int) -> None:
         """Begin with the tables of the state before ``next_batch``."""
@@ -213,41 +213,6 @@ class MaintainedTables:
 
     def _write(self, batch: int, tables: Any) -> Any:
         return write_checkpoint(self.root, batch, tables)
-
-
-@dataclass(slots=True)
-class Here:
-    """Includes rounds in this process, as they are committed."""
-
-    keeper: Keeper
-    _statuses: list[TablesStatus] = field(default_factory=list)
-
-    def load(self, tables: TablesState, next_batch: int) -> None:
-        """As :class:`Peer`."""
-        self.keeper.load(tables, next_batch)
-
-    def hear(self, news: News) -> None:
-        """As :class:`Peer`; adds the round at once."""
-        self.keeper.hear(news)
-        while not self.keeper.idle:
-            self.keeper.work()
-        self._statuses.append(self.keeper.status())
-
-    def take(self) -> list[TablesStatus]:
-        """As :class:`Peer`."""
-        found, self._statuses = self._statuses, []
-        return found
-
-    def drain(self) -> None:
-        """As :class:`Peer`."""
-        self.keeper.work(at_once=True)
-        while not self.keeper.settled:
-            self.keeper.work()
-        self.keeper.publish_all()
-        self._statuses.append(self.keeper.status())
-
-    def close(self) -> None:
-        """As :class:`Peer`."""
 
 
 class TablesApart:
@@ -446,14 +411,3 @@ def picklable(error: Exception) -> Exception:
     except Exception:  # noqa: BLE001 - pickling runs the error's own code
         return RuntimeError(str(error))
     return error
-
-
-def here(
-    root: Path,
-    results: Path,
-    writers: Mapping[SinkKind, Write],
-    publish: Callable[[Mapping[str, ViewRows]], None],
-    follow: Callable[[Sequence[WrittenVersion]], None] = lambda _: None,
-) -> MaintainedTables:
-    """Return tables that are maintained in this process (tests)."""
-    return MaintainedTables(root, Here(Keeper(root, results, writers, publish, follow)))

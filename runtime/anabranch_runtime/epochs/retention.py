@@ -94,11 +94,6 @@ def _needs(query: QuerySpec, streams: Mapping[str, str]) -> list[_Need]:
     return found
 
 
-def _joins(ruleset: Ruleset) -> list[QuerySpec]:
-    """Return the queries with several members; others need no stored rows."""
-    return [query for query in ruleset.queries if len(query.members) > 1]
-
-
 @dataclass(slots=True)
 class _Expired:
     """The last expiry under a ruleset: its clocks; store -> the store after the expiry, and the
@@ -245,7 +240,7 @@ def _of_readers(ruleset: Ruleset, past: Collection[str]) -> _Readers:
     streams: dict[str, str] = {r.id: r.stream for r in ruleset.relations}
     relations: dict[str, list[_Need]] = {r.id: [] for r in ruleset.relations}
     queries: dict[frozenset[str], dict[str, list[_Need]]] = {}
-    for query in _joins(ruleset):
+    for query in (q for q in ruleset.queries if len(q.members) > 1):
         labels = frozenset(label for _, label, _ in query.members)
         by_label = queries.setdefault(labels, {label: [] for label in labels})
         needs = _needs(query, streams)

@@ -67,7 +67,6 @@ from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import is_nested
 from anabranch_runtime.errors import ColumnOverflow, ExpressionError, GatherOverflow
 from anabranch_runtime.expressions import arithmetic, text, user_functions
-from anabranch_runtime.expressions import unix_times as epochs
 from anabranch_runtime.expressions.casts import cast
 from anabranch_runtime.expressions.functions.kernels import FALLIBLE, KERNELS
 from anabranch_runtime.expressions.lambdas import LAMBDAS
@@ -246,8 +245,6 @@ def _strict(expr: Call, args: list[pa.Array]) -> pa.Array:
         return pc.invert(args[0])
     if op in _PARTS:
         return _calendar(op, args[0], kinds[0])
-    if op in epochs.MADE or op in epochs.COUNTED:
-        return epochs.convert(op, args[0], expr.type)
     if op == "like":
         return _like(expr, args[0])
     if op == "substring":
@@ -279,7 +276,7 @@ def _fallible(expr: Expr) -> bool:
         )
     if expr.op == "cast" and not _widens(expr.args[0].type, expr.type):
         return True
-    if expr.op in epochs.MADE or expr.op in FALLIBLE or expr.op in (FUNCTION, "aggregate"):
+    if expr.op in FALLIBLE or expr.op in (FUNCTION, "aggregate"):
         return True
     return any(map(_fallible, expr.args))
 

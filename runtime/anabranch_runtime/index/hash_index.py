@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anabranch_runtime.columns.arrays import U64
-from anabranch_runtime.index.filters import build_filter, may_have
+from anabranch_runtime.index.filters import build_filter
 from anabranch_runtime.index.gather import address
 from anabranch_runtime.index.keys import KeyVector
 from anabranch_runtime.index.sorting import sort_entries
@@ -53,22 +53,6 @@ class HashIndex:
         hashes, rows, starts = (address(a) for a in (self.hashes, self.rows, self.starts))
         screen = address(self.filter) if len(self.filter) else 0
         return hashes, rows, starts, shift, len(self), screen, len(self.filter)
-
-    def validate(self) -> None:
-        """Check the invariants that probes rely on."""
-        n = len(self.hashes)
-        k = (len(self.starts) - 1).bit_length() - 1
-        assert len(self.rows) == n
-        assert len(self.starts) == 2**k + 1
-        assert k >= 1
-        ups = self.hashes[1:] >= self.hashes[:-1]
-        assert bool(ups.all())
-        assert self.unique == (not bool((self.hashes[1:] == self.hashes[:-1]).any()))
-        assert int(self.starts[0]) == 0
-        assert int(self.starts[-1]) == n
-        buckets = self.hashes >> np.uint64(64 - k)
-        assert np.array_equal(np.searchsorted(buckets, np.arange(2**k)), self.starts[:-1])
-        assert bool(may_have(self.filter, self.hashes).all())
 
 
 def build_index(keys: KeyVector) -> HashIndex:

@@ -51,10 +51,6 @@ class Probes:
         """The probes for which ``mask`` holds, an array in the order of the probes."""
         return Probes(self.hashes[mask], self.order[mask])
 
-    def cut(self, first: int, end: int) -> Probes:
-        """The probes from ``first`` to before ``end``, in the order of hashes."""
-        return Probes(self.hashes[first:end], self.order[first:end])
-
 
 @dataclass(frozen=True, slots=True)
 class Constraint:

@@ -21,7 +21,7 @@ from anabranch_contract.protocol.state_report import (
     StoreReport,
     TableReport,
 )
-from anabranch_contract.queries.joins import AttrRef, QueryId
+from anabranch_contract.queries.joins import QueryId
 from anabranch_runtime.epochs.access import accesses
 from anabranch_runtime.epochs.ownership import ownership
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
@@ -270,7 +270,7 @@ def store_report(
         members=() if store.is_base else tuple(spec.members),
         streams=tuple(store.streams),
         filter=tuple(store.filter),
-        partition=_attribute(spec.partition),
+        partition=None if spec.partition is None else str(spec.partition[0]),
         partitions=spec.partitions,
         batches=store.covers(state.next_batch - 1),
         growing=name in current and store.open_since is not None,
@@ -325,10 +325,6 @@ def _ttl(state: State, stream: str) -> int | None:
     """A stream's ttl in microseconds; None without one, or if the ruleset lacks the stream."""
     known = state.streams.get(stream)
     return None if known is None or known.spec is None else known.spec.ttl
-
-
-def _attribute(partition: tuple[AttrRef, str] | None) -> str | None:
-    return None if partition is None else str(partition[0])
 
 
 def _levels(segments: Iterable[Segment], weights: Iterable[SegmentSize]) -> Iterator[LevelReport]:

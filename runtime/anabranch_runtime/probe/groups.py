@@ -71,14 +71,6 @@ class SegmentGroup:
             self._whole = mask, int(self.rows[mask].sum())
         return self._whole
 
-    @property
-    def nowhere(self) -> Ints:
-        """Zeros: the result of :meth:`columns` if no segment has rows of this batch."""
-        found = self._columns.get(("", True))
-        if found is None:
-            found = self._columns["", True] = np.zeros(len(self.readers), np.int64)
-        return found
-
     def columns(self, name: str, *, current: bool) -> Ints:
         """Address of a 64-bit column in each ``current`` (else clipped) segment; 0 in others."""
         found = self._columns.get((name, current))

@@ -116,7 +116,7 @@ class Prober:
                 meter.matches += found.length
                 # A lower bound: tuples with the same start count once.
                 meter.found += len(np.unique(found.sigma(found.start)))
-                found = check(self.layout, found, rule.bounds, rule.residuals)
+                found = check(found, rule.bounds, rule.residuals)
                 meter.made += found.length
         return found if found is not None and found.length else None
 
@@ -166,7 +166,7 @@ class Prober:
         meter.looked += lookup.looked
         meter.found += int(np.count_nonzero(marks.view(np.bool_)))
         if joined is not None:
-            joined = check(self.layout, joined, rule.bounds, rule.residuals)
+            joined = check(joined, rule.bounds, rule.residuals)
             meter.made += joined.length
         return joined if joined is not None and joined.length else None
 
@@ -191,7 +191,7 @@ class Prober:
         found = self._join(Lookup(self, partial, target, ()), access.fill[at], None, most)
         if found is None:
             return None
-        found = check(self.layout, found, step.bounds, ())
+        found = check(found, step.bounds, ())
         return found if found.length else None
 
     def _inside(self, current: Partial, rule: ProbeRule, access: Access) -> Partial:
@@ -535,9 +535,7 @@ class Lookup:
         return mask
 
 
-def check(
-    layout: Layout, partial: Partial, bounds: Sequence[TimeBound], residuals: Sequence[Expr]
-) -> Partial:
+def check(partial: Partial, bounds: Sequence[TimeBound], residuals: Sequence[Expr]) -> Partial:
     """``partial`` without the tuples that violate a time bound or a residual."""
     partial = partial.where(within(partial, bounds))
     return partial.where(_held(partial, residuals)) if residuals and partial.length else partial

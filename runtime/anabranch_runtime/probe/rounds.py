@@ -423,7 +423,7 @@ class Rounds:
             assert kept is not None
             kept[first:last] = False
             try:
-                left = check(self.prober.layout, partial, one.bounds, self._residuals(one))
+                left = check(partial, one.bounds, self._residuals(one))
             except EVALUATION as error:
                 self.failed(one, error)
                 continue

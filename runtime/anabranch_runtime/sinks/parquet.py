@@ -227,13 +227,12 @@ def _fixed_width(schema: pa.Schema) -> float:
         return 0.0
 
 
-def clear_staging(results: Path, keep: str = "") -> None:
-    """Remove the staging directories of attempts other than ``keep``."""
+def clear_staging(results: Path) -> None:
+    """Remove the staging directories of all attempts."""
     staging = results / STAGING
     if staging.exists():
         for directory in staging.iterdir():
-            if directory.name != keep:
-                shutil.rmtree(directory, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _sink_schema(query: QuerySpec) -> pa.Schema:

@@ -165,6 +165,28 @@ class Feed(Protocol):
         """Return the greatest offset, at most ``end``, before all ``pieces`` of the input."""
 
 
+class CommonFeed:
+    """Methods that most feeds have in common; offsets of files are numbers and positions."""
+
+    __slots__ = ()
+
+    def begin(self) -> Any:
+        """Return no offset: nothing must be fixed before input is read."""
+        return
+
+    def has_reached(self, offset: Any, end: Any) -> bool:
+        """Whether all input before ``end`` has been read."""
+        return list(offset or (0, 0)) >= list(end)
+
+    def is_apart(self, offset: Any, load: Load) -> bool:
+        """Return False: the end of a load is known when the load begins."""
+        return False
+
+    def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
+        """Return the offset at which the first of ``pieces`` begins."""
+        return min((piece.before for piece in pieces), default=end)
+
+
 def feed_id(record: StreamRecord, made_of: object) -> str:
     """Return a feed's id: the stream's name, a digest of its registration and of ``made_of`` (its
     source), and a table's version. So a stream that is registered again after its deletion, or a

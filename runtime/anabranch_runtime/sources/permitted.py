@@ -62,13 +62,13 @@ def permitted_sink(
     return replace(sink, path=path, options=tuple(sorted(found.items())))
 
 
-def source_options(record: StreamRecord, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def source_options(record: StreamRecord) -> dict[str, str]:
     """Return the options of a source with its references replaced by secrets.
 
     Raises:
         AccessError: a variable is not set, or an option that takes no secret has a reference.
     """
-    return resolved("source", record.source.format, record.source.options, environ)
+    return resolved("source", record.source.format, record.source.options, os.environ)
 
 
 def revealed(url: str) -> str:

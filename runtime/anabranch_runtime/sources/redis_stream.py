@@ -37,7 +37,7 @@ from anabranch_contract.protocol.keys import entry_numbers
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import EntriesLost, SourceError
 from anabranch_runtime.sources.decode import from_arrow, from_json, schema_of
-from anabranch_runtime.sources.feed import Piece, PieceError, Waiting, feed_id
+from anabranch_runtime.sources.feed import CommonFeed, Piece, PieceError, Waiting, feed_id
 from anabranch_runtime.sources.invalid import Decoded, unreadable
 from anabranch_runtime.sources.loads import Load
 from anabranch_runtime.sources.permitted import revealed
@@ -139,7 +139,7 @@ def _not_beyond(
 
 
 @dataclass(slots=True)
-class RedisFeed:
+class RedisFeed(CommonFeed):
     """A stream that is read from Redis Streams."""
 
     record: StreamRecord
@@ -196,10 +196,6 @@ class RedisFeed:
         """Whether each key has been read up to ``end``, or has been replaced since."""
         pairs = ((StreamPosition(*offset[k]), StreamPosition(*at)) for k, at in end.items())
         return all(a.generation > b.generation or a.ordinal >= b.ordinal for a, b in pairs)
-
-    def is_apart(self, offset: Any, load: Load) -> bool:
-        """Return False: a load's end is fixed when the load begins."""
-        return False
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """Move the offset on by ``rows`` rows, divided among keys in proportion to unread rows."""

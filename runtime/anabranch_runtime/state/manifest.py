@@ -12,7 +12,6 @@ and a state is read from a chain of manifests, of bounded length.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -231,25 +230,6 @@ class State:
     def with_stores(self, stores: dict[str, StoreState]) -> State:
         """Replace the stores; measurements of reads of other stores are dropped."""
         return replace(self, stores=stores, measured=self.measured.of_stores(stores))
-
-    def validate(self) -> None:
-        """Check the invariants that every committed state has.
-
-        Raises:
-            StateError: names the first violated invariant.
-        """
-        for name, store in self.stores.items():
-            spans = sorted(store.covers(max(self.next_batch - 1, 0)))
-            for (_, last), (first, _) in itertools.pairwise(spans):
-                if first <= last:
-                    raise StateError("overlap", f"store {name} covers batch {first} twice")
-            for segment in store.segments:
-                if segment.last_batch >= self.next_batch:
-                    raise StateError("future-segment", f"store {name} has rows of a future batch")
-                if not store.is_base:
-                    continue
-                if segment.first_batch < spans[0][0] or segment.last_batch > spans[-1][1]:
-                    raise StateError("stray-segment", f"store {name} has rows outside its batches")
 
 
 #: Large parts of a state in which a batch changes little; they are compared field by field.

@@ -61,11 +61,10 @@ class Durable:
     """Storage in a state directory alone, and base class of storage with an object store.
 
     Attributes:
-        fetches, fetched: number of packs fetched from the object store, and their bytes.
+        fetched: bytes of packs fetched from the object store.
     """
 
     root: Path
-    fetches: int = field(default=0, init=False)
     fetched: int = field(default=0, init=False)
 
     @property
@@ -313,7 +312,6 @@ class Mirrored(Durable):
             StateError: the pack is missing or damaged.
         """
         self.fetched += fetch(self.remote, self.root, wanted.path, (wanted,))
-        self.fetches += 1
         return True
 
     def bring(self, name: str, to: Path) -> bool:

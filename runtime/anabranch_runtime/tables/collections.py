@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.columns.nested import limits_of, lists
 from anabranch_runtime.tables import trees
@@ -14,8 +13,6 @@ from anabranch_runtime.tables.inputs import Inputs
 from anabranch_runtime.tables.kernels import NONE
 from anabranch_runtime.tables.ordered import Ordered
 from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout, integers_of, text_column
-
-_DOUBLE = DataType(TypeKind.DOUBLE)
 
 
 class Collection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -183,8 +183,4 @@ def _kinds(upserts: int, deletes: int) -> pa.Array:
         for change, count in ((Change.UPSERT, upserts), (Change.DELETE, deletes))
         if count
     ]
-    return _joined(parts)
-
-
-def _joined(parts: Sequence[pa.Array]) -> pa.Array:
     return parts[0] if len(parts) == 1 else pa.concat_arrays(list(parts))

@@ -28,7 +28,6 @@ from anabranch_runtime.task.stores import merge
 
 #: Prefix of the names of packs that merges write.
 MERGED = "merged-"
-_NICE = 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,12 +256,12 @@ class Emission:
         """Write the results; returns their number."""
         query, report = self.layout.queries[rule.query], self.report
         if not at and origin < 0:
-            partial = check(self.layout, partial, rule.bounds, ())
+            partial = check(partial, rule.bounds, ())
             partial = partial.where(self._visible(rule.query, partial))
             partial = partial.where(self._of_versions(query, partial))
             partial = partial.where(self._fresh(query, partial))
         partial = self._current(partial, rule, due, at, origin)
-        partial = check(self.layout, partial, (), rule.residuals)
+        partial = check(partial, (), rule.residuals)
         if not partial.length:
             return 0
         made = partial.length

@@ -121,7 +121,7 @@ class ProbeRouter:
         if at < 0:
             # The probing host counts its probes; each tuple counts once.
             meter.probes += partial.length - sum(len(positions) for _, positions in found)
-        needed = self._needed(rule, at)
+        needed = self.needs.probe(rule) if at < 0 else self.needs.fill(rule, at)
         width = 0.0
         for host, positions in found:
             part = partial if len(positions) == partial.length else partial.take(positions)
@@ -141,9 +141,6 @@ class ProbeRouter:
         """Approximate bytes of a tuple of ``partial`` in a message."""
         columns = needed.columns_of(partial.start, self.layout.stream)
         return COLUMN * (1 + sum(label in partial.place for label, _ in columns))
-
-    def _needed(self, rule: ProbeRule, at: int) -> Needed:
-        return self.needs.probe(rule) if at < 0 else self.needs.fill(rule, at)
 
     def _here(self, work: ProbeWork, partial: Partial, rule: ProbeRule, at: int, of: int) -> None:
         """Probe on this host with ``partial``, its part of a probe with ``of`` tuples."""

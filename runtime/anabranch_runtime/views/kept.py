@@ -19,7 +19,7 @@ from anabranch_contract import codec
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.protocol.activations import Activation, LeftRows, ViewRows, counted
 from anabranch_contract.queries.expressions import Output
-from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, OuterJoin, pairs_id
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, pairs_id
 from anabranch_contract.queries.types import DataType
 from anabranch_contract.queries.views import MOMENT, WEIGHT
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
@@ -146,7 +146,7 @@ class KeptView:
             self._undecided = Undecided(query, self.results)
             self.counts = TableCounts(left=LeftRows(outer.kind))
         if outer is not None and outer.kept:
-            self._look_ups = _kept(outer)(outer)
+            self._look_ups = (LookUps if outer.nearest is None else AsOfJoin)(outer)
 
     @property
     def _read_by_view(self) -> pa.Schema:
@@ -426,11 +426,6 @@ class KeptView:
         written = self.counts.written + rows.num_rows
         self.counts = replace(self.counts, version=version, written=written)
         return rows
-
-
-def _kept(outer: OuterJoin) -> type[LookUps | AsOfJoin]:
-    """Return the class that keeps the rows of an outer join."""
-    return LookUps if outer.nearest is None else AsOfJoin
 
 
 def _nothing_of(query: QuerySpec) -> pa.Table:

@@ -15,7 +15,7 @@ from anabranch_runtime.epochs.retention import clocks
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.expressions.finishing import with_counts
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.tables import HeldTable, Round, TableCounts, TablesState
+from anabranch_runtime.state.tables import HeldTable, Round, TablesState
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.views.checkpoints import KeptTable
 from anabranch_runtime.views.clock import branches, clock_of
@@ -143,9 +143,3 @@ def _with_counts(query: QuerySpec) -> QuerySpec:
 def _waits_for_past(known: Activation | None) -> bool:
     """Whether past results of any age are still to be computed, so that no window may close."""
     return known is not None and known.past is not None and known.past.pending
-
-
-def shown(tables: TablesState, ruleset: Ruleset | None) -> dict[str, TableCounts]:
-    """Return query -> output counts of its table; zeros for queries of ``ruleset`` without one."""
-    none = {} if ruleset is None else dict.fromkeys(post_joins(ruleset), TableCounts())
-    return none | tables.counts

@@ -166,7 +166,7 @@ class Tokens:
         if text is not None:
             return _read(ident, text)
         if self.first is not None and ident == self.first.id:
-            await self._register(self.first)
+            await cast("Any", self._redis.hsetnx(self._key, ident, self.first.model_dump_json()))
             return self.first
         return None
 
@@ -226,9 +226,6 @@ class Tokens:
         """Id -> approximate time of the token's last use."""
         raw = cast("dict[str, str]", await cast("Any", self._redis.hgetall(self._uses)))
         return {ident: datetime.fromisoformat(text) for ident, text in raw.items()}
-
-    async def _register(self, record: TokenRecord) -> None:
-        await cast("Any", self._redis.hsetnx(self._key, record.id, record.model_dump_json()))
 
 
 def _read(ident: str, text: str) -> TokenRecord:

@@ -96,7 +96,8 @@ def event(
         streams: the streams of the query.
         error: the error of a failed run.
     """
-    inputs = {name: _input(namespace, streams[name]) for name in _read(query)}
+    read = {str(r.stream) for part in query.planned for r in part.relations}
+    inputs = {name: _input(namespace, streams[name]) for name in sorted(read)}
     run: dict[str, Any] = {
         "processing_engine": _facet("1-1-1/ProcessingEngineRunFacet")
         | {"name": "anabranch", "version": VERSION}
@@ -127,10 +128,6 @@ def event(
             }
         ],
     }
-
-
-def _read(query: JoinQuery) -> list[str]:
-    return sorted({str(r.stream) for part in query.planned for r in part.relations})
 
 
 def _job(record: QueryRecord) -> dict[str, Any]:

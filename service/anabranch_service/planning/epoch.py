@@ -34,10 +34,10 @@ from anabranch_planner.plans.decisions import to_document
 from anabranch_planner.plans.hot_keys import hot_document
 from anabranch_planner.plans.look_ahead import questions_document
 from anabranch_planner.plans.optimise import Options
+from anabranch_planner.plans.traffic import traffic
 from anabranch_planner.search.demands import Limits, Switching
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.costs import costs_record
-from anabranch_service.planning.exchanged import exchanged
 from anabranch_service.planning.options import planner_options
 from anabranch_service.planning.process.follower import Follower
 from anabranch_service.planning.task import PlanTask, cost_model
@@ -127,7 +127,7 @@ class PlannedEpoch:
         if plan.substreams:
             model = cost_model(task, self.queries, task.options.parallelism, plan.substreams)
             shown["substreams"] = explain_substreams(plan, self.queries, model)
-        crossing = exchanged(rules.ruleset, self.queries, task)
+        crossing = _exchanged(rules.ruleset, self.queries, task)
         if crossing is not None:
             shown["exchange"] = crossing
         if rules.ahead:
@@ -335,3 +335,27 @@ def _isolate(
             _LOG.warning("query can't be planned", query=query.id, error=repr(cause))
             rejected[query.id] = problem_of(cause)
     return tuple(sound), rejected
+
+
+def _exchanged(
+    ruleset: Ruleset, queries: Sequence[JoinQuery], task: PlanTask
+) -> dict[str, Any] | None:
+    """Number of hosts, and expected tuples and bytes sent between hosts per edge and batch.
+
+    Returns:
+        None with a single host, or before any measurement.
+    """
+    exchange = task.statistics.exchange
+    if exchange is None or exchange.hosts < 2 or not task.batches:
+        return None
+    model = cost_model(task, queries, task.options.parallelism, ruleset.substreams)
+    coming = task.statistics.ahead
+    batches = task.batches * (1.0 if coming is None else coming.length)
+    found = traffic(ruleset, queries, model, exchange)
+    return {
+        "hosts": exchange.hosts,
+        "edges": {
+            edge: {"tuples": one.tuples / batches, "bytes": one.bytes / batches}
+            for edge, one in sorted(found.items())
+        },
+    }

@@ -64,7 +64,6 @@ async def read_registered(
     snapshot: Snapshot | None,
     before: int | None = None,
     *,
-    foreseen: bool = True,
     running: bool = True,
 ) -> Registered:
     """Read the input of planning from Redis.
@@ -72,7 +71,6 @@ async def read_registered(
     Args:
         snapshot: the newest statistics.
         before: the epoch to plan; the running epoch is the newest one before it (None: of all).
-        foreseen: whether to read measurement periods, for forecasts of rates.
         running: whether to read the running epoch.
     """
     activations, queries = await store.activations(), await store.queries()
@@ -89,7 +87,7 @@ async def read_registered(
         samples={} if snapshot is None else await store.samples(),
         running=await running_epoch(store, before) if running else None,
         mode=settings.mode,
-        periods=await read_periods(store, settings.mode, snapshot, length) if foreseen else (),
+        periods=await read_periods(store, settings.mode, snapshot, length),
         length=length,
     )
 

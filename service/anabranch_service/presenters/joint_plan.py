@@ -11,10 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, arrival_edge
+from anabranch_contract.plans.ruleset import Edge, Ruleset, arrival_edge
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.planning.joint_plan import JointPlanOut, PlanLinkOut, PlanNodeOut
+from anabranch_planner.plans.compiling.rules import path_to
 from anabranch_service.presenters.layers import NodePlace, layered
 from anabranch_service.presenters.names import Describer
 
@@ -146,15 +147,6 @@ def _graph(ruleset: Ruleset, flows: Mapping[Edge, tuple[float, float]]) -> _Grap
             graph.made[ident] = rate
             graph.links[stream, ident].add(rate, 0.0, 0)
     return graph
-
-
-def path_to(rule_of: Mapping[Edge, ProbeRule], edge: Edge) -> list[ProbeRule]:
-    """The probes on the path that ends in ``edge``, the last one first."""
-    found = []
-    while edge in rule_of:
-        found.append(rule_of[edge])
-        edge = rule_of[edge].edge
-    return found
 
 
 def _needed(links: Collection[tuple[str, str]]) -> dict[str, frozenset[str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anabranch_contract.plans.ruleset import Ruleset
-from anabranch_contract.queries.joins import RelationId
 from anabranch_contract.rest.names import bare
 from anabranch_contract.rest.normalised import NormalisedInfo
 
@@ -21,7 +20,7 @@ class Describer:
                 parts = (bare(part.replace(f"{alias.alias}.", "")) for part in alias.filter)
                 self._filter.setdefault(alias.relation, " AND ".join(parts))
         self._members = {
-            str(s.mir): [(str(self._stream[r]), self._condition(r)) for r in s.relations]
+            str(s.mir): [(str(self._stream[r]), self._filter.get(str(r), "")) for r in s.relations]
             for s in ruleset.stores
         }
 
@@ -36,6 +35,3 @@ class Describer:
             conditions = dict.fromkeys(f"{s} where {c}" for s, c in members if c)
             return " ⋈ ".join(s for s, _ in members), "; ".join(conditions) or "all tuples"
         return name, ""
-
-    def _condition(self, relation: RelationId) -> str:
-        return self._filter.get(str(relation), "")

@@ -26,7 +26,7 @@ from anabranch_contract.rest.planning.query_plan import (
     QueryPlanOut,
     UsedStoreOut,
 )
-from anabranch_service.presenters.joint_plan import path_to
+from anabranch_planner.plans.compiling.rules import path_to
 from anabranch_service.presenters.names import Describer
 
 

@@ -6,8 +6,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
-import structlog
-
 from anabranch_contract.durations import format_duration
 from anabranch_contract.queries.changes import TUPLE_WEIGHT
 from anabranch_contract.queries.expressions import (
@@ -50,7 +48,6 @@ from anabranch_contract.rest.normalised import (
     ViewInfo,
 )
 
-_LOG = structlog.get_logger(__name__)
 _UNSORTED = (
     "ORDER BY has no effect: results are written as they arise; sort them where they are read, or "
     "add a LIMIT for the first rows",

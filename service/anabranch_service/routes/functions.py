@@ -12,11 +12,12 @@ from anabranch_contract.rest.functions import FunctionIn, FunctionList, Function
 from anabranch_planner.passes import builtin_functions
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
-from anabranch_service.context import Context, Ctx
+from anabranch_service.context import Ctx
 from anabranch_service.errors import Conflict, known
 from anabranch_service.registry.derived import Queries
 from anabranch_service.registry.functions import function_record
 from anabranch_service.registry.records import QueryRecord
+from anabranch_service.routes.queries.registration import known_queries
 
 router = guarded_router("/v1/functions", tag="functions")
 
@@ -38,7 +39,7 @@ async def add_function(
     async with ctx.work.limited():
         access, now = ctx.settings.access, ctx.clock()
         record = await ctx.work.read(function_record, body, access, now)
-    queries, name = await _queries(ctx), record.to_function().name
+    queries, name = await known_queries(ctx), record.to_function().name
 
     def decide(
         before: FunctionRecord | None, records: Sequence[QueryRecord]
@@ -63,7 +64,7 @@ async def add_function(
 @needs(Need.READ)
 async def list_functions(ctx: Ctx) -> FunctionList:
     """All registered functions, by name, and the names of the built-in ones."""
-    queries, found = await _queries(ctx), await ctx.store.functions()
+    queries, found = await known_queries(ctx), await ctx.store.functions()
     items = [_out(record, queries) for record in found.values()]
     return FunctionList(items=items, builtin=list(builtin_functions()))
 
@@ -73,14 +74,14 @@ async def list_functions(ctx: Ctx) -> FunctionList:
 async def get_function(name: FunctionName, ctx: Ctx) -> FunctionOut:
     """One function, and the live queries that call it."""
     record = known(await ctx.store.function(name.lower()), "function", name)
-    return _out(record, await _queries(ctx))
+    return _out(record, await known_queries(ctx))
 
 
 @router.delete("/{name}", status_code=204)
 @needs(Need.EDIT)
 async def delete_function(name: FunctionName, ctx: Ctx) -> None:
     """Delete a function; 409 while a live query calls it."""
-    name, queries = name.lower(), await _queries(ctx)
+    name, queries = name.lower(), await known_queries(ctx)
 
     def decide(before: FunctionRecord | None, records: Sequence[QueryRecord]) -> None:
         known(before, "function", name)
@@ -99,10 +100,6 @@ def _check_unused(name: str, queries: Queries, records: Sequence[QueryRecord], f
             field=field,
             remedy="delete these queries, or register the new version under another name",
         )
-
-
-async def _queries(ctx: Context) -> Queries:
-    return await ctx.store.known_queries(ctx.clock(), ctx.settings.mode)
 
 
 def _out(record: FunctionRecord, queries: Queries) -> FunctionOut:

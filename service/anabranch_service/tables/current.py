@@ -91,10 +91,6 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
-
-
 def table_sql(spec: TableSpec, pieces: Sequence[FileRows]) -> str:
     """The statement that reads a table from rows of its files; there is at least one file."""
     rows = _rows(spec.changed, pieces)
@@ -122,7 +118,7 @@ def _rows(columns: Sequence[tuple[str, str]], pieces: Sequence[FileRows]) -> str
     some = _list(columns)
     parts = []
     for group in in_batches(pieces):
-        files = ", ".join(_text(piece.path) for piece in group)
+        files = ", ".join("'" + piece.path.replace("'", "''") + "'" for piece in group)
         first, end = group[0].first, group[0].end
         if len(group) == 1 and not group[0].is_whole:
             limits = [f"file_row_number >= {first}"]

@@ -39,11 +39,11 @@ def series_of(
     half_life: float = 60.0,
 ) -> Series:
     """One measurement per period."""
-    series = Series(length=max(2, len(values)), half_life=half_life)
-    for row, value in enumerate(values):
-        weight = 1.0 if weights is None else float(weights[row])
-        series = series.append(row * PERIOD, float(value), weight).series
-    return series
+    measured = [
+        (row * PERIOD, float(value), 1.0 if weights is None else float(weights[row]))
+        for row, value in enumerate(values)
+    ]
+    return Series.of(measured, max(2, len(values)), half_life)
 
 
 def forecast(series: Series, kind: StatisticKind, period: float, horizon: float = 1.0) -> Forecast:

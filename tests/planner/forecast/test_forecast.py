@@ -17,7 +17,7 @@ from anabranch_planner.forecast.forecast import (
     StatisticKind,
     forecasts,
 )
-from anabranch_planner.forecast.series import AppendOutcome, Series
+from anabranch_planner.forecast.series import Series
 from tests.planner.forecast.samples import PERIOD, forecast, random_columns, series_of
 
 kinds = st.sampled_from(StatisticKind)
@@ -57,10 +57,8 @@ def test_a_line_is_forecast_exactly(
 
 @given(st.integers(0, 1000), st.integers(1, 50), st.sets(st.integers(1, 38), max_size=15))
 def test_gaps_leave_a_line_as_it_is(first: int, rise: int, missing: set[int]) -> None:
-    series = Series()
-    for t in range(40):
-        if t not in missing:
-            series = series.append(t * PERIOD, float(first + rise * t)).series
+    measured = [(t * PERIOD, float(first + rise * t), 1.0) for t in range(40) if t not in missing]
+    series = Series.of(measured)
     found = forecast(series, StatisticKind.RATE, PERIOD)
     assert found.method is Method.TREND
     assert found.value == pytest.approx(first + rise * 40)
@@ -159,15 +157,14 @@ def test_none_one_and_few_values(kind: StatisticKind) -> None:
 
 
 def test_what_a_series_refuses_changes_no_forecast_and_a_clock_set_back_begins_anew() -> None:
-    series = series_of([float(t) for t in range(20)])
-    refused = series.append(60.0, math.nan)
-    assert refused.outcome is AppendOutcome.NOT_FINITE
-    assert forecast(refused.series, StatisticKind.MATCHES, PERIOD) == forecast(
-        series, StatisticKind.MATCHES, PERIOD
+    measured = [(t * PERIOD, float(t), 1.0) for t in range(20)]
+    refused = Series.of([*measured, (60.0, math.nan, 1.0)])
+    assert refused == Series.of(measured)
+    assert forecast(refused, StatisticKind.MATCHES, PERIOD) == forecast(
+        series_of([float(t) for t in range(20)]), StatisticKind.MATCHES, PERIOD
     )
-    anew = series.append(-5.0, 3.0)
-    assert anew.outcome is AppendOutcome.BEGUN_ANEW
-    assert forecast(anew.series, StatisticKind.MATCHES, PERIOD) == Forecast(3.0, Method.LAST)
+    anew = Series.of([*measured, (-5.0, 3.0, 1.0)])
+    assert forecast(anew, StatisticKind.MATCHES, PERIOD) == Forecast(3.0, Method.LAST)
 
 
 def test_what_is_old_counts_less() -> None:

@@ -20,10 +20,7 @@ measured = st.lists(
 
 
 def built(measurements: list[tuple[float, float, float]], length: int = 20) -> Series:
-    series = Series(length=length)
-    for time, value, weight in sorted(measurements):
-        series = series.append(time, value, weight).series
-    return series
+    return Series.of(sorted(measurements), length)
 
 
 def slowly(series: Series) -> tuple[list[float], list[float]]:
@@ -70,14 +67,14 @@ def test_many_series_are_what_each_is_period_by_period(
 
 
 def test_what_fades_is_decided_by_time_not_by_rank() -> None:
-    dense = Series(half_life=30.0).append(0.0, 1.0).series.append(3.0, 1.0).series
-    sparse = Series(half_life=30.0).append(0.0, 1.0).series.append(60.0, 1.0).series
+    dense = Series.of([(0.0, 1.0, 1.0), (3.0, 1.0, 1.0)], half_life=30.0)
+    sparse = Series.of([(0.0, 1.0, 1.0), (60.0, 1.0, 1.0)], half_life=30.0)
     grid = resample([dense, sparse], PERIOD)
     assert grid.weights[0].tolist() == [pytest.approx(2**-0.1), pytest.approx(0.25)]
 
 
 def test_a_gap_longer_than_the_series_leaves_what_is_after_it() -> None:
-    series = Series(length=10).append(0.0, 1.0).series.append(1e9, 7.0).series
+    series = Series.of([(0.0, 1.0, 1.0), (1e9, 7.0, 1.0)], 10)
     grid = resample([series], PERIOD)
     assert grid.values.tolist() == [[7.0]]
 
@@ -85,5 +82,5 @@ def test_a_gap_longer_than_the_series_leaves_what_is_after_it() -> None:
 @pytest.mark.parametrize("period", [0.0, -3.0, math.nan, math.inf])
 def test_a_period_that_is_none_is_refused_by_name(period: float) -> None:
     with pytest.raises(StatisticsError) as caught:
-        resample([Series().append(0.0, 1.0).series], period)
+        resample([Series.of([(0.0, 1.0, 1.0)])], period)
     assert caught.value.field == "period"

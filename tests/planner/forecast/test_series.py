@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.errors import StatisticsError
-from anabranch_planner.forecast.series import LONGEST, AppendOutcome, Series
+from anabranch_planner.forecast.series import LARGEST, LIGHTEST, LONGEST, Series
 
 anything = st.one_of(
     st.floats(),
@@ -19,55 +19,51 @@ anything = st.one_of(
 
 
 @given(st.lists(st.tuples(anything, anything, anything), max_size=20), st.integers(2, 5))
-def test_whatever_is_offered_the_series_is_valid_and_says_what_became_of_it(
-    offered: list[tuple[float, float, float]], length: int
+def test_whatever_is_measured_the_series_is_valid_and_each_measurement_counts_as_it_should(
+    measured: list[tuple[float, float, float]], length: int
 ) -> None:
-    series = Series(length=length)
-    for time, value, weight in offered:
-        before = series
-        series, outcome = (answer := before.append(time, value, weight)).series, answer.outcome
+    before = Series(length=length)
+    for count, (time, value, weight) in enumerate(measured, 1):
+        series = Series.of(measured[:count], length)
         # A series that is built from its own fields is checked again.
         assert Series(length, 60.0, series.times, series.values, series.weights) == series
-        match outcome:
-            case AppendOutcome.APPENDED:
-                assert series.times == (*before.times, time)[-length:]
-                assert series.values[-1] == value
-            case AppendOutcome.BEGUN_ANEW:
-                assert time < before.times[-1]
-                assert (series.times, series.values, series.weights) == (
-                    (time,),
-                    (value,),
-                    (weight,),
-                )
-            case _:
-                assert series is before
+        finite = all(abs(one) <= LARGEST for one in (time, value, weight))
+        if not finite or weight < LIGHTEST or before.times[-1:] == (time,):
+            assert series == before
+        elif before.times and time < before.times[-1]:
+            assert (series.times, series.values, series.weights) == ((time,), (value,), (weight,))
+        else:
+            assert series.times == (*before.times, time)[-length:]
+            assert series.values[-1] == value
+        before = series
 
 
 @pytest.mark.parametrize(
-    ("time", "value", "weight", "outcome"),
+    ("time", "value", "weight", "times"),
     [
-        (6.0, math.nan, 1.0, AppendOutcome.NOT_FINITE),
-        (6.0, -math.inf, 1.0, AppendOutcome.NOT_FINITE),
-        (6.0, 1e101, 1.0, AppendOutcome.NOT_FINITE),
-        (math.nan, 1.0, 1.0, AppendOutcome.NOT_FINITE),
-        (math.inf, 1.0, 1.0, AppendOutcome.NOT_FINITE),
-        (6.0, 1.0, math.nan, AppendOutcome.NOT_FINITE),
-        (6.0, 1.0, 0.0, AppendOutcome.NO_WEIGHT),
-        (6.0, 1.0, -1.0, AppendOutcome.NO_WEIGHT),
-        (3.0, 1.0, 1.0, AppendOutcome.SAME_TIME),
-        (2.0, 1.0, 1.0, AppendOutcome.BEGUN_ANEW),
-        (6.0, 1.0, 1.0, AppendOutcome.APPENDED),
+        (6.0, math.nan, 1.0, (0.0, 3.0)),
+        (6.0, -math.inf, 1.0, (0.0, 3.0)),
+        (6.0, 1e101, 1.0, (0.0, 3.0)),
+        (math.nan, 1.0, 1.0, (0.0, 3.0)),
+        (math.inf, 1.0, 1.0, (0.0, 3.0)),
+        (6.0, 1.0, math.nan, (0.0, 3.0)),
+        (6.0, 1.0, 0.0, (0.0, 3.0)),
+        (6.0, 1.0, -1.0, (0.0, 3.0)),
+        (3.0, 1.0, 1.0, (0.0, 3.0)),
+        (2.0, 1.0, 1.0, (2.0,)),
+        (6.0, 1.0, 1.0, (0.0, 3.0, 6.0)),
     ],
 )
-def test_outcome(time: float, value: float, weight: float, outcome: AppendOutcome) -> None:
-    series = Series(times=(0.0, 3.0), values=(1.0, 2.0), weights=(1.0, 1.0))
-    assert series.append(time, value, weight).outcome is outcome
+def test_times_after_one_more_measurement(
+    time: float, value: float, weight: float, times: tuple[float, ...]
+) -> None:
+    series = Series.of([(0.0, 1.0, 1.0), (3.0, 2.0, 1.0), (time, value, weight)])
+    assert series.times == times
+    assert series.values[: len(times) - 1] == (1.0, 2.0)[: len(times) - 1]
 
 
 def test_the_oldest_is_dropped() -> None:
-    series = Series(length=2)
-    for time in (1.0, 2.0, 3.0):
-        series = series.append(time, 10 * time).series
+    series = Series.of([(time, 10 * time, 1.0) for time in (1.0, 2.0, 3.0)], 2)
     assert (series.times, series.values) == ((2.0, 3.0), (20.0, 30.0))
 
 
@@ -96,29 +92,9 @@ def test_half_life_out_of_range_is_refused_by_name(half_life: float) -> None:
         ((1.0, 2.0, 3.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0)),
     ],
 )
-def test_measurements_that_append_would_refuse_are_no_series(
+def test_measurements_that_would_be_left_out_are_no_series(
     times: tuple[float, ...], values: tuple[float, ...], weights: tuple[float, ...]
 ) -> None:
     with pytest.raises(StatisticsError) as caught:
         Series(2, 60.0, times, values, weights)
     assert caught.value.field == "series.measurements"
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, 20).map(float),
-            st.sampled_from([0.0, 1.5, -2.0, math.nan, math.inf]),
-            st.sampled_from([0.0, 1.0, 7.0]),
-        ),
-        max_size=30,
-    ),
-    st.integers(2, 9),
-)
-def test_made_at_once_or_one_by_one(
-    measured: list[tuple[float, float, float]], length: int
-) -> None:
-    series = Series(length=length)
-    for time, value, weight in measured:
-        series = series.append(time, value, weight).series
-    assert Series.of(measured, length) == series

@@ -28,6 +28,7 @@ from anabranch_runtime.state.manifest import Manifests, State
 from anabranch_runtime.state.slices import Backfill, SegmentRows, Slice, SliceReport, Throttle, cut
 from tests.support.cases.random_plans import random_plan
 from tests.support.cases.states import MINUTE, R, S, T, base_store, mir_store, segment
+from tests.support.oracles.invariants import check_state
 
 RST = "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"
 #: Segments of ``states.segment`` have ten rows.
@@ -126,7 +127,7 @@ def one_batch(state: State, ruleset: Ruleset, rows: int = 1) -> tuple[State, Sli
     report = TaskReport(backfill=SliceReport([found]), phases={"backfill": 0.1})
     state = stored(state, ruleset, 1)
     state = advance(state, work, [report, TaskReport()], 1.0, SLOW)
-    state.validate()
+    check_state(state)
     return state, work
 
 

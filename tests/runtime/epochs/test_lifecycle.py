@@ -30,6 +30,7 @@ from tests.support.cases.states import (
     rules,
     stream,
 )
+from tests.support.oracles.invariants import check_state
 
 
 def after(state: State, batches: int, **greatest: int) -> State:
@@ -46,7 +47,7 @@ def after(state: State, batches: int, **greatest: int) -> State:
         for name, s in state.streams.items()
     }
     state = replace(state, next_batch=state.next_batch + batches, streams=streams)
-    state.validate()
+    check_state(state)
     return state
 
 

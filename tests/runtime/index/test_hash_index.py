@@ -18,6 +18,7 @@ from anabranch_runtime.index.hash_index import (
 )
 from anabranch_runtime.index.keys import KeyVector, mix
 from anabranch_runtime.index.matching import described, in_order, match
+from tests.support.oracles.invariants import check_index
 
 _TOP = (1 << 64) - 1
 #: Hashes as they come, and ones that share buckets or low bits.
@@ -60,7 +61,7 @@ def test_probe_is_a_dictionary_lookup(data: st.DataObject) -> None:
     known = st.sampled_from(hashes) if hashes else _HASHES
     probes = data.draw(st.lists(known | _HASHES, max_size=40))
     index = build_index(_keys(hashes, valid))
-    index.validate()
+    check_index(index)
     assert _found(index, probes) == _expected(hashes, valid, probes)
 
 
@@ -73,7 +74,7 @@ def _random(n: int, distinct: int, seed: int) -> npt.NDArray[np.uint64]:
 def test_large_indexes(distinct: int) -> None:
     hashes = _random(20_000, distinct, 1)
     index = build_index(KeyVector(hashes, None, exact=True))
-    index.validate()
+    check_index(index)
     probes = np.concatenate([_random(50, distinct, 2), _random(50, 1 << 50, 3), hashes[:50]])
     wanted = probes.tolist()
     assert _found(index, wanted) == _expected(hashes.tolist(), None, wanted)
@@ -89,7 +90,7 @@ def test_a_heavy_key_does_not_slow_its_neighbour_down() -> None:
 def test_hashes_that_differ_in_low_bits_only_are_still_sorted() -> None:
     hashes = np.array([1 << 60 | low for low in (3, 1, 2, 0, 1)], dtype=np.uint64)
     index = build_index(KeyVector(hashes, None, exact=True))
-    index.validate()
+    check_index(index)
     assert index.rows.tolist() == [3, 1, 4, 2, 0]
 
 
@@ -106,21 +107,21 @@ def _stable(hashes: npt.NDArray[np.uint64]) -> tuple[list[int], list[int]]:
 def test_indexes_of_many_ranges(distinct: int) -> None:
     hashes = _random(150_000, distinct, 4)
     index = build_index(KeyVector(hashes, None, exact=True))
-    index.validate()
+    check_index(index)
     assert _entries(index) == _stable(hashes)
 
 
 def test_an_index_of_millions() -> None:
     # Large enough that memory which is freed is given back, so that using it all the same is fatal.
     index = build_index(KeyVector(_random(5_000_000, 1 << 40, 5), None, exact=True))
-    index.validate()
+    check_index(index)
 
 
 @pytest.mark.parametrize("rows", [100, 60_000])
 def test_heavy_keys_of_one_bucket_are_sorted_in_the_end(rows: int) -> None:
     hashes = np.tile(np.array([5 << 8, 4 << 8, 6 << 8, 1], dtype=np.uint64), rows)
     index = build_index(KeyVector(hashes, None, exact=True))
-    index.validate()
+    check_index(index)
     assert _entries(index) == _stable(hashes)
 
 
@@ -133,7 +134,7 @@ def test_merged_indexes_are_the_index_of_all_rows(data: st.DataObject) -> None:
         for hashes, valid in zip(lists, flags, strict=True)
     ]
     merged = merge_indexes(parts)
-    merged.validate()
+    check_index(merged)
     whole = build_index(_keys([h for x in lists for h in x], [v for x in flags for v in x]))
     assert _entries(merged) == _entries(whole)
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_runtime.index import filters
-from anabranch_runtime.index.filters import may_have
 from anabranch_runtime.index.gather import address
 from anabranch_runtime.index.hash_index import build_index
 from anabranch_runtime.index.keys import KeyVector, mix
 from anabranch_runtime.index.matching import Constraint, described, in_order, mark_present, match
+from tests.support.oracles.invariants import may_have
 
 _KEYS = st.lists(st.integers(0, 6), max_size=25)
 

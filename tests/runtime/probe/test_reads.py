@@ -21,7 +21,7 @@ from anabranch_runtime.driver.attempts import Job
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.fold_reports import snapshot, without_batches
 from anabranch_runtime.epochs.task_report import TaskReport
-from anabranch_runtime.index.filters import LEAST, build_filter, may_have
+from anabranch_runtime.index.filters import LEAST, build_filter
 from anabranch_runtime.index.keys import key_vector, partition_of
 from anabranch_runtime.probe import probe
 from anabranch_runtime.sources.blocks import Block
@@ -31,6 +31,7 @@ from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.memory import Budget
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import MINUTE, RS, rules, stream
+from tests.support.oracles.invariants import may_have
 from tests.support.worlds.driven import KEYS, driver, job, publish
 
 DAY = 1440 * MINUTE

@@ -29,6 +29,7 @@ from anabranch_runtime.state.measured import Measurements
 from anabranch_runtime.state.measures import StreamMeter, pack
 from anabranch_runtime.state.values import KeyValues
 from tests.support.cases.states import RS, base_store, mir_store, rules, segment
+from tests.support.oracles.invariants import check_state
 
 
 def full_state() -> State:
@@ -141,9 +142,9 @@ def test_other_versions_are_refused(version: object, tmp_path: Path) -> None:
     ],
 )
 def test_broken_invariants_are_named(code: str, store: object) -> None:
-    full_state().validate()
+    check_state(full_state())
     with pytest.raises(StateError) as caught:
-        State(next_batch=4, stores={"x": store}).validate()  # type: ignore[dict-item]
+        check_state(State(next_batch=4, stores={"x": store}))  # type: ignore[dict-item]
     assert caught.value.code == code
 
 

@@ -266,7 +266,7 @@ def test_the_cache_stays_within_its_limit(limit: int, log: RandomCuts, tmp_path:
     assert results(tmp_path) == expected(log.total)
     kept = durable(tmp_path / "state")
     assert isinstance(kept, Mirrored)
-    assert kept.fetches > 0
+    assert kept.fetched > 0
 
 
 @pytest.mark.parametrize("depth", list(Verify))

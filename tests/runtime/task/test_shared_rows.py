@@ -25,7 +25,6 @@ from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.tables import Here
 from anabranch_runtime.epochs.retention import watermarks
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sinks.joined_rows import JoinedBatch
@@ -36,6 +35,7 @@ from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import stream
 from tests.support.scenarios.seeds import mostly_slow
 from tests.support.worlds.driven import KEYS, Killed, die, driver, job, publish
+from tests.support.worlds.kept_tables import Here
 from tests.support.worlds.view_runs import comparable, current_rows
 
 ON = "FROM R JOIN S ON R.a = S.a"

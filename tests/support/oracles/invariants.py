@@ -10,17 +10,72 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from anabranch_contract.plans.ruleset import ProbeRule, Ruleset, home_partition
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.queries.joins import Relation
 from anabranch_contract.queries.mirs import MirId
+from anabranch_runtime.columns.arrays import U64
 from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.index.filters import bits_of, word_of
+from anabranch_runtime.index.hash_index import HashIndex
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.state.manifest import Manifests, State, StoreState
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA
 from anabranch_runtime.storage.segment_cache import read_segment
 from anabranch_runtime.task.context import BatchContext
+
+
+def may_have(found: U64, hashes: U64) -> NDArray[np.bool_]:
+    """Mask of ``hashes`` that the filter ``found`` can't exclude."""
+    if not len(found):
+        return np.ones(len(hashes), np.bool_)
+    wanted: Any = hashes
+    bits = bits_of.py_func(wanted)
+    held: NDArray[np.bool_] = found[word_of.py_func(wanted, len(found))] & bits == bits
+    return held
+
+
+def check_index(index: HashIndex) -> None:
+    """Check the invariants that probes rely on."""
+    n = len(index.hashes)
+    k = (len(index.starts) - 1).bit_length() - 1
+    assert len(index.rows) == n
+    assert len(index.starts) == 2**k + 1
+    assert k >= 1
+    ups = index.hashes[1:] >= index.hashes[:-1]
+    assert bool(ups.all())
+    assert index.unique == (not bool((index.hashes[1:] == index.hashes[:-1]).any()))
+    assert int(index.starts[0]) == 0
+    assert int(index.starts[-1]) == n
+    buckets = index.hashes >> np.uint64(64 - k)
+    assert np.array_equal(np.searchsorted(buckets, np.arange(2**k)), index.starts[:-1])
+    assert bool(may_have(index.filter, index.hashes).all())
+
+
+def check_state(state: State) -> None:
+    """Check the invariants that every committed state has.
+
+    Raises:
+        StateError: names the first violated invariant.
+    """
+    for name, store in state.stores.items():
+        spans = sorted(store.covers(max(state.next_batch - 1, 0)))
+        for (_, last), (first, _) in itertools.pairwise(spans):
+            if first <= last:
+                raise StateError("overlap", f"store {name} covers batch {first} twice")
+        for segment in store.segments:
+            if segment.last_batch >= state.next_batch:
+                raise StateError("future-segment", f"store {name} has rows of a future batch")
+            if not store.is_base:
+                continue
+            if segment.first_batch < spans[0][0] or segment.last_batch > spans[-1][1]:
+                raise StateError("stray-segment", f"store {name} has rows outside its batches")
 
 
 def _check_load(reports: Sequence[TaskReport]) -> None:
@@ -75,7 +130,7 @@ class Watch:
         Raises:
             AssertionError: an invariant does not hold.
         """
-        state.validate()
+        check_state(state)
         assert Manifests(self.root).load() == state, "a restart would find another state"
         self._stores(state, rules)
         self._containers(state)

@@ -22,13 +22,13 @@ from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.attempts import Job
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import DriverSettings
-from anabranch_runtime.driver.tables import here
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import RS, rules
 from tests.support.surroundings.policy import OPEN
+from tests.support.worlds.kept_tables import here
 
 KEYS = Keys("test")
 

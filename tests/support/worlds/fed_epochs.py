@@ -24,6 +24,7 @@ from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.feeds import Feeds
 from tests.support.cases.random_plans import random_plan
+from tests.support.oracles.invariants import check_state
 from tests.support.surroundings.policy import OPEN
 from tests.support.worlds.fed import KEYS, Fed
 
@@ -110,7 +111,7 @@ class FedEpochs(Fed):
         self.driver.read(Sources({"feeds": self.reader}, 2, tuple(records), feeds))
 
     def _account(self) -> None:
-        self.driver.state.validate()
+        check_state(self.driver.state)
 
     def _by_batch(self, query: str) -> list[tuple[int, tuple[Any, ...]]]:
         """Batch and values of all results of a query."""

@@ -7,7 +7,6 @@ driver's as people run them.
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -242,13 +241,6 @@ def _put(url: str) -> bool:
         return True
     time.sleep(0.1)
     return False
-
-
-def with_new(folder: Path) -> Path:
-    """Empty ``folder``, and return it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    return folder
 
 
 def result(process: subprocess.Popen[bytes], seconds: float) -> int:

@@ -14,17 +14,64 @@ from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.queries.joins import Stream
-from anabranch_runtime.driver.tables import Here, MaintainedTables
+from anabranch_runtime.driver.tables import MaintainedTables
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sinks.delivery import Write, WrittenVersion
 from anabranch_runtime.sinks.joined_rows import JoinedRows
 from anabranch_runtime.state.manifest import State, StreamState
+from anabranch_runtime.state.tables import TablesState
 from anabranch_runtime.storage.segment import PackWriter, Segment
 from anabranch_runtime.views import keeper
-from anabranch_runtime.views.keeper import Keeper, News
+from anabranch_runtime.views.keeper import Keeper, News, TablesStatus
 
 Publish = Callable[[Mapping[str, ViewRows]], None]
 Follow = Callable[[Sequence[WrittenVersion]], None]
+
+
+@dataclass(slots=True)
+class Here:
+    """Includes rounds in this process, as they are committed."""
+
+    keeper: Keeper
+    _statuses: list[TablesStatus] = field(default_factory=list)
+
+    def load(self, tables: TablesState, next_batch: int) -> None:
+        """As :class:`.Peer`."""
+        self.keeper.load(tables, next_batch)
+
+    def hear(self, news: News) -> None:
+        """As :class:`.Peer`; adds the round at once."""
+        self.keeper.hear(news)
+        while not self.keeper.idle:
+            self.keeper.work()
+        self._statuses.append(self.keeper.status())
+
+    def take(self) -> list[TablesStatus]:
+        """As :class:`.Peer`."""
+        found, self._statuses = self._statuses, []
+        return found
+
+    def drain(self) -> None:
+        """As :class:`.Peer`."""
+        self.keeper.work(at_once=True)
+        while not self.keeper.settled:
+            self.keeper.work()
+        self.keeper.publish_all()
+        self._statuses.append(self.keeper.status())
+
+    def close(self) -> None:
+        """As :class:`.Peer`."""
+
+
+def here(
+    root: Path,
+    results: Path,
+    writers: Mapping[SinkKind, Write],
+    publish: Publish,
+    follow: Follow = lambda _: None,
+) -> MaintainedTables:
+    """Return tables that are maintained in this process."""
+    return MaintainedTables(root, Here(Keeper(root, results, writers, publish, follow)))
 
 
 class Lagging(Here):

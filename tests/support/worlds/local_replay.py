@@ -34,7 +34,7 @@ from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.reporting import state_publisher as state_teller
 from anabranch_runtime.driver.settings import DriverSettings
-from anabranch_runtime.driver.tables import MaintainedTables, here
+from anabranch_runtime.driver.tables import MaintainedTables
 from anabranch_runtime.epochs.failed_queries import failed, surviving
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index import filters
@@ -64,6 +64,7 @@ from tests.support.plain_service import (
 from tests.support.scenarios.file import Scenario, called, read_document, read_scenario
 from tests.support.scenarios.script import ATTEMPTS, Death, Fault, Point, Script
 from tests.support.surroundings.policy import OPEN
+from tests.support.worlds.kept_tables import here
 from tests.support.worlds.task_threads import FaultError, fail, run_tasks
 
 

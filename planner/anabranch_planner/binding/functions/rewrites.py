@@ -7,6 +7,8 @@ compare the values with Spark's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from ipaddress import ip_network
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import (
@@ -19,12 +21,18 @@ from anabranch_contract.queries.coercion import (
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, INTERVALS, DataType, TypeKind
 from anabranch_planner.binding.common_types import meet_all
-from anabranch_planner.binding.functions.addresses import ADDRESSES
 from anabranch_planner.binding.functions.collections import COLLECTIONS, require_comparable
 from anabranch_planner.binding.functions.dates import DATES, seconds_of
 from anabranch_planner.binding.functions.intervals import MADE, part_of_interval, seconds_in
 from anabranch_planner.binding.functions.numbers import NUMBERS, rounded_type
-from anabranch_planner.binding.functions.signatures import Argument, Rewriting, converted
+from anabranch_planner.binding.functions.signatures import (
+    Argument,
+    Rewriting,
+    Signature,
+    bad_literal,
+    converted,
+    text_of,
+)
 from anabranch_planner.binding.functions.texts import TEXTS
 from anabranch_planner.binding.functions.variants import VARIANTS
 from anabranch_planner.binding.literals import coerce
@@ -225,6 +233,25 @@ def _round(args: Sequence[Expr]) -> Expr:
     return coerce(Call("case", (inside, rounded, wide), DOUBLE), kind)
 
 
+def _network(args: list[Expr]) -> list[Expr]:
+    try:
+        ip_network(text_of(args[1]), strict=False)
+    except ValueError:
+        raise bad_literal(
+            "cidr_match", args[1], "it is no network", "write one such as '10.0.0.0/8', 'fd00::/8'"
+        ) from None
+    return args
+
+
+_MATCH = Signature("cidr_match", (Argument.TEXT, Argument.PATTERN), BOOLEAN, check=_network)
+
+
+def _in_networks(args: Sequence[Expr]) -> Expr:
+    """``cidr_match(address, network, ...)``: whether one of the networks has the address."""
+    found = [_MATCH([args[0], network]) for network in args[1:]]
+    return reduce(lambda left, right: Call("or", (left, right), BOOLEAN), found)
+
+
 #: Functions by their Spark names; ``typecheck`` has those with arguments of a common type.
 REWRITINGS: dict[str, Rewriting] = {
     "isnull": Rewriting(1, 1, _tested("is_null")),
@@ -239,7 +266,7 @@ REWRITINGS: dict[str, Rewriting] = {
     "greatest": Rewriting(2, _MOST, _extreme("ge")),
     "least": Rewriting(2, _MOST, _extreme("le")),
     "round": Rewriting(1, 2, _round),
-    **ADDRESSES,
+    "cidr_match": Rewriting(2, None, _in_networks),
     **DATES,
     **NUMBERS,
     **TEXTS,

@@ -34,12 +34,9 @@ _URL_PARTS = (
 _SPACE, _NOTHING, _ONE = Literal(" ", STRING), Literal("", STRING), Literal(1, INT)
 
 
-def _regular(name: str) -> Callable[[list[Expr]], list[Expr]]:
-    def check(args: list[Expr]) -> list[Expr]:
-        _read(name, args[1])
-        return args
-
-    return check
+def _regular(args: list[Expr]) -> list[Expr]:
+    _read("rlike", args[1])
+    return args
 
 
 def _counted(args: list[Expr]) -> list[Expr]:
@@ -107,7 +104,7 @@ def _path(args: list[Expr]) -> list[Expr]:
 
 _CHAR = Signature("char", (Argument.BIGINT,), STRING)
 _INSTR = Signature("instr", (_T, _T), INT)
-_RLIKE = Signature("rlike", (_T, _P), BOOLEAN, check=_regular("rlike"))
+_RLIKE = Signature("rlike", (_T, _P), BOOLEAN, check=_regular)
 _SHA1 = Signature("sha1", (_B,), STRING)
 _LOCATED = Signature("locate", (_T, _T, _I), INT, least=2, rest=(_ONE,))
 _SIGNATURES: dict[str, Signature] = {

@@ -98,7 +98,7 @@ def outputs_beside(rules: Sequence[TreeRule], part: PlanPart) -> list[OutputRule
         for edge in ends[one.like.id]:
             checked: PairBounds = {}
             applied: set[Expr] = set()
-            for rule in reversed(_path(probes, edge)):
+            for rule in reversed(path_to(probes, edge)):
                 checked |= {(b.earlier, b.later): b.micros for b in rule.bounds}
                 applied |= set(rule.residuals)
             if any(p not in bounds or bounds[p] > d for p, d in checked.items()):
@@ -111,7 +111,7 @@ def outputs_beside(rules: Sequence[TreeRule], part: PlanPart) -> list[OutputRule
     return found
 
 
-def _path(probes: Mapping[Edge, ProbeRule], edge: Edge) -> list[ProbeRule]:
+def path_to(probes: Mapping[Edge, ProbeRule], edge: Edge) -> list[ProbeRule]:
     """The probes on the path of an arriving tuple to ``edge``, the last one first."""
     found = []
     while edge in probes:

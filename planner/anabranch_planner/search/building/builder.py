@@ -20,18 +20,16 @@ def build_problem(
     model: CostModel,
     *,
     mir: bool = True,
-    max_sets: int = MAX_SETS,
     there: StoresKept | None = None,
 ) -> PlanProblem:
     """The problem of planning ``queries`` together (sorted by id).
 
     Args:
         mir: whether intermediate results may be kept.
-        max_sets: the cap per query (:mod:`~anabranch_planner.search.building.scopes`).
         there: the running stores and copies, if no others may be probed. Copies of base stores
             then stay in any case, so inserts into them cost nothing. None: any store may be kept.
     """
-    builder = Builder(model, mir=mir, max_sets=max_sets, there=there)
+    builder = Builder(model, mir=mir, there=there)
     builder.add(queries)
     return builder.problem()
 
@@ -50,12 +48,10 @@ class Builder(GrowingGraph):
         model: CostModel,
         *,
         mir: bool = True,
-        max_sets: int = MAX_SETS,
         there: StoresKept | None = None,
     ) -> None:
         super().__init__(model, there)
         self._mir = mir
-        self._max_sets = max_sets
         self._scopes: dict[QueryId, QueryScope] = {}
         self._query_goals: dict[QueryId, list[Goal]] = {}
         self._upkeep: dict[Sub, list[Goal]] = {}
@@ -66,7 +62,7 @@ class Builder(GrowingGraph):
     def add(self, queries: Sequence[JoinQuery]) -> None:
         """Add ``queries`` (sorted by id)."""
         ordered = sorted(queries, key=lambda q: q.id)
-        scopes = [QueryScope(self, q, mir=self._mir, max_sets=self._max_sets) for q in ordered]
+        scopes = [QueryScope(self, q, mir=self._mir, max_sets=MAX_SETS) for q in ordered]
         for scope in scopes:
             scope.add_edges()
         for scope in scopes:

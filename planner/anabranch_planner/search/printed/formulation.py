@@ -314,7 +314,6 @@ class _Writer:
     model: CostModel
     listed: ListedProgram
     limit: float
-    _stores: dict[MirId, Mir] = field(default_factory=dict)
     _steps: dict[tuple[GoalKey, Labels, tuple[Label, ...]], _StepInfo] = field(default_factory=dict)
 
     def add_orders(

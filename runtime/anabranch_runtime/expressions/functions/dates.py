@@ -43,6 +43,10 @@ _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DATE = DataType(TypeKind.DATE)
 _SECONDS_PER_MONTH = 31 * 86_400
+#: Operation -> microseconds in the unit of its argument.
+_FROM_UNIX = {"timestamp_seconds": 1_000_000, "timestamp_millis": 1_000, "timestamp_micros": 1}
+#: Operation -> microseconds in the unit of its result.
+_TO_UNIX = {"unix_seconds": 1_000_000, "unix_millis": 1_000, "unix_micros": 1}
 
 
 def _unit(call: Call) -> str:
@@ -279,6 +283,26 @@ def next_day(call: Call, args: list[pa.Array]) -> pa.Array:
     return _made(days + np.where(ahead == 0, 7, ahead), call, present(args[0]))
 
 
+def from_unix(call: Call, args: list[pa.Array]) -> pa.Array:
+    """Timestamps of numbers of seconds, milliseconds or microseconds since 1970."""
+    if pa.types.is_null(args[0].type):
+        return pa.nulls(len(args[0]), arrow_type(call.type))
+    unit = pa.scalar(_FROM_UNIX[call.op], pa.int64())
+    try:
+        micros = pc.multiply_checked(args[0].cast(pa.int64()), unit)
+    except pa.ArrowInvalid as error:
+        raise overflow(call.type) from error
+    return micros.view(arrow_type(call.type))
+
+
+def to_unix(call: Call, args: list[pa.Array]) -> pa.Array:
+    """Numbers of seconds, milliseconds or microseconds since 1970, rounded down."""
+    if pa.types.is_null(args[0].type):
+        return pa.nulls(len(args[0]), arrow_type(call.type))
+    micros = fixed(args[0].view(pa.int64()), np.int64)
+    return with_nulls(micros // _TO_UNIX[call.op], arrow_type(call.type), present(args[0]))
+
+
 #: Operation -> kernel.
 DATES: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
     "add_months": add_months,
@@ -297,11 +321,13 @@ DATES: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
     "trunc": trunc,
     "weekday": _days(lambda days: (days + 3) % 7),
     "weekofyear": _days(_week_of_year),
+    **dict.fromkeys(_FROM_UNIX, from_unix),
+    **dict.fromkeys(_TO_UNIX, to_unix),
 }
 #: Operations that can fail on a value.
 FALLIBLE = frozenset({
     "add_months", "date_add", "date_trunc", "datediff", "last_day", "make_date", "make_timestamp",
     "next_day",
     "timestampadd",
-    "timestampdiff", "trunc",
+    "timestampdiff", "trunc", *_FROM_UNIX,
 })  # fmt: skip

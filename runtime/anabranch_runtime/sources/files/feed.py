@@ -37,7 +37,7 @@ from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sources import FileOrder, FileType, OnLoss
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.feed import PATIENT, Piece, PieceError, Waiting, feed_id
+from anabranch_runtime.sources.feed import PATIENT, CommonFeed, Piece, PieceError, Waiting, feed_id
 from anabranch_runtime.sources.files.changed import ChangeWatch
 from anabranch_runtime.sources.files.csv import MissingColumn
 from anabranch_runtime.sources.files.log import GONE, FileLog, FoundFile
@@ -57,7 +57,7 @@ LISTING = 0.05
 
 
 @dataclass(slots=True)
-class FileFeed:
+class FileFeed(CommonFeed):
     """Feed of a stream that is read from the files of a directory."""
 
     record: StreamRecord
@@ -92,10 +92,6 @@ class FileFeed:
         number, _ = offset or (0, 0)
         self._length(number, begun=True)
 
-    def begin(self) -> Any:
-        """Return no offset: a directory is always read from its first files."""
-        return
-
     def waiting(self, offset: Any) -> Waiting:
         """Return the amount of input after ``offset``; rows are estimated from files' sizes."""
         log, (number, position) = self._loaded(), offset or (0, 0)
@@ -127,10 +123,6 @@ class FileFeed:
         if self._looked - self._found < quiet and looked - load.began < load.longest:
             return None
         return [len(log.files), 0]
-
-    def has_reached(self, offset: Any, end: Any) -> bool:
-        """Whether all input before ``end`` has been read."""
-        return list(offset or (0, 0)) >= list(end)
 
     def is_apart(self, offset: Any, load: Load) -> bool:
         """Whether the next file appeared so late after earlier files that it begins a load."""
@@ -193,10 +185,6 @@ class FileFeed:
                     cuts = [low, high]
             found += [self._piece(number, a, b) for a, b in pairwise(cuts) if a < b]
         return found
-
-    def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Return the offset at which the first of ``pieces`` begins."""
-        return min((p.before for p in pieces), default=end)
 
     def _end(self, number: int) -> int | None:
         """Return the length of a file that is read to its end; None if unknown."""

@@ -31,7 +31,7 @@ from anabranch_contract.queries.changes import IDENTITY
 from anabranch_runtime.columns.nested import exact_text, is_nested
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.decode import schema_of, typed
-from anabranch_runtime.sources.feed import Piece, Waiting, feed_id
+from anabranch_runtime.sources.feed import CommonFeed, Piece, Waiting, feed_id
 from anabranch_runtime.sources.files.reading import parquet_rows
 from anabranch_runtime.sources.files.trouble import BROKEN
 from anabranch_runtime.sources.invalid import Decoded
@@ -51,7 +51,7 @@ _PIECE_ROWS = 1 << 16
 
 
 @dataclass(slots=True)
-class VersionFeed:
+class VersionFeed(CommonFeed):
     """Feed of a stream that is a query.
 
     Attributes:
@@ -79,10 +79,6 @@ class VersionFeed:
         for version in self._after(offset)[:1]:
             self._size(version)
 
-    def begin(self) -> Any:
-        """Return no offset: versions are read from the first."""
-        return
-
     def waiting(self, offset: Any) -> Waiting:
         """Return the amount of input in versions after ``offset``."""
         self._discover()
@@ -91,7 +87,12 @@ class VersionFeed:
             return Waiting(0)
         rows, total = self._size(unread[0])
         if total - rows != (offset or (-1, 0))[1]:
-            raise _incomplete(self.folder, unread[0])
+            raise SourceError(
+                "unreadable-version",
+                f"{self.folder} lacks a version before {unread[0]}",
+                field=str(self.folder),
+                remedy="put the files back: other queries read the results of this query",
+            )
         counted = unread[:_COUNTED]
         rows = sum(self._size(version)[0] for version in counted)
         try:
@@ -107,10 +108,6 @@ class VersionFeed:
     def has_reached(self, offset: Any, end: Any) -> bool:
         """Whether all versions up to ``end`` have been read."""
         return end is None or list(offset or (-1, 0)) >= list(end)
-
-    def is_apart(self, offset: Any, load: Load) -> bool:
-        """Return False: there are no loads without event times."""
-        return False
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """Return the offset about ``rows`` rows and at least one version later."""
@@ -237,15 +234,6 @@ def unreadable(path: Path, cause: Exception) -> SourceError:
         f"{path} can't be read: {cause}",
         field=str(path),
         remedy="put the file back: other queries read the results of this query",
-    )
-
-
-def _incomplete(folder: Path, version: int) -> SourceError:
-    return SourceError(
-        "unreadable-version",
-        f"{folder} lacks a version before {version}",
-        field=str(folder),
-        remedy="put the files back: other queries read the results of this query",
     )
 
 

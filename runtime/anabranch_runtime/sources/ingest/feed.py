@@ -24,7 +24,7 @@ from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import SourceError, StateError
 from anabranch_runtime.expressions.added_columns import added_values
 from anabranch_runtime.sources.decode import schema_of, typed
-from anabranch_runtime.sources.feed import Piece, PieceError, Waiting
+from anabranch_runtime.sources.feed import CommonFeed, Piece, PieceError, Waiting
 from anabranch_runtime.sources.ingest.landing import (
     Appearance,
     Landed,
@@ -43,7 +43,7 @@ LANDED = "spark:"
 
 
 @dataclass(slots=True)
-class LandedFeed:
+class LandedFeed(CommonFeed):
     """Feed over the landed batches of one source."""
 
     record: StreamRecord
@@ -62,10 +62,6 @@ class LandedFeed:
 
     def look(self, offset: Any) -> None:
         """Do nothing: an unreadable landed batch fails the whole batch, not only the feed."""
-
-    def begin(self) -> Any:
-        """Return no offset: reading always begins with the first landed batch."""
-        return
 
     def waiting(self, offset: Any) -> Waiting:
         """Return the amount of landed input after ``offset``."""
@@ -116,10 +112,6 @@ class LandedFeed:
         if not has_ended:
             return None
         return [caught_up if caught_up > number else landed, 0]
-
-    def has_reached(self, offset: Any, end: Any) -> bool:
-        """Whether all input before ``end`` has been read."""
-        return list(offset or (0, 0)) >= list(end)
 
     def is_apart(self, offset: Any, load: Load) -> bool:
         """Whether the next landed batch's files appeared so much later that they begin a load."""

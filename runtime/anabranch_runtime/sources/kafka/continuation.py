@@ -24,7 +24,7 @@ from anabranch_contract.connectors.sources import OnLoss
 from anabranch_contract.protocol.intake import SnapshotProgress
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.feed import Feed, Piece, Waiting, feed_id
+from anabranch_runtime.sources.feed import CommonFeed, Feed, Piece, Waiting, feed_id
 from anabranch_runtime.sources.files.log import append_lines, read_lines
 from anabranch_runtime.sources.kafka.feed import KafkaFeed, kafka_feed
 from anabranch_runtime.sources.loads import Load
@@ -41,7 +41,7 @@ class Past(Feed, Protocol):
 
 
 @dataclass(slots=True)
-class ContinuedFeed:
+class ContinuedFeed(CommonFeed):
     """Rows of ``past`` up to its end, then messages of ``then``."""
 
     record: StreamRecord
@@ -91,10 +91,6 @@ class ContinuedFeed:
         return self.past.has_reached(offset[PAST], end[PAST]) and self.then.has_reached(
             offset[THEN], end[THEN]
         )
-
-    def is_apart(self, offset: Any, load: Load) -> bool:
-        """Return False: the end of the past ends the first load."""
-        return False
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """Return the offset about ``rows`` rows later, in one of the sources."""

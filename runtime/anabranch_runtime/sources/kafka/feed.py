@@ -36,7 +36,7 @@ from anabranch_contract.connectors.sources import OnLoss, StreamStart
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.decode import stream_rows
-from anabranch_runtime.sources.feed import Piece, PieceError, Waiting, feed_id
+from anabranch_runtime.sources.feed import CommonFeed, Piece, PieceError, Waiting, feed_id
 from anabranch_runtime.sources.kafka.ages import Ages
 from anabranch_runtime.sources.kafka.client import admin, failure, no_answer
 from anabranch_runtime.sources.kafka.reading import messages_lost, topic_replaced
@@ -106,7 +106,7 @@ def settle(
 
 
 @dataclass(slots=True)
-class KafkaFeed:
+class KafkaFeed(CommonFeed):
     """A stream that is read from Kafka topics."""
 
     record: StreamRecord
@@ -176,10 +176,6 @@ class KafkaFeed:
         """Whether each partition has been read up to ``end``, or has been replaced since."""
         pairs = ((PartitionPosition(*offset[p]), PartitionPosition(*at)) for p, at in end.items())
         return all(a.id != b.id or a.next >= b.next for a, b in pairs)
-
-    def is_apart(self, offset: Any, load: Load) -> bool:
-        """Return False: a load's end is fixed when the load begins."""
-        return False
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """Move the offset on by ``rows`` rows, divided among partitions in proportion to unread

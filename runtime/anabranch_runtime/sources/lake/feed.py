@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +27,7 @@ from anabranch_contract.connectors.sources import OnLoss
 from anabranch_contract.protocol.intake import SnapshotProgress
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.feed import Piece, Waiting, feed_id
+from anabranch_runtime.sources.feed import CommonFeed, Piece, Waiting, feed_id
 from anabranch_runtime.sources.lake.delta import DeltaTable
 from anabranch_runtime.sources.lake.iceberg import IcebergTable
 from anabranch_runtime.sources.lake.log import TableLog, TableVersion
@@ -45,10 +45,6 @@ _REST_FACTOR = 5.0
 
 class Versions(Protocol):
     """The versions of a table, in the order of their commits (``LakeTable``)."""
-
-    @property
-    def title(self) -> str:
-        """Path or name of the table."""
 
     @property
     def folder(self) -> Path | None:
@@ -77,7 +73,7 @@ class Versions(Protocol):
 
 
 @dataclass(slots=True)
-class TableFeed:
+class TableFeed(CommonFeed):
     """Feed of a stream that is read from a table of a lake.
 
     Attributes:
@@ -111,10 +107,6 @@ class TableFeed:
             self._permitted()
             self.versions.first()
 
-    def begin(self) -> Any:
-        """Return no offset: the log begins with the version from which reading begins."""
-        return
-
     def waiting(self, offset: Any) -> Waiting:
         """Return the rows of the versions after ``offset``."""
         error = self._discover()
@@ -143,14 +135,6 @@ class TableFeed:
         if not log.versions:
             return None
         return [log.ends[0] if number < log.ends[0] else len(log.files), 0]
-
-    def has_reached(self, offset: Any, end: Any) -> bool:
-        """Whether all input before ``end`` has been read."""
-        return list(offset or (0, 0)) >= list(end)
-
-    def is_apart(self, offset: Any, load: Load) -> bool:
-        """Return False: the end of a load is known when it begins."""
-        return False
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """Return the offset about ``rows`` rows later, possibly within a file."""
@@ -195,10 +179,6 @@ class TableFeed:
             cuts = [low + (high - low) * i // count for i in range(count + 1)]
             found += [self._piece(number, a, b) for a, b in pairwise(cuts) if a < b]
         return found
-
-    def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Return the offset at which the first of ``pieces`` begins."""
-        return min((p.before for p in pieces), default=end)
 
     def _piece(self, number: int, low: int, high: int) -> Piece:
         log, record, versions = self._loaded(), self.record, self.versions

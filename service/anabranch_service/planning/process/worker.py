@@ -75,7 +75,7 @@ class _Planner:
             return None
         self._follower.weight = task.options.switching
         if last is not None and _goes_on(last, task):
-            if self._stays(task):
+            if self._follower.stays(task.queries, task.estimated().statistics):
                 return self._again(last, task, asked.now)
             if asked.rests and self._rests(last, task):
                 return self._again(last, task, asked.now, rests=True)
@@ -95,10 +95,6 @@ class _Planner:
         else:
             self._pace.planned(time.monotonic(), time.process_time() - began)
         return sealed
-
-    def _stays(self, task: PlanTask) -> bool:
-        """Whether the queries and all their statistics are unchanged since the last plan."""
-        return self._follower.stays(task.queries, task.estimated().statistics)
 
     def _rests(self, last: _LastEpoch, task: PlanTask) -> bool:
         """Whether to keep the last plan since replanning is not due (:class:`Pace`); not if it was

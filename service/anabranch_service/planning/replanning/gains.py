@@ -114,7 +114,7 @@ def newest_change(
             if len(before) >= ENOUGH:
                 break
             before, old = [], found
-        if found is not None and _counts(interim):
+        if found is not None and any(interim.arrivals.values()) and not interim.rationed:
             (after if found == new else before).append(interim)
         if interim.drifted:
             enough = 1
@@ -133,10 +133,6 @@ def _orders(interim: Interim, orders: Mapping[RulesetId, Orders]) -> Orders | No
     """The probe orders of all batches of a period; None if they differ or are unknown."""
     found = {orders.get(name) for name in interim.rulesets}
     return found.pop() if len(found) == 1 else None
-
-
-def _counts(interim: Interim) -> bool:
-    return bool(sum(interim.arrivals.values())) and not interim.rationed
 
 
 def _gain(before: Sequence[Interim], after: Sequence[Interim], *, timed: bool) -> GainRecord:

@@ -83,7 +83,8 @@ def sample_files(source: SourceRecord, columns: Wanted, most: int, policy: Acces
     elif source.format == RECORDED:
         kind = FileType.PARQUET.value
     else:
-        pattern = _option(source, "pathGlobFilter") or "*"
+        named = (v for n, v in source.options.items() if n.lower() == "pathglobfilter")
+        pattern = next(named, "") or "*"
     unknown = columns is None and source.format == FILES and "type" not in source.options
     sample = Sample(_FORMS[kind], unit="files")
     expressions = [
@@ -372,11 +373,6 @@ def _start_of(files: fs.FileSystem, name: str) -> tuple[bytes, bool]:
     if other is not None:
         raise ValueError(f"it is {other}, and only UTF-8 is read")
     return content, len(content) < BYTES
-
-
-def _option(source: SourceRecord, name: str) -> str | None:
-    """The value of a source's option by its name, whose case does not matter in Spark."""
-    return next((v for n, v in source.options.items() if n.lower() == name.lower()), None)
 
 
 _READERS = {

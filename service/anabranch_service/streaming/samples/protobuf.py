@@ -193,7 +193,7 @@ class _MessageValues:
         member = dict[str, str]()
         for number, wire, value in _fields(data, depth):
             one = known.get(number)
-            if one is None or not _is_of(one, wire, value):
+            if one is None or not _is_of(one, wire):
                 continue
             found = self._values(one, wire, value, depth)
             if not found:
@@ -221,7 +221,7 @@ class _MessageValues:
             self.read(inner, value, depth + 1)
             odd = inner.entry and any(
                 (part := {f.number: f for f in inner.fields}.get(number)) is None
-                or not _is_of(part, kind, each)
+                or not _is_of(part, kind)
                 or not self._values(part, kind, each, depth + 1)
                 for number, kind, each in _fields(value, depth + 1)
             )
@@ -292,7 +292,7 @@ class _MessageValues:
         return seconds * _MICROS + (cut if nanos >= 0 else -cut)
 
 
-def _is_of(one: ProtoField, wire: int, value: Any) -> bool:
+def _is_of(one: ProtoField, wire: int) -> bool:
     """Whether a value of this wire type is one of the field, alone or packed."""
     wanted = {"string": 2, "bytes": 2, "message": 2, "group": 3}.get(one.kind)
     if wanted is None:
