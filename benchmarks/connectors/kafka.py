@@ -211,7 +211,7 @@ def _run(
     ) as system:
         progress, cpu_seconds = metered(system)
         always = Active(activated=0, expired=None, visible_from={})
-        system.check([(query, always) for query in QUERIES], progress)
+        system.check([(query, always) for query in QUERIES], progress.results)
         log = [batch for batch in system.log() if batch.tuples]
     shutil.rmtree(home)
     seconds = log[-1].committed_at - log[0].committed_at

@@ -100,7 +100,7 @@ def _run(
         if sink["format"] == "kafka":
             check_topic(system.streams, QUERY, **sink["options"])
         else:
-            system.check([(QUERY, Active(0, None, {}))], progress)
+            system.check([(QUERY, Active(0, None, {}))], progress.results)
         log = [batch for batch in system.log() if batch.tuples]
     ended = delivered_at(home, log)
     shutil.rmtree(home)

@@ -49,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parts = [_INTRODUCTION, *paragraphs(grid(t for e in entries for t in tpch.targets(e)))]
     grids = [one for entry in entries for one in tpch.tables(entry)]
     shown = replace(tpch.BENCHMARK, tables=partial(_made, grids))
-    parts += section(docs, "Five TPC-H joins", shown, entries[-1], {}, runs=entries)
+    chart = {"rivals-joins": tpch.chart(entries[0])}
+    parts += section(docs, "Five TPC-H joins", shown, entries[-1], chart, runs=entries)
     if detection is not None:
         chart = {"rivals-rules": rules.chart(detection)}
         parts += section(docs, "Detection rules", rules.BENCHMARK, detection, chart)

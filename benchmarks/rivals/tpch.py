@@ -42,6 +42,7 @@ from anabranch_client.replay.scenario import RecordedStream
 from benchmarks import duckdb_batch
 from benchmarks.command import Benchmark, made, run_benchmark, spread
 from benchmarks.oracle import Oracle
+from benchmarks.report.charts import Row, stacked
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
@@ -348,6 +349,19 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
     head = ("system", "tuples/s", "CPU s", "peak GiB", "throughput: ours, times", "CPU, of ours")
     title = f"Five TPC-H joins, scale {settings['scale']:g}, {settings['batches']} batches"
     return [Grid(title, head, rows)]
+
+
+def chart(entry: dict[str, Any]) -> str:
+    """Throughput of the streaming engines as a picture; DuckDB reads one batch."""
+    rates = {name: one["rate"]["median"] for name, one in entry["systems"].items()}
+    rows = [
+        Row(name, (rate / 1000,), f"{rate / 1000:,.0f}")
+        for name, rate in rates.items()
+        if name in (_OURS, "Pathway", "Flink, warm", "Flink, durable, warm")
+    ]
+    cpus, scale = entry["machine"]["cpus"], entry["settings"]["scale"]
+    title = f"Five TPC-H joins at once, scale {scale:g}, {cpus} CPUs"
+    return stacked(title, ["thousand tuples per second"], rows)
 
 
 def targets(entry: dict[str, Any]) -> list[Target]:

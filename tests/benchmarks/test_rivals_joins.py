@@ -132,6 +132,9 @@ def test_a_page_shows_every_scale_and_rules(tmp_path: Path) -> None:
     page = (tmp_path / "benchmarks-rivals.md").read_text(encoding="utf-8")
     assert page.index("scale 0.1, 8 batches") < page.index("scale 1, 8 batches")
     assert "| 50 | 2,000 | 2.0 (1.0–3.0) | 2.0 (1.0–3.0) |" in page
+    joins = (tmp_path / "benchmarks" / "rivals-joins.svg").read_text(encoding="utf-8")
+    assert "scale 0.1, 2 CPUs" in joins
+    assert joins.count("thousand tuples per second: ") == 3
     picture = (tmp_path / "benchmarks" / "rivals-rules.svg").read_text(encoding="utf-8")
     assert "Flink, x" in picture
 

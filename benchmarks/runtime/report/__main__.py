@@ -101,7 +101,7 @@ def _charts(part: str, entry: dict[str, Any]) -> dict[str, str]:
 
 def _sharing(entry: dict[str, Any]) -> str:
     works = entry["workloads"]
-    names = list(works[0]["optimizers"])
+    names = [n for n in works[0]["optimizers"] if all(n in w["optimizers"] for w in works)]
     rows = [
         Row(
             sharing.name_of(w),
@@ -114,7 +114,7 @@ def _sharing(entry: dict[str, Any]) -> str:
 
 def _sharing_state(entry: dict[str, Any]) -> str:
     works = entry["workloads"]
-    names = list(works[0]["optimizers"])
+    names = [n for n in works[0]["optimizers"] if all(n in w["optimizers"] for w in works)]
     rows = [
         Row(
             sharing.name_of(w),

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 from rich.table import Table
 
-from anabranch_client.cli.context import Json, Url, connect, show
+from anabranch_client.cli.context import Json, Url, Yes, confirm, connect, show
 from anabranch_client.cli.operations.access import printable
 from anabranch_client.render.tables import table_of
 from anabranch_client.rest.api import DEFAULT_URL
@@ -86,11 +86,18 @@ def function_show(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> 
 
 
 @functions.command("rm")
-def function_remove(name: Name, url: Url = DEFAULT_URL) -> None:
-    """Delete a function that no live query calls."""
+def function_remove(
+    name: Name, yes: Yes = False, url: Url = DEFAULT_URL, as_json: Json = False
+) -> None:
+    """Delete a function that no live query calls, after asking for confirmation."""
     with connect(url) as client:
+        if not (yes or as_json):
+            found = client.function(name)
+            typer.echo(f"{found.signature}, from {_source(found)}")
+            typer.echo(f"delete {name}")
+            confirm(yes=False)
         client.delete_function(name)
-    typer.echo(f"function {name} is deleted")
+    show({"deleted": name}, lambda _: f"function {name} is deleted", as_json)
 
 
 def functions_table(found: Sequence[FunctionOut]) -> Table:

@@ -43,5 +43,9 @@ def test_functions_are_added_listed_shown_and_removed(service: Service) -> None:
     assert "is registered already" in run(*again, code=1)
     run(*again, "--replace", "--time-limit", "1 minute")
     assert '"time_limit": "1 minute"' in run("show", "two", "--json")
-    assert "function two is deleted" in run("rm", "two")
+    asked = run("rm", "two", code=2)
+    assert "two(x BIGINT) RETURNS INT, from prices:twice" in asked
+    assert "--yes" in asked
+    run("show", "two")
+    assert "function two is deleted" in run("rm", "two", "--yes")
     assert "there is no function 'two'" in run("show", "two", code=1)

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from anabranch_contract.packed import pack, unpack
+from anabranch_contract.plans.plan import Objective
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_service.planning import epoch as planning
 from anabranch_service.planning.what_if import explanation as what_if
@@ -83,7 +84,8 @@ def test_rules_that_go_on_unexplained_have_the_reason(
 def test_what_is_saved_is_a_mean_with_its_time_and_range(
     browser: Browser, settings: ServiceSettings
 ) -> None:
-    with serving(replace(settings, mode=Mode.LIVE)) as service:
+    live = settings.changed(mode=Mode.LIVE, objective=Objective.SECONDS)
+    with serving(live) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
         for name, sql in {"pair": PAIR, "same": PAIR, "chain": CHAIN}.items():
