@@ -251,7 +251,7 @@ def test_a_repeated_request_appends_its_rows_once(service: Service) -> None:
     assert send(rows[:1], None).status_code == send(rows[:1], None).status_code == 202
     assert [row["k"] for row in read(service)] == [0, 1, 2, 0, 0, 0]
     # Keys are forgotten after a day.
-    kept = list(service.redis.scan_iter("*:idempotency:rows:*"))
+    kept = list(service.redis.scan_iter(f"{service.settings.namespace}:idempotency:rows:*"))
     assert {86_000 < int(str(service.redis.ttl(key))) <= 86_400 for key in kept} == {True}
     assert len(kept) == 2
     assert Client(str(service.http.base_url)).push("s", rows, idempotency_key="k1") == 3

@@ -486,11 +486,11 @@ def test_secrets_are_references_in_options_for_secrets(
 def test_secrets_of_records_that_others_wrote_are_not_shown(guarded: Guarded) -> None:
     url, options = f"redis://me:{SECRET}@localhost/0", {"kafka.ssl.key.password": SECRET}
     _old_stream(guarded.service, SourceRecord(format="redis-stream", options={"url": url}))
-    made = guarded.service.post("/v1/queries", {"id": "q", "sql": PAIR})
-    kept = json.loads(str(guarded.service.redis.hget(guarded.service.keys.queries, "q")))
+    made = guarded.service.post("/v1/queries", {"id": "kept", "sql": PAIR})
+    kept = json.loads(str(guarded.service.redis.hget(guarded.service.keys.queries, "kept")))
     jdbc = f"jdbc:sqlserver://x;user=u;password={SECRET};encrypt=true"
     for name, sink in {
-        "q": SinkRecord(format="kafka", options=options),
+        "kept": SinkRecord(format="kafka", options=options),
         "r": SinkRecord(format="jdbc", options={"url": jdbc}),
     }.items():
         record = QueryRecord.model_validate({**kept, "id": name, "sink": sink.model_dump()})
@@ -498,7 +498,7 @@ def test_secrets_of_records_that_others_wrote_are_not_shown(guarded: Guarded) ->
     assert made["sink"]["format"] == "parquet"
     shown = [
         guarded.service.get(f"/v1/{part}")
-        for part in ("streams", "queries", "queries/q", "streams/old")
+        for part in ("streams", "queries", "queries/kept", "streams/old")
     ]
     shown.append(guarded.service.get("/v1/queries/r"))
     assert SECRET not in json.dumps(shown)
