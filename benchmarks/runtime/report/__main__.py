@@ -99,9 +99,14 @@ def _charts(part: str, entry: dict[str, Any]) -> dict[str, str]:
     return {}
 
 
+def _in_all(works: Sequence[dict[str, Any]]) -> list[str]:
+    """Optimizers that all of these workloads have run with."""
+    return [n for n in works[0]["optimizers"] if all(n in w["optimizers"] for w in works)]
+
+
 def _sharing(entry: dict[str, Any]) -> str:
     works = entry["workloads"]
-    names = [n for n in works[0]["optimizers"] if all(n in w["optimizers"] for w in works)]
+    names = _in_all(works)
     rows = [
         Row(
             sharing.name_of(w),
@@ -114,7 +119,7 @@ def _sharing(entry: dict[str, Any]) -> str:
 
 def _sharing_state(entry: dict[str, Any]) -> str:
     works = entry["workloads"]
-    names = [n for n in works[0]["optimizers"] if all(n in w["optimizers"] for w in works)]
+    names = _in_all(works)
     rows = [
         Row(
             sharing.name_of(w),

@@ -47,8 +47,7 @@ def text_of(expr: Expr) -> str:
     chained = expr.op in ("and", "or")
     bound = [
         f"({text})"
-        if (_BINDING.get(arg.op, len(_BINDING)) if isinstance(arg, Call) else len(_BINDING))
-        < level + (not chained and (place > 0 or level == _COMPARISON))
+        if _level(arg) < level + (not chained and (place > 0 or level == _COMPARISON))
         else text
         for place, (arg, text) in enumerate(zip(expr.args, args, strict=True))
     ]
@@ -71,6 +70,10 @@ def conjuncts(expr: Expr) -> list[Expr]:
 def quoted(name: str) -> str:
     """A name, in backticks if it has other characters than letters, digits and underscores."""
     return name if _SIMPLE.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+
+
+def _level(expr: Expr) -> int:
+    return _BINDING.get(expr.op, len(_BINDING)) if isinstance(expr, Call) else len(_BINDING)
 
 
 def _function(expr: Call, symbol: str, args: list[str]) -> str:
