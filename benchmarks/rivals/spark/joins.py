@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 
 def _started(spark: SparkSession, name: str, sql: str, work: Path, answers: str) -> StreamingQuery:
