@@ -208,7 +208,7 @@ bench-nexmark: setup ## check and measure Nexmark's queries, write docs/benchmar
 	@$(BIN)/python -m benchmarks.nexmark report
 
 # Half an hour on a small machine, 600 MB of downloads, and Maven; ARGS: of Nexmark's joins.
-bench-rivals: setup ## measure joins here, in Flink, Pathway and DuckDB, write docs/benchmarks-rivals.md
+bench-rivals: setup ## measure joins here, in Flink, Pathway, Spark and DuckDB, write docs/benchmarks-rivals.md
 	@mkdir -p docs/benchmarks
 	@$(BIN)/python -m benchmarks.rivals install flink pathway
 	@$(BIN)/python -m benchmarks.rivals tpch --json >> docs/benchmarks/rivals.jsonl

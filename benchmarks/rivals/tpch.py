@@ -1,4 +1,4 @@
-"""Five TPC-H joins over seven shared streams: here, in Flink, in Pathway and in DuckDB.
+"""Five TPC-H joins over seven shared streams: here, in Flink, in Pathway, in Spark and in DuckDB.
 
 *anabranch* is the whole system as users run it (Redis, service, runtime as processes), live; it
 writes results as Parquet files, and its state with every batch. Its time is from the gate's opening
@@ -17,11 +17,17 @@ leaves out nothing.
 its statement; equal beginnings of trees are one. It commits every 10 ms, keeps no state on disk,
 counts its results and drops them.
 
+*Spark* runs its own stream-stream joins as five streaming queries of one session, each with
+micro-batches of ours (one Parquet file of each stream), as fast as it can (``availableNow``), with
+checkpoints on disk; results are dropped (``noop``). Of its two state stores it has the one that was
+faster when answers were compared. Its figures are those of a process with all of the input, less
+one with the first batch only.
+
 *DuckDB* answers the five queries over all of the input as one batch: a lower bound.
 
-The input is the demo's, in shuffled order, without windows; in Flink and Pathway amounts are
-doubles. Answers of all systems are compared row by row with DuckDB's, in runs of their own for
-Flink and Pathway; otherwise there are no figures. Rounds run all systems in turn.
+The input is the demo's, in shuffled order, without windows; in the other streaming engines amounts
+are doubles. Answers of all systems are compared row by row with DuckDB's, in runs of their own for
+the other engines; otherwise there are no figures. Rounds run all systems in turn.
 """
 
 from __future__ import annotations
@@ -55,12 +61,14 @@ from benchmarks.rivals.ours import Cost, later_batches
 from benchmarks.rivals.pathway import engine as pathway
 from benchmarks.rivals.pathway.engine import ENVIRONMENT as PATHWAY
 from benchmarks.rivals.pathway.engine import Tree
+from benchmarks.rivals.spark import engine as spark
+from benchmarks.rivals.spark.engine import StateStore
 from benchmarks.session import session
 
-_ENVIRONMENTS = {"flink": FLINK, "pathway": PATHWAY}
+_SYSTEMS = ("flink", "pathway", "spark")
 _SET = "together"
 #: Names of the figures of a system -> title.
-_OURS, _PATHWAY, _BATCH = "anabranch", "Pathway", "DuckDB"
+_OURS, _PATHWAY, _SPARK, _BATCH = "anabranch", "Pathway", "Spark", "DuckDB"
 _MODES = {
     "Flink": (Mode.ROWS, Mode.MINI_BATCH),
     "Flink, durable": (Mode.DURABLE,),
@@ -252,6 +260,66 @@ class Pathway:
         return pathway.run(self._given.tables, self._trees, rows, self._home / inputs, answers)
 
 
+class Spark:
+    """Spark's stream-stream joins on given input.
+
+    Args:
+        given: the streams.
+        home: folder of all files.
+        tasks: of Spark.
+        heap: of its JVM, as for ``java -Xmx``.
+    """
+
+    def __init__(self, given: Input, home: Path, tasks: int, heap: str) -> None:
+        self._given, self._home, self._tasks, self._heap = given, home, tasks, heap
+        for name, used in (("every", given.batches), ("first", 1)):
+            spark.write_input(given.tables, home / name, files=given.batches, used=used)
+        self._store = StateStore.MEMORY
+
+    def cost(self) -> Cost:
+        """Cost from the second batch on.
+
+        Raises:
+            RivalError: a process failed.
+        """
+        every, first = (self._run(inputs, self._store) for inputs in ("every", "first"))
+        return Cost(self._given.tuples - self._given.first, every.since(first))
+
+    def check(self) -> None:
+        """Compare the results over all input, with each state store; :meth:`cost` is that of the
+        faster one.
+
+        Raises:
+            RivalError: a process failed.
+            WrongResultError: an answer is not DuckDB's.
+        """
+        oracle, seconds = Oracle(self._given.tables), dict[StateStore, float]()
+        for store in StateStore:
+            answers = made(self._home / "answers")
+            seconds[store] = self._run("every", store, answers).seconds
+            for query in tpch.QUERIES:
+                names = ", ".join(f'"{name}"' for name, _ in oracle.columns(query.sql))
+                found = f"SELECT {names} FROM '{answers / query.name}/*.parquet'"
+                oracle.compare(query.name, query.sql, found)
+            shutil.rmtree(answers)
+        oracle.close()
+        self._store = min(StateStore, key=lambda store: seconds[store])
+
+    def _run(self, inputs: str, store: StateStore, answers: Path | None = None) -> Spent:
+        queries = {query.name: query.sql for query in tpch.QUERIES}
+        work = made(self._home / "work")
+        try:
+            return spark.run(
+                *(queries, self._home / inputs, work),
+                tasks=self._tasks,
+                heap=self._heap,
+                store=store,
+                answers=answers,
+            )
+        finally:
+            shutil.rmtree(work)
+
+
 # --- the benchmark -----------------------------------------------------------------------------
 
 
@@ -259,26 +327,34 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scale", type=float, default=0.1, help="TPC-H's scale factor")
     parser.add_argument("--batches", type=int, default=8, help="ours")
     parser.add_argument("--tasks", type=int, default=2, help="Spark's, and threads of the others")
-    parser.add_argument("--heap", default="6g", help="Flink's, as for java -Xmx")
+    parser.add_argument("--heap", default="6g", help="Flink's and Spark's, as for java -Xmx")
     parser.add_argument("--runs", type=int, default=3, help="rounds")
-    parser.add_argument("--systems", nargs="*", choices=_ENVIRONMENTS, default=list(_ENVIRONMENTS))
+    parser.add_argument("--systems", nargs="*", choices=_SYSTEMS, default=list(_SYSTEMS))
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """Check all answers, then all rounds."""
     given = Input.of(options.scale, options.batches, made(home / "input"))
-    flink = beside = None
+    flink = beside = stock = None
+    rivals: dict[str, str] = {}
     if "flink" in options.systems:
         FLINK.require()
+        rivals["flink"] = FLINK.version
         flink = Flink(given, Jvm(options.tasks, heap=options.heap), made(home / "flink"))
         for mode in Mode:
             flink.check(mode)
             tell(f"Flink, {mode}: answers equal DuckDB's")
     if "pathway" in options.systems:
         PATHWAY.require()
+        rivals["pathway"] = PATHWAY.version
         beside = Pathway(given, made(home / "pathway"))
         beside.check()
         tell("Pathway: answers equal DuckDB's")
+    if "spark" in options.systems:
+        rivals["spark"] = spark.VERSION
+        stock = Spark(given, made(home / "spark"), options.tasks, options.heap)
+        stock.check()
+        tell("Spark: answers equal DuckDB's")
     found: dict[str, list[Cost]] = {}
 
     def add(name: str, cost: Cost) -> None:
@@ -296,6 +372,8 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         add(_OURS, ours(given, home / "run", options.tasks))
         if beside is not None:
             add(_PATHWAY, beside.cost())
+        if stock is not None:
+            add(_SPARK, stock.cost())
         for name, modes in _MODES.items():
             costs = [flink.costs(mode) for mode in modes if flink is not None]
             for part, title in PARTS.items() if costs else ():
@@ -303,7 +381,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     return {
         "input_tuples": given.tuples,
         "results": given.rows,
-        "rivals": {name: _ENVIRONMENTS[name].version for name in options.systems},
+        "rivals": rivals,
         "systems": {name: summary(costs, found[_OURS]) for name, costs in found.items()},
         "rounds": {name: [cost.to_json() for cost in costs] for name, costs in found.items()},
     }
@@ -357,7 +435,7 @@ def chart(entry: dict[str, Any]) -> str:
     rows = [
         Row(name, (rate / 1000,), f"{rate / 1000:,.0f}")
         for name, rate in rates.items()
-        if name in (_OURS, "Pathway", "Flink, warm", "Flink, durable, warm")
+        if name in (_OURS, _PATHWAY, _SPARK, "Flink, warm", "Flink, durable, warm")
     ]
     cpus, scale = entry["machine"]["cpus"], entry["settings"]["scale"]
     title = f"Five TPC-H joins at once, scale {scale:g}, {cpus} CPUs"

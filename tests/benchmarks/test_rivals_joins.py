@@ -165,6 +165,14 @@ def test_repeated_runs_find_every_result_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
+def test_sparks_joins_have_duckdbs_rows(given: tpch.Input, tmp_path: Path) -> None:
+    stock = tpch.Spark(given, tmp_path, 2, "1g")
+    stock.check()
+    assert stock.cost().tuples == given.tuples - given.first
+
+
+@pytest.mark.slow
+@pytest.mark.spark
 def test_all_systems_have_duckdbs_rows(given: tpch.Input, tmp_path: Path) -> None:
     try:
         FLINK.require()

@@ -1,0 +1,1 @@
+"""Stream-stream joins of Spark Structured Streaming, in this project's own environment."""
