@@ -27,7 +27,7 @@ from anabranch_runtime.task.memory import byte_size
 if TYPE_CHECKING:
     from anabranch_contract.connectors.policy import AccessPolicy
 
-#: Executors' default folder for fetched state files, relative to their working directories.
+#: Executors' default folder for files of the object store, relative to their working directory.
 CACHE_DIRECTORY = "anabranch-cache"
 _ACCESS = {
     "--allow-path": "allow reading and writing of files below this directory",
@@ -40,7 +40,7 @@ _ACCESS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run the runtime's command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="anabranch_runtime", description=__doc__)
     environ = os.environ
     parser.add_argument("--redis-url", default=environ.get("ANABRANCH_REDIS_URL"))
@@ -175,7 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     if options.functions is not None:
-        # Workers inherit it.
+        # Workers find the folders of user functions in this inherited variable.
         environ[FUNCTIONS] = ":".join(map(os.path.abspath, options.functions))
     collect_rarely()
     begun = starting(options.master, spark)
@@ -248,7 +248,7 @@ def _without_passwords(
 
 
 def _access(options: argparse.Namespace) -> AccessPolicy:
-    """Read the access policy; it denies sources and sinks the pipeline's state and results."""
+    """Read the access policy; sources and sinks may not use the pipeline's state and results."""
     from anabranch_contract.connectors.policy import AccessPolicy
     from anabranch_runtime.sources.permitted import resolve
 

@@ -88,26 +88,26 @@ class Control:
 
     @property
     def where(self) -> str:
-        """Redis and namespace as text for error messages."""
+        """Redis and namespace of this pipeline, as the beginning of an error message."""
         return f"Redis at {masked(self.url)}, namespace {self.keys.namespace!r},"
 
     def pipeline(self) -> str | None:
-        """The id of the pipeline that this namespace belongs to."""
+        """The id of the pipeline to which this namespace belongs; None if it belongs to none."""
         found = cast("bytes | None", self._redis.get(self.keys.pipeline))
         return None if found is None else found.decode()
 
     def claim(self, pipeline: str) -> None:
-        """Give the namespace to the pipeline with the id ``pipeline``, unless it belongs to one."""
+        """Give the namespace to the pipeline with the id ``pipeline`` if it belongs to none."""
         self._redis.set(self.keys.pipeline, pipeline, nx=True)
 
     def streams(self) -> list[StreamRecord]:
-        """Every registered stream, by name."""
+        """Return every registered stream, by name."""
         documents = self._redis.hgetall(self.keys.streams).values()
         records = [StreamRecord.model_validate_json(d) for d in documents]
         return sorted(records, key=lambda r: r.name)
 
     def newest_epoch(self, epoch: int) -> int | None:
-        """Return the newest epoch, up to ``epoch``, whose ruleset is published, or None."""
+        """Return the newest published epoch up to ``epoch``, or None if there is none."""
         return next(iter(self.newest_epochs(epoch, 1)), None)
 
     def newest_epochs(self, epoch: int, most: int) -> list[int]:
@@ -137,7 +137,7 @@ class Control:
         return epoch
 
     def ruleset(self, name: RulesetId) -> Ruleset:
-        """Return the ruleset published under this id."""
+        """Return the ruleset that the service has published under this id."""
         return fetch_ruleset(self.url, self.keys.namespace, name)
 
     def ruleset_text(self, name: RulesetId) -> str:
@@ -199,7 +199,7 @@ class Control:
             time.sleep(POLL)
 
     def last_boundary(self) -> Boundary | None:
-        """The last reported end of an epoch; None before the first."""
+        """The last reported end of an epoch; None before the first report."""
         text = self._redis.lindex(self.keys.boundaries, -1)
         return Boundary.loads(text) if text is not None else None
 
@@ -216,8 +216,8 @@ class Control:
             self._redis.hset(self.keys.samples, mapping=documents)
 
     def report_latest(self, latest: Mapping[str, str], gone: Collection[str]) -> None:
-        """Publish latest rows: stream -> text (``protocol.measurements.LatestRows``); remove those
-        of streams that are ``gone``.
+        """Publish latest rows: stream -> text (``protocol.measurements.LatestRows``); remove the
+        rows of streams that are ``gone``.
         """
         if latest:
             documents: dict[EncodableT, EncodableT] = dict(latest.items())
@@ -226,14 +226,14 @@ class Control:
             self._redis.hdel(self.keys.latest, *gone)
 
     def report_interim(self, *interims: Interim) -> None:
-        """Append interim measurements to the list in Redis, in one transaction; trims its head."""
+        """Append interim measurements to their list in Redis, and remove its oldest ones."""
         with self._redis.pipeline() as pipe:
             pipe.rpush(self.keys.interims, *(pack(interim.dumps()) for interim in interims))
             pipe.ltrim(self.keys.interims, -INTERIMS_KEPT, -1)
             pipe.execute()
 
     def report_profile(self, report: CpuReport) -> None:
-        """Report the CPU time of this run, by group and name."""
+        """Report the CPU time of this run, by group of uses and name."""
         self._redis.set(self.keys.profile, report.dumps())
 
     def report(
@@ -243,8 +243,8 @@ class Control:
         batches: Collection[BatchReport] = (),
     ) -> None:
         """Write progress and changed activations (query records) in one transaction, and append the
-        reports of ``batches`` to their list; writes all activations if Redis has lost the last
-        ones, or another process has written others.
+        reports of ``batches`` to their list; writes all activations if those in Redis are not the
+        last ones that this process reported.
         """
         journal = self.keys.activation_changes
         newest = cast("Any", self._redis.xrevrange(journal, count=1))
@@ -271,8 +271,8 @@ class Control:
             self._noted = answers[-1]
 
     def included(self) -> dict[str, int]:
-        """Return, by view, the number of batches that it included by the last report of progress;
-        empty without a report, or if an earlier release wrote it.
+        """Return, by view, the number of batches that its rows included at the last report of
+        progress; empty without a report, or if an earlier release wrote it.
         """
         text = cast("bytes | None", self._redis.get(self.keys.runtime))
         try:
@@ -320,7 +320,7 @@ class Control:
         }
 
     def limit(self) -> int | None:
-        """Maximum number of rows of feeds in a batch, as last recorded."""
+        """Greatest number of rows per batch, as last recorded by :meth:`set_limit`."""
         value = self._redis.get(self.keys.limit)
         return None if value is None else int(value)
 
@@ -348,8 +348,8 @@ class Control:
         return {name.decode() for name in cast("list[bytes]", self._redis.hkeys(self.keys.sources))}
 
     def registry_digest(self) -> int:
-        """Return a checksum that changes with every change of a stream, query or setting that the
-        service has not made by a plan, when a query expires, and when a plan is approved.
+        """Return a checksum that changes when a client changes a stream, query or setting, a query
+        expires, or a plan is approved, but not when a plan changes them.
         """
         self._follow_registry()
         now = datetime.now(UTC)
@@ -358,7 +358,7 @@ class Control:
         return zlib.crc32(repr((self._changed, over, approved)).encode())
 
     def _follow_registry(self) -> None:
-        """Read expiry times of queries changed since the last call; of all at the first call."""
+        """Read expiry times of queries changed since the last call; the first call reads all."""
         changes, queries = self.keys.changes, self.keys.queries
         page = cast("Any", self._redis.xrange(changes, min=self._upto)) if self._upto else []
         if page and page[0][0] == self._upto:
@@ -395,7 +395,7 @@ def gate(url: str, namespace: str) -> int | None:
 
 @lru_cache(maxsize=2)
 def _schedule(text: bytes) -> RationSchedule | None:
-    """Parse a schedule (cached); None if it is malformed."""
+    """Parse a schedule of rations (cached); None if it is malformed."""
     try:
         return RationSchedule.loads(text)
     except Malformed:
@@ -435,7 +435,7 @@ def _ruleset_text(url: str, namespace: str, name: RulesetId) -> str:
 
 
 def _patched(url: str, keys: Keys, name: RulesetId, patch: Patch) -> str | None:
-    """Apply ``patch`` to its base; if that fails, fetch the whole ruleset (None: missing)."""
+    """Apply ``patch`` to its base; if that fails, fetch the whole ruleset. None: it is missing."""
 
     def base() -> str | None:
         text = _text(url, keys.ruleset(patch.base))

@@ -13,7 +13,7 @@ from anabranch_contract.protocol.profile import CpuGroup
 #: CPU seconds by use: group, and name in the group (such as a query's or a stream's).
 CpuUses = dict[tuple[CpuGroup, str], float]
 
-#: Phase of tasks -> group that gets the phase's time outside metered uses, under the name "".
+#: Phase of tasks -> group for those CPU seconds of the phase that are metered for no use.
 _COMMON = {"read": CpuGroup.SOURCE, "store": CpuGroup.INSERT} | dict.fromkeys(
     ("probe", "catch-up", "write"), CpuGroup.PROBE
 )
@@ -24,7 +24,7 @@ _threads: CpuUses = defaultdict(float)
 
 
 def add_time(spent: CpuUses, group: CpuGroup, name: str, began: float) -> float:
-    """Add the process's CPU seconds since ``began`` to a use in ``spent``; returns them."""
+    """Add the process's CPU seconds since ``began`` to a use in ``spent``; return these seconds."""
     seconds = time.process_time() - began
     spent[group, name] = spent.get((group, name), 0.0) + seconds
     return seconds
@@ -41,7 +41,7 @@ def metered(group: CpuGroup, name: str) -> Iterator[None]:
 
 
 def add_metered(group: CpuGroup, name: str, seconds: float) -> None:
-    """Count CPU seconds of this thread for a use, as :func:`metered` does."""
+    """Count CPU seconds of this thread for a use, as :func:`metered` does with a block's."""
     with _lock:
         _threads[group, name] += seconds
 
@@ -57,7 +57,7 @@ def divide(group: CpuGroup, name: str, among: Sequence[str], seconds: float) -> 
 
 
 def take_metered() -> CpuUses:
-    """Return the seconds that :func:`metered` has counted since the last call."""
+    """Return the CPU seconds per use that :func:`metered` has counted since the last call."""
     with _lock:
         found = dict(_threads)
         _threads.clear()
@@ -74,7 +74,7 @@ def attribute_rest(spent: CpuUses, phases: Mapping[str, float]) -> None:
     global _reported
     beside, rest = take_metered(), defaultdict[tuple[CpuGroup, str], float](float)
     for (group, _), seconds in spent.items():
-        # Results are written in the phases of probes.
+        # Results are written during probe phases, so their time is a part of these phases' time.
         rest[CpuGroup.PROBE if group is CpuGroup.SINK else group, ""] -= seconds
     for phase, seconds in phases.items():
         common = _COMMON.get(phase)

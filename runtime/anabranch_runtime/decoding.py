@@ -1,6 +1,6 @@
 """Parsing of rulesets (execution plans), published whole or as patches (differences from a base).
 
-Caches the last two bases and the last ruleset, whose unchanged rules are reused in the next one.
+The last two bases and the last ruleset are cached; the next ruleset reuses unchanged rules.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class ColumnOverflow(ExpressionError):
 
 
 class GatherOverflow(ColumnOverflow):
-    """A column of more than 2 GiB that was to be read from stored rows."""
+    """A column of more than 2 GiB, to be assembled from stored rows, which Arrow can't address."""
 
 
 class KeyTypeError(AnabranchRuntimeError):
@@ -36,7 +36,7 @@ class StateError(AnabranchRuntimeError):
 
 
 class PipelineError(AnabranchRuntimeError):
-    """A pipeline that can't start or go on: no source, no ruleset, a task that failed."""
+    """A pipeline that can't start or continue: no source, no ruleset, or a task has failed."""
 
 
 class SinkError(AnabranchRuntimeError):
@@ -44,10 +44,10 @@ class SinkError(AnabranchRuntimeError):
 
 
 class SinkPaused(SinkError):
-    """A sink that knows when it should be tried again.
+    """A sink that says how long to wait before the next attempt at a delivery.
 
     Attributes:
-        pause: seconds until then; None: unknown.
+        pause: seconds to wait; None: unknown.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class SinkPaused(SinkError):
 
 
 class SinkUnderway(SinkPaused):
-    """A delivery that is still in progress, which is no failure."""
+    """A delivery to a sink that is still in progress; not a failure."""
 
 
 class SourceError(AnabranchRuntimeError):
-    """A stream's source that can't be read, permanently or for now; other streams continue."""
+    """A stream's source that can't be read, for ever or for now; other streams are read on."""
 
 
 class EntriesLost(SourceError):

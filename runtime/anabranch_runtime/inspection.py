@@ -100,7 +100,7 @@ def verify(root: Path) -> dict[str, Any]:
         try:
             durable(root).read(path, parts)
         except StateError as error:
-            # A running pipeline may have merged and deleted the pack since: no problem then.
+            # A running pipeline may have merged and deleted the pack since; then it is no problem.
             if path in packs_of(newest(root)):
                 problems.append({"pack": path, **_told(error)})
     read = sum(s.bytes for parts in segments.values() for s in parts)
@@ -155,7 +155,7 @@ def merge(root: Path, results: Path) -> dict[str, Any]:
             field="results",
             remedy="name a pipeline's results (anabranch up --dir D has them in D/results)",
         )
-    # Recovery may go back to the oldest kept manifest: only results before it are final.
+    # Recovery may go back to the oldest kept manifest; only results of batches before it are final.
     settled = int(_manifests(root)[-KEPT - 1 :][0].stem)
     return asdict(merge_results(results, settled))
 

@@ -2,8 +2,8 @@
 
 A batch changes few entries of mappings with an entry per query, edge or store. Versions of one
 mapping share a list of changed names, so a comparison of two of them reads the changed entries
-only. Any other operation than :func:`changed` gives a mapping without this knowledge, which is
-compared entry by entry: the knowledge saves time, and no result depends on it.
+only. Operations other than :func:`changed` return a mapping without the list, which is compared
+entry by entry. The list only saves time; no result depends on it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Trace:
     """Changed names of the versions of one mapping.
 
     Attributes:
-        names: per version, the names in which it differs from the one before.
+        names: per version, the names in which it differs from the version before.
         first: number of the first version in ``names``. ``total``: number of all names in it.
     """
 
@@ -54,7 +54,7 @@ class Traced(dict[str, _V]):
         """Return the next version, with new or changed ``entries``."""
         trace, at = self._trace, self._at
         if at != trace.first + len(trace.names) - 1:
-            # Another version follows this one: this one begins a trace of its own.
+            # This version has a successor already, so the new one begins a trace of its own.
             trace, at = _Trace(), 0
         made = Traced(self, trace, at + 1)
         dict.update(made, entries)
@@ -62,8 +62,8 @@ class Traced(dict[str, _V]):
         return made
 
     def since(self, before: object) -> Collection[str] | None:
-        """Return the names of all entries that differ from the version ``before``, and maybe of
-        others; None if ``before`` is no earlier version, or too old.
+        """Return the names of all entries that differ from the version ``before``, possibly with
+        some unchanged names; None if ``before`` is no earlier version, or too old.
         """
         if before is self:
             return ()
@@ -96,8 +96,8 @@ def changed(known: dict[str, _V], entries: Mapping[str, _V]) -> dict[str, _V]:
 
 
 def changes(before: Mapping[str, _V], after: Mapping[str, _V]) -> Collection[str] | None:
-    """Return the names of all entries in which ``after`` differs from ``before``, and maybe of
-    others; None if they are unknown. ``after`` then has all names of ``before``.
+    """Return the names of all entries in which ``after`` differs from ``before``, possibly with
+    some unchanged names; None if unknown. Unless None, ``after`` has all names of ``before``.
     """
     if before is after:
         return ()

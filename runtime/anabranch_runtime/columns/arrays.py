@@ -40,13 +40,13 @@ def present(column: pa.Array) -> Bools | None:
 
 
 def with_nulls(values: npt.NDArray[Any], target: pa.DataType, valid: Bools | None) -> pa.Array:
-    """Return an Arrow array over ``values`` of type ``target`` (same width); NULL if not valid."""
+    """Return an Arrow array over ``values`` as ``target`` (same width), NULL if not ``valid``."""
     mask = None if valid is None else ~valid
     return pa.array(values, mask=mask).view(target)
 
 
 def both(left: Bools | None, right: Bools | None) -> Bools | None:
-    """Return the mask of rows that are valid in two masks of columns (None: all rows)."""
+    """Return the mask of rows that are valid in both of two columns' masks (None: all rows)."""
     return right if left is None else left if right is None else left & right
 
 
@@ -56,7 +56,7 @@ def all_present(*columns: pa.Array) -> Bools | None:
 
 
 def canonical(values: pa.Array) -> pa.Array:
-    """Map all NaNs to one and -0.0 to 0.0, so that equality by bits is Spark's equality."""
+    """Map all NaNs to one NaN and -0.0 to 0.0, so that equal bits mean equality in Spark."""
     if not pa.types.is_floating(values.type):
         return values
     floats = fixed(values, values.type.to_pandas_dtype()) + values.type.to_pandas_dtype()(0.0)
@@ -100,7 +100,7 @@ def conform(column: pa.Array | pa.ChunkedArray, kind: DataType) -> pa.Array:
         return pa.nulls(len(column), target)
     try:
         if pa.types.is_duration(target) and column.type == pa.int64():
-            # As Parquet has intervals.
+            # Parquet files have intervals as 64-bit integers of microseconds.
             return column.view(target)
         if pa.types.is_timestamp(target) and pa.types.is_timestamp(column.type):
             return floored_micros(column, target)
@@ -157,7 +157,7 @@ def interval_numbers(column: pa.Array) -> Ints:
 
 
 def intervals(numbers: pa.Array, kind: DataType) -> pa.Array:
-    """Return the intervals of the type ``kind`` of 64-bit numbers of microseconds or months.
+    """Convert 64-bit numbers of microseconds or months to intervals of the type ``kind``.
 
     Raises:
         ExpressionError: a number is out of range.
@@ -171,7 +171,7 @@ def intervals(numbers: pa.Array, kind: DataType) -> pa.Array:
 
 
 def interval_texts(column: pa.Array, kind: DataType) -> pa.Array:
-    """Return Spark's texts of intervals of the type ``kind``."""
+    """Return intervals of the type ``kind`` as texts, as Spark casts them to STRING."""
     width = pa.int32() if kind.kind is TypeKind.MONTHS else pa.int64()
     return by_value(column.view(width), lambda value: interval_text(value, kind), pa.string())
 
@@ -182,12 +182,12 @@ def scatter(values: pa.Array, rows: Ints, length: int) -> pa.Array:
 
 
 def joined(masks: Sequence[tuple[Bools | None, int]]) -> Bools:
-    """Join masks of successive rows, each with its number of rows; None: all of these rows."""
+    """Concatenate masks of blocks of rows, given with their lengths; None: all rows of a block."""
     return np.concatenate([np.ones(n, np.bool_) if mask is None else mask for mask, n in masks])
 
 
 def assemble(pieces: Iterable[tuple[Ints, pa.Array]], length: int, target: pa.DataType) -> pa.Array:
-    """Assemble a column from disjoint pieces, each with its row numbers; NULL elsewhere."""
+    """Assemble a column from disjoint pieces, given with their row numbers; other rows: NULL."""
     source = np.full(length, -1, dtype=np.int64)
     arrays: list[pa.Array] = []
     offset = 0
@@ -201,7 +201,7 @@ def assemble(pieces: Iterable[tuple[Ints, pa.Array]], length: int, target: pa.Da
 
 
 def unscaled(column: pa.Array) -> list[int | None]:
-    """Return the unscaled integers of a ``decimal128`` column."""
+    """Return the unscaled integers (1.23 -> 123) of a ``decimal128`` column."""
     raw = memoryview(fixed(column, np.dtype("V16")).tobytes())
     valid = present(column)
     return [
@@ -227,7 +227,7 @@ def decimals(values: Sequence[int | None], kind: DataType) -> pa.Array:
 
 
 def overflow(kind: DataType) -> ExpressionError:
-    """Return the error for a column's value that does not fit ``kind``."""
+    """Return the error for a value of a column that does not fit the column's type ``kind``."""
     return ExpressionError(
         "overflow",
         f"a value is out of the range of {kind}",
@@ -236,7 +236,7 @@ def overflow(kind: DataType) -> ExpressionError:
 
 
 def ranged(first: Ints, count: Ints) -> Ints:
-    """Concatenated ranges: ``count[i]`` numbers from ``first[i]`` on, for each ``i``."""
+    """Return concatenated ranges: ``count[i]`` integers from ``first[i]`` on, for each ``i``."""
     total = int(count.sum())
     begun = np.repeat(np.cumsum(count) - count, count)
     return np.repeat(first, count) + np.arange(total) - begun

@@ -44,10 +44,10 @@ _TO_ARROW: dict[TypeKind, pa.DataType] = {
     TypeKind.TIMESTAMP_NTZ: pa.timestamp("us"),
     TypeKind.BINARY: pa.binary(),
     TypeKind.INTERVAL: pa.duration("us"),
-    # Arrow computes nothing with its own type of months.
+    # Months as plain integers, since Arrow has no arithmetic for its type of months.
     TypeKind.MONTHS: pa.int32(),
     TypeKind.NULL: pa.null(),
-    # Canonical JSON.
+    # A VARIANT is stored as canonical JSON.
     TypeKind.VARIANT: pa.string(),
 }
 #: Arrow type -> Spark type; unsigned integers become the next wider signed type, as in Spark.
@@ -88,7 +88,7 @@ def arrow_type(kind: DataType) -> pa.DataType:
     return _TO_ARROW[kind.kind]
 
 
-#: Spark's note of a schema in Parquet files, and its names of types that have others in SQL.
+#: Metadata key of Spark's schema in Parquet files, and names of types as that schema has them.
 _NOTE = b"org.apache.spark.sql.parquet.row.metadata"
 _JSON_NAMES = {
     TypeKind.TINYINT: "byte",
@@ -99,7 +99,7 @@ _JSON_NAMES = {
 
 
 def typed_field(name: str, kind: DataType) -> pa.Field:
-    """Return the field of a column, which names the type if Arrow has no such type."""
+    """Return a column's field; its metadata has an interval type, which Arrow can't express."""
     metadata = {FIELD_TYPE: kind.encode()} if kind.kind in INTERVALS else None
     return pa.field(name, arrow_type(kind), metadata=metadata)
 
@@ -111,7 +111,7 @@ def interval_type(metadata: Mapping[bytes, bytes] | None) -> DataType | None:
 
 
 def field_type(field: pa.Field) -> DataType:
-    """Return the type of a field's values.
+    """Return the Spark type of an Arrow field's values.
 
     Raises:
         ArrowTypeError: as :func:`spark_type`.
@@ -120,8 +120,8 @@ def field_type(field: pa.Field) -> DataType:
 
 
 def noted(schema: pa.Schema) -> pa.Schema:
-    """Return ``schema`` with a note by which Spark reads intervals in Parquet files; without the
-    note, they are integers.
+    """Return ``schema`` with Spark's own schema as metadata, from which Spark knows intervals in
+    Parquet files; without it, Spark would read integers.
     """
     if not any(interval_type(field.metadata) for field in schema):
         return schema
@@ -151,7 +151,7 @@ def _spark_json(kind: DataType) -> Any:
 
 
 def schema_of(outputs: Iterable[Output]) -> pa.Schema:
-    """Return the Arrow schema of a projection."""
+    """Return the Arrow schema of the output columns of a projection."""
     return pa.schema([typed_field(o.name, o.expr.type) for o in outputs])
 
 

@@ -1,7 +1,7 @@
 """Arrays, structs and maps as flat columns: offsets per row, and the values of all rows.
 
 A list column of Arrow may have values behind NULLs and before its first row; the functions here
-return offsets (``limits``) that begin at 0, and NULL rows without values.
+return offsets (``limits``) that begin at 0, and no values for NULL rows.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def limits_of(sizes: npt.NDArray[Any]) -> Ints:
 
 
 def owners(limits: Ints) -> Ints:
-    """Return the row of each element of an Arrow list column."""
+    """Return the row number of each element of an Arrow list column with offsets ``limits``."""
     return np.repeat(np.arange(len(limits) - 1), np.diff(limits))
 
 
 def lists(limits: Ints, values: pa.Array, valid: Bools | None, kind: pa.DataType) -> pa.Array:
-    """Return the list column of offsets ``limits`` and ``values``; NULL if not valid.
+    """Return the list column with offsets ``limits`` over ``values``, NULL if not ``valid``.
 
     Raises:
         ExpressionError: there are too many values for Arrow.
@@ -61,13 +61,13 @@ def lists(limits: Ints, values: pa.Array, valid: Bools | None, kind: pa.DataType
 
 
 def structs(children: list[pa.Array], valid: Bools | None, kind: Any) -> pa.Array:
-    """Return the struct column of ``children`` with the fields of ``kind``; NULL if not valid."""
+    """Return the struct column of ``children`` with fields of ``kind``, NULL if not ``valid``."""
     mask = None if valid is None else pa.array(~valid)
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
 
 
 def maps(limits: Ints, keys: pa.Array, values: pa.Array, valid: Bools | None) -> pa.Array:
-    """Return the map column of offsets ``limits``, keys and values; NULL if not valid."""
+    """Return the map column with offsets ``limits`` over keys and values, NULL if not ``valid``."""
     offsets = pa.array(limits.astype(np.int32))
     if valid is None:
         return pa.MapArray.from_arrays(offsets, keys, values)
@@ -77,12 +77,12 @@ def maps(limits: Ints, keys: pa.Array, values: pa.Array, valid: Bools | None) ->
 def rebuilt(
     column: pa.Array, kind: DataType, part: Callable[[pa.Array, int], pa.Array]
 ) -> pa.Array:
-    """Return ``column`` with its parts converted to the types of ``kind``, which has the same
-    nesting.
+    """Return ``column`` with its direct parts (fields, elements, or keys and values) converted to
+    the types of ``kind``, which has the same nesting.
 
     Args:
-        part: converts a part with its number: a struct's field, the elements, a map's keys or
-            values.
+        part: converts a part, given its number (a struct's field, or 0 for elements or keys and 1
+            for values).
     """
     valid, target = present(column), arrow_type(kind)
     if kind.kind is TypeKind.STRUCT:
@@ -107,7 +107,7 @@ def converted(
 def json_objects(
     names: Sequence[str], texts: Sequence[pa.Array], *, nulls: bool = True
 ) -> pa.Array:
-    """Return one JSON object per row of the JSON texts of its members, in their order.
+    """Return one JSON object per row, with members ``names`` and their JSON values ``texts``.
 
     Args:
         nulls: whether members that are NULL are written.
@@ -169,12 +169,12 @@ def _joined(parts: list[Any]) -> pa.Array:
 
 
 def is_nested(kind: pa.DataType) -> bool:
-    """Whether ``kind`` is an array, struct or map."""
+    """Whether the Arrow type ``kind`` is an array, struct or map."""
     return bool(pa.types.is_nested(kind))
 
 
 def read_json(texts: pa.Array, form: pa.DataType) -> pa.Array:
-    """Return the nested values of JSON texts; NULL for NULL.
+    """Return the nested values of JSON texts; NULL texts give NULL.
 
     Args:
         form: the Arrow type as which the JSON is parsed.
@@ -190,7 +190,7 @@ def read_json(texts: pa.Array, form: pa.DataType) -> pa.Array:
 
 
 def json_lines(lines: bytes, schema: pa.Schema) -> pa.Table:
-    """Return the values of JSON lines, as one block; fields that ``schema`` lacks are ignored.
+    """Parse JSON lines as one block of rows; fields that ``schema`` lacks are ignored.
 
     Raises:
         pa.ArrowException: a line is no JSON, or does not fit.
@@ -206,19 +206,19 @@ def json_lines(lines: bytes, schema: pa.Schema) -> pa.Table:
 
 
 def exact_text(column: pa.Array) -> pa.Array:
-    """Return a text per value from which :func:`exact_value` makes it again: equal for equal
-    values, with floats by their bits.
+    """Return each nested value as a text, from which :func:`exact_value` restores it: equal texts
+    for equal values, with floats by their bits.
     """
     return json_of(_as_pairs(column), _exact_leaf).cast(pa.string())
 
 
 def exact_value(texts: pa.Array, kind: DataType) -> pa.Array:
-    """Return the values of :func:`exact_text`."""
+    """Return the values of type ``kind`` whose :func:`exact_text` are ``texts``."""
     return converted(read_json(texts, _exact_form(kind)), kind, _from_exact)
 
 
 def _as_pairs(column: pa.Array) -> pa.Array:
-    """Return ``column`` with lists of key and value instead of maps."""
+    """Return ``column`` with maps, at any depth, as lists of structs of key and value."""
     kind = column.type
     if pa.types.is_struct(kind):
         children = [_as_pairs(pc.struct_field(column, [at])) for at in range(kind.num_fields)]

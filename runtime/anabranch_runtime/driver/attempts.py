@@ -17,7 +17,7 @@ from anabranch_runtime.task.context import BatchContext
 Job = Callable[[BatchContext], list[TaskReport]]
 
 
-#: Codes of errors that are not retried: they come after a long wait, and would again.
+#: Codes of errors that are not retried: each comes after a long wait, and a retry would wait again.
 _FINAL = frozenset(("no-executors",))
 
 _LOG = structlog.get_logger("anabranch.runtime")
@@ -33,7 +33,7 @@ def attempt(
     stopping: Callable[[], bool],
     discard: Callable[[set[str]], None],
 ) -> tuple[BatchContext, list[TaskReport]]:
-    """Run ``job``, a batch, under a new attempt's name until it succeeds.
+    """Run ``job``, the job of a batch, until it succeeds; each attempt has a name of its own.
 
     Args:
         context: the batch. ``read``: its input; None: the job produces it.
@@ -64,5 +64,5 @@ def attempt(
 
 
 def written(reports: list[TaskReport]) -> set[str]:
-    """The packs that the tasks of an attempt have written."""
+    """Names of the packs that the tasks of an attempt have written."""
     return set().union(*(r.packs for r in reports))

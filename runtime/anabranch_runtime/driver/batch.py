@@ -71,7 +71,7 @@ def begin(
         ruleset: the batch's ruleset, without the queries that have failed.
         steps: edge -> step in the ruleset of ``state``; empty if this is unknown.
         throttle: limits of a batch's part of a backfill or a catch-up.
-        rationed: whether the batch has rations, and so no catch-up.
+        rationed: whether the batch has rations, and therefore does no catch-up.
         planned: its planning time, the reference for ages in live mode (``rations.freshness``).
     """
     fresh, revised = epoch != state.epoch, ruleset.id != state.ruleset
@@ -97,8 +97,8 @@ def _entered(state: State, ruleset: Ruleset, epoch: int, steps: Mapping[str, Cou
 def replaced_segments(
     committed: Mapping[str, tuple[Segment, ...]], state: State
 ) -> dict[str, tuple[Segment, ...]]:
-    """Store -> its segments at the start of a batch, for stores whose ``committed`` segments differ
-    (for example, if the new epoch has dropped the stored rows).
+    """Return, by store, its segments at the start of a batch, for stores whose ``committed``
+    segments differ (for example, if the new epoch has dropped the stored rows).
     """
     return {
         name: store.segments
@@ -123,11 +123,11 @@ def finish(
 
     Args:
         batch: the batch at its start. ``context``, ``reports``: input and output of its tasks.
-        failures: query -> its failure; its results are already removed from ``reports``.
+        failures: failed query -> its failure; ``reports`` no longer have results of these queries.
         seconds: duration of the batch. ``now``: its end (seconds since 1970).
         throttle: limits of a batch's part of a backfill or a catch-up.
         owed: whether a later catch-up computes the results that the batch has withheld.
-        open_loads: see :func:`fold`.
+        open_loads: streams whose current load is not read completely, as in :func:`fold`.
     """
     ruleset = batch.ruleset
     state = fold(batch.state, context, reports, seconds, now, open_loads)

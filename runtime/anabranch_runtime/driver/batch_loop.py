@@ -13,7 +13,7 @@ from anabranch_runtime.driver.attempts import Job
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.sources.batch_input import FEW
 
-#: Least and greatest seconds between two plans while no input waits; the pause doubles.
+#: Least and greatest seconds between two plans while no input waits; each pause is twice the last.
 PAUSES = 0.005, 0.04
 #: Greatest pause after a batch, in seconds.
 LONGEST = 0.25
@@ -55,19 +55,19 @@ class BatchLoop:
     prepare: Callable[[], None] = lambda: None
     error: BaseException | None = None
     _thread: threading.Thread | None = None
-    #: Held while a batch is planned and run.
+    #: Lock held while a batch is planned and run.
     _busy: threading.Lock = field(init=False, default_factory=threading.Lock)
     _leaving: threading.Event = field(init=False, default_factory=threading.Event)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread that runs batches."""
         self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
         self._thread.start()
 
     @contextlib.contextmanager
     def between_batches(self) -> Iterator[bool]:
         """Hold the loop between two batches during the ``with`` block; yields False if a batch is
-        being planned or run, which the block must then not disturb.
+        being planned or run all the same; the block must not disturb it.
         """
         free = self._busy.acquire(blocking=False)
         try:
@@ -101,8 +101,8 @@ class BatchLoop:
             self.error = error
 
     def _turn(self) -> int | None:
-        """Deliver groups of results that are due; run the next batch, and return the number of
-        its tuples; None if no input waits. Epochs may begin and end before it.
+        """Deliver groups of results that are due, run the next batch, and return the number of its
+        tuples; None if no input waits. Before the batch, epochs may begin and end.
         """
         with self._busy:
             self.prepare()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def spark_writers(
     session: SparkSession, settings: DriverSettings, namespace: str
 ) -> dict[SinkKind, Write]:
-    """Writers of the sinks that only Spark can write, by ``session``."""
+    """Return Spark's writer, by kind, for the sinks that only Spark can write."""
     write = spark_writer(
         session,
         results=settings.results,
@@ -72,7 +72,7 @@ class Beside:
             raise error
 
     def close(self) -> None:
-        """Stop the process."""
+        """Stop the process that writes Spark's sinks."""
         if self._process is not None:
             self._calls.close()
             self._process.join()
@@ -100,7 +100,8 @@ def _serve(calls: Connection, settings: DriverSettings, namespace: str) -> None:
         try:
             delivery = calls.recv()
         except (EOFError, OSError):
-            # Closed, or the driver has gone: the running delivery will be repeated.
+            # The driver has ended or closed the connection: interrupted deliveries will be
+            # repeated.
             os._exit(0)
         calls.send(_error_of(write, delivery))
 

@@ -23,7 +23,7 @@ class Cluster:
     """Coordination of a cluster's tasks.
 
     Attributes:
-        token: token of the calls between processes. ``cache``: directory on each host.
+        token: token of the calls between processes. ``cache``: state directory on each host.
         placement: the next batch's placement. ``offices``: host -> address of its merging process.
     """
 
@@ -34,20 +34,20 @@ class Cluster:
     offices: Mapping[str, str] = field(default_factory=dict)
 
     def enter(self, context: BatchContext) -> BatchContext:
-        """``context`` with the directories that tasks of a cluster need."""
+        """Return ``context`` with the directories that tasks of a cluster need."""
         known = context.hosts
         hosts = replace(known, apart=True, cache=self.cache, cache_size=self.cache_size)
         return replace(context, hosts=hosts)
 
     def met(self, placement: Placement | None, reports: Sequence[TaskReport]) -> None:
-        """Record the hosts of a finished batch."""
-        # The first task of each host, so that one process does all merges of the host.
+        """Record the hosts of a finished batch's tasks, and the placement of the next batch."""
+        # The first task of a host names the process ("office") that does all merges of the host.
         self.placement = placement
         self.offices = {r.host.name: r.host.office for r in reversed(reports)}
 
     def office_of(self, work: Compaction) -> str | None:
-        """Address for merges of the host that has the segments of ``work``, by the placement of
-        partitions (``exchange.fleet``); None if no host is known.
+        """Return the address of the merging process on the host that has the segments of ``work``
+        by the placement of partitions (``exchange.fleet``); None if no host is known.
         """
         offices, part = self.offices, work.merge.segments[0]
         if not offices:

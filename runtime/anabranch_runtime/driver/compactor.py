@@ -58,7 +58,7 @@ class Compactor:
         root: the state directory.
         work: does one merge. By default this process merges, several small ones into one pack.
         beside: whether merges run in a thread; otherwise :meth:`begin` does them itself, so that a
-            run depends on its input only.
+            run depends only on its input, not on timing.
         queue: returns the queue of a merge; merges of one queue are serial, queues are parallel.
         leaving: set when no more merges may begin (:meth:`close`).
     """
@@ -70,9 +70,9 @@ class Compactor:
     leaving: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
     _done: list[tuple[Merge, Segment | StateError]] = field(default_factory=list)
-    #: Number of entries of ``_done`` that :meth:`settle` has seen; the thread may add more.
+    #: Number of merges in ``_done`` that :meth:`settle` has seen; the thread may add more.
     _seen: int = 0
-    #: Boundaries of the last merges.
+    #: Boundaries between rows that readers distinguish, at the start of the last merges.
     _boundaries: Boundaries = field(default_factory=dict)
     _quiet: QuietStores = field(default_factory=QuietStores)
     #: Bytes of the segments that were due to be merged at the last check.
@@ -81,10 +81,9 @@ class Compactor:
     _spent: list[Writes] = field(default_factory=list)
 
     def settle(self, state: State) -> State:
-        """``state`` with merged segments in place of their parts.
-
-        A merge is discarded if one of its parts has expired or its store was dropped meanwhile, or
-        if rows have cancelled in it that readers now distinguish. The caller commits the result and
+        """Return ``state`` with merged segments in place of their parts (the segments merged). A
+        merge is discarded if one of its parts has expired or its store was dropped meanwhile, or if
+        rows have cancelled in it that readers now distinguish. The caller commits the result and
         then calls :meth:`settled`.
 
         Raises:
@@ -123,7 +122,7 @@ class Compactor:
         return sum(tuple(self._spent), Writes())
 
     def take_spent(self) -> Writes:
-        """Return :attr:`spent` and reset it."""
+        """Return the merges since the last call (:attr:`spent`)."""
         total = Writes()
         while self._spent:
             total += self._spent.pop()
@@ -131,7 +130,7 @@ class Compactor:
 
     @property
     def pending(self) -> frozenset[str]:
-        """Packs of finished merges that no manifest names yet."""
+        """Names of packs of finished merges that no manifest names yet."""
         return frozenset(o.path for _, o in list(self._done) if not isinstance(o, StateError))
 
     def begin(self, state: State, ruleset: Ruleset, fanout: int, most: int | None = None) -> None:
@@ -176,7 +175,7 @@ class Compactor:
         self._run(found, Layout(ruleset, layouts(state)), superseding(state))
 
     def close(self) -> None:
-        """Wait for the running merge; its output is dropped."""
+        """Wait for the running merge to end; its output is dropped."""
         self.leaving.set()
         if self._thread is not None:
             self._thread.join()
@@ -203,7 +202,7 @@ class Compactor:
             if self.leaving.is_set():
                 return
             if len(works) > 1:
-                # After an error each merges alone, to find the damaged part.
+                # If a merge of the group fails, each runs on its own, to find the damaged segment.
                 with suppress(StateError):
                     for work, merged in zip(works, compact_together(works), strict=True):
                         self._merged(work.merge, merged)
@@ -219,7 +218,7 @@ class Compactor:
         except Exception as error:
             if not self.beside:
                 raise
-            # For example an error of Spark: the state is unchanged, and a later batch retries the
+            # For example an error of Spark. The state is unchanged; a later batch retries the
             # merge.
             _LOG.warning("merge failed", store=_store(work.merge), error=str(error)[:2000])
         else:
@@ -240,7 +239,7 @@ class Compactor:
 
 
 def _groups(queue: Sequence[Compaction]) -> list[list[Compaction]]:
-    """Return groups of successive merges with at most :data:`TOGETHER` bytes, or of one merge."""
+    """Return groups of successive merges: of at most :data:`TOGETHER` bytes, or of one merge."""
     groups, room = list[list[Compaction]](), 0
     for work in queue:
         size = sum(segment.bytes for segment in work.merge.segments)

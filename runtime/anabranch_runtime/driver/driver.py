@@ -114,7 +114,7 @@ class Driver:
             tables: maintains tables; None: in a process of its own.
 
         Raises:
-            StateError: the state is damaged, or another pipeline's; nothing has been deleted.
+            StateError: the state is damaged, or belongs to another pipeline; nothing was deleted.
         """
         root = settings.state
         self.settings, self.control = settings, control
@@ -148,7 +148,7 @@ class Driver:
             *(self._revisions, self.rationer, self.tables, self.state, total_batches),
         )
         self._identity = ""
-        #: Zero of the clock, which excludes interruptions of the run (``event_time.idleness``).
+        #: Zero of the clock of ``event_time.idleness``, which excludes times between runs.
         self._since = time.monotonic() - (self.state.clock or 0) / 1e6
         self.cycle, self._looked = Cycle(max(self.state.epoch, 0), time.monotonic()), 0.0
         self._ticked = float("-inf")
@@ -183,7 +183,7 @@ class Driver:
             raise lost(self.control)
 
     def read(self, sources: Sources) -> None:
-        """Read ``sources`` from the next batch on."""
+        """Read the planned ``sources`` from the next batch on."""
         self.progress.sources = sources
         self.progress.direct(self.state)
 
@@ -200,7 +200,7 @@ class Driver:
         self._look_for_changes()
 
     def watch(self) -> None:
-        """In live mode, note changes of the registry, also during a batch; always in one thread."""
+        """In live mode, notice changes of the registry, also during a batch; for one thread."""
         if self.settings.mode is Mode.LIVE:
             digest = self.control.registry_digest()
             if digest != self._registry[0]:
@@ -214,7 +214,7 @@ class Driver:
     def _look_for_changes(self) -> None:
         """Begin or end an epoch without a batch, by time or after changes."""
         if self.durability.choices.get(self.state.next_batch) is not None:
-            # An interrupted batch will be repeated, in the epoch that was chosen for it.
+            # The interrupted batch has to be repeated first, in the epoch that was chosen for it.
             return
         epoch, self._looked = self.cycle.epoch, time.monotonic()
         coming = self.control.newest_epochs(epoch + 1, 2)
@@ -287,7 +287,7 @@ class Driver:
     def plan(self) -> Offsets | None:
         """Return the end of the next batch's input; None if no input waits.
 
-        A batch that was interrupted is repeated with its recorded input.
+        For a batch that was interrupted, that is the recorded end.
         """
         begun, sources = self.durability.choices.get(self.state.next_batch), self.progress.sources
         if begun is not None:
@@ -296,8 +296,8 @@ class Driver:
         return self._without_input() if found is None else found
 
     def _without_input(self) -> Offsets | None:
-        """In live mode, the end of a batch without input if rows come or leave by its time; at most
-        one in :data:`TICK` seconds.
+        """In live mode, return the end of a batch without input if views gain or lose rows by its
+        time alone; at most one such batch in :data:`TICK` seconds.
         """
         before, now = self.state.offsets, time.time_ns() // 1000
         if self.settings.mode is not Mode.LIVE or before is None:
@@ -310,11 +310,11 @@ class Driver:
     def run(self, job: Job, offsets: Offsets | None = None) -> int:
         """Run the next batch, and return the number of its tuples.
 
-        An interrupted batch is repeated with its recorded input, whatever ``offsets`` are.
+        An interrupted batch is repeated with its recorded input, and ``offsets`` are ignored.
 
         Args:
             job: executes the tasks of the batch.
-            offsets: end of the batch's input; None: ``job`` has its input by itself.
+            offsets: end of the batch's input; None: ``job`` produces its own input.
         """
         started, number = time.perf_counter(), self.state.next_batch
         self.reporting.cpu.lap("plan")
@@ -325,7 +325,7 @@ class Driver:
     def _apply(
         self, number: int, job: Job, choice: JournalEntry, ruleset: Ruleset, started: float
     ) -> int:
-        """Run the batch by its journal entry ``choice``, and commit it."""
+        """Run the batch as its journal entry ``choice`` says, and commit it."""
         settings = self.settings
         entering = (choice.epoch, choice.ruleset) != (self.state.epoch, self.state.ruleset)
         steps = self.reporting.steps(self.state) if entering else {}
@@ -426,7 +426,7 @@ class Driver:
         return choice, surviving(ruleset, self.state)
 
     def _published(self, epoch: int) -> RulesetId:
-        """The ruleset published for ``epoch``; in live mode an older epoch's if that is newest."""
+        """The ruleset for ``epoch``: the newest one published up to it, or its newest revision."""
         if self.settings.mode is Mode.STEP or self.state.ruleset.epoch < 0:
             wanted = epoch if self.settings.mode is Mode.STEP else 0
             self.control.wait_for_epoch(wanted, self.settings.patience, self.belong)
@@ -486,13 +486,13 @@ class Driver:
         )
 
     def _planned(self, choice: JournalEntry) -> int | None:
-        """Planning time of a batch (microseconds); None in step mode, which ignores the clock."""
+        """Time of a batch's planning (microseconds); None in step mode, which ignores the clock."""
         if choice.offsets is None or self.settings.mode is not Mode.LIVE:
             return None
         return choice.offsets.planned
 
     def _plan_input(self, choice: JournalEntry, ruleset: Ruleset) -> BatchInput | None:
-        """The batch's input from sources that the runtime reads itself; None without any."""
+        """The batch's input from sources that the runtime reads itself; None if there are none."""
         sources, state = self.progress.sources, self.state
         if sources is None or choice.offsets is None:
             return None
@@ -506,7 +506,7 @@ class Driver:
         return {} if rules is None else arrival_costs(self.state, rules)
 
     def _note_left_out(self, number: int, choice: JournalEntry, read: BatchInput) -> None:
-        """Record left-out input before results are published: a repetition leaves it out too."""
+        """Record which input is left out, before results are published, for repetitions."""
         if read.left_out != choice.left_out:
             self.durability.choices.record(number, replace(choice, left_out=read.left_out))
             reach(Point.LEFT_OUT)

@@ -2,7 +2,7 @@
 
 In step mode an epoch has a fixed number of batches. In live mode a change of the registry also ends
 two epochs early: the running epoch, so that the service plans the one after the next, and the next
-epoch, as soon as that plan is published. While changes follow each other, an epoch ends for them
+epoch, as soon as that plan is published. If changes come in quick succession, an epoch ends early
 only after a rest: :data:`REST` times the last planning time, but at most
 ``DriverSettings.epoch_seconds`` (ADR 0075).
 """
@@ -55,7 +55,7 @@ class Cycle:
     planning: float = 0.0
 
     def is_due(self, settings: DriverSettings, now: float) -> bool:
-        """Whether the epoch has lasted long enough to end between two batches."""
+        """Whether the epoch may end between two batches, since it has lasted ``epoch_seconds``."""
         return now - self.since >= settings.epoch_seconds
 
     def is_settled(self, settings: DriverSettings, now: float) -> bool:
@@ -69,19 +69,19 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The driver has recovered its state; ``last``: the newest epoch boundary in Redis."""
+    """Event: the driver has recovered its state; ``last``: the newest epoch boundary in Redis."""
 
     last: Boundary | None
 
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """In live mode, no batch runs or has to be repeated.
+    """Event of live mode: no batch runs, and no interrupted batch has to be repeated.
 
     Attributes:
         published: epoch of the newest ruleset for the cycle's epoch; None: none yet. ``coming``:
             the same for the next epoch.
-        digest: digest of the registered objects. ``since``: time from which on it has been this.
+        digest: digest of the registered objects. ``since``: time at which it was first seen.
     """
 
     published: int | None
@@ -92,26 +92,26 @@ class Quiet:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A batch has committed; ``failed``: whether queries have failed in it."""
+    """Event: a batch has committed; ``failed``: whether queries have failed in it."""
 
     failed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ReportStart:
-    """Report the boundary before the first epoch, so that the service plans this epoch."""
+    """Instruction: report the boundary before the first epoch, so that the service plans it."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnterIdle:
-    """Begin the cycle's epoch with this ruleset and commit its state, without a batch."""
+    """Instruction: begin the cycle's epoch without a batch, with epoch ``published``'s ruleset."""
 
     published: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReportEnd:
-    """Report the end of this epoch, with its statistics."""
+    """Instruction: report the end of ``epoch``, with its statistics."""
 
     epoch: int
 
@@ -122,7 +122,7 @@ Step: TypeAlias = "tuple[Cycle, list[Instruction]]"
 
 
 def step(cycle: Cycle, state: State, event: Event, settings: DriverSettings, now: float) -> Step:
-    """The cycle after an event, and the instructions to perform before that cycle is valid.
+    """Return the cycle after an event, and the instructions to perform before it takes effect.
 
     Args:
         state: the committed state.
@@ -180,8 +180,8 @@ def _between_batches(
 
 
 def _end(cycle: Cycle, now: float) -> Step:
-    """End the cycle's epoch. After a rollback, the ends of this and of later epochs may have been
-    reported already.
+    """End the cycle's epoch. After a rollback of the state, the ends of this and of later epochs
+    may have been reported already, so the cycle skips these epochs.
     """
     if cycle.epoch <= cycle.reported:
         return cycle._entering(cycle.reported + 1, now), []

@@ -32,7 +32,7 @@ def redis_away(error: RedisError, control: Control) -> PipelineError:
 
 
 def explained(error: BaseException) -> StructuredError:
-    """``error`` as a structured error; an error without code gets the code ``internal``."""
+    """Return ``error`` as a structured error; an error without code gets the code ``internal``."""
     if isinstance(error, StructuredError):
         return error
     return PipelineError(
@@ -59,5 +59,5 @@ def report_cause(pipe: int | None, run: str, error: BaseException) -> None:
     try:
         os.write(pipe, json.dumps(document).encode() + b"\n")
     except OSError:
-        # The parent no longer reads.
+        # The parent process does not read the pipe any more.
         return

@@ -60,7 +60,7 @@ def fold(
 def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
     """The statistics of the epoch of ``state``, for the planner.
 
-    ``steps``: join samples from its edges and from earlier epochs (:func:`steps_seen`).
+    ``steps``: join samples of its edges, including earlier epochs' (:func:`steps_seen`).
     """
     started = state.epoch_starts[-1][1] if state.epoch_starts else 0
     return Snapshot(

@@ -77,7 +77,7 @@ TRIAL = 10.0
 WATCH = 0.05
 #: Folder with recordings, in the state directory and in the object store.
 RECORDINGS = "recordings"
-#: Seconds to wait for the start of Spark's session after the work done in parallel.
+#: Seconds to wait for the start of Spark's session, once the work done meanwhile is finished.
 SESSION = 180.0
 #: Seconds that stopping Spark's session may take.
 STOP = 10.0
@@ -90,7 +90,7 @@ class Opened:
     """Opened sources, and errors of sources that can't be opened.
 
     Attributes:
-        planned: the planned sources by name. ``feeds``: ids of their feeds.
+        planned: the planned sources by name. ``feeds``: ids of the feeds that they read.
         errors: stream -> the error of its source.
         recordings: names of the recordings in the object store; empty on one machine.
         total_batches: total number of batches, if it is known.
@@ -150,13 +150,13 @@ class SparkPipeline:
             _stop(begun)
 
     def _warm(self, begun: Future[SparkSession]) -> None:
-        """Wait for Spark's session and workers, which a batch then finds ready."""
+        """Wait for Spark's session, and start the workers so that a batch finds them ready."""
         session = self._started(begun)
         if self.workers is not None:
             self.workers.warm()
         elif not self._warmed:
             self._warmed = True
-            # There may be no slots for its executors before the running process has ended.
+            # Executors may get no slots before the end of the process that now runs the pipeline.
             threading.Thread(target=_warm_up, args=(session,), name="warm-up", daemon=True).start()
 
     def _started(self, begun: Future[SparkSession]) -> SparkSession:
@@ -187,7 +187,7 @@ class SparkPipeline:
     def _cause_of_batch(self, error: BaseException) -> BaseException:
         """The cause of a failed batch: an error of this package, if it is known."""
         try:
-            # A successor may have deleted files of the batch.
+            # Files of the batch may be missing because a successor took over and deleted them.
             durable(self.settings.state).check()
         except StateError as taken:
             return taken
@@ -202,12 +202,12 @@ class SparkPipeline:
         driver.announce()
         session = self._started(begun)
         local, workers = is_local(self.master), self.workers or self._workers(session)
-        # On a cluster only the tasks know how many of them share a host.
+        # Only on one machine: on a cluster, only the tasks know how many of them share a host.
         check_limit(
             self.settings.memory.workers, session.sparkContext.defaultParallelism if local else 1
         )
-        # Workers start while sources are opened; the first batch waits for the rest. On a cluster
-        # executors may still come.
+        # Workers start while sources are opened; the first batch waits for the rest. On a cluster,
+        # not all executors may be there yet.
         if not self._warmed:
             ready = workers.start if local else partial(_warm_up, session)
             threading.Thread(target=ready, name="warm-up", daemon=True).start()
@@ -254,7 +254,7 @@ class SparkPipeline:
         driver.report("stopped")
 
     def _workers(self, session: SparkSession) -> Workers:
-        """The workers of batches, and the listener that they call."""
+        """The resident workers of batches, and the listener to which they connect."""
         spark, port = session.sparkContext, self.settings.cluster.port
         local, conf = is_local(self.master), spark.getConf()
         host = conf.get("spark.driver.host") or "127.0.0.1"
@@ -330,7 +330,7 @@ class SparkPipeline:
             """Cancel the running batch, or abandon the process, if the batch hangs.
 
             Raises:
-                Py4JError: the JVM has ended. Between batches, nothing else calls it.
+                Py4JError: the JVM has ended. Between batches, this is its only call.
             """
             session.sparkContext._jsc.sc().isStopped()
             try:
@@ -435,7 +435,7 @@ class SparkPipeline:
                 driver.progress.left_out = health.unread()
                 with loop.between_batches() as between:
                     if between:
-                        # Delivers results that wait for a sink.
+                        # Delivering results that wait for a sink may take long.
                         heart.well(LONG)
                         driver.tick()
                         driver.reporting.intake(driver.state)
@@ -443,7 +443,7 @@ class SparkPipeline:
 
 
 def _compactor(root: Path, cluster: Cluster | None) -> Compactor:
-    """Compactor that merges on the hosts of the segments, or in this process."""
+    """Compactor that merges on the hosts of a cluster, or else in this process."""
     if cluster is None:
         return Compactor(root, beside=True)
     work = by_owner(cluster.office_of, cluster.token, compact)
@@ -492,7 +492,7 @@ def _stop(begun: Future[SparkSession]) -> None:
     """
 
     def stop() -> None:
-        # The JVM may be lost.
+        # The connection to the JVM may be lost.
         with contextlib.suppress(Py4JError, ConnectionError):
             begun.result().stop()
 

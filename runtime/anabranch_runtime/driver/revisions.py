@@ -36,8 +36,8 @@ class Revisions:
         self._seen = RulesetId(-1)
 
     def newest(self, state: State, answer: RevisionAnswer | None) -> RulesetId:
-        """The newest revision of the ruleset of ``state``, which is then kept on disk; the ruleset
-        itself without a valid revision.
+        """The newest revision of the ruleset of ``state``, which is then kept on disk; the running
+        ruleset itself if there is no valid revision.
         """
         running = state.ruleset
         if answer is None:
@@ -46,7 +46,7 @@ class Revisions:
         if found is None:
             return running
         name = RulesetId(found.epoch, found.revision)
-        # A revision of a later epoch's ruleset waits for this epoch.
+        # A revision that is for a later epoch's ruleset waits for that epoch.
         if name in (running, self._seen) or name.epoch > running.epoch:
             return running
         if name < running:
@@ -91,6 +91,6 @@ class Revisions:
             )
         revision = read_ruleset(text, name)
         running = self._rulesets.get(base)
-        # Failed queries and their stores are in neither ruleset any more.
+        # Failed queries and their stores are taken out of both before the comparison.
         check_revision(surviving(running, state), surviving(revision, state))
         self._rulesets.keep(revision, text)

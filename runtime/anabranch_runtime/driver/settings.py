@@ -32,8 +32,8 @@ class MemoryLimits:
     """Limits of memory in bytes.
 
     Attributes:
-        workers: private memory that the workers of a host may take together; None: any number. See
-            ``task.memory``.
+        workers: private memory that the workers of a host may take together (``task.memory``);
+            None: no limit.
         table: memory of the maintained table of one query; None: a quarter of the machine's memory.
     """
 
@@ -49,16 +49,16 @@ class DriverSettings:
         state: directory of manifests, segments and the journal.
         results: directory of result files.
         epoch_batches: batches per epoch.
-        epoch_seconds: in live mode, longest time between two ends of epochs because objects were
-            registered or removed; an epoch ends after ``IDLE_EPOCHS`` times this time in any case.
+        epoch_seconds: in live mode, seconds within which an epoch ends after objects were
+            registered or removed; without any change it ends after ``IDLE_EPOCHS`` times as many.
         interim_seconds: length of the periods of interim measurements.
         revise_batches: in step mode, number of batches after which an epoch waits for a revision of
             its ruleset; None: never. In live mode, revisions are taken without waiting.
-        patience: seconds to wait for a required ruleset.
-        attempts: number of trials of a batch's job before the pipeline fails.
+        patience: seconds to wait for a ruleset without which no batch can run.
+        attempts: number of attempts at a batch before the pipeline fails.
         stuck_after: seconds without a sign of its tasks after which an attempt is cancelled.
         verify: extent of the check of the state at a start.
-        fanout: segments of one store partition that are merged into one.
+        fanout: number of segments of one store partition that are merged into one.
         throttle: limits of a batch's part of a backfill or a catch-up.
         target_latency: seconds that a batch should take from its planning to its commit. Sources
             that the runtime reads itself limit their rows to it; None: all available rows. Ignored

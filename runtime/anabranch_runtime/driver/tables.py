@@ -1,9 +1,9 @@
 """The driver's side of maintained tables: their process, and their part of the state.
 
 Rounds are included by a second process, so that many tables do not delay batches. It starts with
-the first table, has the memory of the tables, and needs neither Spark nor the driver's answers: all
-that it depends on is in the state (``state.tables``). Sinks that only Spark can write are written
-by the driver, on the process's request.
+the first table, holds the tables in memory, and needs neither Spark nor answers of the driver: it
+depends only on the state (``state.tables``). Sinks that only Spark can write are written by the
+driver, on the process's request.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from anabranch_runtime.views import rounds
 from anabranch_runtime.views.checkpoints import write_checkpoint
 from anabranch_runtime.views.keeper import Keeper, News, TablesStatus
 
-#: Sinks that only Spark writes.
+#: Kinds of sinks that only Spark can write.
 OF_SPARK = (SinkKind.FILES, SinkKind.TABLE)
 
 
 class Peer(Protocol):
-    """Adds rounds (batches' joined rows) to the tables: another process, or this one in tests."""
+    """Adds rounds (batches' joined rows) to the tables: a second process; in tests this one."""
 
     def load(self, tables: TablesState, next_batch: int) -> None:
         """Begin with the tables of the state before ``next_batch``."""
 
     def hear(self, news: News) -> None:
-        """Take note of a committed batch."""
+        """Take a committed batch's rounds into account."""
 
     def take(self) -> list[TablesStatus]:
-        """Return the statuses since the last call."""
+        """Return the reports of progress (statuses) since the last call."""
 
     def drain(self) -> None:
-        """Include all rounds, and retry all tables that have failed once."""
+        """Include all rounds; retry each table that has failed, once."""
 
     def close(self) -> None:
-        """End after the running round."""
+        """End the maintenance of tables after the round that is being included."""
 
 
 @dataclass(slots=True)
@@ -69,14 +69,14 @@ class MaintainedTables:
 
     Attributes:
         root: the state directory. ``peer``: includes the rounds.
-        beside: called with CPU seconds of the peer, by use.
+        beside: called with the peer's CPU seconds by use.
     """
 
     root: Path
     peer: Peer
     beside: Callable[[CpuUses], None] = field(default=lambda _: None)
     _next_batch: int = field(init=False, default=0)
-    #: The tables of the state that the peer knows.
+    #: The tables of the state as last passed to the peer.
     _told: TablesState = field(init=False, default_factory=TablesState)
     #: The last status, and the sum of all statuses since the last commit.
     _status: TablesStatus = field(init=False, default_factory=lambda: TablesStatus(0))
@@ -107,7 +107,7 @@ class MaintainedTables:
         return rounds.with_round(self.progressed(state), ruleset, reports, now)
 
     def due(self, now: int) -> bool:
-        """Whether a batch at ``now`` is known to change a table even without joined rows."""
+        """Whether a batch at ``now`` changes a table by its time alone, without joined rows."""
         self._look()
         known = self._status.due
         return known is not None and known <= now and self._status.next >= self._next_batch
@@ -160,7 +160,7 @@ class MaintainedTables:
         return self._counts
 
     def costs(self) -> Mapping[str, TableCost]:
-        """Return the measured costs of tables by query; the same object if none has changed."""
+        """Return the measured costs of tables by query; the old object if none has changed."""
         self._look()
         return self._costs
 
@@ -240,21 +240,21 @@ class TablesApart:
         self._reader: threading.Thread | None = None
 
     def load(self, tables: TablesState, next_batch: int) -> None:
-        """As :class:`Peer`."""
+        """Begin with the tables of the state, as :meth:`Peer.load`."""
         self._send(("load", tables, next_batch))
 
     def hear(self, news: News) -> None:
-        """As :class:`Peer`."""
+        """Pass a committed batch on to the process, as :meth:`Peer.hear`."""
         self._send(("hear", news))
 
     def take(self) -> list[TablesStatus]:
-        """As :class:`Peer`."""
+        """Return the statuses since the last call, as :meth:`Peer.take`."""
         with self._changed:
             found, self._statuses = self._statuses, []
         return found
 
     def drain(self) -> None:
-        """As :class:`Peer`."""
+        """Have all rounds included, as :meth:`Peer.drain`."""
         with self._changed:
             wanted = self._drained + 1
         self._send(("drain",))
@@ -264,7 +264,7 @@ class TablesApart:
                 raise self._gone()
 
     def close(self) -> None:
-        """As :class:`Peer`."""
+        """End the process after the running round, as :meth:`Peer.close`."""
         if self._process is None or self._calls is None:
             return
         process, self._process = self._process, None
@@ -368,7 +368,7 @@ def serve(calls: Connection, settings: DriverSettings, url: str, namespace: str)
     try:
         _serve(calls, keeper, waiting)
     except (EOFError, OSError):
-        # The driver has gone.
+        # The driver has ended, so nothing may be sent to it.
         os._exit(0)
     except Exception as error:  # noqa: BLE001 - raised in the driver
         calls.send(("failed", picklable(error)))
@@ -400,12 +400,12 @@ def _serve(calls: Connection, keeper: Keeper, waiting: list[tuple[Any, ...]]) ->
 
 
 def physical_memory() -> int:
-    """Return the bytes of the machine's memory, for the process of tables."""
+    """Return the machine's memory in bytes, by which a table is limited."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def picklable(error: Exception) -> Exception:
-    """``error`` of the process of tables, or its text if it can't be pickled."""
+    """Return ``error`` of the process of tables, or its text if it can't be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 - pickling runs the error's own code

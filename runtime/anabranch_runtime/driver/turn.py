@@ -28,7 +28,7 @@ from anabranch_runtime.storage.pipeline_lock import exclusive
 LOOK, LOOK_AT_STORE = 0.02, 0.25
 #: Seconds between two checks for a stop request, and of the workers.
 CHECK = 0.5
-#: Codes of errors that name another process with a lock -> pause of a standby.
+#: Codes of errors for a lock that another process has -> seconds between a standby's attempts.
 _HELD = {"state-in-use": LOOK, "store-in-use": LOOK_AT_STORE}
 
 _LOG = structlog.get_logger("anabranch.runtime")
@@ -38,14 +38,14 @@ class Standby:
     """Waits for the end of the process that runs the pipeline."""
 
     def __init__(self, control: Control, warm: Callable[[], None]) -> None:
-        """Prepare a wait; ``warm`` gets everything ready, and is called again now and then."""
+        """Prepare a wait; ``warm`` makes Spark and workers ready, and is called now and then."""
         self._control, self._warm = control, warm
         self._heart = Heart(control, standby=True)
         self._beating = contextlib.ExitStack()
         self._checked: float | None = None
 
     def wait(self, seconds: float) -> bool:
-        """Wait for ``seconds``, at first until all is ready; return False if a stop is due."""
+        """Wait for ``seconds``, at first until all is ready; return False at a stop request."""
         if self._checked is None:
             _LOG.info("standby waits for the end of another process")
             self._beating.enter_context(self._heart.beating())
@@ -53,14 +53,14 @@ class Standby:
             self._warm()
             self._heart.working()
             self._checked = time.monotonic()
-            # Without Redis, the running process ends as well.
+            # If Redis is unreachable, the running process ends too, so the standby goes on waiting.
             with contextlib.suppress(RedisError):
                 return not self._control.stop_requested()
         time.sleep(seconds)
         return True
 
     def close(self) -> None:
-        """End the heartbeat of the standby."""
+        """End the heartbeat of the waiting standby."""
         if self._checked is not None:
             _LOG.info("standby takes over")
         self._beating.close()

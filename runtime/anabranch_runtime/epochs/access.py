@@ -34,8 +34,8 @@ class _Questions:
     Attributes:
         rules: one rule per distinct access. ``numbers``: edge -> index in ``rules``.
         relations: relations of the ruleset, by id.
-        stores, batch, found, by_edge: stores and batch of the last computed accesses, and these
-            accesses by rule and by edge; ``gaps``: whether any of them has gaps.
+        stores, batch, found, by_edge: stores and batch of the last computation, and the accesses
+            that it found, by rule and by edge; ``gaps``: whether any of these has gaps.
     """
 
     rules: tuple[ProbeRule, ...]
@@ -63,7 +63,7 @@ def _questions(ruleset: Ruleset) -> _Questions:
 
 
 def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
-    """Return edge of the plan -> stores and batches that its probe reads in ``state.next_batch``.
+    """Return, by edge, the stores and batches that its probe reads in ``state.next_batch``.
 
     Usually only the batch number changes from one batch to the next. If the same stores cover the
     same batches and the same ones are still growing, the last accesses are returned: intervals of
@@ -96,7 +96,7 @@ def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
 
 
 def _endless(tiles: Iterable[Tile], now: int) -> tuple[Tile, ...]:
-    """Return ``tiles`` without an end instead of the end ``now``."""
+    """Return ``tiles`` with an open end instead of the end ``now``."""
     return tuple(
         Tile(tile.store, (tile.interval[0], OPEN)) if tile.interval[1] == now else tile
         for tile in tiles
@@ -115,7 +115,7 @@ class Generations:
         self._first: dict[RelationId, int] = {}
 
     def first_batch(self, relation: Relation) -> int:
-        """The first batch with stored rows of ``relation``."""
+        """The first batch with stored rows of ``relation``; the next batch if there is none."""
         found = self._first.get(relation.id)
         if found is None:
             now = self._state.next_batch
@@ -142,8 +142,8 @@ def latest_tiles(
     the stores and batches in which to search for newer tuples of a key.
 
     Args:
-        arriving: search instead for the rows that arriving ones replace, in tables and streams of
-            upserts; they may be of a version of a table that no tuple looks up yet.
+        arriving: search instead for the rows that arriving rows replace, in tables and streams of
+            upserts; these may belong to a version of a table that no tuple looks up yet.
     """
     relations = {r.id: r for r in ruleset.relations}
     since, found = latest_since(state), {}
@@ -166,12 +166,12 @@ def latest_tiles(
 
 
 def latest_since(state: State) -> dict[str, int]:
-    """Return stream -> batch since which it keeps only the latest tuple per key, if it does so."""
+    """Return stream -> first batch from which it keeps only the latest tuple per key, if so."""
     return {n: s.latest_since for n, s in state.streams.items() if s.latest_since is not None}
 
 
 def known_attributes(key: Sequence[KeyPart]) -> frozenset[tuple[str, str]]:
-    """Return the build side's key attributes and types; a probing tuple has equal values."""
+    """Return the key's build-side attributes and types, whose values a probing tuple knows."""
     return frozenset((k.build.attribute, k.type) for k in key)
 
 

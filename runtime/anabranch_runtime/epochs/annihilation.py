@@ -1,10 +1,10 @@
 """Cancellation of stored changes in merges: a tuple and its later delete are both dropped.
 
-Results are correct without it; it keeps stores from growing with updates. A tuple and its delete
+Results don't depend on it; without it, stores would grow with every update. A tuple and its delete
 may cancel only if no reader ever sees one without the other. Readers see ranges of batches: of a
 store, of a gap of an intermediate result, of a query's visibility. So the two cancel if no such
 range begins or ends between their arrivals, and not while a backfill or a catch-up reads stored
-rows piece by piece. A future range begins after both.
+rows piece by piece. Ranges chosen later begin after both arrivals.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TypeAlias
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.storage.segment import Merge, Segment
 
-#: Stream of changes -> first batches of ranges that readers of its rows distinguish, sorted.
+#: Stream of changes -> sorted batches at which ranges of batches begin for readers of its rows.
 Boundaries: TypeAlias = Mapping[str, tuple[int, ...]]
 
 
 def boundaries(state: State) -> Boundaries:
-    """Return the boundaries of each stream of changes; empty while no pair may cancel."""
+    """Return the boundaries of each stream of changes; empty if no rows may cancel at present."""
     changing = {n for n, s in state.streams.items() if s.spec is not None and s.spec.is_weighted}
     if not changing or state.debt.batches:
         return {}

@@ -2,9 +2,9 @@
 
 These batches are its *gaps*. A joined row (combination) belongs to a gap if its last-arriving
 member does (``semantics.md``, coverage rule). All its members arrived up to the last gap's end,
-before the backfill began. So every stored row of one member, the start, probes the other members
-for these batches, in any order of arrival. Each combination has one tuple of the start member, and
-each row of the start member is in one slice, so each combination is found once.
+before the backfill began. So one member is chosen as the start, and its stored rows probe the other
+members' rows of these batches, in any order of arrival. Each combination has one tuple of the
+start, and each row of the start is in one slice, so each combination is found once.
 
 Until the last slice has committed, probes still join the MIR's inputs for the gaps. The computed
 segments are kept separate from the store's, so that nothing reads or merges them, and are added to
@@ -43,7 +43,7 @@ _backfilled = Matching[StoreState](lambda store: store.backfill is not None)
 
 
 def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
-    """Begin to compute a materialized join's past rows if the ruleset requests it and none runs.
+    """Begin a backfill that the ruleset requests, unless one is running.
 
     Only one store is backfilled at a time, the join with the fewest inputs first, because backfills
     of larger joins can then use it.
@@ -58,7 +58,7 @@ def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
     if _running(state) is not None:
         return state
     relations = {r.id: r for r in ruleset.relations}
-    # Only stores of joins change below, so this index over base stores stays valid.
+    # Valid for the whole loop, as it has base stores only, and only stores of joins change below.
     generations = Generations(state)
     for rule in sorted(rules.values(), key=lambda r: (len(r.steps), r.store)):
         if state.stores[rule.store].backfill is not None:
@@ -78,8 +78,8 @@ def gaps(
     relations: dict[RelationId, Relation],
     generations: Generations | None = None,
 ) -> tuple[Interval, ...]:
-    """Return the batches for which all inputs of a materialized join have stored rows, but it has
-    none.
+    """Return the batches for which the inputs of a materialized join all have stored rows, but
+    ``store`` has none.
 
     ``generations``: index over ``state``, passed by callers with many stores.
     """
@@ -157,7 +157,7 @@ def progress(state: State) -> dict[str, float]:
 
 
 def _running(state: State) -> tuple[str, Backfill] | None:
-    """Name of the store with the running backfill, and this backfill; None without one."""
+    """Name of the store with the running backfill, and this backfill; None if none is running."""
     for name in _backfilled.of(state.stores):
         backfill = state.stores[name].backfill
         if backfill is not None and not backfill.failed:

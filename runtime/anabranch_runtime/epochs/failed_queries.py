@@ -3,9 +3,9 @@
 A task that can't evaluate an expression skips the work that depends on it and reports the failed
 queries (``expressions.failures``). No work is repeated, because the skipped work serves failed
 queries only (``ownership``). The driver removes the failed queries' results of the batch. It closes
-the stores that only failed queries need, with the batch before as their last. Both changes commit
-with the batch. If a crash prevents this commit, the repeated batch has the same tuples and so the
-same failures.
+the stores that only failed queries need; the previous batch is their last. Both changes commit with
+the batch. If a crash prevents this commit, the repeated batch has the same tuples and so the same
+failures.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _failed = Matching[Activation](lambda query: query.failure is not None)
 
 
 def failed(state: State) -> frozenset[str]:
-    """Return the queries that have failed so far."""
+    """Return the queries that a failed expression has ended so far."""
     return _failed.of(state.queries)
 
 
@@ -64,7 +64,7 @@ def withdraw(reports: Sequence[TaskReport], ruleset: Ruleset) -> dict[str, Failu
 
 
 def take_out(state: State, ruleset: Ruleset, failures: Mapping[str, Failure]) -> State:
-    """Record failed queries in the state after a batch, and close the stores only they need.
+    """Record failed queries in the state after a batch, and close the stores that only they need.
 
     Args:
         state: the state after the batch, as computed from the task reports.

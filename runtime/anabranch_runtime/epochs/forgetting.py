@@ -2,10 +2,10 @@
 the running queries, not by the pipeline's age or the number of queries that have ended.
 
 * **Activations** (start and counters) of queries that have ended, :data:`GRACE` epochs later: by
-  then the control plane has copies, which it keeps while the query is registered. An activation
-  stays while results withheld by load shedding are still owed. The two activations of an outer join
-  are dropped together. A failed query's activation stays: it excludes the query from older rulesets
-  that still name it and may continue to run if planning fails.
+  then the control plane has copies of them, which it keeps as long as the query is registered. An
+  activation stays while results withheld by load shedding are still owed. The two activations of an
+  outer join are dropped together. A failed query's activation stays, because it excludes the query
+  from older rulesets, which still name the query and may continue to run if planning fails.
 * **Event times and counts by batch** of a stream (``StreamState.history``, ``admitted``). They are
   read only for the first batch of a store's interval, to find the visible tuples of an activation
   (``lifecycle``), so one entry per such batch is kept.

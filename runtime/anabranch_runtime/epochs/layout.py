@@ -31,10 +31,10 @@ from anabranch_runtime.storage.segment import UNCHANGED, ChangedColumns, IndexKe
 
 
 class Columns(Protocol):
-    """Rows with named columns: a stored segment, or a record batch about to become one."""
+    """Rows with named columns: a stored segment, or a record batch that becomes a segment."""
 
     def column(self, name: str) -> pa.Array:
-        """The column ``name``."""
+        """Return the column ``name`` over all rows of the segment or batch."""
 
 
 class Members(Protocol):
@@ -43,7 +43,7 @@ class Members(Protocol):
     length: int
 
     def column(self, label: Label, name: str) -> pa.Array:
-        """Return a stream column of the alias ``label``."""
+        """Return a stream column of the partial result's alias ``label``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +68,21 @@ class StoreLayout:
 
     @property
     def dealt_rows(self) -> DealtRows | None:
-        """Partitions of rows with hot key values; None if no rows are spread."""
+        """Partitions that may have rows of hot key values; None if no rows are spread."""
         return dealt_rows(self.dealt, self.partitions) if self.dealt else None
 
     def column(self, member: Label, name: str) -> str:
-        """Name of a member's stream column in this store's segments."""
+        """Return the name that the column ``name`` of ``member`` has in this store's segments."""
         return name if self.is_base else f"{member}.{name}"
 
     def index_key(self, key: Sequence[KeyPart]) -> IndexKey:
-        """Columns and key types of the index for probes by ``key``."""
+        """Return columns and key types of the store's index for probes by ``key``."""
         names = tuple(self.column(k.build.label, k.build.attribute) for k in key)
         return IndexKey(names, tuple(k.type for k in key))
 
 
 def layouts(state: State) -> dict[str, StoreLayout]:
-    """Return store -> layout for all stores of a state."""
+    """Return the layout of each store of a state, by name."""
     return _layouts.of(state.stores)
 
 
@@ -130,14 +130,14 @@ class Layout:
     """One ruleset, indexed for execution, with all live stores.
 
     Attributes:
-        routes: the rules, indexed by edge, relation and label; source of the attributes below.
+        routes: the rules by edge, relation and label, from which the attributes below are made.
         rules: outgoing edge of a probe (its output in the plan) -> the probe rule.
         probes: incoming edge -> probe rules, by level. ``outputs``: incoming edge -> output rules.
         inserts: incoming edge -> stores that keep its tuples.
         starts: relation -> labels (aliases) for which its arriving tuples start probe orders.
         substreams: label -> function from arriving tuples to their substreams, which have
             different probe orders by key value.
-        sketches: relation -> (attribute, key type) of the keys with distinct-value counts.
+        sketches: relation -> (attribute, key type) of the keys whose distinct values are counted.
         levels: number of probe levels; 0 for a ruleset without probes.
     """
 
@@ -173,8 +173,8 @@ class Layout:
         return tuple(f for text, f in wanted if text not in satisfied)
 
     def changed(self, store: str) -> ChangedColumns:
-        """Columns that rows of a store may lack, or have with an earlier type, as they were stored
-        before their streams got these columns or types.
+        """Columns that stored rows of ``store`` may lack or have with an earlier type, because
+        their streams got these columns or types later.
         """
         known = self.stores[store]
         streams = tuple(self.streams.get(StreamName(name)) for name in known.streams)
@@ -183,14 +183,14 @@ class Layout:
         return _changed(known, streams)
 
     def stored(self, store: StoreLayout, table: Columns, rows: int, ref: AttrRef) -> pa.Array:
-        """Column of the key attribute ``ref`` over all rows of a table in ``store``'s layout."""
+        """Return the key attribute ``ref`` for all ``rows`` rows of a table like ``store``."""
         derived = self.derived(ref.label, ref.attribute)
         if derived is None:
             return table.column(store.column(ref.label, ref.attribute))
         return evaluate(derived, lambda c: table.column(store.column(ref.label, c.name)), rows)
 
     def probed(self, partial: Members, ref: AttrRef) -> pa.Array:
-        """Key attribute ``ref`` of a partial result: its column, or the evaluated expression."""
+        """Return the key attribute ``ref`` of a partial result: its column, or the computed one."""
         derived = self.derived(ref.label, ref.attribute)
         if derived is None:
             return partial.column(ref.label, ref.attribute)

@@ -5,7 +5,8 @@ A pure function from the committed state and the epoch's ruleset to the state in
 first batch starts. No rows are moved: a store that the new ruleset no longer names is closed, and
 keeps its rows until no probe needs them. If a change of a stream's ttl has changed a query's time
 bounds, the query expires and restarts in the same batch. So does a query over a stream that no
-longer keeps the latest by the same key: that stream's stored rows are incomplete and are dropped.
+longer keeps the latest tuple per key, by the same key: the stream's stored rows are incomplete and
+are dropped.
 """
 
 from __future__ import annotations
@@ -113,9 +114,9 @@ def serves(store: StoreState, relation: Relation) -> bool:
 
 
 def _versions(ruleset: Ruleset) -> dict[QueryId, list[str]]:
-    """Return, per join of an outer join, the aliases whose stored tuples of before the activation
-    are visible even without past results: of streams with latest per key, unless left rows consist
-    of such tuples alone. So the last member of a left row arrives after the activation.
+    """Return, per join of an outer join, the aliases whose stored tuples are visible although they
+    arrived before the activation: aliases of streams with latest per key, unless a left row has no
+    others. So the last member of a left row arrives after the activation.
     """
     latest = {s.name for s in ruleset.streams if s.latest}
     kept = {r.id for r in ruleset.relations if r.stream in latest}
@@ -133,7 +134,7 @@ def _versions(ruleset: Ruleset) -> dict[QueryId, list[str]]:
 
 
 def _anew(known: Activation, activation: Activation) -> Activation:
-    """Carry counts and history of a query's last run, ``known``, over to its next run."""
+    """Carry the counts and history of a query's last run, ``known``, over to ``activation``."""
     ended = replace(known, expired_batch=activation.activated_batch, earlier=())
     earlier = (*known.earlier, ended)[-REMEMBERED_ACTIVATIONS:]
     return replace(
@@ -181,8 +182,8 @@ def keep_latest(state: State, ruleset: Ruleset) -> State:
 
 def _streams(state: State, ruleset: Ruleset, forgotten: frozenset[str]) -> State:
     """Take over the epoch's stream definitions. A stream with another definition restarts without
-    progress. Stored rows of such streams and of ``forgotten`` streams are dropped. A stream that is
-    read before a ruleset names it keeps its counts and its watermark until one does.
+    progress. Stored rows of such streams and of ``forgotten`` streams are dropped. Streams that are
+    read but not yet named by a ruleset keep their counts and watermarks.
     """
     read = streams_read(state.offsets)
     streams = {n: s for n, s in state.streams.items() if s.spec is None and n in read}
@@ -213,8 +214,8 @@ def _counted(stream: StreamState, batch: int) -> StreamState:
 
 
 def _definition(spec: Stream) -> tuple[object, ...]:
-    """Return the part of a stream's definition whose change restarts the stream: all but the
-    handling of idleness, of late and of future tuples, retention, and changes of columns.
+    """Return those parts of a stream's definition whose change restarts the stream: all except the
+    handling of idle streams and of late and future tuples, retention, and added columns or types.
     """
     kind = spec.kind, tuple(sorted(spec.latest)) if spec.is_table else ()
     columns = frozenset(spec.first_columns), spec.changes
@@ -277,8 +278,8 @@ def _activate(
     """Activate a query: fix, per alias, the first batch from which all tuples are stored.
 
     Args:
-        since: alias -> batch before which no tuple may be visible, in an outer join whose left rows
-            are kept: the left rows of earlier tuples are unknown.
+        since: alias -> batch before which no tuple may be visible, in an outer join that keeps its
+            left rows, since left rows of earlier tuples are unknown.
     """
     batch = state.next_batch
     seen: dict[str, Visibility] = {}

@@ -1,10 +1,10 @@
 """Removal of rules that only looked-up tuples would use.
 
-Rows of tables, and tuples that are joined as of the arrival of others, complete no result
-(``semantics.md``, "Tables"). So probe orders that start with them are useless, and the store of a
-stream that all queries join with such tuples only is never probed. The plan has rules for both, as
-for any stream; they are removed here. The removal depends on queries and streams alone, so a
-ruleset and its revisions lose the same stores.
+Rows of tables, and other tuples that queries only look up when a tuple of another stream arrives,
+complete no result (``semantics.md``, "Tables"). So probe orders that start with them are useless,
+and if all queries join a stream with looked-up tuples only, its store is never probed. The plan has
+rules for these orders and stores as for any others; they are removed here. The removal depends on
+queries and streams alone, so a ruleset and its revisions lose the same stores.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anabranch_runtime.epochs.per_ruleset import per_ruleset
 
 @per_ruleset
 def unprobed(ruleset: Ruleset) -> frozenset[RelationId]:
-    """Return relations joined with looked-up tuples only: no probe reads their stores.
+    """Return the relations joined with looked-up tuples only; no probe reads their stores.
 
     Relations of streams that are stored anyway (retained, or latest per key) are not among them.
     """
@@ -44,7 +44,7 @@ def completing(query: QuerySpec) -> tuple[int, ...]:
 
 
 def looking_up(ruleset: Ruleset) -> frozenset[str]:
-    """Return queries that look tuples up: exempt from load shedding, as no catch-up is possible."""
+    """Return the queries that look tuples up; they can't have rations, as they have no catch-up."""
     return frozenset(str(q.id) for q in ruleset.queries if q.looked_up)
 
 

@@ -23,8 +23,8 @@ from anabranch_runtime.storage.segment import Merge, Segment
 
 #: The next commit waits for merges once a level has ``STALL * fanout`` segments.
 STALL = 4
-#: Maximum rows of a merged segment: it is built in memory (about 100 bytes per row), and one more
-#: segment of this size costs a probe little.
+#: Maximum rows of a merged segment. A merge needs about 100 bytes of memory per row, and a probe of
+#: several segments of this size costs little more than one of a larger segment.
 LARGEST = 1 << 24
 
 
@@ -32,15 +32,15 @@ LARGEST = 1 << 24
 class QuietStores:
     """Stores in which the last search found no segments to merge.
 
-    None become mergeable before the store's segments change: the time to their expiry only shrinks.
+    They stay unmergeable until the store's segments change: the time to their expiry only shrinks.
     """
 
-    #: Other inputs of the search; the cache is valid only for these.
+    #: Further arguments of the search, for which the cached result holds.
     _key: tuple[object, ...] = ()
     _segments: dict[str, Sequence[Segment]] = field(default_factory=dict)
 
     def look(self, *key: object) -> dict[str, Sequence[Segment]]:
-        """Return store -> segments without a possible merge, for merges that depend on ``key``."""
+        """Return store -> segments in which a search with the arguments ``key`` found no merge."""
         if self._key != key:
             self._key, self._segments = key, {}
         return self._segments
@@ -91,7 +91,7 @@ def merge_groups(
 
 
 def replaced(segments: Sequence[Segment], merge: Merge, by: Segment) -> tuple[Segment, ...]:
-    """Replace the merged segments in ``segments`` by their result ``by``."""
+    """Return ``segments`` with ``by``, the result of ``merge``, in place of the merged segments."""
     parts = set(merge.segments)
     at = min(i for i, s in enumerate(segments) if s in parts)
     return (*segments[:at], by, *(s for s in segments[at:] if s not in parts))

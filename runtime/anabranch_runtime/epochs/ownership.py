@@ -7,8 +7,8 @@ rule and store has *users*: the queries whose results depend on it.
 * An output rule has its query.
 * An edge (tuples between two rules) has the users of its outputs, its further probes, and the
   intermediate results stored from it.
-* A store has the users of the probes that read it, also in place of an incomplete materialized
-  join. A relation has the queries that join it.
+* A store has the users of the probes that read it, including probes that read it because a
+materialized join is incomplete. A relation has the queries that join it.
 * The search for newer tuples of equal key (latest per key) has the queries that read the stream.
 
 An expression that fails in a shared rule fails all users of the rule, and no other query: a shared
@@ -120,8 +120,8 @@ def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:
     """Remove ``failed`` queries and all rules that serve only them, and the rules by which rows of
     tables would complete results (``lookups``).
 
-    The remaining stores are unchanged, so they hold the same rows as under the whole ruleset; only
-    unused indexes are dropped.
+    The remaining stores are unchanged, so they have the same rows as under the complete ruleset;
+    they lose only unused indexes.
     """
     ruleset = without_lookups(ruleset)
     gone = frozenset(q.id for q in ruleset.queries if q.id in failed) if failed else _NOBODY
@@ -130,7 +130,7 @@ def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:
     known = _rest(ruleset)
     found = known.get(gone)
     if found is None:
-        # Evict: sets of failed queries only grow, so older sets are not needed again.
+        # Sets of failed queries only grow, so smaller sets than this one are not requested again.
         for old in list(known)[: 1 - KEPT]:
             known.pop(old, None)
         found = known[gone] = _without(ruleset, gone)
@@ -149,7 +149,7 @@ def _without(ruleset: Ruleset, gone: Queries) -> Ruleset:
     def stays(of: Queries) -> bool:
         return not of or not of <= gone
 
-    # Retained streams are stored for later queries as well.
+    # Stores of retained streams stay, since queries registered later need their rows.
     keep = {s.name for s in ruleset.streams if s.is_retained}
     kept_whole = {r.id for r in ruleset.relations if r.stream in keep and not r.filter}
     relations = kept_whole | {r.id for r in ruleset.relations if stays(users.of_relation(r.id))}
@@ -161,7 +161,7 @@ def _without(ruleset: Ruleset, gone: Queries) -> Ruleset:
     ]
     probes = tuple(p for p in ruleset.probe_rules if stays(users.of_edge(p.out)))
     edges = {arrival_edge(r) for r in relations} | {p.out for p in probes}
-    # Drop a store copy that no probe reads, unless its maintenance serves another store.
+    # Drop store copies that no probe reads, unless rows of another store are computed from them.
     starved = {r.store for r in ruleset.store_rules if r.edge not in edges}
     stores = [s for s in stores if s.id not in starved]
     kept = {s.id for s in stores}
@@ -185,7 +185,7 @@ def _without(ruleset: Ruleset, gone: Queries) -> Ruleset:
 
 
 def _index_uses(probes: Iterable[ProbeRule]) -> Iterator[tuple[Indexed, Edge]]:
-    """Yield each probe's (store, index) and its output edge."""
+    """Yield, for each probe, the index that it uses (with its store) and its output edge."""
     for rule in probes:
         yield (rule.store, _index(rule.key)), rule.out
         for step in rule.fill:

@@ -10,7 +10,7 @@ from anabranch_contract.plans.ruleset import Ruleset
 
 _T = TypeVar("_T")
 
-#: Rulesets with cached values: the running one and the next, each also without failed queries.
+#: Rulesets with cached values: the present and the next one, both also without failed queries.
 KEPT = 4
 
 

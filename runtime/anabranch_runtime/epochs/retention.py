@@ -3,7 +3,7 @@
 A stored tuple of alias ``i`` is not needed by a query once every alias ``j`` whose tuples may still
 arrive is too late for it: ``tau_i < watermark_j - D_ij`` for all ``j``, where ``tau`` is event time
 and ``D_ij`` bounds ``tau_j - tau_i``. A segment is dropped when no active query needs any of its
-rows; the expiry is recorded, so that a later query is not promised expired rows.
+rows; the expiry is recorded, so that a later query's visible past does not include expired rows.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def watermarks(state: State) -> dict[str, int]:
 
 
 def clocks(state: State) -> dict[str, int]:
-    """Return stream -> event time by which rows expire and windows close: its watermark, or that of
-    the oldest batch with results still owed (debt), whose rows are needed again.
+    """Return stream -> event time by which rows expire and windows close: its watermark, or its
+    earlier one in the oldest batch with results still owed (debt), for which rows are needed again.
     """
     found = watermarks(state)
     for owed in state.debt.withheld:
@@ -64,7 +64,7 @@ class _Need:
 
 
 def _together(needs: Iterable[_Need]) -> _Need:
-    """Return the union of the queries' needs of stored rows."""
+    """Return the union of several queries' needs of stored rows."""
     behind: dict[str, int] = {}
     for need in needs:
         if need.always:
@@ -96,8 +96,8 @@ def _needs(query: QuerySpec, streams: Mapping[str, str]) -> list[_Need]:
 
 @dataclass(slots=True)
 class _Expired:
-    """The last expiry under a ruleset: its clocks; store -> the store after the expiry, and the
-    streams whose clocks expire its rows.
+    """Result of the last expiry under a ruleset: its clocks; store -> the store after the expiry,
+    and the streams by whose clocks its rows expire.
     """
 
     marks: Mapping[str, int] = field(default_factory=dict)
@@ -112,8 +112,8 @@ def _expired(_: Ruleset) -> _Expired:
 def expire(state: State, ruleset: Ruleset) -> State:
     """Drop the segments that no active query needs any more.
 
-    Without debts, a store is looked at only if it or one of its clocks has changed since the last
-    call.
+    While no results are owed, only stores that have changed themselves or by their streams' clocks
+    since the last call are examined.
     """
     marks, past, last = clocks(state), frozenset(state.debt.past), _expired(ruleset)
     if not marks:
@@ -212,10 +212,10 @@ class _Readers:
     def _of_base(self, store: StoreState) -> tuple[_Need, ...]:
         stream = store.streams[0]
         relations = self.relations.get(stream, ())
-        # The store serves relations whose filters are no weaker than its own (lifecycle.serves).
+        # Relations whose filters imply the store's filter read this store (``lifecycle.serves``).
         needs = [need for texts, need in relations if texts.issuperset(store.filter)]
-        # A later query reads this store instead of the retained stream's, so this store has to keep
-        # as much of the past.
+        # A query registered later may read this store in place of the retained stream's own, so its
+        # rows are kept as long.
         own = self.retained.get(stream)
         return (_together(needs if own is None else [own, *needs]),)
 
@@ -227,7 +227,7 @@ class _Readers:
 
 
 def _readers(ruleset: Ruleset, past: Collection[str]) -> _Readers:
-    # Queries whose results from before their activation are still owed need all visible rows.
+    # Queries with results still owed from before their activation need all visible rows.
     return _of_readers(ruleset, past) if past else _usual_readers(ruleset)
 
 
@@ -270,8 +270,8 @@ def _of_readers(ruleset: Ruleset, past: Collection[str]) -> _Readers:
 def drop_unused(state: State, ruleset: Ruleset, access: Mapping[str, Access]) -> State:
     """Drop the stores that neither a rule nor a later plan can need.
 
-    Kept are the ruleset's own stores, the stores that its probes read, stores covering the past of
-    every relation of an active query, and inputs of backfills and catch-ups.
+    The following are kept: the ruleset's stores, stores that its probes read, stores that cover the
+    past of relations of active queries, and inputs of backfills and catch-ups.
     """
     used: set[str] = {s.id for s in ruleset.stores}
     tiles = [t for one in access.values() for t in one.tiles]

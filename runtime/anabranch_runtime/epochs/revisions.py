@@ -64,14 +64,14 @@ def enter_revision(state: State, ruleset: Ruleset, steps: tuple[JoinSample, ...]
 
 
 def _arriving(ruleset: Ruleset) -> set[StoreRule]:
-    """Return the rules that store arriving tuples."""
+    """Return the rules that store arriving tuples in base stores."""
     edges = {arrival_edge(r.id) for r in ruleset.relations}
     return {rule for rule in ruleset.store_rules if rule.edge in edges}
 
 
 def _kept(store: StoreSpec) -> StoreSpec:
-    """Return the part of a store's definition that a revision may not change: all but the indexes
-    and the hot values to spread, which affect only new rows.
+    """Return those parts of a store's definition that a revision may not change: all except indexes
+    and hot values to spread, which affect only new rows.
     """
     return replace(store, indexes=(), hot=())
 

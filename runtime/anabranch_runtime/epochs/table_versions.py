@@ -1,4 +1,4 @@
-"""Tables that are reloaded: switching to the next version, and dropping rows of the last one.
+"""Tables that are reloaded: switching to the next version, and dropping rows of the version before.
 
 The batch's offsets in the journal determine which version the batch reads and whether it completes
 this version (``sources.loads``). So a repeated batch decides the same.
@@ -20,7 +20,7 @@ from anabranch_runtime.storage.segment import Segment
 
 
 def begin_versions(state: State, loads: Mapping[str, Load]) -> State:
-    """Record table versions that the next batch begins to read; ``loads``: feed -> input part."""
+    """Record table versions that the next batch begins; ``loads``: feed -> load that it reads."""
     streams = dict(state.streams)
     for load in loads.values():
         known = streams.get(load.stream)
@@ -41,7 +41,7 @@ def end_versions(
     that no tuple looks up any more.
 
     Args:
-        loads, feeds: feed -> part of the input being read; feed -> its state; after the batch.
+        loads, feeds: feed -> load that is being read; feed -> its state; both after the batch.
         now: seconds since 1970.
     """
     found = versions_of(state)
@@ -89,14 +89,14 @@ def versions_of(state: State) -> dict[str, TableVersions]:
 
 def superseding(state: State) -> dict[str, int]:
     """Return, per stream that keeps the latest tuple per key, the first batch whose tuples replace
-    older ones permanently. Excludes tables being reloaded: the former version is still looked up.
+    older ones permanently; without tables being reloaded, as their former version is in use.
     """
     rereads = {n for n, v in versions_of(state).items() if v.until is not None}
     return {n: b for n, b in latest_since(state).items() if n not in rereads}
 
 
 def sides(state: State, store: StoreState) -> Callable[[Segment], int]:
-    """Return a function that numbers a store's segments by table version; merges never mix them."""
+    """Return a function that numbers segments by table version; merges never mix versions."""
     versions = versions_of(state).get(store.streams[0]) if store.is_base else None
     return lambda segment: 0 if versions is None else versions.side(segment.first_batch)
 

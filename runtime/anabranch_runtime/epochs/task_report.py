@@ -51,10 +51,10 @@ class TaskReport:
 
     @property
     def packs(self) -> set[str]:
-        """The packs that the task has written."""
+        """Names of the pack files that the task has written."""
         return {s.path for s in (*self.segments, *self.backfill.segments, *self.joined)}
 
     @property
     def tuples(self) -> int:
-        """Number of tuples that the task has read."""
+        """Number of input tuples that the task has read."""
         return sum(meter.input for meter in self.measured.streams.values())

@@ -4,9 +4,9 @@ The pipeline has a *clock*: one reading per batch, in microseconds, that never g
 mode it is the driver's running time at the start of the batch. In step mode it is the greatest
 event time of any stream up to and including the batch. Suppose that a stream's last tuple came in a
 batch with reading ``a``. After a batch with reading ``c`` the stream has been silent for ``c - a``.
-From its ``idle_timeout`` on it is *idle*: its watermark is raised to the least watermark of the
-streams that are not idle. This is decided when a batch commits and is part of its manifest, so the
-next batch starts with the same watermarks however often it is repeated.
+Once this reaches its ``idle_timeout``, the stream is *idle*: its watermark is raised to the least
+watermark of the streams that are not idle. This is decided when a batch commits and is part of its
+manifest, so the next batch starts with the same watermarks however often it is repeated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def pass_time(
 
     ``before`` and ``after`` are the streams before and after the batch. A stream without any tuple
     has been silent since the first batch that could have had one. An idle stream's watermark never
-    goes back, since rows of other streams have been dropped by it.
+    goes back, since stored rows of other streams have been removed according to it.
     """
     if clock is None:
         return dict(after)

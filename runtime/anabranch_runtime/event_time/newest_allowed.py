@@ -44,8 +44,8 @@ class BatchTimes:
     """Limits of event times in one batch.
 
     Attributes:
-        watermarks: stream -> microseconds, for streams that can have late tuples.
-        newest_allowed: stream -> microseconds, for streams that can have future tuples.
+        watermarks: stream -> least event time that is not late, in microseconds, if it can be late.
+        newest_allowed: stream -> greatest event time, in microseconds, if the stream has a limit.
         clock: microseconds for which the pipeline had been running when the batch started; None:
             event time is the clock (``event_time.idleness``).
         now: value of ``current_timestamp`` (Unix time, microseconds).

@@ -16,7 +16,7 @@ _OPTIONS = [("grpc.keepalive_time_ms", _KEEPALIVE), ("grpc.keepalive_timeout_ms"
 
 
 class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Server middleware that rejects calls without the token."""
+    """Flight middleware of a server that rejects calls without the pipeline's token."""
 
     def __init__(self, token: str) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 def gate(token: str) -> dict[str, flight.ServerMiddlewareFactory]:
-    """Return server middleware that rejects calls without ``token``."""
+    """Return the middleware of a server that rejects calls without ``token``."""
     return {"token": _Gate(token)}
 
 
@@ -46,7 +46,7 @@ _LOCK = threading.Lock()
 
 
 def client_of(location: str) -> flight.FlightClient:
-    """Return this process's connection to ``location``."""
+    """Return this process's Arrow Flight connection to the server at ``location``."""
     with _LOCK:
         found = _CLIENTS.get(location)
         if found is None:
@@ -61,7 +61,7 @@ def forget_client(location: str) -> None:
 
 
 def keep_clients(locations: Iterable[str]) -> None:
-    """Drop all connections except those to ``locations``: the other servers have ended."""
+    """Drop connections to all servers but those at ``locations``; the other servers have ended."""
     wanted = set(locations)
     with _LOCK:
         for location in set(_CLIENTS) - wanted:

@@ -1,7 +1,7 @@
 """Task errors sent to the driver as structured data, with the task's host.
 
-Spark passes on only the text of a failed task's traceback. When several tasks fail, most of them
-fail as a consequence of the first failure, so the first error is reported.
+Spark passes on only the text of a failed task's traceback. If several tasks fail, most failures are
+consequences of the first one, so the first error is reported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anabranch_runtime.exchange.host import unusable
 _KINDS: dict[str, type[AnabranchRuntimeError]] = {
     kind.__name__: kind for kind in (AnabranchRuntimeError, PipelineError, SourceError, StateError)
 }
-#: Codes of errors that another task's failure may cause.
+#: Codes of errors that may be consequences of another task's failure.
 _CONSEQUENCES = ("host-unreachable", "driver-unreachable")
 
 

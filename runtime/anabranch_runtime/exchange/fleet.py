@@ -36,8 +36,8 @@ class Fleet:
     """Tasks of a batch and their hosts; equal in all tasks except for ``task``.
 
     A partition is owned by its host in the placement if that host takes part in the batch, else by
-    another host, the same in the computations of all tasks. A host's tasks write the rows sent to
-    the host, and each of them can read all rows of the host.
+    another host, which all tasks compute alike. A host's tasks write the rows that are sent to the
+    host, and each of them can read all rows of the host.
 
     Attributes:
         hosts: name of each task's host, in task order.
@@ -66,7 +66,7 @@ class Fleet:
 
     @property
     def mates(self) -> list[int]:
-        """Numbers of the tasks on this host."""
+        """Numbers of the tasks on this task's host."""
         return self._tasks[self.here]
 
     def peer(self, host: int) -> int:
@@ -75,7 +75,7 @@ class Fleet:
         return tasks[self.task % len(tasks)]
 
     def owners(self, partitions: int) -> Ints:
-        """Return the host of each partition, for stores with ``partitions`` partitions."""
+        """Return the host's number per partition, for stores with ``partitions`` partitions."""
         found = self._owners.get(partitions)
         if found is None:
             ((_, owners),) = place([partitions], self.names, self.placement).owners

@@ -37,7 +37,7 @@ def host_id(cache: Path) -> str:
             drawn = cache / f"host.{uuid.uuid4().hex}"
             drawn.write_text(uuid.uuid4().hex[:12])
             try:
-                # Exclusive creation: if several tasks begin at once, only one sets the name.
+                # A hard link fails if the name exists: one of several starting tasks chooses it.
                 path.hardlink_to(drawn)
             except FileExistsError:
                 pass
@@ -63,18 +63,15 @@ def unusable(cache: Path, cause: OSError) -> StateError:
     )
 
 
-#: Seconds since its last use after which a file that is not live is deleted; files of a running
-#: batch have been used more recently.
+#: Seconds since its last use after which an unneeded file is deleted; files of a running batch have
+#: been used more recently.
 AGE = 600.0
 
 
 def sweep(
     cache: Path, needed: Collection[str], spent: Collection[str], batch: int, first: int
 ) -> None:
-    """Delete the unneeded files of a cache; ``needed`` files stay. Deleted are manifests before
-    ``first``, the first of the batch's chain of incremental manifests; at once, ``spent`` files and
-    packs of batches before ``batch``; and after :data:`AGE` seconds without use, packs of merges,
-    staged results and input.
+    """Delete the files of a host's cache that are not ``needed`` any more.
 
     Deleted are manifests before ``first``, the first of the batch's chain of incremental manifests;
     of the other files that are not ``needed``, the ``spent`` ones and packs of batches before

@@ -31,14 +31,14 @@ from anabranch_runtime.exchange.complaints import own_version
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Seconds between two signs of life of a task.
+#: Seconds between two signs of life that a task sends.
 EVERY = 1.0
 #: Seconds for connecting, and for each message of the handshake.
 PATIENCE = 30.0
-#: Maximum bytes of a message of the handshake, and of any other message.
+#: Maximum bytes of a handshake message, and of any other message of a line.
 _SHORT, LARGEST = 64, 1 << 30
-#: Seconds until the first probe of a silent connection and between probes, their number, and
-#: milliseconds until unacknowledged bytes end it.
+#: Seconds until the first TCP keep-alive probe of a silent connection, seconds between probes,
+#: their number, and milliseconds until unacknowledged bytes end the connection.
 _TCP_OPTIONS = (
     (socket.TCP_NODELAY, 1),
     (socket.TCP_KEEPIDLE, 20),
@@ -97,7 +97,7 @@ class DriverMessage:
     """The driver's message to a task: an order, or the reply to its all-gather round ``round``.
 
     Attributes:
-        order: number of the order. ``round``: None for an order.
+        order: number of the order. ``round``: number of the all-gather round; None for an order.
         content: a batch (None: the task is to end), or the messages of all tasks in the round.
     """
 
@@ -154,10 +154,10 @@ class TaskListener:
         return None
 
     def close(self) -> None:
-        """Accept no further connections, and end untaken ones; taken lines stay."""
+        """Accept no further connections, and close connections not returned by :meth:`take`."""
         self._is_closed = True
         with suppress(OSError):
-            # Wakes the accepting thread.
+            # Wake the accepting thread, so that it ends.
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         self._end_untaken()
@@ -175,7 +175,7 @@ class TaskListener:
             threading.Thread(target=self._admit, args=(client,), daemon=True).start()
 
     def _admit(self, client: socket.socket) -> None:
-        # An unauthenticated peer can only make its own connection end.
+        # An error ends only this connection, whose peer may be unauthenticated.
         with suppress(OSError, EOFError):
             line = _line(client)
             try:
@@ -192,7 +192,7 @@ class TaskListener:
 
 @dataclass(slots=True, eq=False)
 class TaskLine:
-    """A task's end of its line. Calling it with a message is an all-gather over all tasks.
+    """A task's end of its line. Calling it performs an all-gather of the tasks' messages.
 
     Attributes:
         task: number of this task among ``tasks``.
@@ -213,7 +213,7 @@ class TaskLine:
             try:
                 found = self._receive()
             except (EOFError, OSError):
-                # The driver has ended.
+                # The connection is lost, so the driver has ended.
                 return None
             if found.round is None and found.order > self._order:
                 self._order, self._round = found.order, 0
@@ -238,8 +238,7 @@ class TaskLine:
                 return messages
 
     def once(self, message: Callable[[], str]) -> list[str]:
-        """Gather messages that are the same for all batches of the stage: only the first call sends
-        one.
+        """Gather messages that are constant for the stage; only the first call exchanges messages.
 
         Raises:
             PipelineError: ``driver-unreachable``.
@@ -272,7 +271,7 @@ class TaskLine:
         self._send(MessageKind.REPORT, report)
 
     def close(self) -> None:
-        """End the line."""
+        """Close this task's connection to the driver."""
         self.line.close()
 
     def _receive(self) -> DriverMessage:
@@ -317,7 +316,7 @@ def _unreachable(address: DriverAddress, cause: Exception) -> PipelineError:
 
 
 def _line(client: socket.socket) -> Connection:
-    """Return a connection over ``client``; a silent peer or unacknowledged bytes end it."""
+    """Return a connection over ``client`` that a silent peer or unacknowledged bytes end."""
     with client:
         client.settimeout(None)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -341,7 +340,7 @@ def _timed(line: Connection) -> Iterator[None]:
 
 
 def _shake_hands(line: Connection, token: str, own: bytes, other: bytes) -> None:
-    """Prove to the other side that this one knows ``token``, and the reverse, without sending it.
+    """Prove that this side knows ``token`` and check that the other side does, without sending it.
 
     Args:
         own, other: roles of both sides, so that a proof can't be sent back to its sender.

@@ -1,4 +1,4 @@
-"""Transport of messages between tasks: every worker process has an Arrow Flight server for them.
+"""Transport of messages between tasks: worker processes receive them by Arrow Flight servers.
 
 Messages of one call have different columns, so each is an Arrow IPC message in a column of bytes.
 Sending runs in the background; :meth:`Deliveries.settled` waits until the receivers have all
@@ -42,7 +42,7 @@ _ENVELOPES = pa.schema(
 
 
 class _Box:
-    """Mailbox of a task in one attempt at a batch: some messages in memory, the rest in a file."""
+    """Mailbox of a task in one attempt at a batch: messages in memory, the rest in a file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -106,13 +106,13 @@ class PostOffice(flight.FlightServerBase):  # type: ignore[misc]
     def do_put(
         self, context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: Any
     ) -> None:
-        """Put the messages into the mailbox named by the path."""
+        """Put the messages of a call into the mailbox that its descriptor's path names."""
         box = self.box(descriptor.path[0].decode())
         for chunk in reader:
             box.put(chunk.data)
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[bytes]:
-        """Reply to a request with the result of its handler."""
+        """Reply to a Flight action with the result of its handler."""
         return iter([self.requests[action.type](action.body.to_pybytes())])
 
 
@@ -184,7 +184,7 @@ class Deliveries:
             yield from opened(envelopes)
 
     def close(self) -> None:
-        """Cancel messages that have not been sent."""
+        """Cancel messages to other tasks that have not been sent."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _deliver(self, task: int, envelopes: pa.RecordBatch) -> None:

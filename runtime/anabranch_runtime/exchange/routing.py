@@ -1,4 +1,4 @@
-"""Destination hosts of probing tuples: the hosts with rows that they may match.
+"""Destination hosts of probing tuples: the hosts that may have matching rows.
 
 A tuple with a value for the store's partition attribute is sent to the owner of one partition, any
 other tuple to all hosts. One probe may read several stores of the same rows, created by
@@ -38,7 +38,7 @@ def destinations(
     tiles: Sequence[Tile],
     count: Callable[[Ints], None] | None = None,
 ) -> Iterator[tuple[int, I32]]:
-    """Yield the hosts whose rows tuples may match by ``key``, each with the tuples' positions.
+    """Yield each host that may have rows matching by ``key``, with positions of the tuples for it.
 
     Args:
         count: called with the number of tuples per partition, for every partitioning of the probed
@@ -53,7 +53,7 @@ def destinations(
         if array.null_count:
             alive &= array.is_valid().to_numpy(zero_copy_only=False)
     routes: dict[tuple[int, int], Ints] = {}
-    #: Masks by host: tuples sent there because rows of their hot values may be on it.
+    #: Hot values and partitioning -> per host, mask of tuples sent there for such values.
     dealt: dict[tuple[int, int, tuple[Dealt, ...]], list[Bools]] = {}
     hosts = len(fleet.names)
     everywhere = False
@@ -116,7 +116,7 @@ def pack(layout: Layout, partial: Partial, needed: Needed) -> pa.RecordBatch:
 
 
 def unpack(rows: pa.RecordBatch) -> Partial:
-    """Return the partial result encoded by :func:`pack`."""
+    """Return the partial result in the rows of a message made by :func:`pack`."""
     labels: list[Label] = json.loads(rows.schema.metadata[_LABELS])
     positions = np.arange(rows.num_rows, dtype=np.int32)
     found = RowSet(Tables([BatchTable(rows)]), None, positions)

@@ -32,7 +32,7 @@ GRACE = 10.0
 
 @dataclass(slots=True)
 class GatherRounds:
-    """All-gather rounds of ``tasks`` tasks in one order."""
+    """All-gather rounds of a stage's ``tasks`` tasks during one order."""
 
     tasks: int
     _open: dict[int, dict[int, TaskMessage]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class GatherRounds:
             return []
         del self._open[message.round]
         everybody = [calls[n] for n in range(self.tasks)]
-        # Encoded once per group, as replies are long for many tasks.
+        # One encoding per group, whose tasks get equal replies: replies to many tasks are long.
         texts = dict[str, bytes]()
         for group in {call.group for call in everybody}:
             messages = [c.content if c.group == group else "" for c in everybody]
@@ -125,7 +125,7 @@ class Stage:
 
     def close(self, *, cancel: bool) -> None:
         """End the tasks, and wait for the job. Tasks that wait for an order end by themselves;
-        working ones end only if the job is cancelled.
+        tasks that are working end only if the job is cancelled.
         """
         for line in self._lines.values():
             with suppress(OSError):
@@ -152,7 +152,7 @@ class Stage:
                 continue
             hello, line = called
             if hello.stage != self.id:
-                # A late task of an earlier stage.
+                # A task of an earlier stage that connects late.
                 line.close()
                 continue
             self._lines[hello.task] = line
@@ -182,7 +182,7 @@ class Stage:
         return found
 
     def _failure(self) -> BaseException:
-        """Return a task's error, or the error of the job, which ends soon after a lost line."""
+        """Return the error of a task, or else of the job, which ends soon after a line is lost."""
         lost, deadline = set[int](), time.monotonic() + GRACE
         while True:
             ended = self.job.done() or time.monotonic() > deadline

@@ -1,8 +1,8 @@
 """Messages between one task and the other tasks within a batch.
 
 Messages are buffered per receiver and sent in the background. A round of messages ends when all of
-them have arrived (:meth:`Traffic.settle`). A step of a batch ends after a round without messages.
-Results do not depend on whether a message is read in its own round or in the next one.
+them have arrived (:meth:`Traffic.settle`). A step of a batch ends after a round in which no task
+sends any. Results do not depend on whether a message is read in its own round or in the next one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Letter(NamedTuple):
     """A message: rows, and the operation to apply to them.
 
     Attributes:
-        address: kind of operation; its edge, relation or store; further arguments.
+        address: kind of operation; its edge, relation or store; its further arguments.
         of: number of rows that the sender selected ``rows`` from.
     """
 
@@ -37,19 +37,19 @@ class Letter(NamedTuple):
 
     @property
     def about(self) -> str:
-        """Name of the edge, relation or store in the address."""
+        """Name of the edge, relation or store in the message's address."""
         return self.address[1]
 
 
 class Gather(Protocol):
-    """An all-gather of messages."""
+    """Callable that performs an all-gather: every task gets the messages of all tasks."""
 
     def __call__(self, message: str, group: str = "") -> list[str]:
         """Return every task's message in task order; empty for tasks of another group."""
 
 
 class Post(Protocol):
-    """Transport of messages from task to task."""
+    """Transport of messages from task to task, between hosts."""
 
     def send(self, task: int, letters: Sequence[Letter]) -> int:
         """Begin to send messages to ``task``.
@@ -69,7 +69,7 @@ class Post(Protocol):
         """
 
     def receive(self) -> Iterator[Letter]:
-        """Messages that arrived since the last call."""
+        """Yield the messages that have arrived since the last call."""
 
 
 @dataclass(slots=True)
@@ -116,12 +116,12 @@ class Traffic:
         return any(json.loads(message) for message in self.gather(json.dumps(sent)))
 
     def share(self, message: str) -> list[str]:
-        """All-gather among this host's tasks: return their messages, in task order."""
+        """Exchange messages among this host's tasks: return the tasks' messages, in task order."""
         told = self.gather(message, self.fleet.names[self.fleet.here])
         return [told[task] for task in self.fleet.mates]
 
     def receive(self) -> Iterator[Letter]:
-        """Messages that arrived since the last call."""
+        """Yield the messages that have arrived since the last call."""
         return self.post.receive()
 
     def _flush(self, task: int) -> None:

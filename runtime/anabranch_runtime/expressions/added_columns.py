@@ -1,4 +1,4 @@
-"""Values of added columns in rows that were read before."""
+"""Values that columns added to a stream have in rows read before."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anabranch_runtime.expressions.casts import cast
 
 @lru_cache(maxsize=256)
 def added_values(stream: Stream) -> Mapping[str, pa.Scalar]:
-    """Return added column -> its value in the rows that were stored before."""
+    """Return, by added column of ``stream``, its value in rows that were stored before."""
     kinds, first, text = dict(stream.columns), dict(stream.widened), DataType(TypeKind.STRING)
 
     def value(name: str, given: str | None) -> pa.Scalar:

@@ -147,7 +147,7 @@ def _scaled(op: str, value: pa.Array, by: pa.Array, kind: DataType) -> pa.Array:
 
 
 def half_up(numbers: Ints, divisors: Ints) -> Ints:
-    """Return quotients of integers, rounded half away from zero; divisors are not 0."""
+    """Divide integers, rounding half away from zero; no divisor may be 0."""
     size, by = (np.abs(part).view(np.uint64) for part in (numbers, divisors))
     quotient = size // by
     rest = size - quotient * by
@@ -156,7 +156,7 @@ def half_up(numbers: Ints, divisors: Ints) -> Ints:
 
 
 def checked(op: str, args: list[pa.Array], kind: DataType) -> pa.Array:
-    """Compute an expression's operation of integers or decimals by Arrow.
+    """Compute the arithmetic operation ``op`` of integers or decimals by Arrow's checked kernels.
 
     Raises:
         ExpressionError: overflow of the type ``kind``.
@@ -178,7 +178,7 @@ def _refuse_zero(left: pa.Array, right: pa.Array) -> None:
 
 
 def divided_by_zero() -> ExpressionError:
-    """Return the error for a divisor of zero."""
+    """Return the error for a division by zero."""
     return ExpressionError(
         "divide-by-zero",
         "a divisor is zero",
@@ -200,7 +200,7 @@ def _integer_mod(left: pa.Array, right: pa.Array, target: pa.DataType) -> pa.Arr
     valid = both(present(left), present(right))
     dtype = target.to_pandas_dtype()
     divisor = fixed(right, dtype)
-    # Replace divisors -1 (the least integer overflows) and NULL slots (may hold 0) by 1: x % 1 = 0.
+    # Divisors -1 (the least integer overflows) and NULLs (may be 0) become 1: also x % 1 = 0.
     divisor = np.where((divisor == 0) | (divisor == -1), 1, divisor).astype(dtype)
     return with_nulls(np.fmod(fixed(left, dtype), divisor), target, valid)
 
@@ -221,7 +221,7 @@ def _decimal(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Arr
 
 
 def _exact(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array:
-    """Decimal arithmetic with Python's integers, for quotients, remainders and over 76 digits."""
+    """Compute with decimals as Python's integers: quotients, remainders, and over 76 digits."""
     s, t = left.type.scale, right.type.scale
     common = max(s, t)
     results: list[int | None] = []

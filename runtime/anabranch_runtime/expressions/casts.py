@@ -133,11 +133,11 @@ def _to_number(column: pa.Array, source: DataType, target: DataType) -> pa.Array
 
 
 def _float_to_decimal(column: pa.Array, target: DataType) -> pa.Array:
-    """Convert floats by their shortest texts, rounding half up; NULL for NaN and infinities.
+    """Convert floats' shortest texts to decimals, rounding half up; NULL for NaN and infinities.
 
     A double scaled by the power of ten has a relative error of at most 2**-52, so it rounds to the
     same integer as its text, unless it lies within that error of the middle between two integers.
-    Such values, great numbers, and single floats (whose texts are shorter than their doubles') are
+    Such values, great numbers, and floats of 32 bits (with shorter texts than equal doubles) are
     converted one by one.
     """
     valid = present(column)
@@ -226,7 +226,7 @@ def _float_to_integer(column: pa.Array, target: DataType) -> pa.Array:
         doubles[~valid] = 0.0
     bits = arrow_type(target).bit_width
     least, most = -(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1.0
-    # Compared as doubles, as in Java: for bigint, 2**63 itself passes and becomes 2**63 - 1.
+    # Compared as doubles, as in Java: for bigint, 2**63 is accepted and becomes 2**63 - 1.
     if not bool(((np.floor(doubles) <= most) & (np.ceil(doubles) >= least)).all()):
         raise overflow(target)
     cut = np.trunc(doubles)
@@ -238,7 +238,7 @@ def _float_to_integer(column: pa.Array, target: DataType) -> pa.Array:
 
 
 def _decimal_of(value: Any, target: DataType) -> Decimal | None:
-    """Convert a float by its shortest text; NULL for NaN and infinities, even in ANSI mode."""
+    """Convert a float to the decimal that its shortest text reads; NULL for NaN and infinities."""
     number = float(value)
     if not np.isfinite(number):
         return None
@@ -256,8 +256,8 @@ def _quantized(value: Decimal, target: DataType) -> Decimal:
 
 
 def _from_interval(column: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Convert intervals to intervals of other units, or to the number of their last unit; smaller
-    units are cut off.
+    """Convert intervals to intervals of other units, or to the number of their last (only) unit;
+    smaller units are cut off.
     """
     last = source if target.kind in INTEGRAL else target
     size = UNIT_SIZES[source.kind][last.scale]
@@ -326,7 +326,7 @@ def _to_string(column: pa.Array, source: DataType) -> pa.Array:
     if kind in FLOATING:
         return by_value(column, java_text, pa.string())
     if kind is TypeKind.DECIMAL:
-        # Arrow switches to scientific notation below 1e-6; Spark never does.
+        # Up to scale 6, Arrow's texts are Spark's; below 1e-6 Arrow would use scientific notation.
         if source.scale <= 6:
             return column.cast(pa.string())
         return by_value(column, lambda v: format(v, "f"), pa.string())
@@ -353,7 +353,7 @@ def require_years(column: pa.Array, per_day: int) -> None:
     """Check that dates (``per_day`` 1) or timestamps in microseconds are in years 0001 to 9999.
 
     Raises:
-        ExpressionError: one is not.
+        ExpressionError: a value is outside these years.
     """
     bounds = pc.min_max(column.view(pa.int32() if per_day == 1 else pa.int64()))
     least, most = bounds["min"].as_py(), bounds["max"].as_py()
@@ -377,7 +377,7 @@ def java_text(value: Any) -> str:
     shortest = str(value) if isinstance(value, np.floating) else repr(value)
     _, digits, exponent = Decimal(shortest).normalize(WIDE).as_tuple()
     if len(digits) == 1:
-        # Java writes at least two digits; the second is the nearest one if it reads back equal.
+        # Java writes at least two digits; the second is the nearest one if it reads back as equal.
         closer = f"{value:.1e}"
         if type(value)(closer) == value:
             _, digits, exponent = Decimal(closer).normalize(WIDE).as_tuple()

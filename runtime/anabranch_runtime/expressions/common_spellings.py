@@ -23,7 +23,7 @@ _MOMENT = rf"^{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:\.[0-9]{{1,6}})?Z?$"
 
 
 def read_common(column: pa.Array, target: DataType) -> pa.Array | None:
-    """Cast strings to ``target``; None if a value has another spelling or can't be cast."""
+    """Cast strings to ``target``; None if any value has an unusual spelling or can't be cast."""
     kind, arrow = target.kind, arrow_type(target)
     if kind in INTEGRAL:
         return _read(column, _INTEGER, lambda text: text.cast(pa.int64()).cast(arrow))

@@ -92,7 +92,7 @@ _PARTS = {
     "minute": pc.minute,
     "second": pc.second,
 }
-#: Arrow's messages of columns that exceed its 32-bit offsets.
+#: Arrow's error messages for columns that exceed its 32-bit offsets.
 _OVERFLOW = re.compile("overflow|32bit|cannot contain more than")
 _WIDTHS = (TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT)
 
@@ -124,7 +124,7 @@ class _Frame:
         return self if len(rows) == self.length else self.at(rows, {})
 
     def at(self, rows: Ints, parameters: Mapping[int, pa.Array]) -> _Frame:
-        """The frame of these rows, which may repeat, with further parameters."""
+        """Return the frame of certain rows, which may repeat, with further lambda parameters."""
         picked = pa.array(rows)
         outer = {number: values.take(picked) for number, values in self.parameters.items()}
         return _Frame(lambda c: self.column(c).take(picked), len(rows), {**outer, **parameters})
@@ -147,7 +147,7 @@ def evaluate(expr: Expr, fetch: Fetch, length: int) -> pa.Array:
 
 
 def filter_mask(conjuncts: Sequence[Expr], fetch: Fetch, length: int) -> Bools | None:
-    """Return the mask of rows where every conjunct is true (not false or NULL), or None for all.
+    """Return the mask of rows where every conjunct is true (not false or NULL); None for all rows.
 
     Raises:
         ExpressionError: as :func:`evaluate`, on rows that no other conjunct excludes.
@@ -158,7 +158,7 @@ def filter_mask(conjuncts: Sequence[Expr], fetch: Fetch, length: int) -> Bools |
 
 
 def _in_parts(compute: Callable[[_Frame], _Part], frame: _Frame) -> list[_Part]:
-    """Return what ``compute`` makes of the rows, or, if a column overflows, of their halves."""
+    """Apply ``compute`` to the rows, or to their halves if a column of the result overflows."""
     try:
         return [compute(frame)]
     except ColumnOverflow as error:
@@ -265,7 +265,7 @@ def _strict(expr: Call, args: list[pa.Array]) -> pa.Array:
 
 @lru_cache(maxsize=4096)
 def _fallible(expr: Expr) -> bool:
-    """Whether evaluating ``expr`` can fail on some row."""
+    """Whether evaluating the expression ``expr`` can fail on some row."""
     if not isinstance(expr, Call):
         return False
     if expr.op == "try":
@@ -295,7 +295,7 @@ def _widens(source: DataType, target: DataType) -> bool:
     return b is TypeKind.DOUBLE and a is not TypeKind.STRING
 
 
-#: Operations that have a value although an argument is NULL.
+#: Operations whose result may be non-NULL although an argument is NULL.
 _OF_NULLS = frozenset({"array", "array_repeat", "hash", "struct", "xxhash64"})
 
 
@@ -384,14 +384,14 @@ def _null_safe(expr: Call, frame: _Frame) -> pa.Array:
 
 
 def _try(expr: Call, frame: _Frame) -> pa.Array:
-    """Evaluate a call whose arguments must not fail, but which may: NULL on such rows."""
+    """Evaluate TRY of a call: NULL on rows where the call itself fails; arguments must not fail."""
     (call,) = expr.args
     assert isinstance(call, Call)
     args = _arguments(call, frame)
     changing = [place for place, arg in enumerate(call.args) if not isinstance(arg, Literal)]
     if len(changing) != 1 or frame.length == 1 or is_nested(args[changing[0]].type):
         return _strict_or_null(call, args)
-    # Once per distinct value.
+    # One evaluation per distinct value of the only argument that is not a literal.
     encoded = args[changing[0]].dictionary_encode()
     args = [arg[: len(encoded.dictionary)] for arg in args]
     args[changing[0]] = encoded.dictionary
@@ -399,7 +399,7 @@ def _try(expr: Call, frame: _Frame) -> pa.Array:
 
 
 def _strict_or_null(call: Call, args: list[pa.Array]) -> pa.Array:
-    """Compute ``call`` of evaluated arguments; if a row fails, each half by itself."""
+    """Compute ``call`` of evaluated arguments, NULL on failing rows, which are found by halving."""
     length = len(args[0])
     try:
         return _strict(call, args) if length else pa.nulls(0, arrow_type(call.type))
@@ -414,7 +414,7 @@ def _strict_or_null(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _in(expr: Call, frame: _Frame) -> pa.Array:
-    """Evaluate ``x IN (...)``: NULL if ``x`` is, or if no item matches and the list has a NULL."""
+    """Evaluate ``x IN (...)``: NULL if ``x`` is NULL, or without match if an item is."""
     tested, items = expr.args[0], expr.args[1:]
     literals = [i for i in items if isinstance(i, Literal)]
     if len(literals) < len(items) or any(i.type != tested.type for i in items if not is_null(i)):
@@ -439,13 +439,13 @@ def _in_sequence(expr: Call, frame: _Frame) -> pa.Array:
 
 
 def _of_user(expr: Call, frame: _Frame) -> pa.Array:
-    """Call a user's function, also on rows with NULLs."""
+    """Call a user's function on all rows, including rows where an argument is NULL."""
     args = [_evaluate(arg, frame) for arg in expr.args[1:]]
     return user_functions.call(expr, args, frame.length)
 
 
 def _parameter(expr: Call, frame: _Frame) -> pa.Array:
-    """The values of a parameter of an enclosing lambda."""
+    """Return the values that a parameter of an enclosing lambda has on the frame's rows."""
     (number,) = expr.args
     assert isinstance(number, Literal)
     assert isinstance(number.value, int)
@@ -460,7 +460,7 @@ _LAZY: dict[str, Callable[[Call, _Frame], pa.Array]] = {
     "or": _connective,
     "case": _case,
     "coalesce": _coalesce,
-    # A key that is the same in all tuples of a stream.
+    # Join key with the same value in all tuples, for joins without an equality.
     "constant": lambda _, frame: pa.repeat(pa.scalar(0, pa.int32()), frame.length),
     "is_null": _null_test,
     "is_not_null": _null_test,
@@ -481,7 +481,7 @@ def _scalar(literal: Literal) -> pa.Scalar:
 
 
 def _met(args: list[pa.Array], kinds: list[DataType]) -> tuple[pa.Array, pa.Array, DataType]:
-    """Convert both operands to the type in which Spark compares them; returns them and the type."""
+    """Convert two operands to the type in which Spark compares them; return both and that type."""
     kind = common_type(kinds[0], kinds[1])
     if kind is None:
         raise ExpressionError(
@@ -520,7 +520,7 @@ def _arithmetic(expr: Call, args: list[pa.Array], kinds: list[DataType]) -> pa.A
         return pa.nulls(len(args[0]), arrow_type(expr.type))
     left, right = args
     if expr.type.kind is TypeKind.DECIMAL:
-        # Compute integers as decimals of 19 digits, the most that any integer type has.
+        # Convert integers to decimals of 19 digits, which hold every integer type.
         exact = DataType(TypeKind.DECIMAL, 19, 0)
         left = left if kinds[0].kind is TypeKind.DECIMAL else cast(left, kinds[0], exact)
         right = right if kinds[1].kind is TypeKind.DECIMAL else cast(right, kinds[1], exact)

@@ -19,21 +19,21 @@ from anabranch_runtime.columns.nested import elements, limits_of, owners
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.expressions.evaluate import Fetch, evaluate, filter_mask
 
-#: Most rows that the expansions of a query make in one task of a batch.
+#: Maximum number of rows into which one task of a batch may expand a query's rows.
 MOST_EXPANDED = 20_000_000
 
 
 def expanded(
     expansions: Iterable[Expansion], fetch: Fetch, length: int, most: int = MOST_EXPANDED
 ) -> tuple[Fetch, Ints]:
-    """Return a reader of the columns of expanded rows, and the row (from 0) of each of them.
+    """Return a reader of the expanded rows' columns, and the number of each expanded row's origin.
 
     Args:
         fetch, length: reader of the columns of the rows, and their number.
         most: maximum number of rows that one expansion may make.
 
     Raises:
-        ExpressionError: there would be more rows, or an expression fails.
+        ExpressionError: there would be more than ``most`` rows, or an expression fails.
     """
     known: dict[Column, pa.Array] = {}
 

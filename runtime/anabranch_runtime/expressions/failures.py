@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from anabranch_contract.protocol.activations import Failure
 from anabranch_runtime.errors import AnabranchRuntimeError, ExpressionError, KeyTypeError
 
-#: Errors of an expression; they fail the queries that use it.
+#: Types of errors of an expression that make only the queries that use it fail.
 EVALUATION = (ExpressionError, KeyTypeError)
 
 

@@ -19,19 +19,19 @@ from anabranch_contract.queries.views import AggregateFunction, View, ViewAggreg
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.expressions.evaluate import Fetch, evaluate, filter_mask
 
-#: Names of the columns with sort keys (by number), and with the result of HAVING.
+#: Names of the columns with sort keys (by number), and of the column with HAVING's result.
 SORT, KEPT = "anabranch_sort_{}", "anabranch_kept"
-#: Names for counts of an average's values: the column, and the aggregate added if there is none.
+#: Names for counts of an average's values: finished column, and aggregate if the view has none.
 COUNT, COUNTING = "anabranch_count_{}", "anabranch_counting_{}"
 
 
 def shown_schema(view: View) -> pa.Schema:
-    """Return the schema of the view's rows, with hidden grouping columns last."""
+    """Return the schema of the view's rows, in which hidden grouping columns come last."""
     return schema_of((*view.projection, *view.hidden))
 
 
 def sort_fields(view: View) -> list[pa.Field]:
-    """Return the fields of the columns with sort keys."""
+    """Return the fields of a view's columns with sort keys."""
     return [pa.field(SORT.format(n), arrow_type(s.expr.type)) for n, s in enumerate(view.order)]
 
 
@@ -52,12 +52,12 @@ def with_counts(view: View) -> View:
 
 
 def counts_beside(view: View) -> dict[str | None, str]:
-    """Return averaged column -> name of the column of :class:`Finisher` that counts its values."""
+    """Return, by averaged column, the column of :class:`Finisher` that counts its values."""
     return {column: COUNT.format(n) for n, (column, _) in enumerate(_beside(view))}
 
 
 def _beside(view: View) -> list[tuple[str | None, str]]:
-    """Return (averaged column, name of the aggregate that counts its values) pairs."""
+    """Return pairs of an averaged column and the name of the aggregate that counts its values."""
     averaged = {a.column for a in scalable(view).values() if a.function is AggregateFunction.AVG}
     return [(column, name) for column, name in _counts(view).items() if column in averaged]
 
@@ -71,18 +71,18 @@ def _counts(view: View) -> dict[str | None, str]:
 
 
 def count_fields(view: View) -> list[pa.Field]:
-    """Return the fields of the columns of :func:`counts_beside`."""
+    """Return the fields of the columns that count values of averages (:func:`counts_beside`)."""
     return [pa.field(name, pa.int64()) for name in counts_beside(view).values()]
 
 
 def finished_schema(view: View) -> pa.Schema:
-    """Return the schema of the columns of :class:`Finisher`."""
+    """Return the schema of the columns that :class:`Finisher` computes."""
     others = (*sort_fields(view), *count_fields(view), pa.field(KEPT, pa.bool_()))
     return pa.schema([*shown_schema(view), *others])
 
 
 class Finisher:
-    """Computes a view's columns, sort keys and HAVING for groups."""
+    """Computes a view's columns, sort keys and HAVING from its groups."""
 
     __slots__ = ("_beside", "_having", "_identity", "_outputs", "schema")
 

@@ -1,8 +1,8 @@
-"""JSON values with maps, whose names are data, and variants: Arrow's parser reads none of them.
+"""Reading of JSON values with maps (whose names are data) or variants, which Arrow can't parse.
 
 Objects and arrays of all rows are taken apart level by level into the raw texts of their members,
-by a parser that leaves these unparsed; the values without maps are then read by Arrow, all at once.
-A column is a variant as a whole, or has none.
+by a parser that leaves these unparsed; values without maps are then read by Arrow, all at once. A
+column either is a variant or has no variants in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anabranch_runtime.columns.arrays import Bools, by_value
 from anabranch_runtime.columns.nested import limits_of, lists, maps, read_json, structs
 from anabranch_runtime.expressions.functions.variants import parsed
 
-#: Types that are not read by Arrow's parser.
+#: Types that Arrow's JSON parser can't read.
 APART = (TypeKind.MAP, TypeKind.VARIANT)
 _NULL = b"null"
 _ARRAYS = msgspec.json.Decoder(list[list[msgspec.Raw] | None])
@@ -29,15 +29,15 @@ _OBJECTS = msgspec.json.Decoder(list[dict[str, msgspec.Raw] | None])
 
 
 def values_of(raws: Sequence[Any], kind: DataType, form: pa.DataType) -> pa.Array:
-    """Return the values of JSON texts, in UTF-8, each a whole value; NULL for None.
+    """Return the values of JSON texts in UTF-8, one value per text; NULL for None.
 
     Args:
-        kind: their type.
+        kind: type of the values.
         form: the Arrow type of such values in JSON, in which dates, for example, are texts.
 
     Raises:
         ValueError: a text is no JSON, does not fit, or has a name twice in an object.
-        ExpressionError, pa.ArrowException: the same.
+        ExpressionError, pa.ArrowException: the same faults, found by Arrow or a cast.
     """
     if kind.kind is TypeKind.VARIANT:
         return by_value(pa.array(map(_text, raws), form), parsed, form)
@@ -61,7 +61,7 @@ def values_of(raws: Sequence[Any], kind: DataType, form: pa.DataType) -> pa.Arra
 
 
 def _struct(values: list[Any], kind: DataType, form: pa.DataType, valid: Bools | None) -> pa.Array:
-    """The structs of objects; missing members are NULL, others are ignored."""
+    """Return JSON objects as structs; members that they lack are NULL, others are ignored."""
     children = [
         values_of([None if one is None else one.get(name) for one in values], of, field.type)
         for (name, of), field in zip(kind.fields, form, strict=True)
@@ -78,7 +78,7 @@ def _decoded(raws: Sequence[Any], decoder: Any) -> list[Any]:
     try:
         values: list[Any] = decoder.decode(text)
         if decoder is _OBJECTS:
-            # The parser keeps the last of equal names, this one counts them all.
+            # The first parser keeps the last of equal names; this one counts all names.
             counts = json.loads(text, object_pairs_hook=len, parse_int=len, parse_float=len)
             if any(map(_repeats, values, counts)):
                 raise ValueError("a name is twice in an object")

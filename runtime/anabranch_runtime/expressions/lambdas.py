@@ -20,7 +20,7 @@ from anabranch_runtime.columns.nested import elements, limits_of, lists, maps, o
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.expressions.functions.collections import unique_keys, zipped
 
-#: Most elements of an array that ``aggregate`` adds one by one.
+#: Maximum number of elements of an array that ``aggregate`` merges one by one.
 MOST_AGGREGATED = 10_000
 
 
@@ -30,14 +30,14 @@ class Rows(Protocol):
     length: int
 
     def at(self, rows: Ints, parameters: Mapping[int, pa.Array]) -> Rows:
-        """The frame of these rows, which may repeat, with further parameters."""
+        """Return the frame of certain rows, which may repeat, with further lambda parameters."""
 
     def value(self, expr: Expr) -> pa.Array:
-        """The values of an expression."""
+        """Return the values of an expression on these rows."""
 
 
 class _Elements:
-    """The elements of an array or the entries of a map, of all rows.
+    """The elements of all rows' arrays, or the entries of their maps.
 
     Attributes:
         limits, parents: offsets per row, and the row of each element.
@@ -51,27 +51,27 @@ class _Elements:
         self.parents = owners(self.limits)
 
     def places(self) -> pa.Array:
-        """The place of each element in its array, from 0."""
+        """Return the position of each element in its array, from 0."""
         return pa.array((np.arange(len(self.parents)) - self.limits[self.parents]).astype(np.int32))
 
     def entries(self) -> tuple[pa.Array, pa.Array]:
-        """Keys and values of a map."""
+        """Return the keys and the values of the maps of all rows."""
         keys, values = self.values.flatten()
         return keys, values
 
     def of(self, body: Expr, *parameters: pa.Array) -> pa.Array:
-        """The values of ``body`` over all elements."""
+        """Return the values of a lambda's ``body`` on all elements."""
         numbered = dict(enumerate(parameters, self.first))
         return self.frame.at(self.parents, numbered).value(body)
 
     def kept(self, held: Bools) -> tuple[Ints, pa.Array]:
-        """Offsets per row of the elements where ``held`` is true, and their positions among all."""
+        """Return offsets per row of, and positions of, the elements where ``held`` is true."""
         places = np.flatnonzero(held)
         sizes = np.bincount(self.parents[places], minlength=self.frame.length)
         return limits_of(sizes), pa.array(places)
 
     def some(self, held: Bools) -> Bools:
-        """Per row: whether ``held`` is true for one of its elements."""
+        """Return the mask of rows where ``held`` is true for at least one element."""
         return np.bincount(self.parents[held], minlength=self.frame.length) > 0
 
 
@@ -95,7 +95,7 @@ def _filter(expr: Call, frame: Rows) -> pa.Array:
 
 
 def _exists(expr: Call, frame: Rows) -> pa.Array:
-    """``exists``: true if true for an element, else NULL if NULL for one; NULL for a NULL array."""
+    """Evaluate ``exists``: true if true for an element, else NULL if NULL for one or no array."""
     own = _Elements(expr, frame)
     held = own.of(expr.args[2], own.values)
     found, unknown = own.some(truths(held)), own.some(_absent(held))
@@ -103,7 +103,7 @@ def _exists(expr: Call, frame: Rows) -> pa.Array:
 
 
 def _forall(expr: Call, frame: Rows) -> pa.Array:
-    """``forall``: false if false for an element, else NULL if NULL for one; NULL for no array."""
+    """Evaluate ``forall``: false if false for an element, else NULL if NULL for one or no array."""
     own = _Elements(expr, frame)
     held = own.of(expr.args[2], own.values)
     fails, unknown = own.some(truths(pc.invert(held))), own.some(_absent(held))
@@ -138,14 +138,14 @@ def _transform_keys(expr: Call, frame: Rows) -> pa.Array:
 
 
 def _map_zip_with(expr: Call, frame: Rows) -> pa.Array:
-    """``map_zip_with``: the lambda of both values of each key; a map without the key gives NULL."""
+    """Evaluate ``map_zip_with``: the lambda gets both values of each key; a missing one is NULL."""
     limits, keys, values, valid = zipped(*(frame.value(arg) for arg in expr.args[1:3]))
     numbered = dict(enumerate((keys, *values), _first(expr)))
     return maps(limits, keys, frame.at(owners(limits), numbered).value(expr.args[3]), valid)
 
 
 def _zip_with(expr: Call, frame: Rows) -> pa.Array:
-    """``zip_with``: the lambda of elements with equal positions; NULLs pad the shorter array."""
+    """Evaluate ``zip_with``: the lambda gets elements of equal positions; shorter arrays: NULLs."""
     columns = [frame.value(arg) for arg in expr.args[1:3]]
     valid = both(*(present(column) for column in columns))
     parts = [elements(column) for column in columns]
@@ -162,7 +162,7 @@ def _zip_with(expr: Call, frame: Rows) -> pa.Array:
 
 
 def _aggregate(expr: Call, frame: Rows) -> pa.Array:
-    """``aggregate``: merges element by element, for all rows at once.
+    """Evaluate ``aggregate``: the lambda merges one element after the other, for all rows at once.
 
     Raises:
         ExpressionError: an array has more than :data:`MOST_AGGREGATED` elements.

@@ -2,8 +2,8 @@
 
 A call sends the arguments as Arrow columns and receives the result's column. A function that raises
 an error, exceeds its time limit, ends its process, or returns a column of another type or length is
-an expression that fails (``docs/semantics.md``). Equal calls of a deterministic function that
-follow each other are made once.
+an expression that fails (``docs/semantics.md``). Of equal calls of a deterministic function soon
+after each other, only the first is made.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.expressions import user_process
 from anabranch_runtime.expressions.user_process import DONE, HEADER, LOADING, RESULT
 
-#: Maximum number of idle processes.
+#: Maximum number of idle processes that are kept for later calls.
 _IDLE_MOST = 4
-#: Number of calls per thread whose results are kept, and the maximum bytes of their arguments.
+#: Number of a thread's last calls whose results are kept, and maximum bytes of their arguments.
 _KEPT, _KEPT_BYTES = 4, 1 << 25
 
 
 @dataclass(slots=True)
 class _Module:
-    """A process that has loaded a module.
+    """A process that has loaded one module of users' functions.
 
     Attributes:
-        key: name and digest of the module, and where it was looked for.
+        key: name and digest of the module, and the folders where it was searched.
     """
 
     key: tuple[str, str, str]
@@ -50,10 +50,10 @@ class _Module:
     connection: socket.socket
 
     def ask(self, message: bytes | pa.Buffer, seconds: float) -> tuple[int, bytearray]:
-        """The answer to a request.
+        """Send a request and return the process's answer.
 
         Raises:
-            TimeoutError: there is none after ``seconds``.
+            TimeoutError: there is no answer after ``seconds``.
             OSError, EOFError: the process has ended.
         """
         self.connection.settimeout(seconds)
@@ -88,7 +88,7 @@ _IDLE: list[_Module] = []
 
 
 def call(expr: Call, args: Sequence[pa.Array], rows: int) -> pa.Array:
-    """The values of a call of a user's function on ``rows`` rows.
+    """Call a user's function on ``rows`` rows and return the values of its result.
 
     Raises:
         ExpressionError: ``function-unavailable``: its module can't be loaded; ``function-failed``;
@@ -141,7 +141,7 @@ def _called(function: UserFunction, message: pa.Buffer) -> pa.Array:
 
 
 def _module(function: UserFunction) -> _Module:
-    """An idle or a new process with the module of ``function``.
+    """Return an idle or a new process that has loaded the module of ``function``.
 
     Raises:
         ExpressionError: ``function-unavailable``.
@@ -180,7 +180,7 @@ def _module(function: UserFunction) -> _Module:
 
 
 def _started(key: tuple[str, str, str]) -> _Module:
-    """A new process, which has not loaded its module yet."""
+    """Start a process, which has not loaded its module yet."""
     own, other = socket.socketpair()
     with other:
         command = [sys.executable, "-P", user_process.__file__, str(other.fileno())]
@@ -204,7 +204,7 @@ def _put_back(module: _Module) -> None:
 
 @atexit.register
 def end_all() -> None:
-    """End the idle processes of this process."""
+    """End the idle processes that this process has started."""
     with _LOCK:
         modules = list(_IDLE)
         _IDLE.clear()

@@ -1,8 +1,8 @@
 """Process that calls the functions of one module; started by :mod:`.user_functions` as a script.
 
 A function may loop, crash or exit without effect on the worker, which ends this process once a time
-limit has passed. The system's alarm clock ends it too, in case the worker has died meanwhile.
-Standard output goes to standard error, as the worker's own output has other readers.
+limit has passed. An alarm signal also ends it, in case the worker has died meanwhile. Standard
+output is sent to standard error, since the worker's standard output has other readers.
 
 A message is a tag, a length and bytes. The first request is a JSON object: the module with its
 files, digest and folders. Each further one is an Arrow stream: a batch of arguments, whose schema
@@ -30,11 +30,11 @@ import pyarrow as pa
 
 HEADER = struct.Struct("<BQ")
 DONE, FAILED = 0, 1
-#: Name of the result's column, and of its type among the metadata.
+#: Name of the result's column, and of the metadata item with the result's type.
 RESULT = "result"
-#: Seconds for which a module may load.
+#: Seconds that loading a module may take.
 LOADING = 60.0
-#: Seconds after a time limit at which this process ends by itself.
+#: Seconds after a function's time limit at which this process ends by itself.
 _GRACE = 2.0
 
 
@@ -43,7 +43,7 @@ def receive(connection: socket.socket) -> tuple[int, bytearray]:
 
     Raises:
         EOFError: the other side has closed the connection.
-        OSError: its time limit, or another error of the connection.
+        OSError: the connection's time limit has passed, or it has another error.
     """
     tag, length = HEADER.unpack(_exactly(connection, HEADER.size))
     return tag, _exactly(connection, length)
@@ -61,7 +61,7 @@ def _exactly(connection: socket.socket, length: int) -> bytearray:
 
 
 def encoded(batch: pa.RecordBatch) -> pa.Buffer:
-    """Values of a user's function: the bytes of an Arrow stream of one batch."""
+    """Return a batch of a user's function, its arguments or result, as bytes of an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -69,7 +69,7 @@ def encoded(batch: pa.RecordBatch) -> pa.Buffer:
 
 
 def decoded(message: bytes | bytearray) -> pa.RecordBatch:
-    """The batch of an Arrow stream made by :func:`encoded`."""
+    """Return the batch in the bytes of an Arrow stream made by :func:`encoded`."""
     with pa.ipc.open_stream(pa.py_buffer(message)) as reader:
         return reader.read_next_batch()
 
@@ -82,7 +82,7 @@ def load(name: str, files: Sequence[str], digest: str, folders: Sequence[str]) -
 
     Raises:
         ValueError: there is no such file, or it has changed.
-        BaseException: whatever the module raises.
+        BaseException: any error that the module raises.
     """
     path = next((Path(file) for file in files if Path(file).is_file()), None)
     if path is None:
@@ -101,11 +101,11 @@ def load(name: str, files: Sequence[str], digest: str, folders: Sequence[str]) -
 def called(
     function: Callable[..., Any], kind: str, batch: pa.RecordBatch, wanted: pa.DataType
 ) -> pa.Array:
-    """The result of ``function``, of type ``wanted``, over the arguments in ``batch``.
+    """Call ``function`` on the arguments in ``batch``; return its result as type ``wanted``.
 
     Raises:
         ValueError, TypeError: the result has another length or type than declared.
-        BaseException: whatever the function raises.
+        BaseException: any error that the function raises.
     """
     columns, rows = batch.columns, batch.num_rows
     if kind == "row":
@@ -131,8 +131,8 @@ def called(
 
 
 def _of_type(values: Any, wanted: pa.DataType, *, of_pandas: bool) -> pa.Array:
-    """``values`` as an array; numbers with fractions are not integers, and only None, in pandas NaN
-    too, is NULL. Arrow converts parts of nested values.
+    """Return ``values`` as an array of type ``wanted``. Numbers with fractions are not integers;
+    only None, and in pandas NaN, is NULL. Arrow converts parts of nested values.
     """
     try:
         natural = wanted
@@ -142,7 +142,7 @@ def _of_type(values: Any, wanted: pa.DataType, *, of_pandas: bool) -> pa.Array:
         if _family(wanted) in (pa.types.is_floating, pa.types.is_decimal):
             fits.add(pa.types.is_integer)
         if of_pandas and _family(wanted) is pa.types.is_integer:
-            # A Series of integers and NULLs; fractions are refused below.
+            # In pandas, integers and NULLs are a Series of floats; fractions are refused below.
             fits.add(pa.types.is_floating)
         if _family(natural) not in fits:
             raise TypeError(f"its values are of Arrow type {natural}")
@@ -153,7 +153,7 @@ def _of_type(values: Any, wanted: pa.DataType, *, of_pandas: bool) -> pa.Array:
 
 
 def _family(kind: pa.DataType) -> Callable[[pa.DataType], bool]:
-    """Test that types like ``kind`` pass."""
+    """Return a test that accepts the Arrow types of the same family as ``kind``."""
     return next(test for test in _FAMILIES if test(kind))
 
 
@@ -177,7 +177,7 @@ def _of_request(module: Any, request: bytearray) -> pa.Buffer:
 
 
 def _answer(connection: socket.socket, made: Callable[[], Any]) -> bool:
-    """Send what ``made`` returns, or its error; returns whether it is not an error."""
+    """Send the value of ``made``, or its error; return whether it succeeded."""
     try:
         tag, message = DONE, made()
     except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt, too
@@ -189,7 +189,7 @@ def _answer(connection: socket.socket, made: Callable[[], Any]) -> bool:
 
 
 def _described(error: BaseException) -> str:
-    """Message of an error in a user's function, with its line in the module."""
+    """Return the message of an error in a user's function, with its line in the module."""
     text = str(error).strip().split("\n")[0][:500]
     text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     own = [one for one in traceback.extract_tb(error.__traceback__) if one.filename != __file__]
@@ -197,7 +197,7 @@ def _described(error: BaseException) -> str:
 
 
 def main(connection: socket.socket) -> None:
-    """Answer requests until the connection is closed."""
+    """Answer the worker's requests until the connection is closed."""
     modules = list[Any]()
 
     def begin() -> bytes:

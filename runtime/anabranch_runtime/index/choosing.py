@@ -24,17 +24,18 @@ from anabranch_runtime.index.predicate_sets import below_lowest, is_member
 from anabranch_runtime.index.rounds import AT, FIRST, LAST, OF, RULE
 from anabranch_runtime.index.words import load32, load64, store32
 
-#: Columns of the table of labels: row set and column of the label's sets; addresses of the sets.
+#: Columns of the table of labels: row set and column of rows' sets of predicates; addresses of the
+#: sets' places and data.
 SET, TAGS, PLACES, DATA = range(4)
-#: Columns of the table of rules: ranges of its labels, and of its choices' predicates (choices
-#: times labels); without labels all tuples pass.
+#: Columns of the table of rules: range of the rule's labels, and range of its choices in the array
+#: of predicates, which has one predicate per choice and label; without labels all tuples pass.
 LABELS, LABELS_END, CHOICES, CHOICES_END = range(4)
 _FOLD, _SHIFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(32)
 
 
 @njit(cache=True, nogil=True)
 def has_all(predicates, first, width, labels, begin, at, sets):
-    """Whether a tuple satisfies the choice at ``first``; -1 is in every set."""
+    """Whether a tuple satisfies the choice at ``first``; predicate -1 is in every set."""
     for j in range(width):
         predicate = np.int64(predicates[first + j])
         if predicate >= 0 and not is_member(
@@ -54,7 +55,7 @@ def send(
     predicates: I32,
     places: Ints,
 ) -> tuple[I32, Ints]:
-    """Positions of the tuples that edges send, in the order of the edges, and the edges' table with
+    """Return the positions of the tuples that each edge sends, by edge, and the table of edges with
     ranges of these positions. The number of tuples for which an edge counts pairs is reduced in
     proportion.
     """
@@ -96,8 +97,8 @@ def send(
 
 @njit(cache=True, nogil=True)
 def _slot_of(row, words, bits, slots, mask):
-    """The slot of equal bits, or a free one, in a hash table of numbers (-1: free). Addresses of
-    ``words`` words and of arrays: calls with arrays would count references to them.
+    """Return the slot of equal bits (``words`` words), or a free one, in a hash table of numbers
+    (-1: free). Arguments are addresses, since calls with arrays would count references to them.
     """
     key = np.uint64(0)
     for w in range(words):
@@ -137,12 +138,12 @@ def translate(
     slots: I32,
     count: int,
 ) -> int:
-    """Number of distinct rows of ``bits`` after some sets' rows have been added.
+    """Add the rows of bits of some sets to ``bits``; return the number of its distinct rows.
 
     Args:
         ends, holders: predicate -> range of ``holders``, the sets that have it.
         wanted, choices: pairs of predicate and choice.
-        rows: per set, the bits of choices without a predicate; completed.
+        rows: per set, bits of choices without a predicate; other choices are added.
         numbers: per set, the row of ``bits`` with its bits; filled in.
         bits: ``count`` distinct rows, with room for as many as ``rows``. ``slots``: a hash table of
             their numbers, at least twice as long.
@@ -168,7 +169,7 @@ def translate(
 
 @njit(cache=True, nogil=True)
 def satisfied(labels: Ints, mask: U64, sets: I32) -> U64:
-    """Bits of the choices in ``mask`` that each tuple satisfies: shape (tuples, words).
+    """Return the bits of the choices in ``mask`` that tuples satisfy: shape (tuples, words).
 
     Args:
         labels: per label, the addresses of the numbers of its sets' bits, and of the bits.
@@ -191,8 +192,8 @@ def satisfied(labels: Ints, mask: U64, sets: I32) -> U64:
 
 @njit(cache=True, nogil=True)
 def choose(held: U64) -> tuple[I32, Ints]:
-    """Positions of the tuples that satisfy each choice, in the order of the choices, and after a 0
-    the end of each choice's part. ``held``: bits as :func:`satisfied` returns them.
+    """Return the positions of the tuples that satisfy each choice, choice by choice, and an array
+    of 0 and the end of each choice's positions. ``held``: bits as :func:`satisfied` returns them.
     """
     tuples, words = held.shape
     ends = np.zeros(64 * words + 1, np.int64)
@@ -217,12 +218,12 @@ def choose(held: U64) -> tuple[I32, Ints]:
 
 @njit(cache=True, nogil=True)
 def timely(positions: I32, parts: Ints, bounds: Ints, ends: Ints, taus: Ints) -> Ints:
-    """Per part, the number of its tuples within all of its time bounds.
+    """Return, per part, the number of its tuples that are within all time bounds of the part.
 
     Args:
-        positions: tuples. ``parts``: the parts' begins and ends in them.
-        bounds: later and earlier row of ``taus``, and greatest difference. ``ends``: after a 0, the
-            end of each part's bounds.
+        positions: tuples of all parts. ``parts``: per part, its begin and end in ``positions``.
+        bounds: per bound, the later and the earlier row of ``taus`` and their greatest difference.
+            ``ends``: 0, and the end of each part's bounds.
         taus: shape (labels, tuples): event times.
     """
     found = np.zeros(len(parts), np.int64)
@@ -238,13 +239,13 @@ def timely(positions: I32, parts: Ints, bounds: Ints, ends: Ints, taus: Ints) ->
 
 @dataclass(frozen=True, slots=True)
 class PairTest:
-    """A test of pairs of a probing tuple and a stored row: whether they satisfy a choice.
+    """A test of pairs (probing tuple, stored row): whether a pair satisfies some choice.
 
     Attributes:
-        ends, words, bits: of the probing tuples, from :func:`words_of`. ``width``: number of words
-            of all choices.
+        ends, words, bits: satisfied choices of the probing tuples, from :func:`words_of`.
+            ``width``: number of words of all choices.
         columns: shape (labels, tables): addresses of the columns with the numbers of rows' sets.
-        labels: of the stored row, as for :func:`satisfied`. ``kept``: owners of their memory.
+        labels: labels of the stored row, as in :func:`satisfied`. ``kept``: owners of the memory.
     """
 
     ends: Ints
@@ -257,14 +258,14 @@ class PairTest:
 
     @property
     def arguments(self) -> tuple[Ints, I32, U64, int, Ints, Ints]:
-        """The attributes that kernels take."""
+        """The attributes that kernels take as arguments, in their order."""
         return self.ends, self.words, self.bits, self.width, self.columns, self.labels
 
 
 @njit(cache=True, nogil=True)
 def words_of(held: U64) -> tuple[Ints, I32, U64]:
-    """The words with bits of each tuple: after a 0, the end of each tuple's words; number and value
-    of the words. Most tuples satisfy few of many choices.
+    """Return the words of each tuple in which bits are set: 0 and the end of each tuple's words;
+    the number and the value of each word. Most tuples satisfy few of many choices.
     """
     ends = np.zeros(len(held) + 1, np.int64)
     words, bits = np.empty(held.size, np.int32), np.empty(held.size, np.uint64)
@@ -280,9 +281,9 @@ def words_of(held: U64) -> tuple[Ints, I32, U64]:
 
 @njit(cache=True, nogil=True)
 def _wanted(first, end, words, bits, width, columns, tables, labels, count, row):
-    """Whether a pair satisfies a choice: a tuple with the words from ``first`` to before ``end``,
-    and ``row``. ``words``, ``bits``, ``labels``: addresses of arrays of a :class:`PairTest`;
-    ``columns``: address of the first label's column in the row's table, the next label's is
+    """Whether a pair satisfies a choice: a tuple, whose words are from ``first`` to before ``end``,
+    and a stored row. ``words``, ``bits``, ``labels``: addresses of arrays of a :class:`PairTest`;
+    ``columns``: address of the first label's column in the row's table; the next label's column is
     ``tables`` words further. Calls with arrays would count references to them.
     """
     if count == 1:
@@ -315,12 +316,12 @@ def wanted_pairs(
     which: Any,
     rows: I32,
 ) -> I32:
-    """Indexes of the pairs (tuple, stored row) that satisfy a choice.
+    """Return the indexes of the pairs (tuple, stored row) that satisfy a choice.
 
     Args:
         ends, words, bits, width, columns, labels: of a :class:`PairTest`.
-        positions, which, rows: per pair, the tuple, and table and row (``which`` of length 1: all
-            rows are of the first table).
+        positions, which, rows: per pair, its tuple, and table and row of its stored row (``which``
+            of length 1: all rows are in the first table).
     """
     found, used = np.empty(len(positions), np.int32), 0
     count, tables = columns.shape
@@ -354,8 +355,8 @@ def match_wanted(
     sets: Ints,
     labels: Ints,
 ) -> tuple[I32, I32, Ints, Ints, int, bool]:
-    """As ``kernels.match``, without the pairs that satisfy no choice, which are counted, too.
-    ``ends`` to ``labels``: of a :class:`PairTest` of the segments.
+    """Match as ``kernels.match``, but leave out pairs that satisfy no choice; they are counted too.
+    ``ends`` to ``labels``: attributes of a :class:`PairTest` of the segments.
     """
     probes, constraints = len(hashes), columns.shape[0]
     room = max(probes, 64)
@@ -407,7 +408,7 @@ def match_wanted(
 
 @njit(cache=True, nogil=True)
 def _inside(columns, tables, low, high, tuples, first, last, row):
-    """Whether a stored row satisfies some constraints; all arguments are addresses and numbers."""
+    """Whether a stored row satisfies some constraints; arguments are addresses and numbers."""
     for c in range(first, last):
         column = np.int64(load64(columns, c * tables))
         if column != 0:

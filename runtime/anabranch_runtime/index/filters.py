@@ -19,22 +19,23 @@ from numba import njit
 U64 = npt.NDArray[np.uint64]
 
 
-#: Bits per entry.
+#: Bits of a filter per entry of its index.
 BITS = 10
-#: Number of entries below which an index has no filter: the index itself fits the cache.
+#: Number of entries below which an index has no filter: the index itself fits the CPU's cache.
 LEAST = 1 << 10
 
 
 @njit(cache=True, nogil=True)
 def word_of(wanted: int, words: int) -> int:
-    """Index of the word for the hash ``wanted`` in a filter of ``words`` words (below 2**32)."""
+    """Return the index of the word for the hash ``wanted`` in ``words`` words (below 2**32)."""
     return np.int64(((wanted >> np.uint64(32)) * np.uint64(words)) >> np.uint64(32))
 
 
 @njit(cache=True, nogil=True)
 def bits_of(wanted: int) -> int:
-    """The bits of the hash ``wanted`` in its word. They depend on all bits of the hash, since
-    hashes of one word share the high bits, and hashes of one partition may share the low bits.
+    """Return the bits of the hash ``wanted`` in its word. They depend on all bits of the hash,
+    since hashes of one word share the high bits, and hashes of one partition may share the low
+    bits.
     """
     mixed = (wanted * np.uint64(0xD6E8FEB86659FD93)) >> np.uint64(40)
     one, low = np.uint64(1), np.uint64(63)
@@ -45,7 +46,7 @@ def bits_of(wanted: int) -> int:
 
 
 def build_filter(hashes: U64) -> U64:
-    """The filter of ``hashes``; empty for fewer than :data:`LEAST` hashes.
+    """Return the filter of ``hashes`` as words; empty for fewer than :data:`LEAST` hashes.
 
     >>> from anabranch_runtime.index.keys import mix
     >>> there = mix(np.arange(5000, dtype=np.uint64))

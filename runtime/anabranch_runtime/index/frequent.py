@@ -1,4 +1,4 @@
-"""Frequent keys among hashes: exact counts of known ones, and search for others.
+"""Frequent hashes of keys: exact counts of known hashes, and a search for further ones.
 
 The low bits of an unknown hash choose a slot, in which the hash votes for the slot's majority
 (Boyer and Moore: "MJRTY – a fast majority vote algorithm", 1991). If a slot has had ``n`` hashes
@@ -6,8 +6,8 @@ and its candidate has ``v`` votes left, the candidate occurs at most ``(n + v) /
 other hash at most ``(n - v) / 2`` times. Hashes are spread evenly over slots. A candidate that may
 be frequent becomes a known hash, and another pass reads all hashes again. This pass counts the
 candidate exactly, and votes without it, so that it may find another frequent hash of the slot. The
-search ends when a pass finds none of its new known hashes frequent, or after :data:`_PASSES`;
-mostly one pass is enough.
+search ends when no hash that became known is frequent, or after :data:`_PASSES` passes; mostly one
+pass is enough.
 
 The list depends on the order of the hashes; the counts and the bound are correct for any order.
 """
@@ -23,7 +23,7 @@ from numba import njit
 
 from anabranch_runtime.columns.arrays import U64, Ints
 
-#: Number of slots, whose tables fit the L1 cache; and number of hashes from which four times as
+#: Number of slots, whose tables fit the L1 cache; and number of hashes from which on four times as
 #: many slots are used, whose tables fit the L2 cache.
 SLOTS, _MANY = 1024, 1 << 14
 #: Size of the table of known hashes, several times their number.
@@ -37,7 +37,7 @@ class FrequentHashes:
     """Result of :func:`frequent`.
 
     Attributes:
-        counts: number of occurrences of each known hash.
+        counts: number of occurrences of each hash in ``known``.
         fresh: other hashes with the required number of occurrences, most frequent first.
             ``fresh_counts``: occurrences of each. ``positions``: one position of each.
         rest: upper bound of the occurrences of any hash in neither list.
@@ -93,8 +93,8 @@ def _pass(
     candidates: U64,
     above: np.typing.NDArray[np.int32],
 ) -> int:
-    """One pass over ``hashes``. Writes count and last position of each ``known`` hash, and each
-    slot's candidate with an upper bound (``above``) of its occurrences; returns the greatest bound.
+    """Pass over ``hashes``: write the count and last position of each ``known`` hash, and each
+    slot's candidate with an upper bound (``above``) of its occurrences; return the greatest bound.
     """
     table = np.empty(_PLACES, np.uint64)
     owner = np.full(_PLACES, -1, np.int32)

@@ -27,10 +27,10 @@ from anabranch_runtime.index import kernels, prefetch
 Which = NDArray[np.integer[Any]] | None
 
 
-#: Replaces ``which`` in calls of kernels if all rows are of the first table.
+#: Argument of kernels in place of ``which`` if all rows are of the first table.
 NOWHERE = np.zeros(1, np.int16)
 _VARYING, _OTHER = -1, 0
-#: Type id -> bits of a value, which do not depend on the type's parameters.
+#: Type id -> bits of a value, for types whose width has no parameter.
 _WIDTHS: dict[int, int] = {}
 _FIXED: dict[int, tuple[Any, Any, int]] = {
     64: (kernels.gather64, np.int64, 1),
@@ -70,8 +70,8 @@ class ColumnPlaces:
     valid: NDArray[np.int64]
     offset: NDArray[np.int64]
     nullable: bool
-    #: Type of the column, equal in all tables; and bits of a value (``_VARYING`` for values of
-    #: varying length, ``_OTHER`` for types without a kernel).
+    #: Type of the column, which is equal in all tables, and bits of a value (``_VARYING`` for
+    #: values of varying length, ``_OTHER`` for types without a kernel).
     kind: pa.DataType
     width: int
 
@@ -91,7 +91,7 @@ def places(found: Sequence[ColumnPlace]) -> ColumnPlaces:
 
 
 def joined_places(one: ColumnPlaces, other: ColumnPlaces) -> ColumnPlaces:
-    """The addresses of one column in the tables of ``one``, then of ``other``."""
+    """Return the addresses of one column in the tables of ``one``, then of ``other``."""
     return ColumnPlaces(
         one.columns + other.columns,
         np.concatenate([one.first, other.first]),
@@ -105,7 +105,7 @@ def joined_places(one: ColumnPlaces, other: ColumnPlaces) -> ColumnPlaces:
 
 
 def place_of(column: pa.Array) -> ColumnPlace:
-    """Addresses of the buffers of ``column``, which may not be chunked."""
+    """Return the addresses of the buffers of ``column``, which may not be chunked."""
     buffers, kind = column.buffers(), column.type
     valid = buffers[0].address if column.null_count and buffers[0] is not None else 0
     width = _width(kind)
@@ -119,7 +119,7 @@ def place_of(column: pa.Array) -> ColumnPlace:
 
 
 def gather(tables: ColumnPlaces, which: Which, rows: I32) -> pa.Array:
-    """``result[i]`` is row ``rows[i]`` of the column in table ``which[i]``."""
+    """Gather a column: ``result[i]`` is its row ``rows[i]`` in table ``which[i]``."""
     if prefetch.is_enabled():
         prefetch.for_rows(tables.columns, which, len(rows))
     chosen = NOWHERE if which is None else which
@@ -139,7 +139,7 @@ def gather(tables: ColumnPlaces, which: Which, rows: I32) -> pa.Array:
 
 
 def gather_words(tables: ColumnPlaces, which: Which, rows: I32) -> NDArray[np.int64]:
-    """As :func:`gather`, for 64-bit integers without NULLs, as a numpy array."""
+    """Gather a column of 64-bit integers without NULLs as a numpy array; else as :func:`gather`."""
     if prefetch.is_enabled():
         prefetch.for_rows(tables.columns, which, len(rows))
     values = np.empty(len(rows), np.int64)
@@ -148,7 +148,7 @@ def gather_words(tables: ColumnPlaces, which: Which, rows: I32) -> NDArray[np.in
 
 
 def pick(values: NDArray[Any], positions: I32) -> NDArray[Any]:
-    """``values[positions]`` for a contiguous array of 16-, 32- or 64-bit integers."""
+    """Return ``values[positions]`` for a contiguous array of 16-, 32- or 64-bit integers."""
     out = np.empty(len(positions), values.dtype)
     kernels.pick(values, positions, out)
     return out
@@ -204,7 +204,7 @@ def _anything(tables: ColumnPlaces, which: Which, rows: I32) -> pa.Array:
         found = pa.chunked_array(tables.columns, tables.kind).take(pa.array(wanted))
         return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
     except pa.ArrowInvalid as error:
-        # Only the message distinguishes it: "Take operation overflowed", "offset overflow".
+        # Arrow's error for such overflows differs only by its message.
         if "overflow" not in str(error):
             raise
         raise _overflow(rows) from error
@@ -223,7 +223,7 @@ class DerivedColumn:
     """A column computed from a table's rows, which may be brought up to date in place.
 
     Attributes:
-        values: one per row. ``version``: number of the last change that they include.
+        values: one value per row. ``version``: number of the last change that the values include.
         place: address of ``values``.
     """
 
@@ -243,7 +243,7 @@ class BatchTable:
     """A record batch as a table of base rows.
 
     Attributes:
-        derived: name -> column computed from the rows, readable by :meth:`place`.
+        derived: name -> column computed from the rows, whose address :meth:`place` returns too.
     """
 
     batch: pa.RecordBatch
@@ -252,15 +252,15 @@ class BatchTable:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
+        """Number of rows of the batch."""
         return int(self.batch.num_rows)
 
     def column(self, name: str) -> pa.Array:
-        """The column ``name``."""
+        """Return the column ``name`` of the batch."""
         return self.batch.column(name)
 
     def place(self, name: str) -> ColumnPlace:
-        """Addresses of the buffers of the column ``name``."""
+        """Return the addresses of the buffers of the column ``name``."""
         if name not in self._places:
             made = self.derived.get(name)
             found = place_of(self.batch.column(name)) if made is None else made.place

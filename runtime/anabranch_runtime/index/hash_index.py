@@ -27,10 +27,10 @@ U32 = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class HashIndex:
-    """Rows by hash.
+    """An index from the hash of a key to the rows with that hash.
 
     Attributes:
-        hashes: sorted, one per row whose key has no NULL part.
+        hashes: sorted hashes, one per row whose key has no NULL part.
         rows: the row of each hash; ascending among equal hashes.
         starts: ``2**k + 1`` positions: first entry of each bucket (top ``k`` bits), and the end.
         unique: whether all hashes are distinct.
@@ -48,7 +48,7 @@ class HashIndex:
 
     @cached_property
     def words(self) -> tuple[int, ...]:
-        """The index as a row of the kernels' table of segments; valid while the index is alive."""
+        """The index as a row of the kernels' table of segments; valid while the index lives."""
         shift = 65 - (len(self.starts) - 1).bit_length()
         hashes, rows, starts = (address(a) for a in (self.hashes, self.rows, self.starts))
         screen = address(self.filter) if len(self.filter) else 0
@@ -56,7 +56,7 @@ class HashIndex:
 
 
 def build_index(keys: KeyVector) -> HashIndex:
-    """The index of the rows of ``keys`` that have no NULL part."""
+    """Build the index of the rows of ``keys`` that have no NULL part."""
     if keys.valid is None:
         return _indexed(keys.hashes, np.arange(len(keys.hashes), dtype=np.uint32))
     present = np.flatnonzero(keys.valid)
@@ -64,7 +64,7 @@ def build_index(keys: KeyVector) -> HashIndex:
 
 
 def merge_indexes(parts: Sequence[tuple[HashIndex, int]]) -> HashIndex:
-    """The index over the concatenated rows of ``parts``: (index, number of rows) of each."""
+    """Merge ``parts`` (index, number of rows) into one index over their concatenated rows."""
     bases = np.cumsum([0, *(rows for _, rows in parts)])
     return _indexed(
         np.concatenate([index.hashes for index, _ in parts]),
@@ -75,7 +75,7 @@ def merge_indexes(parts: Sequence[tuple[HashIndex, int]]) -> HashIndex:
 
 
 def _indexed(hashes: U64, rows: U32) -> HashIndex:
-    """The index with these entries; ``rows`` must ascend among equal hashes."""
+    """Build the index with these entries; ``rows`` must ascend among equal hashes."""
     bits = max(1, (len(hashes) - 1).bit_length()) if len(hashes) else 1
     starts = np.zeros(2**bits + 1, np.uint32)
     ordered, numbers, unique, done = sort_entries(hashes, rows, bits, starts)
@@ -87,10 +87,10 @@ def _indexed(hashes: U64, rows: U32) -> HashIndex:
 
 
 def distinct_sketch(keys: KeyVector | U64, k: int = 256) -> U64:
-    """The ``k`` smallest distinct hashes, ascending; all of them if there are fewer.
+    """Return the ``k`` smallest distinct hashes, ascending; all of them if there are fewer.
 
-    The k-minimum-values sketch (Bar-Yossef et al., RANDOM 2002; Beyer et al., SIGMOD 2007):
-    independent of order and repetition, so sketches of parts merge into that of the whole.
+    The k-minimum-values sketch (Bar-Yossef et al., RANDOM 2002; Beyer et al., SIGMOD 2007): it does
+    not depend on order and repetition, so sketches of parts merge into the sketch of their union.
 
     >>> distinct_sketch(np.array([9, 3, 9, 4], dtype=np.uint64), k=2).tolist()
     [3, 4]
@@ -109,7 +109,7 @@ def distinct_sketch(keys: KeyVector | U64, k: int = 256) -> U64:
 
 
 def distinct(hashes: U64) -> U64:
-    """The distinct hashes, ascending; faster than ``np.unique``, which builds a table first."""
+    """Return the distinct hashes, ascending; ``np.unique`` is slower, as it builds a table."""
     ordered = np.sort(hashes)
     if len(ordered) < 2:
         return ordered
@@ -117,13 +117,13 @@ def distinct(hashes: U64) -> U64:
 
 
 def merge_sketches(sketches: Iterable[U64], k: int = 256) -> U64:
-    """The sketch of the union of the key sets of ``sketches``, all made with ``k`` or more."""
+    """Return the sketch of the union of sketched sets; ``k``: at most that of each sketch."""
     parts = [np.empty(0, dtype=np.uint64), *sketches]
     return distinct(np.concatenate(parts))[:k]
 
 
 def estimate_distinct(sketch: U64, k: int = 256) -> float:
-    """Estimated number of distinct hashes behind ``sketch``: exact below ``k``, else unbiased.
+    """Estimate the number of distinct hashes in a sketched set: exact below ``k``, else unbiased.
 
     With ``k`` hashes uniform on the unit interval below ``u``, the estimate is ``(k - 1) / u``;
     its relative error is about ``1 / sqrt(k - 2)``.

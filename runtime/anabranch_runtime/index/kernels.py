@@ -42,7 +42,7 @@ _TRIED = 128
 @njit(cache=True, nogil=True)
 def passing(hashes_at: int, probes: int, table: int, words: int, out_at: int) -> int:
     """Write the indexes of the probes that pass a filter to ``out_at``, ascending; returns their
-    number. Returns -1 if the filter rejects too few of the first ones: all probes count as passing.
+    number. Returns -1 if the filter rejects too few of the first probes; then all count as passing.
     """
     step = np.int64(probes // _TRIED) + 1
     tried = np.int64(0)
@@ -65,7 +65,7 @@ def passing(hashes_at: int, probes: int, table: int, words: int, out_at: int) ->
 
 @njit(cache=True, nogil=True)
 def wider(values: I32, used: int, room: int) -> I32:
-    """A copy of a kernel's output array with a capacity of ``room``."""
+    """Return a copy of a kernel's output array with a capacity of ``room`` entries."""
     wider = np.empty(room, np.int32)
     wider[:used] = values[:used]
     return wider
@@ -73,7 +73,7 @@ def wider(values: I32, used: int, room: int) -> I32:
 
 @njit(cache=True, nogil=True)
 def _mark(marks_at: int, positions_at: int, first: int, end: int) -> None:
-    """Mark the positions of pairs; no operation if ``marks_at`` is 0."""
+    """Mark the positions from ``first`` to before ``end``; nothing if ``marks_at`` is 0."""
     if marks_at != 0:
         for k in range(first, end):
             store8(marks_at, np.int64(load32(positions_at, k)), np.uint8(1))
@@ -87,15 +87,15 @@ def runs_in(
 
     Args:
         segment: a row of the table of segments. ``hashes``: of the probes.
-        walker: working space, as the other arrays an entry longer than the probes.
-        hit, begins, ends: filled with the found probes, and the range of entries with each one's
+        walker: working space; like the other arrays, one entry longer than the probes.
+        hit, begins, ends: filled with the found probes, and the range of entries with each probe's
             hash.
 
     Returns:
         Number of found probes, of entries with their hashes, and of probes that pass the segment's
         filter.
     """
-    # By address, since each array access tests whether the index is negative.
+    # By address, since Numba tests in each access to an array whether the index is negative.
     hashes_at = np.int64(hashes.ctypes.data)
     walker_at, ends_at = np.int64(walker.ctypes.data), np.int64(ends.ctypes.data)
     hit_at, begins_at = np.int64(hit.ctypes.data), np.int64(begins.ctypes.data)
@@ -129,7 +129,7 @@ def runs_in(
             left += np.int64(value < wanted) & np.int64(at < last)
         walking = left
     for k in range(walking):
-        # Used as arrays, which keeps them alive.
+        # Read as arrays here, so that Numba does not free them earlier.
         i = np.int64(walker[k])
         wanted = hashes[i]
         at = np.int64(ends[k])
@@ -169,7 +169,7 @@ def match(
     most: int,
     marks: NDArray[np.uint8],
 ) -> tuple[I32, I32, Ints, Ints, int, bool]:
-    """Pairs (probe, stored row) with equal hashes that satisfy all constraints.
+    """Find the pairs (probe, stored row) with equal hashes that satisfy all constraints.
 
     Args:
         hashes: hashes of the probes, ascending (a wrong order only costs time).
@@ -215,7 +215,7 @@ def match(
                 return positions[:0].copy(), rows[:0].copy(), found, counted, held, True
             room = 2 * (used + total)
             positions, rows = wider(positions, used, room), wider(rows, used, room)
-        # By address, since each array access tests whether the index is negative.
+        # By address, since Numba tests in each access to an array whether the index is negative.
         positions_at, rows_at = np.int64(positions.ctypes.data), np.int64(rows.ctypes.data)
         numbers = segments[s, ROWS]
         for k in range(hits):
@@ -225,7 +225,7 @@ def match(
                 store32(rows_at, used, load32(numbers, np.int64(at)))
                 used += 1
 
-        # One constraint after the other, again without branches.
+        # Each constraint filters the pairs that satisfy the previous ones, again without branches.
         counted[s] = used - first
         if arrival == 0:
             _mark(marks_at, positions_at, first, used)
@@ -288,7 +288,7 @@ def mark_present(
             at = np.int64(load32(starts, bucket))
             end = np.int64(load32(starts, bucket + 1))
             high = end
-            # By bisection, since a frequent value may fill a bucket.
+            # Bisection, since a frequent value may fill a bucket.
             while at < high:
                 middle = (at + high) >> 1
                 if load64(stored, middle) < wanted:
@@ -307,14 +307,14 @@ def mark_present(
 
 @njit(cache=True, nogil=True)
 def pick(values: Any, positions: I32, out: Any) -> None:
-    """``out[i] = values[positions[i]]``."""
+    """Write ``values`` at ``positions`` to ``out``: ``out[i] = values[positions[i]]``."""
     for i in range(len(positions)):
         out[i] = values[positions[i]]
 
 
 @njit(cache=True, nogil=True)
 def mixed(word: int) -> int:
-    """The mix of one word: the bijection ``keys.mix``."""
+    """Return one word mixed by the bijection ``keys.mix``."""
     h = word + np.uint64(0x9E3779B97F4A7C15)
     h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -323,14 +323,14 @@ def mixed(word: int) -> int:
 
 @njit(cache=True, nogil=True)
 def mix(words: U64, out: U64) -> None:
-    """Write the mixed ``words`` to ``out``."""
+    """Write the bijective mix (``keys.mix``) of each of ``words`` to ``out``."""
     for i in range(len(words)):
         out[i] = mixed(words[i])
 
 
 @njit(cache=True, nogil=True)
 def gather64(tables: Ints, which: Any, rows: I32, out: Ints) -> None:
-    """``out[i] =`` the 64-bit word ``rows[i]`` of the array at address ``tables[which[i]]``."""
+    """Gather 64-bit words: ``out[i]`` is word ``rows[i]`` of the array at ``tables[which[i]]``."""
     if len(tables) == 1:
         table = tables[0]
         for i in range(len(rows)):
@@ -342,7 +342,7 @@ def gather64(tables: Ints, which: Any, rows: I32, out: Ints) -> None:
 
 @njit(cache=True, nogil=True)
 def gather128(tables: Ints, which: Any, rows: I32, out: Ints) -> None:
-    """As :func:`gather64`, for words of 128 bits; ``out`` has two entries per row."""
+    """Gather words of 128 bits as :func:`gather64`; ``out`` has two entries per row."""
     for i in range(len(rows)):
         table = tables[which[i]] if len(tables) > 1 else tables[0]
         row = 2 * np.int64(rows[i])
@@ -352,7 +352,7 @@ def gather128(tables: Ints, which: Any, rows: I32, out: Ints) -> None:
 
 @njit(cache=True, nogil=True)
 def gather32(tables: Ints, which: Any, rows: I32, out: I32) -> None:
-    """As :func:`gather64`, for words of 32 bits."""
+    """Gather words of 32 bits as :func:`gather64`."""
     for i in range(len(rows)):
         table = tables[which[i]] if len(tables) > 1 else tables[0]
         out[i] = load32(table, np.int64(rows[i]))
@@ -360,7 +360,7 @@ def gather32(tables: Ints, which: Any, rows: I32, out: I32) -> None:
 
 @njit(cache=True, nogil=True)
 def gather16(tables: Ints, which: Any, rows: I32, out: NDArray[np.int16]) -> None:
-    """As :func:`gather64`, for words of 16 bits."""
+    """Gather words of 16 bits as :func:`gather64`."""
     for i in range(len(rows)):
         table = tables[which[i]] if len(tables) > 1 else tables[0]
         out[i] = load16(table, np.int64(rows[i]))
@@ -368,7 +368,7 @@ def gather16(tables: Ints, which: Any, rows: I32, out: NDArray[np.int16]) -> Non
 
 @njit(cache=True, nogil=True)
 def gather8(tables: Ints, which: Any, rows: I32, out: NDArray[np.int8]) -> None:
-    """As :func:`gather64`, for bytes."""
+    """Gather bytes as :func:`gather64`."""
     for i in range(len(rows)):
         table = tables[which[i]] if len(tables) > 1 else tables[0]
         out[i] = load8(table, np.int64(rows[i]))
@@ -376,7 +376,7 @@ def gather8(tables: Ints, which: Any, rows: I32, out: NDArray[np.int8]) -> None:
 
 @njit(cache=True, nogil=True)
 def gather_bits(tables: Ints, offsets: Ints, which: Any, rows: I32, out: NDArray[np.uint8]) -> int:
-    """Gather bits, least significant first; an address of 0 stands for an array of ones.
+    """Gather bits, least significant first; the address 0 stands for an array of ones.
 
     Args:
         offsets: per table the bit of its row 0.
@@ -448,7 +448,7 @@ def warm() -> None:
     for kind in (np.int16, np.int32, np.int64, np.uint64):
         pick(np.zeros(1, kind), order, np.empty(1, kind))
     mix(words, np.empty(2, np.uint64))
-    # Columns of Arrow are read-only, for which Numba has types of their own.
+    # Arrow's columns are read-only arrays, which are other types for Numba.
     mix(np.frombuffer(bytes(16), np.uint64), np.empty(2, np.uint64))
     tables = np.array([one], np.int64)
     # Table numbers are 16 bits in single probes, 32 bits in rounds.

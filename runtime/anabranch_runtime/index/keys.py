@@ -1,11 +1,11 @@
 """Join keys as vectors of 64-bit hashes, equal where the values are equal.
 
-Every key part becomes one 64-bit *lane* per row, a function of the value alone: integers,
-dates, microseconds and booleans are their own lane; of doubles it is their bits, with one NaN and
-one zero; a decimal folds its 128 bits; a string sums the mixes of its 8-byte words.
-A lane goes through :func:`mix`, and every further part is folded in with another mix. Nothing
-depends on the process, the machine's word order or the physical width of the column, so two
-workers always agree, and ``int`` 7 meets ``decimal(10,2)`` 7.00 in a key of ``decimal(38,2)``.
+Every key part becomes one 64-bit *lane* per row, a function of the value alone: integers, dates,
+microseconds and booleans are their own lane; a double's lane is its bits, with one NaN and one
+zero; a decimal's 128 bits are folded; a string's lane sums the mixes of its 8-byte words. A lane
+goes through :func:`mix`, and every further part is folded in with another mix. Nothing depends on
+the process, the machine's word order or the physical width of the column, so two workers always
+agree, and ``int`` 7 meets ``decimal(10,2)`` 7.00 in a key of ``decimal(38,2)``.
 
 **Exactness.** :func:`mix` adds a constant, and applies xor-shifts and multiplications by odd
 constants, each a bijection of 64-bit words; so a key of one part whose lane is injective has
@@ -38,7 +38,7 @@ from anabranch_runtime.index import kernels
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 FOLD = np.uint64(0xD6E8FEB86659FD93)
 _WORDS_IN_STEP = 8
-#: Rows per pass over data that should stay in the processor's cache.
+#: Rows per pass, few enough for their data to stay in the processor's cache.
 _BLOCK = 1 << 14
 _TAIL_MASKS = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
 _INJECTIVE = frozenset({"bigint", "double", "timestamp", "date", "boolean"})
@@ -64,15 +64,15 @@ class KeyVector:
 
 
 def mix(words: U64) -> U64:
-    """A bijection of 64-bit words that spreads every input bit over all output bits."""
+    """Mix words by a bijection of 64-bit words that spreads each input bit over all output bits."""
     hashes = np.empty(len(words), dtype=np.uint64)
     kernels.mix(np.ascontiguousarray(words), hashes)
     return hashes
 
 
 def key_vector(columns: Sequence[pa.Array], types: Sequence[str]) -> KeyVector:
-    """The keys of rows with these ``columns`` (at least one), one per part of the key; ``types``:
-    the parts' key types, such as ``bigint``.
+    """Return the keys of rows; ``columns``: one column per part of the key (at least one);
+    ``types``: the parts' key types, such as ``bigint``.
 
     Raises:
         KeyTypeError: a column's values can't be read as the key type.
@@ -94,7 +94,7 @@ def key_vector(columns: Sequence[pa.Array], types: Sequence[str]) -> KeyVector:
 def values_equal(
     left: Sequence[pa.Array], right: Sequence[pa.Array], types: Sequence[str]
 ) -> Bools:
-    """Mask of rows whose keys have equal values; a NULL part equals no value.
+    """Return the mask of rows with equal left and right keys; a NULL part equals no value.
 
     Raises:
         KeyTypeError: a column's values can't be read as the key type.
@@ -118,7 +118,7 @@ def values_equal(
 
 
 def partition_of(hashes: U64, partitions: int) -> Ints:
-    """The partition of each hash, by its low 32 bits, since index buckets use the high bits.
+    """Return each hash's partition, by its low 32 bits, since index buckets use the high bits.
 
     >>> partition_of(np.array([0, 5, 1 << 40], dtype=np.uint64), 4).tolist()
     [0, 1, 0]
@@ -162,7 +162,7 @@ def _lane(column: pa.Array, kind: str) -> U64:
 
 
 def _word(column: pa.Array, kind: str) -> U64:
-    """The 64-bit word of each value, for key types of at most 64 bits."""
+    """Return the 64-bit word of each value, for key types of at most 64 bits."""
     if pa.types.is_null(column.type):
         return np.zeros(len(column), dtype=np.uint64)
     given = column.type
@@ -204,7 +204,7 @@ def _sign_words(high: U64) -> U64:
 
 
 def _decimal_words(column: pa.Array, kind: str) -> U64:
-    """Unscaled values at the key's scale as little-endian words: shape (n, 2), or (n, 4) if needed.
+    """Return unscaled values at the key's scale as little-endian words: shape (n, 2) or (n, 4).
 
     A value of 38 digits, rescaled by up to 38 more, has 76 digits, which always fit in 256 bits.
     """
@@ -260,7 +260,7 @@ def _widen(words: U64) -> U64:
 
 
 def _bytes_lane(column: pa.Array, kind: str) -> U64:
-    """The sum over a value's 8-byte words of mix(word + position), combined with its length.
+    """Return each value's sum of mix(word + position) over its 8-byte words, mixed with its length.
 
     The sum does not depend on the order. So the first words of all rows are added step by step, one
     word position per step; the remaining words of long values are added in one flat pass.
@@ -290,7 +290,7 @@ def _bytes_lane(column: pa.Array, kind: str) -> U64:
 
 
 def _block_lane(words: U64, starts: Ints, lengths: Ints) -> U64:
-    """The lanes of a block of values; ``words``: the 8-byte word that begins at every byte."""
+    """Return the lanes of a block of values; ``words``: the 8 bytes from every byte on."""
     lane = lengths.view(np.uint64) * FOLD
     lane += mix(words[starts] & _TAIL_MASKS[np.minimum(lengths, 8)])
     rows: Ints | None = None

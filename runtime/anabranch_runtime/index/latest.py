@@ -22,7 +22,7 @@ _NEVER = np.int64(-(1 << 63))
 
 
 def superseded(keys: Sequence[pa.Array], tau: Ints, by: Bools | None = None) -> Bools:
-    """Mask of rows with another row of equal key and greater ``tau``; NULL keys equal no other key.
+    """Return the mask of rows with a row of equal key and greater ``tau``; NULL keys equal none.
 
     Args:
         keys: the key's columns, of types in which equal keys have equal values.
@@ -43,7 +43,7 @@ def superseded(keys: Sequence[pa.Array], tau: Ints, by: Bools | None = None) -> 
 
 
 def ranked(batches: Ints, positions: Ints) -> Ints:
-    """Numbers in the order of arrival: by batch, then by position in it; equal for equal pairs.
+    """Number rows in order of arrival: by batch, then by position in it; equal for equal pairs.
 
     >>> ranked(np.array([2, 1, 2, 2]), np.array([5, 9, 0, 5])).tolist()
     [2, 0, 1, 2]
@@ -58,8 +58,8 @@ def ranked(batches: Ints, positions: Ints) -> Ints:
 
 
 def _groups(keys: Sequence[pa.Array]) -> tuple[Ints, Bools | None]:
-    """A number per distinct key, and a mask of rows whose keys have no NULL (None: all). Numbers of
-    keys with a NULL are meaningless.
+    """Return a number per row that is equal for equal keys, and the mask of rows whose keys have no
+    NULL (None: all). Numbers of keys with a NULL are meaningless.
     """
     groups = np.zeros(len(keys[0]), np.int64)
     known: Bools | None = None

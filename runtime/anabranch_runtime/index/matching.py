@@ -27,7 +27,7 @@ from anabranch_runtime.index.hash_index import HashIndex
 Marks = NDArray[np.uint8]
 
 
-#: No limit on the number of pairs.
+#: Value of ``most`` without a limit on the number of pairs.
 ANY = (1 << 63) - 1
 _NO_COLUMNS = np.zeros((0, 1), np.int64)
 _NO_MARKS = np.zeros(0, np.uint8)
@@ -48,7 +48,7 @@ class Probes:
         return len(self.hashes)
 
     def where(self, mask: NDArray[np.bool_]) -> Probes:
-        """The probes for which ``mask`` holds, an array in the order of the probes."""
+        """Return the probes for which ``mask``, an array in the order of the probes, is True."""
         return Probes(self.hashes[mask], self.order[mask])
 
 
@@ -84,7 +84,7 @@ class Matches:
 
 
 def in_order(hashes: U64, positions: Ints | None = None) -> Probes:
-    """Sort probes by hash; ``positions``: probes to take (None: all).
+    """Sort probes by hash; ``positions``: positions of the probes to take (None: all).
 
     The position of each probe replaces the low bits of its hash, so that single words are sorted
     and not pairs. Probes that differ only in these bits may come in any order, which is harmless.
@@ -99,7 +99,7 @@ def in_order(hashes: U64, positions: Ints | None = None) -> Probes:
 
 
 def described(indexes: Sequence[HashIndex]) -> Ints:
-    """The indexes as the argument of :func:`match`; they must outlive the returned array."""
+    """Return the indexes as an argument of :func:`match`; they must outlive the returned array."""
     return np.array([index.words for index in indexes], np.int64).reshape(-1, kernels.WORDS + 1)
 
 
@@ -112,13 +112,13 @@ def match(
     marks: Marks = _NO_MARKS,
     test: PairTest | None = None,
 ) -> Matches:
-    """All pairs of equal hashes that satisfy ``constraints``. The first ``counting`` constraints
-    (None: all) decide which pairs are counted. ``marks`` (one entry per position of the partial
-    result, or empty) is set to 1 at positions of counted pairs. Pairs that fail ``test`` are only
-    counted.
+    """Find all pairs of equal hashes that satisfy ``constraints``. The first ``counting``
+    constraints (None: all) decide which pairs are counted. ``marks`` (one entry per position of the
+    partial result, or empty) is set to 1 at positions of counted pairs. Pairs that fail ``test``
+    are only counted.
 
     Raises:
-        TooManyPairs: at some time there were more pairs than both ``most`` and the probes.
+        TooManyPairs: while matching, there were more pairs than ``most`` and more than probes.
     """
     columns = lows = highs = _NO_COLUMNS
     if len(constraints) == 1:

@@ -1,4 +1,4 @@
-"""Sets of small numbers, each stored once: few numbers as a sorted list, many as bits."""
+"""Sets of predicates' numbers, each set stored once: few members as a sorted list, many as bits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numba import njit
 from anabranch_runtime.columns.arrays import I32, U64, Ints
 from anabranch_runtime.index.words import load32, load64
 
-#: Number of the set of all numbers, also of later ones.
+#: Number of the set that has all members, including members added later.
 ALL = 0
-#: Number of results of :meth:`PredicateSets.by_member` that are kept, some 200 kB each.
+#: Number of results of :meth:`PredicateSets.by_member` that are cached, some 200 kB each.
 KEPT = 16
-#: Number of words up to which bits are faster than a list.
+#: Number of words up to which a set as bits is read faster than as a list.
 FEW_WORDS = 32
 #: Odd factors that mix words of sets into hashes.
 _STEP, _FACTOR = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
@@ -26,7 +26,7 @@ _FIRST = 64
 
 @dataclass(frozen=True, slots=True)
 class SetView:
-    """The sets at one moment; later sets do not change it.
+    """The sets at one moment; sets added later do not change it.
 
     Attributes:
         places: shape (sets, 2): the set's first word in ``data``, and its form: the length of a
@@ -39,7 +39,7 @@ class SetView:
 
     @property
     def addresses(self) -> tuple[int, int]:
-        """Addresses of ``places`` and ``data``."""
+        """The memory addresses of ``places`` and ``data``."""
         return self.places.ctypes.data, self.data.ctypes.data
 
 
@@ -62,22 +62,22 @@ class PredicateSets:
 
     @property
     def size(self) -> int:
-        """Bytes of all sets."""
+        """Bytes of all sets of predicates."""
         return 8 * self._used + 16 * self._count
 
     @property
     def view(self) -> SetView:
-        """The sets so far."""
+        """The sets of predicates that there are at present."""
         return SetView(self._places[: self._count], self._data)
 
     def numbered(self, bits: U64, most: int) -> I32:
-        """The number of each row of bits (shape (rows, words)); new sets are added.
+        """Return the number of the set in each row of bits (shape (rows, words)); adds new sets.
 
         Args:
             most: total size of the sets in bytes; beyond it new sets get the number :data:`ALL`.
         """
         found = np.zeros(len(bits), np.int32)
-        # Copies: kernels may be reading the present arrays.
+        # New arrays are made, since kernels may be reading the present ones.
         length = len(self._places)
         while self._count + len(bits) > length:
             length *= 2
@@ -104,8 +104,8 @@ class PredicateSets:
         return found
 
     def by_member(self, first: int, last: int) -> tuple[Ints, I32]:
-        """Member -> range in an array of numbers, from ``first`` on, of the sets before ``last``
-        that have the member, except :data:`ALL`. The newest :data:`KEPT` results are kept.
+        """Return, by member, the end of its range in an array of sets, and this array: for each
+        member, the sets from ``first`` to before ``last`` that have it, except :data:`ALL`.
         """
         with self._lock:
             known = self._by_member.pop((first, last), None)
@@ -117,14 +117,14 @@ class PredicateSets:
         return known
 
     def bits(self, numbers: Ints | I32, words: int) -> U64:
-        """Bits of sets' first 64 ``words`` numbers: shape (sets, words); all for :data:`ALL`."""
+        """Return bits of sets' first 64 ``words`` members: (sets, words); :data:`ALL` has all."""
         wanted = np.asarray(numbers, np.int64)
         found: U64 = _unpacked(self._places, self._data, wanted, words)
         return found
 
 
 def longer(values: Any, length: int) -> Any:
-    """A copy of an array with zeros appended up to ``length``."""
+    """Return a copy of an array with zeros appended up to ``length``."""
     made = np.zeros((length, *values.shape[1:]), values.dtype)
     made[: len(values)] = values
     return made
@@ -132,7 +132,7 @@ def longer(values: Any, length: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def below_lowest(word):  # type: ignore[no-untyped-def]
-    """Number of bits below the lowest bit of ``word``, which is not 0."""
+    """Return the number of bits below the lowest bit that is set in ``word``, which is not 0."""
     x = (word & (~word + np.uint64(1))) - np.uint64(1)
     x -= (x >> np.uint64(1)) & np.uint64(0x5555555555555555)
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
@@ -155,13 +155,13 @@ def _ones(row):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _as_bits(count, last):  # type: ignore[no-untyped-def]
-    """Whether a set with so many members, in so many words, is stored as bits."""
+    """Whether a set of ``count`` members, in ``last`` words, is stored as bits."""
     return last <= FEW_WORDS or last < (count + 1) // 2
 
 
 @njit(cache=True, nogil=True)
 def _hashed(row):  # type: ignore[no-untyped-def]
-    """Hash of a set. Words without bits at the end do not matter: there may be more numbers now."""
+    """Return the hash of a set; zero words at the end don't matter, as rows may be longer now."""
     found = np.uint64(0)
     for w in range(len(row)):
         if row[w] != np.uint64(0):
@@ -183,7 +183,7 @@ def _enter(hashes, count, slots):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _is_equal(row, place, data):  # type: ignore[no-untyped-def]
-    """Whether a stored set has the bits of ``row``."""
+    """Whether the stored set at ``place`` has the bits of ``row``."""
     at, size = place
     if size <= 0:
         for w in range(max(-size, len(row))):
@@ -205,13 +205,13 @@ def _number(rows, places, data, hashes, slots, begun, most, found):  # type: ign
     """Find the numbers of sets, and add new ones.
 
     Args:
-        rows: bits of the sets. ``found``: their numbers, filled in.
+        rows: bits of the sets. ``found``: receives the sets' numbers.
         places, hashes: with room for a new set per row. ``slots``: see :func:`_enter`.
         begun: number of finished rows, of sets, and of used words.
         most: see :meth:`PredicateSets.numbered`.
 
     Returns:
-        The same numbers as ``begun``, after the rows for which ``data`` has room.
+        Numbers as in ``begun``, after as many rows as ``data`` has room for.
     """
     done, count, used = begun
     for i in range(done, len(rows)):
@@ -229,7 +229,7 @@ def _number(rows, places, data, hashes, slots, begun, most, found):  # type: ign
             places[count, 1], used = _packed(rows[i], data, used)
             hashes[count], slots[slot] = hashed, count
             count += 1
-        # The number of a free slot is that of the set of all.
+        # A set for which there is no room has found a free slot: its number is 0, the set of all.
         found[i] = slots[slot]
     return len(rows), count, used
 
@@ -276,7 +276,7 @@ def _unpacked(places, data, numbers, words):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def sets_by_member(places, data):  # type: ignore[no-untyped-def]
-    """Ends of each member's part in an array of sets, after a 0, and the array."""
+    """Return an array of 0 and the end of each member's range of sets, and the array of sets."""
     most = np.int64(0)
     for number in range(len(places)):
         at, size = places[number]
@@ -312,7 +312,7 @@ def sets_by_member(places, data):  # type: ignore[no-untyped-def]
         if turn == 0:
             ends = np.cumsum(ends)
             found = np.empty(ends[-1], np.int32)
-    # Each beginning has become an end.
+    # Filling in has moved each range's beginning to its end.
     ends[1:] = ends[:-1].copy()
     ends[0] = 0
     return ends, found

@@ -1,9 +1,9 @@
 """Prefetching pages of mapped columns and indexes before a kernel touches them one by one.
 
-This is useful only if the mapped state exceeds memory (``storage.paging``), as read-ahead is then
-off. A page fault takes some 50 times as long as a page in a run that is fetched at once. So if
-enough pages of a column will be touched, the whole column is prefetched. Otherwise each page is
-loaded by its fault.
+This is useful only if the mapped state exceeds memory (``storage.paging``), because the kernel's
+read-ahead is then off. A page fault takes some 50 times as long as a page in a run that is fetched
+at once. So a column is prefetched completely if enough of its pages will be touched. Otherwise each
+page is loaded by its fault.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from anabranch_runtime.index.words import load64
 
 _PAGE = mmap.PAGESIZE
 _WILL_NEED: int | None = getattr(mmap, "MADV_WILLNEED", None)
-#: Maximum number of pages to prefetch per place that will be read.
+#: Maximum number of pages of a range per place that will be read in it, for prefetching.
 _RUN = 8
-#: Number of probes tested on a filter to estimate how many pass.
+#: Number of probes tested by a filter to estimate how many pass it.
 _TRIED = 512
 #: One in this number of probes passes a filter without a match, and reads hashes only.
 _WRONG = 40
@@ -36,13 +36,13 @@ _advise = ctypes.CDLL(None).madvise if _WILL_NEED is not None else None
 
 
 def enable(wanted: bool) -> None:
-    """Set whether this process prefetches pages from now on."""
+    """Set whether this process prefetches pages, from now on."""
     global _asking
     _asking = wanted and _advise is not None
 
 
 def is_enabled() -> bool:
-    """Whether this process prefetches pages."""
+    """Whether this process prefetches pages of mapped files."""
     return _asking
 
 
@@ -76,7 +76,7 @@ def for_probes(hashes: U64, segments: Ints, columns: Ints) -> None:
 def for_rows(
     columns: Sequence[pa.Array], which: NDArray[np.integer[Any]] | None, rows: int
 ) -> None:
-    """Before a column is gathered, prefetch it in each table with enough gathered rows.
+    """Before a column is gathered, prefetch it in the tables from which enough rows are gathered.
 
     Args:
         columns: the column in each table.
@@ -93,7 +93,7 @@ def for_rows(
 
 
 def _range(first: int, size: int, touched: int) -> None:
-    """Prefetch a memory range if ``touched``, the number of places to read, is large enough."""
+    """Prefetch a memory range if enough places in it (``touched``) will be read."""
     if touched <= 0 or touched * _RUN * _PAGE < size or size <= _PAGE:
         return
     begin = first - first % _PAGE
@@ -104,7 +104,7 @@ def _range(first: int, size: int, touched: int) -> None:
 
 @njit(cache=True, nogil=True)  # type: ignore[misc,unused-ignore]
 def _passing(hashes: U64, screen: int, words: int) -> int:
-    """Number of probes' ``hashes`` that pass a segment's filter."""
+    """Estimate how many of the probes' ``hashes`` pass a segment's filter."""
     found = 0
     for k in range(len(hashes)):
         bits = bits_of(hashes[k])
@@ -113,6 +113,6 @@ def _passing(hashes: U64, screen: int, words: int) -> int:
 
 
 def warm() -> None:
-    """Compile the kernels."""
+    """Compile the kernel that tests probes by a filter."""
     words = np.zeros(1, np.uint64)
     _passing(words, words.ctypes.data, 1)

@@ -1,9 +1,9 @@
 """Ranks of tuples: uniformly distributed hashes of their values (``plans.rations``).
 
 A rank is a number below :data:`WHOLE`. A hash begins as 0, or as the batch number plus one if the
-ranking is by batch. The hash of each column's value (``index.keys``; 0: NULL) is folded in by a
-mix. The upper 53 bits of the last mix are the rank. So a tuple's rank can be recomputed from its
-values and batch.
+ranking is by batch. The hash of each column's value (``index.keys``; 0 for NULL) is added by a mix.
+The upper 53 bits of the last mix are the rank. So a tuple's rank can be recomputed from its values
+and batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REST = np.uint64(64 - 53)
 def ranks(
     ranking: Ranking, column: Callable[[str], pa.Array], rows: int, batch: int | NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The ranks of ``rows`` tuples, from 0 to ``WHOLE - 1``.
+    """Return the ranks of ``rows`` tuples, from 0 to ``WHOLE - 1``.
 
     Args:
         batch: the batch in which all tuples arrived, or the batch of each.
@@ -41,7 +41,7 @@ def ranks(
 
 
 def limit(share: float) -> int:
-    """The rank below which a fraction ``share`` of all ranks lies.
+    """Return the rank below which a fraction ``share`` of all ranks lies.
 
     >>> limit(0.0), limit(1.0) == WHOLE
     (0, True)

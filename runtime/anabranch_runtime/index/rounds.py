@@ -2,7 +2,7 @@
 
 Each edge has its own tuples, key, stores and time bounds. For all edges, a key's parts are integers
 or strings, and a match is decided only by key, arrival order and event time. So edges are rows of a
-table, and an edge costs no Python call.
+table that a compiled kernel reads, without a Python call per edge.
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
@@ -27,18 +27,19 @@ from anabranch_runtime.index.kernels import (
 )
 from anabranch_runtime.index.words import load8, load16, load32, load64
 
-#: Columns of the table of segments after the columns of :func:`kernels.match`: table number, number
-#: of rows, newest batch with rows in it, first row in the table of members; least and greatest
-#: sigma of the newest member of a match (the limits of int64: none).
+#: Columns of the table of segments, after the columns of :func:`kernels.match`: table number,
+#: number of rows, newest batch of its rows, first row in the table of members; least and greatest
+#: sigma (arrival number) that a match's newest member may have (without limits: the range of
+#: int64).
 TABLE, SIZE, LAST_BATCH, MEMBERS, OLDEST, NEWEST = range(WORDS + 1, WORDS + 7)
-#: Columns of the table of a segment's members: addresses of their sigmas and event times (0: none),
-#: least and greatest event time.
+#: Columns of the table of a segment's members: addresses of sigmas (arrival numbers) and taus
+#: (event times; 0: none), least and greatest event time.
 SIGMAS, TAUS, LEAST, GREATEST = range(4)
-#: Columns of the table of edges: first tuple that the edge sends, and the one after the last;
-#: number of its rule; number of tuples, on this host and on others, for which pairs are counted.
+#: Columns of the table of edges: first tuple that the edge sends, and the end of its tuples; number
+#: of its rule; number of tuples, on this host and on others, for which pairs are counted.
 FIRST, LAST, RULE, OF = range(4)
-#: Columns of the table of rules: ranges of its rows in the tables of keys, bounds and orders;
-#: number of the lookup; 1 if equal hashes imply equal keys, else 0.
+#: Columns of the table of rules: ranges of the rule's rows in the tables of keys, bounds and
+#: orders; number of its lookup; 1 if equal hashes imply equal keys, else 0.
 KEYS, KEYS_END, BOUNDS, BOUNDS_END, ORDERS, ORDERS_END, LOOKUP, EXACT = range(8)
 #: Columns of the table of keys, per key part: row set and column of the probing tuple, and column
 #: of the stored row (-1: not compared).
@@ -54,11 +55,11 @@ PARTNER, PARTNER_TAU, MICROS, LATER, MEMBER = range(5)
 #: address of the validity bits (0: without NULLs), the bit of row 0 in these, number of bits of a
 #: value (0: a string), and address of the strings' bytes.
 AT, VALID, OFFSET, WIDTH, DATA = range(5)
-#: Number of the column with the sigmas of starting tuples.
+#: Number of the column that has the sigmas (arrival numbers) of starting tuples.
 SIGMA_COLUMN = 0
-#: Totals of an edge: tuples; matches that arrived early enough; then, of segments with no row of
-#: this batch or outside the tile only, pairs of tuple and row, and matches; tuples with a match;
-#: calls; lookups in segments.
+#: Totals of an edge: tuples; matches that arrived early enough; pairs of tuple and row, and
+#: matches, both only in segments that have no row of this batch or outside the tile; tuples with a
+#: match; calls; lookups in segments.
 PROBES, MATCHES, PAIRS, HITS, FOUND, CALLS, LOOKED = range(7)
 #: Totals of a store: tuples; tuples with a match; matches; lookups avoided by segments' batches, by
 #: their event times, by filters and empty indexes; lookups made.
@@ -106,7 +107,7 @@ def match_round(
         batch: the batch of the starting tuples; ``first_sigma``, ``last_sigma``: its least and
             greatest sigma. ``by_stream``: whether its tuples are ordered by stream.
         most: maximum number of pairs.
-        totals, reads: per rule and per store, the totals above; finished edges are added.
+        totals, reads: per rule and per store, the totals listed above; finished edges are added.
         work: number of lookups plus matches per segment; finished edges are added.
 
     Returns:
@@ -229,7 +230,7 @@ def match_round(
                 walking = np.int64(living) if tried < 0 else tried
                 counts[line, HELD] += living - walking
                 for k in range(walking):
-                    # Read as an array, which keeps the array alive.
+                    # An array access, so that Numba does not free the array earlier.
                     walker = np.int64(k) if tried < 0 else np.int64(walkers[k])
                     wanted = hashes[walker]
                     at, stop = entries_from(wanted, stored, buckets, shift)
@@ -270,7 +271,7 @@ def match_round(
                         if not timely:
                             continue
                         if used == most:
-                            # The pairs and counts of this unfinished edge are dropped.
+                            # The edge is not finished: its pairs and counts are dropped.
                             return (
                                 e, positions[:begun].copy(), tables[:begun].copy(),
                                 found[:begun].copy(), ends,
@@ -310,7 +311,7 @@ def match_round(
 
 @njit(cache=True, nogil=True)
 def lane_of(table: int, row: int, width: int, data: int) -> int:
-    """The 64-bit word of an integer (``width`` bits) or string (``width`` 0) that is hashed."""
+    """Return the lane (``keys``) of an integer (``width`` bits) or string (``width`` 0)."""
     if width == 64:
         return load64(table, row)
     if width == 32:
@@ -331,7 +332,7 @@ def lane_of(table: int, row: int, width: int, data: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _word_at(address: int, left: int) -> int:
-    """The first 8 of ``left`` bytes as a word, padded with zeros."""
+    """Return the first 8 of ``left`` bytes as a word, padded with zeros."""
     if left >= 8:
         return load64(address, 0)
     word = np.uint64(0)
@@ -342,7 +343,7 @@ def _word_at(address: int, left: int) -> int:
 
 @njit(cache=True, nogil=True)
 def same_value(one: Ints, row: int, other: Ints, place: int) -> bool:
-    """Whether two values are equal: rows ``row`` and ``place`` of columns with these locations."""
+    """Whether rows ``row`` and ``place`` of two columns with these locations have equal values."""
     if one[WIDTH] != 0:
         return lane_of(one[AT], row, one[WIDTH], 0) == lane_of(other[AT], place, other[WIDTH], 0)
     first, begin = np.int64(load32(one[AT], row)), np.int64(load32(other[AT], place))
@@ -358,8 +359,8 @@ def same_value(one: Ints, row: int, other: Ints, place: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def entries_from(wanted: int, stored: int, buckets: int, shift: int) -> tuple[int, int]:
-    """Position of the first entry in an index with a hash not below ``wanted``, and the end of the
-    hash's bucket. ``stored``, ``buckets``: addresses of the index's hashes and bucket starts.
+    """Return the position of an index's first entry with at least the hash ``wanted``, and the end
+    of its bucket. ``stored``, ``buckets``: addresses of the index's hashes and bucket starts.
     """
     bucket = np.int64(wanted >> shift)
     at, stop = np.int64(load32(buckets, bucket)), np.int64(load32(buckets, bucket + 1))

@@ -22,7 +22,7 @@ U64 = NDArray[np.uint64]
 
 #: A range has ``2**_NEAR`` buckets, and about as many entries of 12 bytes each.
 _NEAR = 15
-#: Exchanges per entry after which the sort stops: with many equal hashes another sort is faster.
+#: Exchanges per entry after which this sort gives up: for many equal hashes another is faster.
 _PATIENCE = 8
 
 
@@ -37,8 +37,8 @@ def sort_entries(hashes: U64, rows: U32, bits: int, starts: U32) -> tuple[U64, U
         starts: ``2**bits + 1`` zeros; set to the first entry of each bucket, and the end.
 
     Returns:
-        Hashes and rows; whether all hashes are distinct; and whether they are sorted (not if many
-        equal hashes share a bucket with others).
+        Hashes and rows; whether all hashes are distinct; and whether they are sorted (False if many
+            equal hashes share a bucket with others).
     """
     if bits <= _NEAR:
         return _settle(hashes, rows, np.full(1, len(hashes), np.uint32), bits, starts)
@@ -62,8 +62,8 @@ def _settle(
     from_hashes, from_rows = np.int64(hashes.ctypes.data), np.int64(rows.ctypes.data)
     to_hashes = np.int64(sorted_hashes.ctypes.data)
     to_rows = np.int64(sorted_rows.ctypes.data)
-    # The beginning of bucket b is kept at index b + 1 and incremented with each entry. In the end
-    # it is the end of b, and so the beginning of bucket b + 1.
+    # The position at index b + 1 is the next free place of bucket b: at first the bucket's
+    # beginning, at last its end, which is the beginning of bucket b + 1.
     starts_at = np.int64(starts.ctypes.data) + 4
     low = np.int64(0)
     for part in range(len(ends)):
@@ -110,7 +110,7 @@ def _settle(
 
 @njit(cache=True, nogil=True)
 def _spread(hashes: U64, rows: U32, bits: int) -> tuple[U64, U32, U32]:
-    """Hashes and rows, distributed by the top ``bits`` of the hashes; and the end of each range."""
+    """Return hashes and rows distributed by the hashes' top ``bits``, and the end of each range."""
     n = len(hashes)
     shift = np.uint64(64 - bits)
     spread_hashes, spread_rows = np.empty(n, np.uint64), np.empty(n, np.uint32)

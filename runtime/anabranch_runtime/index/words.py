@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 
 
 def _loader(bits: int, kind: Any, align: int | None = None) -> Any:
-    """A function (address, index) -> the ``index``-th word of ``bits`` bits, as ``kind``.
+    """Return a function (address, index) that reads a word of ``bits`` bits as ``kind``.
 
     ``align``: greatest known divisor of all addresses; None: the word's size in bytes.
     """
@@ -35,7 +35,7 @@ def _loader(bits: int, kind: Any, align: int | None = None) -> Any:
 
 
 def _storer(bits: int, kind: Any) -> Any:
-    """A function (address, index, word) that writes the ``index``-th word at the address."""
+    """Return a function (address, index, word) that writes the ``index``-th word at the address."""
 
     @intrinsic
     def store(typingctx: Any, address: Any, index: Any, word: Any) -> Any:
@@ -53,9 +53,7 @@ def _storer(bits: int, kind: Any) -> Any:
 
 @intrinsic
 def copy_bytes(typingctx: Any, source: Any, target: Any, count: Any) -> Any:
-    """A function (source, target, count) that copies ``count`` bytes between addresses, which do
-    not overlap.
-    """
+    """Copy ``count`` bytes from the address ``source`` to ``target``; they do not overlap."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = ir.IntType(8).as_pointer()
@@ -70,7 +68,7 @@ load8 = _loader(8, types.uint8)
 load16 = _loader(16, types.uint16)
 load32 = _loader(32, types.uint32)
 load64 = _loader(64, types.uint64)
-#: The same of any address.
+#: Reader of 64-bit words at addresses that need not be multiples of 8.
 load64_anywhere = _loader(64, types.uint64, 1)
 store8 = _storer(8, types.uint8)
 store32 = _storer(32, types.uint32)

@@ -43,11 +43,11 @@ from anabranch_runtime.traced import changes
 Array = npt.NDArray[np.float64]
 
 
-#: delta: deviation up to which a value adds nothing, as a natural logarithm (a factor of 1.28).
+#: Delta of the test: deviation up to which a value adds nothing, as a logarithm (factor 1.28).
 TOLERANCE = 0.25
 #: Tolerance in standard deviations of the values; the greater of both tolerances is used.
 SPREADS = 3.0
-#: lambda: sum above which a statistic has drifted. A value adds at most 1.
+#: The test's lambda: sum above which a statistic has drifted. A value adds at most 1.
 THRESHOLD = 1.5
 #: Weight of a new value in the moving averages of level and variance.
 FOLLOWS = 0.05
@@ -63,7 +63,7 @@ _COUNTERS = attrgetter("probes", "found", "matches")
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Page-Hinkley's sums of many statistics; all arrays have one entry for each.
+    """Sums of the Page-Hinkley test of many statistics; each array has one entry per statistic.
 
     Attributes:
         seen: number of values observed.
@@ -86,11 +86,11 @@ class Sums:
 
     @property
     def height(self) -> Array:
-        """Per statistic, the greater of ``up`` and ``down``."""
+        """Per statistic, the greater of the test's sums ``up`` and ``down``."""
         return np.maximum(self.up, self.down)
 
     def taken(self, places: npt.NDArray[np.intp]) -> Sums:
-        """Select the statistics at the indexes ``places``; -1: a new one without observations."""
+        """Select the statistics at the indexes ``places``; -1 stands for a new statistic."""
         new = places < 0
         if not len(self.seen):
             return Sums.zero(len(places))
@@ -121,7 +121,7 @@ def observe(sums: Sums, values: Array, counts: Array) -> Sums:
     return Sums(
         seen,
         sums.level + moved,
-        # Welford's update while all values weigh the same, exponentially weighted afterwards.
+        # Welford's update as long as all values weigh the same; later, moving averages.
         (1 - part) * (sums.variance + part * away**2),
         up,
         down,
@@ -131,10 +131,10 @@ def observe(sums: Sums, values: Array, counts: Array) -> Sums:
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """Edges of a ruleset that are outputs of probes, with the join steps that these compute.
+    """Edges that are outputs of a ruleset's probes, with the join steps that they compute.
 
     Attributes:
-        places: edge -> its place in ``index``, which has the index of its step in ``steps``.
+        places: edge -> its position in ``index``, where the index of its step in ``steps`` is.
         steps: the distinct steps, sorted.
     """
 
@@ -156,8 +156,8 @@ class Watch:
     """State of the drift test between two batches; :func:`watch` updates it.
 
     Attributes:
-        steps, relations: names. ``sums`` has, in this order, matches per step, tuples with a match
-            per step, and arrivals per relation.
+        steps, relations: names of steps and relations. ``sums`` has, in this order, matches per
+            step, tuples with a match per step, and arrivals per relation.
         pooled: shape (3, steps): probes, tuples with a match and matches not yet in a value.
         arrived: per relation, arrivals not yet in a value.
         values: the newest value of each statistic.
@@ -172,11 +172,11 @@ class Watch:
 
     @property
     def alarmed(self) -> bool:
-        """Whether a statistic has drifted."""
+        """Whether a join step or an arrival rate has drifted."""
         return bool((self.sums.height > THRESHOLD).any())
 
     def named(self, steps: Sequence[SubJoinStep], relations: Sequence[str]) -> Watch:
-        """Restrict to these steps and relations; new ones start without observations."""
+        """Return the state for exactly these steps and relations; new ones have no observations."""
         same = self.steps is steps or self.steps == tuple(steps)
         if same and self.relations == tuple(relations):
             return self
@@ -212,13 +212,13 @@ def watch(
     """
     steps = edges.steps
     now = last.named(steps, tuple(sorted(arrived)))
-    # Most edges of many queries have no tuples in a batch.
+    # Only changed edges are read: in a batch, most edges of many queries have no tuples.
     names = changes(before, counted)
     names = edges.places.keys() if names is None else [n for n in names if n in edges.places]
     fresh = _counters(names, counted) - _counters(names, before)
     index = edges.index[np.fromiter((edges.places[n] for n in names), np.intp, len(names))]
     pooled = now.pooled + [np.bincount(index, part, len(steps)) for part in fresh]
-    # Reset counters give negative differences, which are discarded.
+    # A counter that was reset gives a negative difference; such edges' pools are discarded.
     pooled = np.where((pooled < 0).any(axis=0), 0.0, pooled)
     enough = pooled[0] >= TRIALS
     counts = pooled[[2, 1]] + 0.5

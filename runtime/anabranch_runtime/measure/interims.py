@@ -1,8 +1,8 @@
 """Interim measurements, every few seconds within an epoch: differences between states' counters.
 
 A period may span epochs and revisions. Edge counters restart with each ruleset, and edge names are
-valid in one ruleset only. So at the end of a ruleset its counts are added to counters by join step
-(``contract.plans.steps``), whose names stay the same across rulesets.
+valid in one ruleset only. So when a ruleset ends, its counts are added to counters by join step
+(``contract.plans.steps``), whose names are the same in all rulesets.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def _counted(
     period: Period, state: State, steps: Mapping[str, CountedStep]
 ) -> dict[SubJoinStep, EdgeStatistics]:
     found = dict(period.steps)
-    # Skip counters of a failed query: its rules are removed, but the counters stay in the state.
-    # Counters of edges without probes in the period are the same objects as at its beginning.
+    # Without counters of a failed query: its rules are removed, but its counters remain. Counters
+    # of edges without probes in the period are the same objects as at its beginning.
     edges = state.measured.edges
     names = changes(period.edges, edges)
     fresh = {

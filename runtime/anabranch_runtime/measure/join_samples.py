@@ -1,6 +1,6 @@
 """Measured join selectivities (samples), from the counters of an epoch's probes, and their decay.
 
-A *step* is a probe of one relation by the join of others, whatever the plan; the counters of an
+A *step* is a probe of one relation by the join of others, in whichever plan; the counters of an
 edge belong to the step that leads to it (``contract.plans.steps``).
 
 **Exact.** Per edge the runtime counts the (probing tuple, stored row) pairs of its probes and the
@@ -9,9 +9,9 @@ pairs`` depends on keys only, and not on the length of history, bounds, residual
 the starting relation; samples of equal steps are added up. The pairs include all stored rows, also
 rows that retention keeps beyond a window. If only some substreams (tuples with certain key values)
 take a step, its counts are kept separately (``contract.plans.steps.Part``). Tuples that a
-look-ahead filter drops would have no match at the later step that it checks, so their pairs are
-added to that step. For other steps, the passing tuples represent all. Probes in place of an
-incomplete materialized join are not counted.
+look-ahead filter drops would have no match at the later step that the filter checks, so their pairs
+are added to that step. At other steps, the tuples that pass represent all tuples. Probes in place
+of an incomplete materialized join are not counted.
 
 **Kept.** A plan changed by a measurement may no longer take the measured step, so samples outlive
 their epoch. When a step is measured again, its old samples count half, since data change. Otherwise
@@ -28,7 +28,7 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.plans.steps import CountedStep, SubJoinStep, counted_steps
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
 
-#: Factor of an old sample's weight per epoch: if its step is measured again, and if not.
+#: Factor per epoch by which an old sample's weight falls: if its step is measured again, or not.
 SEEN_AGAIN, UNSEEN = 0.5, 0.9
 
 
@@ -40,7 +40,7 @@ class Steps:
         self._steps: Mapping[str, CountedStep] = {}
 
     def of(self, ruleset: Ruleset) -> Mapping[str, CountedStep]:
-        """Return edge -> the join step that leads to it."""
+        """Return the join step that leads to each edge of ``ruleset``."""
         if ruleset is not self._ruleset:
             self._ruleset, self._steps = ruleset, counted_steps(ruleset)
         return self._steps
@@ -78,7 +78,7 @@ def step_samples(
 
 
 def add_samples(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tuple[JoinSample, ...]:
-    """Merge samples, adding up samples of equal steps."""
+    """Merge join samples, adding up samples of equal steps."""
     found = {s.step: s for s in known}
     for sample in fresh:
         before = found.get(sample.step)
@@ -100,7 +100,7 @@ def remember(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tuple[
 
 
 def _weighed(sample: JoinSample, weight: float, more: JoinSample | None) -> JoinSample:
-    """Multiply the counts of ``sample`` by ``weight``, and add ``more`` of the same step."""
+    """Multiply the counts of ``sample`` by ``weight``; add ``more``, a sample of the same step."""
     return JoinSample.of(
         sample.step,
         sample.probes * weight + (more.probes if more else 0.0),

@@ -37,7 +37,7 @@ class StoreReaders:
     """Readers of one store.
 
     Attributes:
-        edges: plan edge whose probe reads it -> report on the probe: its queries, and whether it
+        edges: edge whose probe reads the store -> report on the probe: its queries, and whether it
             reads the store in place of an incomplete materialized join.
         queries: the queries of all its probes, sorted.
     """
@@ -50,14 +50,14 @@ class StoreReaders:
 Readers = Mapping[str, StoreReaders]
 _UNREAD = StoreReaders()
 
-#: Maximum numbers reported per store of segments and probing edges, and per edge of queries.
+#: Maximum number of segments and of probing edges reported per store, and of queries per edge.
 MOST_SEGMENTS, MOST_EDGES, MOST_QUERIES = 1000, 200, 50
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSize:
-    """Sizes of a segment: ``bytes`` in total, ``data`` bytes of rows, and per index (key, number of
-    entries, bytes, bytes of its filter).
+    """Sizes of a segment: total ``bytes``, ``data`` bytes of rows, and for each index its key,
+    number of entries, bytes, and bytes of its filter.
     """
 
     bytes: int
@@ -66,7 +66,7 @@ class SegmentSize:
 
     @staticmethod
     def of(segment: Segment) -> SegmentSize:
-        """Compute the sizes from the segment's descriptor."""
+        """Compute the sizes of a segment from its descriptor."""
         indexes, total = [], segment.data[1]
         for key, _, blobs in segment.indexes:
             lengths = [length for _, length, _ in blobs]
@@ -85,7 +85,7 @@ class Weights:
     )
 
     def of(self, store: str, segments: tuple[Segment, ...]) -> list[SegmentSize]:
-        """The size of each segment of ``store``."""
+        """Return the size of each of ``segments``, which are segments of ``store``."""
         known, weights = self._known.get(store, ((), {}))
         if segments is not known:
             # Compared by identity, which is safe as ``known`` keeps its segments alive.
@@ -95,7 +95,7 @@ class Weights:
         return [weights[id(s)] for s in segments]
 
     def forget(self, stores: Collection[str]) -> None:
-        """Drop the sizes of stores other than ``stores``."""
+        """Drop the cached sizes of stores other than ``stores``."""
         for store in self._known.keys() - stores:
             del self._known[store]
 
@@ -123,11 +123,11 @@ class Packs:
                 live[segment.path] += weight.bytes
         for segment in _backfilling(state):
             live[segment.path] += segment.bytes
-        # A pack that only the object store has counts as its needed segments.
+        # For a pack that only the object store has, the size of its needed segments is reported.
         return Packs({pack: pack_bytes(root / pack) or size for pack, size in live.items()}, live)
 
     def share(self, segments: Sequence[Segment], weights: Sequence[SegmentSize]) -> int:
-        """Bytes on disk attributed to ``segments``: their share of each pack's needed bytes."""
+        """Return the bytes on disk of ``segments``: their share of each pack's needed bytes."""
         parts = (
             w.bytes * self.disk[s.path] / self.live[s.path]
             for s, w in zip(segments, weights, strict=True)
@@ -136,7 +136,7 @@ class Packs:
 
 
 def _backfilling(state: State) -> Iterator[Segment]:
-    """Yield segments that only a backfill needs: its results, and inputs that no store has now."""
+    """Yield segments that only a backfill needs: its results, and inputs of no present store."""
     works = [store for store in state.stores.values() if store.backfill is not None]
     if works:
         known = {(s.path, s.data) for store in state.stores.values() for s in store.segments}
@@ -222,7 +222,7 @@ def readers(state: State, ruleset: Ruleset | None) -> Readers:
 
 @per_ruleset
 def _last_readers(_: Ruleset) -> list[tuple[Mapping[str, Access], Readers]]:
-    """The last accesses of a ruleset, and the readers by them; empty at first."""
+    """Return the last accesses of a ruleset and the readers found from them; empty at first."""
     return []
 
 
@@ -322,7 +322,7 @@ def _segment(segment: Segment) -> SegmentReport:
 
 
 def _ttl(state: State, stream: str) -> int | None:
-    """A stream's ttl in microseconds; None without one, or if the ruleset lacks the stream."""
+    """Return a stream's ttl in microseconds; None if it has none, or is in no ruleset."""
     known = state.streams.get(stream)
     return None if known is None or known.spec is None else known.spec.ttl
 

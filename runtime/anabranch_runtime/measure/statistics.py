@@ -50,14 +50,14 @@ from anabranch_runtime.state.measures import (
 from anabranch_runtime.state.values import KeyValues, ValueCounts
 from anabranch_runtime.traced import changed
 
-#: Fields of ``StreamMeter`` that are published.
+#: Names of the fields of ``StreamMeter`` that are published.
 _PUBLISHED = frozenset(StreamStatistics.__match_args__)
 #: A sample is published again once this share of its tuples has changed.
 CHANGED = 0.1
 
 
 def bounds(state: State, samples: Samples) -> Bounds:
-    """Return thresholds by which the next batch's tasks skip values irrelevant to statistics."""
+    """Return bounds by which the next batch's tasks skip values that don't affect statistics."""
     return Bounds(
         keys=_key_bounds.of(state.measured.sketches),
         ranks=samples.bounds(),
@@ -111,14 +111,14 @@ def measured(
 
 def _edges(known: Measurements, tasks: Sequence[TaskMeasures]) -> dict[str, EdgeStatistics]:
     edges = added(known.edges, (task.edges for task in tasks))
-    # A tuple may have been counted as matching on several hosts, and in a store and in its gaps.
+    # Several hosts, or a store and its gaps, may have counted the same tuple as matching.
     touched = {edge: edges[edge] for task in tasks for edge in task.edges}
     capped = {e: replace(n, found=n.probes) for e, n in touched.items() if n.found > n.probes}
     return changed(edges, capped)
 
 
 def _with_punctual(meter: StreamMeter) -> StreamMeter:
-    """Add the number of punctual tuples (delay 0), which tasks do not count, to the delays."""
+    """Add to the delays the number of punctual tuples (delay 0), which tasks do not count."""
     if meter.max_tau is None:
         return replace(meter, delays=())
     punctual = meter.input - meter.invalid - meter.ahead - sum(meter.delays)
@@ -133,7 +133,7 @@ def _sketches(
         for owner, keys in before.sketches.items()
         if not owner.startswith(STORE) or owner.removeprefix(STORE) in stores
     }
-    # Unchanged entries stay the same objects: manifests leave them out (``state.changes``).
+    # Unchanged entries stay the same objects, so that manifests omit them (``state.changes``).
     changed: dict[str, dict[str, str]] = {}
     for report in tasks:
         for owner, keys in report.sketches.items():
@@ -201,7 +201,7 @@ def store_statistics(state: State) -> dict[str, StoreStatistics]:
 
 
 def distincts(state: State) -> dict[str, dict[str, float]]:
-    """Return relation -> key -> estimated number of distinct values so far."""
+    """Return relation -> key -> estimated number of distinct values in all batches so far."""
     return {
         owner: {key: estimate_distinct(unpack(sketch)) for key, sketch in keys.items()}
         for owner, keys in state.measured.sketches.items()
@@ -210,7 +210,7 @@ def distincts(state: State) -> dict[str, dict[str, float]]:
 
 
 def frequent_values(state: State) -> dict[str, dict[str, FrequentValues]]:
-    """Return relation -> key attribute -> frequent values with counts."""
+    """Return relation -> key attribute -> frequent values with their counts."""
     return {
         owner: {key: found.published() for key, found in keys.items()}
         for owner, keys in state.measured.values.items()
@@ -218,7 +218,7 @@ def frequent_values(state: State) -> dict[str, dict[str, FrequentValues]]:
 
 
 def _values(column: pa.Array) -> list[object]:
-    """Convert a sampled column's values to the JSON form of literals in expressions."""
+    """Return a sampled column's values in the JSON form that literals of expressions have."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
@@ -238,12 +238,12 @@ def _values(column: pa.Array) -> list[object]:
 
 @dataclass(slots=True)
 class _Reservoir:
-    """A stream's sample: ``rows`` of least rank in order, and ``fresh`` rows not merged yet."""
+    """A stream's sample: ``rows`` in order of rank, and ``fresh`` rows not yet merged."""
 
     seen: int
     rows: pa.RecordBatch
     fresh: list[pa.RecordBatch] = field(default_factory=list)
-    #: Ranks of the rows in the last published sample.
+    #: Ranks of the rows in the sample as last published.
     published: frozenset[int] = frozenset()
 
     def merge(self) -> None:
@@ -285,7 +285,7 @@ class Samples:
                 known.merge()
 
     def bounds(self) -> dict[str, int]:
-        """Return stream -> rank at or above which a tuple can't enter the sample."""
+        """Return stream -> rank from which on a tuple can't enter the sample."""
         return {
             stream: known.rows.column(RANK)[SIZE - 1].as_py()
             for stream, known in self._streams.items()
@@ -307,7 +307,7 @@ class Samples:
 class LatestTuples:
     """The latest rows of all streams, in the driver's memory; not part of the committed state.
 
-    As with samples, published rows remain after a restart until others are published.
+    After a restart, published rows remain until the driver publishes others.
     """
 
     def __init__(self) -> None:
@@ -315,7 +315,7 @@ class LatestTuples:
         self._changed: set[str] = set()
 
     def add(self, tasks: Iterable[TaskMeasures]) -> None:
-        """Add the rows that tasks kept of a committed batch."""
+        """Add the rows of a committed batch that its tasks have kept."""
         for task in tasks:
             for stream, rows in task.latest.items():
                 known = self._rows.setdefault(stream, [])
@@ -327,8 +327,8 @@ class LatestTuples:
                     known[:] = [least(known)]
 
     def changed(self, streams: Collection[str]) -> tuple[dict[str, LatestRows], list[str]]:
-        """Return the rows that have changed since the last call, and streams other than
-        ``streams``, whose rows are forgotten.
+        """Return the rows that have changed since the last call, and known streams that are not in
+        ``streams`` any more; their rows are forgotten.
         """
         gone = [name for name in self._rows if name not in streams]
         for name in gone:
@@ -344,7 +344,7 @@ def _shown(known: list[pa.RecordBatch]) -> LatestRows:
     columns = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         with suppress(ArrowTypeError, ExpressionError):
-            # No query can read a column of another type.
+            # Columns of types without a counterpart in Spark are left out: no query can read them.
             columns[name] = conform(column, spark_type(column.type))
     del columns[RANK]
     sink = pa.BufferOutputStream()
@@ -362,23 +362,23 @@ def _published(known: _Reservoir) -> StreamSample:
         try:
             columns[name] = (str(spark_type(column.type)), _values(column))
         except ArrowTypeError:
-            # Skip it: no query can read a column of this type.
+            # A column of such a type is left out: no query can read it.
             continue
     return StreamSample(known.seen, known.rows.num_rows, columns)
 
 
-#: CPU seconds to output a result, which measured probe times do not include.
+#: CPU seconds of output per result, which measured probe times do not include.
 GIVEN_OUT = 6e-8
 
 
 def arrival_costs(state: State, ruleset: Ruleset) -> dict[str, float]:
     """Return stream -> expected CPU seconds of probing per tuple, for streams with tuples.
 
-    The CPU seconds of the probe trees that its tuples start, and of their results, are divided by
-    the number of its tuples. Probes are counted since the last revision of the ruleset, tuples
-    since the epoch began, so after a revision the costs are too low at first, for all streams
-    alike. They serve to assign input to tasks (``sources.dealing``), so errors only make tasks wait
-    for each other.
+    The CPU seconds of the probe trees that a stream's tuples start, and of their results, are
+    divided by the number of these tuples. Probes are counted since the last revision of the
+    ruleset, tuples since the epoch began, so after a revision the costs are too low at first, for
+    all streams alike. They serve to assign input to tasks (``sources.dealing``), so errors only
+    make tasks wait for each other.
 
     Args:
         state: the committed state.

@@ -4,7 +4,7 @@ The weight of a partition is its share of all stored bytes plus its share of the
 probes. The weights are divided equally over the hosts, so a host with more bytes has less probe
 time. With each epoch, the measured seconds of earlier epochs count half as much.
 
-Within these bounds partitions are placed on the hosts where their tuples arrive
+As far as the equal weights permit, partitions are placed on the hosts where their tuples arrive
 (``state.placement.draw``). Tasks count the bytes of arriving tuples per partition, whether or not
 they were sent to another host. Partial results are not counted, as their hosts depend on the
 placement. Moving a partition sends its stored bytes, and must save as many within a few epochs.
@@ -34,7 +34,7 @@ HORIZON = 4
 
 
 def met(state: State, reports: Sequence[TaskReport]) -> State:
-    """Record a batch's hosts, and the measured cost of its probes per partition."""
+    """Record the hosts of a batch's tasks, and the measured cost of its probes per partition."""
     known = state.hosts
     load = dict(known.load)
     demand = {host: dict(wanted) for host, wanted in known.demand.items()}
@@ -50,7 +50,7 @@ def met(state: State, reports: Sequence[TaskReport]) -> State:
 
 def placed(state: State) -> State:
     """Place partitions on the hosts of the last batch, by stored bytes, seconds of probes, and
-    hosts of arrival; unchanged if tasks share a state directory.
+    hosts where tuples arrive; ``state`` itself if tasks share a state directory.
     """
     known = state.hosts
     if not known.tasks:
@@ -76,7 +76,7 @@ def placed(state: State) -> State:
 
 
 def _demand(hosts: Hosts, stored: Sequence[float]) -> Demand:
-    """Return benefit and cost of partitions' moves; ``stored``: bytes of each."""
+    """Return benefit and cost of moves of partitions, which have ``stored`` bytes each."""
     count, nothing = str(len(stored)), np.zeros(len(stored))
     arriving = [hosts.demand.get(host, {}).get(count, nothing) for host in sorted(hosts.tasks)]
     # Counts are decayed by half per epoch, so they are about twice an epoch's count.
@@ -84,7 +84,7 @@ def _demand(hosts: Hosts, stored: Sequence[float]) -> Demand:
 
 
 def locality(state: State) -> float | None:
-    """Return the share of arriving bytes whose home is the host of arrival; None if unknown."""
+    """Return the share of arriving bytes that arrive on the host of their home; None if unknown."""
     placement = state.hosts.placement
     if placement is None:
         return None
@@ -103,7 +103,7 @@ def locality(state: State) -> float | None:
 def coming(state: State) -> Placement | None:
     """Return the expected placement of the next epoch; None means the present placement.
 
-    With it hosts can prefetch packs of their next partitions.
+    Hosts use it to prefetch packs of the partitions that they will get.
     """
     placement = state.hosts.placement
     if placement is None or set(placement.hosts) == state.hosts.tasks.keys():

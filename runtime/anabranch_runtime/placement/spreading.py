@@ -16,7 +16,7 @@ from anabranch_runtime.state.dealt import Dealt, forget_cold
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.placement import Placement
 
-#: Maximum number of spread values of a store. Further hot values' rows go to their home partition.
+#: Maximum number of spread values of a store; rows of further hot values stay in their home.
 REMEMBERED = 256
 
 
@@ -41,7 +41,7 @@ def deal(state: State, ruleset: Ruleset) -> State:
 def _dealt(
     store: StoreState, hot: Sequence[HotValue], placement: Placement | None, batch: int
 ) -> tuple[Dealt, ...]:
-    """Return the spreading entries of ``store`` if ``hot`` values are spread from ``batch`` on."""
+    """Return the spread values of ``store`` if ``hot`` values are spread from ``batch`` on."""
     last = batch - 1
     # For values that are no longer hot, the previous batch is the last with spread rows.
     known = {
@@ -63,8 +63,8 @@ def _dealt(
 
 
 def _targets(spec: StoreSpec, value: HotValue, placement: Placement | None) -> tuple[int, ...]:
-    """Return the partitions over which to spread rows of ``value``, one per host: starting at its
-    home, the next partition of each further host. Empty if there is only one host.
+    """Return the partitions over which to spread rows of ``value``, one per host: its home
+    partition, and the next partition of each further host. Empty if there is only one host.
     """
     owners = None if placement is None else placement.of(spec.partitions)
     if spec.partition is None or owners is None:

@@ -1,8 +1,8 @@
 """Groups of the segments that probes read, with properties computed once per batch.
 
-A group has the segments of one store (or one partition of it) with rows of an interval of batches.
-Many probes read the same group, so it caches properties of its segments as arrays with one entry
-per segment.
+A group has those segments of a store (or of one partition of it) that have rows of an interval of
+batches. Many probes read the same group, so it caches properties of its segments, as arrays with
+one entry per segment.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 
 @dataclass(slots=True)
 class SegmentGroup:
-    """Some segments of a store with rows of an interval of batches, as seen by one batch.
+    """Segments of a store that have rows of an interval of batches, as one batch reads them.
 
     Attributes:
         readers: the segments.
@@ -65,25 +65,25 @@ class SegmentGroup:
 
     @property
     def whole(self) -> tuple[Bools, int]:
-        """Mask of segments with rows of the interval's earlier batches only; their row count."""
+        """Mask of segments with rows of the interval's earlier batches only; number of rows."""
         if self._whole is None:
             mask = ~(self.clipped | self.current)
             self._whole = mask, int(self.rows[mask].sum())
         return self._whole
 
     def columns(self, name: str, *, current: bool) -> Ints:
-        """Address of a 64-bit column in each ``current`` (else clipped) segment; 0 in others."""
+        """Return addresses of a 64-bit column in ``current`` (else clipped) segments; 0: others."""
         found = self._columns.get((name, current))
         if found is None:
             found = self._columns[name, current] = np.zeros(len(self.readers), np.int64)
-            # Only these segments' columns are located: few segments have rows of this batch.
+            # Columns of other segments need not be located; few segments have rows of this batch.
             for i in np.flatnonzero(self.current if current else self.clipped):
                 found[i] = self.readers[i].place(name).first
         return found
 
     def indexes(self, key: IndexKey, build: Callable[[SegmentReader], list[pa.Array]]) -> Ints:
-        """The segments' indexes over ``key`` for ``matching.match``; ``build`` returns the key
-        columns of a segment without such an index.
+        """Return the segments' indexes over ``key`` for ``matching.match``; ``build``: returns the
+        key columns of a segment that has no such index.
         """
         found = self._indexes.get(key)
         if found is None:
@@ -92,7 +92,7 @@ class SegmentGroup:
         return found[1]
 
     def times(self, member: int) -> tuple[Ints, Ints]:
-        """Least and greatest event time per segment of its ``member``-th member."""
+        """Return the least and the greatest event time per segment, of its ``member``-th member."""
         found = self._times.get(member)
         if found is None:
             segments = [r.segment for r in self.readers]
@@ -103,7 +103,7 @@ class SegmentGroup:
         return found
 
     def having(self, found: Ints, rows: int) -> tuple[Tables, Ints]:
-        """Arrow tables of segments to gather ``rows`` rows from, and the segments' indexes.
+        """Return tables of segments from which to gather ``rows`` rows, and the segments' indexes.
 
         If ``rows`` is small, only segments with a match (``found[i] > 0``) are taken: locating a
         column in all segments would take longer than gathering from it.
@@ -118,7 +118,7 @@ class SegmentGroup:
         return tables, hit
 
     def where(self, mask: Bools) -> SegmentGroup:
-        """The segments for which ``mask`` holds."""
+        """Return the group of the segments for which ``mask`` is True."""
         key = mask.tobytes()
         found = self._parts.get(key)
         if found is None:
@@ -135,7 +135,7 @@ class SegmentGroup:
         return found
 
     def count(self, tuples: int, found: Ints) -> None:
-        """Count ``tuples`` lookups, and ``found`` matches per segment."""
+        """Count ``tuples`` lookups in each segment, and ``found`` matches per segment."""
         if self.work is not None:
             self.work += found
             self.work += tuples
@@ -149,7 +149,7 @@ class SegmentGroup:
 
 
 class LiveSegments:
-    """Segments that probes may read: of earlier batches, and of this batch so far.
+    """Segments that probes may read: of earlier batches, and written so far in this batch.
 
     Attributes:
         changes: number of times that segments have been added.
@@ -177,7 +177,7 @@ class LiveSegments:
         self._groups: dict[tuple[str, Interval, bool], list[SegmentGroup]] = {}
 
     def add(self, segments: Iterable[Segment]) -> None:
-        """Add newly written segments of a task."""
+        """Add segments that a task has just written in this batch."""
         changed = set()
         for segment in segments:
             self._by_store.setdefault(segment.store, []).append(segment)
@@ -189,11 +189,11 @@ class LiveSegments:
 
     @property
     def changes(self) -> int:
-        """Number of times that segments were added."""
+        """Number of times that segments were added in this batch."""
         return len(self._changes)
 
     def changed(self, since: int) -> frozenset[str]:
-        """Stores with segments added after the first ``since`` :attr:`changes`."""
+        """Return stores to which segments were added after the first ``since`` :attr:`changes`."""
         return frozenset().union(*self._changes[since:])
 
     def add_work(self, partitions: Sequence[tuple[str, int]], work: Ints) -> None:
@@ -208,9 +208,8 @@ class LiveSegments:
                     self._work[store][partition] += count
 
     def work(self) -> dict[str, Ints]:
-        """Counted store -> number of lookups plus matches per partition, since the beginning.
-
-        A second call would count the work of the present groups twice.
+        """Return, by counted store, the number of lookups plus matches per partition in this batch.
+        Call it once: a second call would count the work of the present groups twice.
         """
         self._note(self._work)
         return self._work
@@ -221,11 +220,11 @@ class LiveSegments:
                 group.add_work(self._work[store])
 
     def count(self, store: str) -> int:
-        """Number of segments of a store."""
+        """Return the number of a store's live segments."""
         return len(self._by_store.get(store, ()))
 
     def within(self, store: str, interval: Interval) -> list[SegmentReader]:
-        """The store's segments that have rows of ``interval``."""
+        """Return the group of a store's segments that have rows of ``interval``."""
         low, high = interval
         changed = self._changed(store) if store in self._by_store else UNCHANGED
         return [
@@ -235,7 +234,7 @@ class LiveSegments:
         ]
 
     def groups(self, store: str, interval: Interval, *, split: bool) -> list[SegmentGroup]:
-        """The store's segments with rows of ``interval``; ``split``: a group per partition."""
+        """Return groups of segments with rows of ``interval``; if ``split``, by partition."""
         key = (store, interval, split)
         found = self._groups.get(key)
         if found is None:

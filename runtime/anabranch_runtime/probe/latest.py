@@ -1,7 +1,7 @@
 """Streams that keep the latest per key: superseded tuples of partial results.
 
 A tuple is superseded once its stream has another tuple with the same key and a greater event time,
-in whatever order the two arrived (``semantics.md``, "Latest per key"). The superseding tuple may
+whichever of the two arrived first (``semantics.md``, "Latest per key"). The superseding tuple may
 fail a query's conditions or be invisible to it. So complete results are probed against all tuples
 stored since the stream is declared to keep the latest, this batch included.
 """
@@ -38,7 +38,7 @@ class Latest:
     _targets: dict[Label, tuple[LatestRule, Target] | None] = field(default_factory=dict)
 
     def kept(self, query: QuerySpec) -> list[Label]:
-        """The labels of ``query`` for which only the latest tuple per key completes results."""
+        """Return labels of ``query`` for which only the latest tuple per key completes results."""
         routes = self.prober.layout.routes
         return [
             label
@@ -47,14 +47,14 @@ class Latest:
         ]
 
     def current(self, partial: Partial, label: Label) -> Partial:
-        """``partial`` without the results whose member ``label`` is superseded."""
+        """Return ``partial`` without the results whose member ``label`` is superseded."""
         found = self._target(label)
         if found is None or not partial.length:
             return partial
         return partial.where(~self._superseded(partial, label, *found))
 
     def _target(self, label: Label) -> tuple[LatestRule, Target] | None:
-        """Rule and probe target for later tuples of ``label``; None if its stream keeps all."""
+        """Return rule and target of a probe for newer tuples of ``label``; None if all are kept."""
         if label not in self._targets:
             layout = self.prober.layout
             stream = layout.relations[layout.relation_of[label]].stream
@@ -66,7 +66,7 @@ class Latest:
     def _superseded(
         self, partial: Partial, label: Label, rule: LatestRule, target: Target
     ) -> Bools:
-        # A tuple is looked up once, though it may be in many results.
+        # A tuple that is a member of many results is looked up once.
         _, first, back = np.unique(partial.sigma(label), return_index=True, return_inverse=True)
         tuples = partial.take(first.astype(np.int32))
         gone: Bools = self._has_later(tuples, label, rule, target)[back]
@@ -76,7 +76,7 @@ class Latest:
         most = self.prober.most if tuples.length > 1 else ANY
         found = np.zeros(tuples.length, np.bool_)
         try:
-            # Rows of a table are ordered by batch, and within a batch by position in the input.
+            # Of two rows of a table, the newer one is in a later batch, or later in the same batch.
             table = self.prober.layout.streams[rule.stream].is_table
             bounds = () if table else (TimeBound(_LATER, label, -1),)
             lookup = Lookup(self.prober, tuples, target, bounds)

@@ -30,7 +30,7 @@ _WIDTHS = {
 class NumberedTables:
     """Tables, numbered in the order of their first use.
 
-    A table's *kind* is its stream, or its store of an MIR; tables of a kind have the same columns.
+    A table's *kind* is its stream or, of an MIR, its store; tables of a kind have equal columns.
 
     Attributes:
         places: shape (columns, tables, fields of a location: ``index.rounds.AT`` to ``DATA``); 0
@@ -43,8 +43,8 @@ class NumberedTables:
         read: Mapping[str, Sequence[int]],
         prepare: Callable[[Table, str], None] | None = None,
     ) -> None:
-        """``names``: names of columns; ``read``: kind -> indexes in ``names`` of its columns;
-        ``prepare``: called with a table and its kind before its columns are located.
+        """``names``: names of columns; ``read``: kind -> indexes in ``names`` of its tables'
+        columns; ``prepare``: called with a table and its kind before its columns are located.
         """
         self._names, self._read, self._prepare = names, read, prepare
         #: Kind -> key of its column locations in a segment's cache.
@@ -60,7 +60,7 @@ class NumberedTables:
         self.places = np.zeros((len(names), 64, DATA + 1), np.int64)
 
     def number(self, table: Table, kind: str) -> int:
-        """The number of ``table``, which is of the given ``kind``; new tables get the next one."""
+        """Return the number of ``table``, of the given ``kind``; a new one gets the next number."""
         found = self._numbers.get((id(table), kind))
         if found is None:
             found = self._numbers[id(table), kind] = len(self._members)
@@ -74,7 +74,7 @@ class NumberedTables:
         return found
 
     def locate(self, numbers: I32 | Ints) -> None:
-        """Fill in the column locations of these tables; numbers may repeat."""
+        """Fill in the column locations of the tables with these numbers, which may repeat."""
         new = np.unique(numbers[~self._located[numbers]])
         if not len(new):
             return
@@ -87,7 +87,7 @@ class NumberedTables:
         self.places[:, new] = found.reshape(len(new), len(self._names), -1).transpose(1, 0, 2)
 
     def _line(self, table: Table, kind: str) -> bytes:
-        """Column locations of ``table``, cached in it if it is a segment."""
+        """Return the column locations of ``table``; cached in the table if it is a segment."""
         kept = table.lines if isinstance(table, SegmentReader) else {}
         key = self._called.get(kind, self._unread)
         if key not in kept:
@@ -103,7 +103,7 @@ class NumberedTables:
         return kept[key]
 
     def of(self, rows: RowSet, kind: str) -> I32:
-        """The number of each row's table."""
+        """Return the number of the table of each row, where all tables are of ``kind``."""
         rows = rows.settled()
         numbers = np.array([self.number(table, kind) for table in rows.tables.members], np.int32)
         if rows.which is None:
@@ -112,5 +112,5 @@ class NumberedTables:
         return found
 
     def rows(self, which: I32, rows: I32, kind: str) -> RowSet:
-        """The row set of rows ``rows[i]`` of the tables numbered ``which[i]``, all of ``kind``."""
+        """Return the row set of ``rows[i]`` of the tables ``which[i]``, all of ``kind``."""
         return RowSet(self._alike[kind], self._local[which], rows)

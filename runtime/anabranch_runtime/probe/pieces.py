@@ -1,9 +1,9 @@
 """Probes with too large results, split into pieces of their tuples.
 
 The number of matches is known only after the lookup. So a probe is tried with all its tuples. If it
-stops because of too many matches, it is retried with half of them, and so on. The size that
-succeeded is kept for the next probe on the same edge. A failed trial costs no more than a
-successful one. With a moderate fan-out no trial fails.
+stops because of too many matches, it is retried with half of them, and so on. The next probe on the
+same edge begins with the size that succeeded. A failed trial costs no more than a successful one.
+If tuples have few matches each, no trial fails.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class Pieces:
     """Runs probes in pieces, each with at most ``prober.most`` tuples in its result."""
 
     prober: Prober
-    #: Edge (or ``edge:fill step``) -> number of tuples per piece, once a probe has been too large.
+    #: Edge (or ``edge:fill step``) -> tuples per piece, for edges with a probe that was too large.
     _sizes: dict[str, int] = field(default_factory=dict)
 
     def probe(self, partial: Partial, rule: ProbeRule, access: Access) -> Iterator[Partial]:
-        """The partial result on ``rule.out``, in lazily computed pieces."""
+        """Yield the partial results on ``rule.out``, one per piece, computed when requested."""
         return self._each(rule.out, partial, lambda piece: self.prober.probe(piece, rule, access))
 
     def fill(self, partial: Partial, rule: ProbeRule, access: Access, at: int) -> Iterator[Partial]:
-        """Results of the ``at``-th fill step in an MIR's gaps, in lazily computed pieces."""
+        """Yield the results of the ``at``-th fill step in an MIR's gaps, by piece, as requested."""
 
         def step(piece: Partial) -> Partial | None:
             return self.prober.fill(piece, rule, access, at)

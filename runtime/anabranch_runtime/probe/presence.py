@@ -38,7 +38,7 @@ class PresenceTest:
         self._edges: dict[_Question, str] | None = None
 
     def passing(self, partial: Partial, rule: ProbeRule) -> Partial:
-        """The tuples of ``partial`` that pass all look-ahead filters of ``rule``."""
+        """Return the tuples of ``partial`` that pass all look-ahead filters of ``rule``."""
         name = ("passing", rule.ahead)
         found: Partial | None = partial.lookups.get(name)
         if found is None:
@@ -49,12 +49,12 @@ class PresenceTest:
                     break
             meter.asked += partial.length
             meter.dropped += partial.length - found.length
-            # Other rules of the edge may have the same filters.
+            # Cached, since other rules of the edge may have the same filters.
             partial.lookups[name] = found
         return found
 
     def _present(self, partial: Partial, asked: Presence) -> NDArray[np.bool_] | None:
-        """Mask of tuples whose key is stored; None if undecided, so that all are kept."""
+        """Return the mask of tuples whose key is stored; None, if undecided, keeps all."""
         tiles = self._tiles(asked)
         if tiles is None:
             return None
@@ -63,7 +63,7 @@ class PresenceTest:
         except EVALUATION:
             return None
         finally:
-            # The filter's reads are not counted as a probe's.
+            # Lookups of the filter don't count as lookups of probes.
             self._prober.reads.forget()
 
     def _marked(
@@ -86,7 +86,7 @@ class PresenceTest:
         return marks
 
     def _tiles(self, asked: Presence) -> tuple[Tile, ...] | None:
-        """Tiles of the later probe; None if it has gaps or is unknown."""
+        """Return the tiles of the later probe; None if it has gaps or is unknown."""
         if self._edges is None:
             rules = self._prober.layout.rules.values()
             self._edges = {(r.mir, r.store, known_attributes(r.key)): r.out for r in rules}

@@ -46,8 +46,8 @@ from anabranch_runtime.storage.partial import (
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
 from anabranch_runtime.tags.tags import Tags, WantedResults
 
-#: Up to this number of tuples, a probe reads the segments of all partitions in one call: a call
-#: per partition would cost more than the needless lookups.
+#: Up to this number of tuples, a probe looks in the segments of all partitions in one call: one
+#: call per partition would cost more than the needless lookups.
 FEW = 1 << 11
 _LEAST, _GREATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
 
@@ -79,7 +79,7 @@ class Prober:
         most: maximum number of result tuples of a probe, or of one of its fill steps.
         by_stream: whether tuples of one batch are ordered by their streams (``Routes.order``), not
             by their sigmas (``semantics.md``, "Rations").
-        tags: drop results of :meth:`probe` that no query wants; None: all are kept.
+        tags: tests by which :meth:`probe` drops results that no query wants; None: it keeps all.
     """
 
     layout: Layout
@@ -92,18 +92,18 @@ class Prober:
     reads: ReadMeters = field(default_factory=ReadMeters)
 
     def probe(self, partial: Partial, rule: ProbeRule, access: Access) -> Partial | None:
-        """The partial result on ``rule.out``; None if it is empty.
+        """Probe by ``rule``, and return the partial result on ``rule.out``; None if it is empty.
 
         Raises:
-            TooManyPairs: the result, or that of a fill step, would exceed ``most`` tuples. Retry
-                with a part of ``partial`` (``pieces``). Never raised for a single tuple.
+            TooManyPairs: the result, or the result of a fill step, would exceed ``most`` tuples.
+                Retry with a part of ``partial`` (``pieces``). Never raised for a single tuple.
         """
         with self._metered(rule) as meter:
             return self._probe(partial, rule, access, meter)
 
     def fill(self, partial: Partial, rule: ProbeRule, access: Access, at: int) -> Partial | None:
-        """Result of one fill step in the gaps of an MIR (``ProbeRule.fill``); after the last step,
-        the partial result on ``rule.out``. None if it is empty.
+        """Return the result of one fill step in the gaps of an MIR (``ProbeRule.fill``), which
+        after the last step is the partial result on ``rule.out``; None if it is empty.
 
         Raises:
             TooManyPairs: as for :meth:`probe`.
@@ -114,7 +114,7 @@ class Prober:
             if found is not None and at + 1 == len(rule.fill):
                 found = self._inside(found, rule, access)
                 meter.matches += found.length
-                # A lower bound: tuples with the same start count once.
+                # A lower bound, since tuples with the same starting tuple count once.
                 meter.found += len(np.unique(found.sigma(found.start)))
                 found = check(found, rule.bounds, rule.residuals)
                 meter.made += found.length
@@ -122,7 +122,7 @@ class Prober:
 
     @contextmanager
     def _metered(self, rule: ProbeRule) -> Iterator[EdgeStatistics]:
-        """The meter of a probe. If the ``with`` block fails, only its CPU time is counted."""
+        """Yield the meter of a probe. If the ``with`` block fails, only its CPU time is counted."""
         started = time.process_time()
         meter = self.meters[rule.out]
         known = replace(meter)
@@ -171,8 +171,8 @@ class Prober:
         return joined if joined is not None and joined.length else None
 
     def _fill(self, partial: Partial, rule: ProbeRule, access: Access, most: int) -> Partial | None:
-        """Probe the MIR's members one after the other; returns the results in gaps, each with the
-        index of its tuple in ``partial``, or None.
+        """Probe the MIR's members one after the other; return the results in gaps, each with the
+        index of its tuple in ``partial``; None if empty.
         """
         current = partial.numbered()
         for at in range(len(rule.fill)):
@@ -185,7 +185,7 @@ class Prober:
     def _fill_step(
         self, partial: Partial, rule: ProbeRule, access: Access, at: int, most: int
     ) -> Partial | None:
-        """Result of the ``at``-th fill step of ``rule``; None if it is empty."""
+        """Return the result of the ``at``-th fill step of ``rule``; None if it is empty."""
         step = rule.fill[at]
         target = Target(step.relation, step.key, (step.label,), step.inclusive)
         found = self._join(Lookup(self, partial, target, ()), access.fill[at], None, most)
@@ -195,7 +195,7 @@ class Prober:
         return found if found.length else None
 
     def _inside(self, current: Partial, rule: ProbeRule, access: Access) -> Partial:
-        """Combinations whose newest member arrived in a gap of the MIR."""
+        """Return the combinations whose newest member arrived in a gap of the MIR."""
         if len(access.gaps) == 1 and access.gaps[0][1] >= self.batch:
             return current
         last = np.max([current.batch(m) for m in rule.members], axis=0)
@@ -207,14 +207,14 @@ class Prober:
     def _join(
         self, lookup: Lookup, tiles: Sequence[Tile], meter: EdgeStatistics | None, most: int
     ) -> Partial | None:
-        """The partial result joined with the rows of ``tiles`` that have its keys and arrived
-        before it.
+        """Join the partial result with the rows of ``tiles`` that have its keys and arrived before
+        its tuples.
 
         Args:
             lookup: an unused lookup of the partial result in the target.
-            meter: counts the matches by key and arrival order. Pairs and hits are counted only
-                over segments of earlier batches, wholly inside their tile, of stores with the
-                relation's filter.
+            meter: counts the matches by key and arrival order. Pairs and hits are counted only over
+                segments of earlier batches that are completely inside their tile, of stores with
+                the relation's filter.
             most: greatest number of result tuples.
 
         Raises:
@@ -248,7 +248,7 @@ class _Keys:
 
     @staticmethod
     def of(layout: Layout, partial: Partial, key: Sequence[KeyPart]) -> _Keys:
-        """The keys of the partial result's tuples: the values of ``key``."""
+        """Return the keys of the partial result's tuples: the values of ``key``."""
         wanted = tuple((k.probe, k.type) for k in key)
         found: _Keys | None = partial.lookups.get(wanted)
         if found is None:
@@ -261,7 +261,7 @@ class _Keys:
         return found
 
     def routed(self, part: int, store: StoreLayout) -> list[Probes]:
-        """Per partition of ``store``, its probes by the ``part``-th key attribute."""
+        """Return, per partition of ``store``, its probes by the ``part``-th key attribute."""
         partitions = store.partitions
         found = self.routes.get((part, partitions, store.dealt))
         if found is None:
@@ -284,8 +284,8 @@ class _Keys:
 class Lookup:
     """One probe of one partial result.
 
-    The match may enforce some of the time bounds ``bounds``, where that is exact and cheap. The
-    caller checks all of them again.
+    Matching checks some of the time ``bounds`` already, where that is exact and cheap; the caller
+    checks all of them.
 
     Attributes:
         wanted: test of counted matches, if the caller needs only some; None: all are needed.
@@ -313,7 +313,7 @@ class Lookup:
         self.wanted: WantedResults | None = None
 
     def marks(self) -> NDArray[np.uint8]:
-        """A copy of the marks: 1 for each tuple of the partial result with a match so far."""
+        """Return a copy of the marks: 1 for each tuple of the partial result that has a match."""
         found = np.zeros(self.partial.length, np.uint8)
         for _, counts in self._lookups.values():
             found |= counts.marks
@@ -321,11 +321,11 @@ class Lookup:
 
     @property
     def looked(self) -> int:
-        """Number of segments looked into so far, summed over the tuples."""
+        """Number of lookups in segments so far, summed over the tuples."""
         return sum(counts.looked for _, counts in self._lookups.values())
 
     def routed(self, tile: Tile) -> Iterator[tuple[SegmentGroup, Probes]]:
-        """Groups of the tile's segments, each with the probes that may match in it.
+        """Yield groups of the tile's segments, each with the probes that may match in it.
 
         If there are many probes and their key has the partition attribute, each partition gets its
         own probes. Otherwise every segment gets all probes.
@@ -352,7 +352,7 @@ class Lookup:
                 yield group, own
 
     def _index(self, store: StoreLayout) -> tuple[IndexKey, LookupCounts]:
-        """The index of ``store`` for the probe's key, and the counts of lookups in it."""
+        """Return the index of ``store`` for the probe's key, and the counts of lookups in it."""
         found = self._lookups.get(store.id)
         if found is None:
             key = store.index_key(self.target.key)
@@ -368,7 +368,7 @@ class Lookup:
         meter: EdgeStatistics | None,
         most: int,
     ) -> tuple[I32, RowSet] | None:
-        """The matches of ``probes`` with rows of ``group`` (segments of ``tile``).
+        """Return the matches of ``probes`` with rows of ``group`` (segments of ``tile``).
 
         Raises:
             TooManyPairs: there are more than ``most`` matches.
@@ -391,7 +391,7 @@ class Lookup:
         )
         arrival = self._arrival(store, tile, group)
         timing = self._timing(store, group) if self._keys.exact else []
-        # Matches that a later check may reject are marked after that check.
+        # If a later check may reject matches, tuples are marked after that check.
         sure = self._keys.exact and not weaker and (store.is_base or not group.any_clipped)
         marks = lookup.marks if sure else np.zeros_like(lookup.marks)
         test = None
@@ -429,8 +429,8 @@ class Lookup:
         return (positions, joined) if len(positions) else None
 
     def _arrival(self, store: StoreLayout, tile: Tile, group: SegmentGroup) -> list[Constraint]:
-        """Constraints: each member arrived before the start tuple, and a base store's row arrived
-        in the tile's batches (for an MIR's rows see :meth:`_afterwards`).
+        """Return constraints: each member arrived before the start tuple, and a base store's row in
+        the tile's batches (for rows of an MIR :meth:`_afterwards` checks this).
         """
         found: list[Constraint] = []
         if group.any_current and not self.target.whenever:
@@ -447,14 +447,14 @@ class Lookup:
         return found
 
     def _ever(self) -> Ints:
-        """Lower limits that limit nothing: the least integer per tuple of the partial result."""
+        """Lower limits without effect: the least integer for each tuple of the partial result."""
         found: Ints | None = self.partial.lookups.get("ever")
         if found is None:
             found = self.partial.lookups["ever"] = np.full(self.partial.length, _LEAST)
         return found
 
     def _before(self, label: Label) -> Ints:
-        """Per tuple of the partial result, the greatest sigma of a match that fills ``label``."""
+        """Return, per tuple, the greatest sigma that a match's member ``label`` may have."""
         if label not in self._arrived:
             start, layout = self.partial.start, self.prober.layout
             first = self.prober.batch << OFFSET_BITS
@@ -468,7 +468,7 @@ class Lookup:
         return self._arrived[label]
 
     def _timing(self, store: StoreLayout, group: SegmentGroup) -> list[Constraint]:
-        """Constraints on stored event times, from time bounds between tuples and matches."""
+        """Return constraints on stored event times, from time bounds between tuples and matches."""
         found = []
         for label, low, high in self._ranges:
             member = store.members[self.target.members.index(label)]
@@ -477,7 +477,7 @@ class Lookup:
         return found
 
     def _in_time(self, group: SegmentGroup) -> SegmentGroup:
-        """The segments of ``group`` whose event times may satisfy the time bounds."""
+        """Return the segments of ``group`` whose event times may satisfy the time bounds."""
         for label, low, high in self._ranges:
             least, greatest = group.times(self.target.members.index(label))
             near = (greatest >= low.min()) & (least <= high.max())
@@ -486,7 +486,7 @@ class Lookup:
         return group
 
     def _time_ranges(self, bounds: Sequence[TimeBound]) -> list[tuple[Label, Ints, Ints]]:
-        """Label of a match's member, and its least and greatest event time per probing tuple."""
+        """Return labels of a match, with the least and greatest event time allowed per tuple."""
         found: dict[Label, tuple[Ints, Ints]] = {}
         members = set(self.target.members)
         for bound in bounds:
@@ -512,8 +512,8 @@ class Lookup:
         rows: RowSet,
         weaker: Sequence[Expr],
     ) -> NDArray[np.bool_] | None:
-        """Mask of pairs that pass the checks after the match of hashes: values of inexact keys, a
-        filter that the store lacks, batches of an MIR's rows. None means all pairs.
+        """Return the mask of pairs that pass the checks after the match of hashes: values of
+        inexact keys, a filter that the store lacks, batches of an MIR's rows. None: all pairs pass.
         """
         if len(positions) == 0:
             return None
@@ -536,13 +536,13 @@ class Lookup:
 
 
 def check(partial: Partial, bounds: Sequence[TimeBound], residuals: Sequence[Expr]) -> Partial:
-    """``partial`` without the tuples that violate a time bound or a residual."""
+    """Return ``partial`` without the tuples that violate a time bound or a residual."""
     partial = partial.where(within(partial, bounds))
     return partial.where(_held(partial, residuals)) if residuals and partial.length else partial
 
 
 def _held(partial: Partial, residuals: Sequence[Expr]) -> NDArray[np.bool_] | None:
-    """Mask of the tuples with true ``residuals``; long texts are read of fewer tuples at once."""
+    """Return the mask of tuples with true ``residuals``; if texts are long, in smaller parts."""
     try:
         return filter_mask(residuals, fetcher(partial), partial.length)
     except GatherOverflow:
@@ -554,7 +554,7 @@ def _held(partial: Partial, residuals: Sequence[Expr]) -> NDArray[np.bool_] | No
 
 
 def within(partial: Partial, bounds: Sequence[TimeBound]) -> NDArray[np.bool_] | None:
-    """Mask of the tuples that satisfy all time bounds; None if there are none."""
+    """Return the mask of the tuples that satisfy all time bounds; None if there are none."""
     mask: NDArray[np.bool_] | None = None
     for bound in bounds:
         held = partial.tau(bound.later) - partial.tau(bound.earlier) <= bound.micros
@@ -563,7 +563,7 @@ def within(partial: Partial, bounds: Sequence[TimeBound]) -> NDArray[np.bool_] |
 
 
 def _stored(layout: Layout, store: StoreLayout, rows: RowSet, part: KeyPart) -> pa.Array:
-    """A key attribute of the stored rows that a probe searches."""
+    """Return a key attribute of the stored rows that a probe searches."""
     derived = layout.derived(part.build.label, part.build.attribute)
     if derived is None:
         return rows.column(store.column(part.build.label, part.build.attribute))

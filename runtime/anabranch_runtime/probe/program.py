@@ -32,7 +32,7 @@ from anabranch_runtime.tags.program import (
 #: Label -> (index of its row set in a partial result, prefix of its columns): ``Partial.place``.
 Place = dict[Label, tuple[int, str]]
 _NONE = np.zeros(0, np.int32)
-#: Most choices of a probe tree in rounds: these test each one by itself.
+#: Maximum number of choices of a probe tree in rounds, which test each choice by itself.
 FEW_CHOICES = 16
 #: Key type -> types of columns that the kernel reads.
 _PLAIN = {
@@ -45,10 +45,10 @@ _PLAIN = {
 
 @dataclass(frozen=True, slots=True)
 class StoreLookup:
-    """A lookup, shared by rules with equal stores, batches and index.
+    """A lookup that rules with equal stores, batches and index share.
 
     Attributes:
-        rule: one of the rules. ``kind``: kind of the stores' tables (``NumberedTables``).
+        rule: one of these rules. ``kind``: kind of the stores' tables (``NumberedTables``).
         index: the index of the stores. ``name``: the index's name.
     """
 
@@ -63,9 +63,9 @@ class RoundOutputs:
     """Outputs with tags, numbered in the order of their rules' edges.
 
     Attributes:
-        choices: the tags of each output, as one choice.
-        ends: after a 0, the end of each probe rule's outputs.
-        rules: per output, the number of its probe rule, and the output rules.
+        choices: the tags of each output, as a choice of one alternative.
+        ends: 0, and the end of each probe rule's outputs.
+        rules: per output, the number of its probe rule, and its output rules.
         delivers: mask of the probe rules whose results also go to stores, to outputs without tags
             or to rules in ``ProbeProgram.others``.
     """
@@ -82,19 +82,19 @@ class ProbeProgram:
 
     Attributes:
         rules: the rules. ``numbers``: edge -> number of its rule.
-        places: per rule, label -> row set of its results; the last row set has the matched rows,
-            the others are its input's.
+        places: per rule, label -> row set in its results; the last row set has the matched rows,
+            the others are the row sets of its input.
         kinds: per rule and row set, the kind of its tables (``NumberedTables``).
         table, keys, orders, bounds: arguments of ``index.rounds.match_round``.
         lookups: distinct lookups.
         names: columns read from tuples: the starts' sigmas, event times, keys.
         read: kind -> indexes in ``names`` of the columns read from its tables.
-        children, child_ends: numbers of the next rules that run in the same call, concatenated over
-            rules; the end of each rule's part, after a 0.
-        others: per rule, the next rules that do not.
+        children, child_ends: per rule, the numbers of the next rules that run in the same call,
+            concatenated; 0, and the end of each rule's numbers.
+        others: per rule, the next rules that do not run in the same call.
         delivers: mask of the rules whose results go to stores, outputs or rules in ``others``.
         checked: mask of the rules whose matches must pass residuals or further time bounds.
-        untagged: the same, if tags test their conditions (``tags``).
+        untagged: the same, without residuals that tags test (``tags``).
         choices: the tags that tuples must have to be sent; None: no rule requires any.
         outputs: the outputs with tags; None: there are none.
     """
@@ -121,7 +121,7 @@ class ProbeProgram:
 
 
 def program(ruleset: Ruleset, tags: TagProgram) -> ProbeProgram:
-    """The program of ``ruleset`` with its tag program."""
+    """Return the program of ``ruleset`` with its tag program."""
     known = _known(ruleset)
     if not known or known[0][0] is not tags:
         compiler = _Compiler(Layout(ruleset, {}), tags)
@@ -133,7 +133,7 @@ def program(ruleset: Ruleset, tags: TagProgram) -> ProbeProgram:
 
 @per_ruleset
 def _known(ruleset: Ruleset) -> list[tuple[TagProgram, ProbeProgram]]:
-    """The newest program of a ruleset, with its tag program."""
+    """Cache of the newest program of a ruleset, with its tag program."""
     return []
 
 
@@ -163,7 +163,7 @@ class _Compiler:
     _tuples: dict[str, tuple[Place, tuple[str, ...]]] = field(default_factory=dict)
 
     def add(self, rule: ProbeRule) -> None:
-        """Add ``rule`` if it can run in rounds."""
+        """Add the probe rule ``rule`` to the program if it can run in rounds."""
         layout = self.layout
         if not all(self._is_plain(part) for part in rule.key) or self._has_many_choices(rule):
             return
@@ -211,14 +211,14 @@ class _Compiler:
         self._choose(rule, before, kinds)
 
     def _has_many_choices(self, rule: ProbeRule) -> bool:
-        """Whether rules of one probe tree with ``rule`` have more choices than a round tests."""
+        """Whether the probe tree of ``rule`` has more choices than a round tests."""
         tags, outputs = self.tags, self.tags.outputs.get(rule.out)
         found = [tags.inputs.get(rule.out), tags.results.get(rule.out)]
         found.append(None if outputs is None else outputs.choices)
         return any(one is not None and len(one.group.predicates) > FEW_CHOICES for one in found)
 
     def _choose(self, rule: ProbeRule, place: Place, kinds: tuple[str, ...]) -> None:
-        """Add the tags that ``rule`` requires of its tuples, and the tags of its outputs."""
+        """Add the tags that tuples need to be sent by ``rule``, and the tags of its outputs."""
         choices = self.tags.inputs.get(rule.out)
         if choices is None:
             self.choices.add((), _NONE)
@@ -235,7 +235,7 @@ class _Compiler:
     def _located(
         self, choices: Choices, place: Place, kinds: tuple[str, ...]
     ) -> list[tuple[int, int, PredicateIndex]]:
-        """Row set, column and index of each label of ``choices``."""
+        """Return row set, column and predicate index of each label of ``choices``."""
         name, indexes, layout = self.tags.name, self.tags.indexes, self.layout
         return [
             (place[x][0], self._column(place, kinds, x, name), indexes[layout.stream(x)])
@@ -243,7 +243,7 @@ class _Compiler:
         ]
 
     def _is_plain(self, part: KeyPart) -> bool:
-        """Whether the kernel can read both columns of a key part."""
+        """Whether the kernel can read the columns of a key part on both sides."""
         layout, kinds = self.layout, _PLAIN.get(part.type, frozenset())
         for end in (part.probe, part.build):
             declared = dict(layout.streams[layout.stream(end.label)].columns)
@@ -254,7 +254,7 @@ class _Compiler:
         return True
 
     def _bound(self, rule: ProbeRule, n: int, before: Place, kinds: tuple[str, ...]) -> bool:
-        """Add the ``n``-th time bound of ``rule``; False if it is not between input and match."""
+        """Add ``rule``'s ``n``-th time bound; return False if not between input and match."""
         bound = rule.bounds[n]
         if (bound.later in rule.members) == (bound.earlier in rule.members):
             return False
@@ -266,27 +266,27 @@ class _Compiler:
         return True
 
     def _column(self, place: Place, kinds: tuple[str, ...], label: Label, name: str) -> int:
-        """The index in ``names`` of a column of ``label``, to be read from the label's row set."""
+        """Return the index in ``names`` of a column of ``label``, read from the label's row set."""
         at, member = place[label]
         if member:
             name = f"{name}:{member}" if name == TAU else f"{member}.{name}"
         return self._read(kinds[at], name)
 
     def _read(self, kind: str, name: str) -> int:
-        """The index in ``names`` of a column, to be read from tables of ``kind``."""
+        """Return the index in ``names`` of a column to be read from tables of ``kind``."""
         column = self.names.setdefault(name, len(self.names))
         self.read[kind].add(column)
         return column
 
     def _input(self, rule: ProbeRule) -> tuple[Place, tuple[str, ...]]:
-        """Place of each label, and kind of each row set, in tuples on the edge into ``rule``."""
+        """Return place per label, and kind per row set, of tuples on the edge into ``rule``."""
         before = self.layout.rules.get(rule.edge)
         if before is None:
             return {rule.start: (0, "")}, (self.layout.stream(rule.start),)
         return self._output(before)
 
     def _output(self, rule: ProbeRule) -> tuple[Place, tuple[str, ...]]:
-        """Place of each label, and kind of each row set, in the results of ``rule``."""
+        """Return place per label, and kind per row set, of the results of ``rule``."""
         known = self._tuples.get(rule.out)
         if known is None:
             place, kinds = self._input(rule)
@@ -299,14 +299,14 @@ class _Compiler:
         return known
 
     def program(self) -> ProbeProgram:
-        """The program of the added rules."""
+        """Return the probe program of the added rules."""
         layout = self.layout
         numbers = {str(rule.out): number for number, rule in enumerate(self.rules)}
         children: list[list[int]] = []
         others: list[tuple[ProbeRule, ...]] = []
         for rule in self.rules:
             following = layout.probes.get(rule.out, ())
-            # Other rules have look-ahead filters, or wait for a later level.
+            # The next rules run in the same call unless they look ahead or wait for a later level.
             fit = [
                 r for r in following if r.out in numbers and not r.ahead and r.level <= rule.level
             ]
@@ -359,6 +359,6 @@ class _Compiler:
 
 
 def _built(layout: Layout, rule: ProbeRule, part: KeyPart) -> str:
-    """The name of a key attribute's column in the stores that ``rule`` probes."""
+    """Return the name of a key attribute's column in the stores that ``rule`` probes."""
     end = part.build
     return end.attribute if layout.is_base(rule.mir) else f"{end.label}.{end.attribute}"

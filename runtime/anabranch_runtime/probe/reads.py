@@ -35,8 +35,8 @@ class LookupCounts:
     looked: int = 0
 
     def kept(self, marks: Marks, positions: I32, mask: Bools | None) -> None:
-        """Mark the tuples with a match: those in ``marks`` if ``mask`` rejects no pair (None), else
-        those at ``positions``, the tuples of the accepted pairs.
+        """Mark the tuples that have a match: the tuples in ``marks`` if ``mask`` rejects no pair
+        (None), else the tuples at ``positions``, which are in accepted pairs.
         """
         if mask is None or mask.all():
             self.marks |= marks
@@ -45,7 +45,7 @@ class LookupCounts:
 
     @property
     def reads(self) -> Reads:
-        """The counts as a record of the protocol."""
+        """The counts of lookups as a record of the protocol."""
         return Reads(
             self.tuples,
             int(np.count_nonzero(self.marks.view(np.bool_))),
@@ -70,7 +70,7 @@ class ReadMeters:
     _open: list[tuple[str, str, LookupCounts]] = field(default_factory=list)
 
     def begin(self, store: str, index: str, tuples: int) -> LookupCounts:
-        """New counts for a probe of ``store``, pending until :meth:`keep` or :meth:`forget`."""
+        """Return counts for a new probe of ``store``; :meth:`keep` or :meth:`forget` ends it."""
         made = LookupCounts(tuples, np.zeros(tuples, np.uint8))
         self._open.append((store, index, made))
         return made
@@ -83,5 +83,5 @@ class ReadMeters:
         self._open.clear()
 
     def forget(self) -> None:
-        """Drop the pending counts: the probe is repeated."""
+        """Drop the pending counts, because the probe will be repeated."""
         self._open.clear()

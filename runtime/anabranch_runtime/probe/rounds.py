@@ -54,9 +54,9 @@ from anabranch_runtime.tags.tags import Tags
 
 #: Takes a rule's results, the rule, and the next rules that the rounds have not run.
 Deliver = Callable[[Partial, ProbeRule, Sequence[ProbeRule]], None]
-#: Probes outside of rounds: takes tuples, a rule, and the number of tuples whose pairs it counts.
+#: Probes an edge outside of rounds, given tuples, a rule, and for how many tuples to count pairs.
 Alone = Callable[[Partial, ProbeRule, int], None]
-#: Takes a rule whose results an expression failed on, and the error.
+#: Takes a rule on whose results an expression has failed, and the error.
 Failed = Callable[[ProbeRule, AnabranchRuntimeError], None]
 
 #: Number of waiting tuples above which a round starts before the level is complete.
@@ -88,7 +88,7 @@ class Targets:
 
     Attributes:
         lookups: per lookup of the program, the range of its rows in ``stores``; ``_ELSEWHERE``: its
-            rules can't run in rounds in this batch, as some rows lie in gaps or need more checks.
+            rules can't run in rounds in this batch, as some rows are in gaps or need more checks.
         stores: per store of a lookup, the range of its rows in ``segments``.
         names: (store, index) per row of ``stores``. ``outside``: number of segments outside the
             batches of the lookup's tiles.
@@ -98,7 +98,7 @@ class Targets:
 
     def __init__(self, made: ProbeProgram, prober: Prober, tables: NumberedTables) -> None:
         self._program, self._prober, self._tables = made, prober, tables
-        #: Value of ``LiveSegments.changes`` that the tables follow.
+        #: Value of ``LiveSegments.changes`` up to which the tables are complete.
         self._changes = prober.segments.changes
         self.lookups = np.full((len(made.lookups), 2), _UNKNOWN, np.int64)
         self._stores: list[tuple[int, int]] = []
@@ -114,7 +114,7 @@ class Targets:
         self.reads = np.zeros((0, READ_LOOKED + 1), np.int64)
 
     def renew(self) -> None:
-        """Forget the lookups of stores with new segments; their former rows remain, unused."""
+        """Drop the lookups of stores that have got segments; their old rows remain, unused."""
         live = self._prober.segments
         changed = live.changed(self._changes)
         self._changes = live.changes
@@ -125,7 +125,7 @@ class Targets:
                     self.lookups[number] = _UNKNOWN
 
     def require(self, rules: Ints, access: Mapping[str, Access]) -> None:
-        """Add the stores that these rules probe."""
+        """Add the stores that these probe rules read to the tables."""
         needed = np.unique(self._program.table[rules, LOOKUP])
         unknown = needed[self.lookups[needed, 0] == _UNKNOWN]
         if not len(unknown):
@@ -148,8 +148,8 @@ class Targets:
         self.reads = _longer(self.reads, len(self._stores))
 
     def _add(self, lookup: StoreLookup, access: Access) -> bool:
-        """Add the stores of a lookup's tiles; False if some rows lie in gaps, or a store may have
-        rows outside the relation.
+        """Add the stores of a lookup's tiles; return False if some rows are in gaps, or a store may
+        have rows that are not in the relation.
         """
         layout, live = self._prober.layout, self._prober.segments
         if access.gaps or any(
@@ -188,14 +188,14 @@ class Targets:
 
 
 def _longer(values: Ints, length: int) -> Ints:
-    """``values`` of a round, with zeros appended up to ``length``."""
+    """Return ``values`` with zeros appended up to ``length``."""
     more = np.zeros((length - len(values), *values.shape[1:]), np.int64)
     return np.concatenate([values, more])
 
 
 def _described(reader: SegmentReader, lookup: StoreLookup) -> bytes:
-    """The segment's row of the kernel's table, with 0 in columns that depend on the batch; cached
-    in ``reader``.
+    """Return a segment's row in the kernel's table, with 0 in columns that depend on the batch;
+    cached in ``reader``.
     """
     one = reader.segment
     index = reader.index(lookup.index, lambda: [reader.column(c) for c in lookup.index.columns])
@@ -205,7 +205,7 @@ def _described(reader: SegmentReader, lookup: StoreLookup) -> bytes:
 
 
 def _members(reader: SegmentReader, rule: ProbeRule) -> bytes:
-    """The rows of the segment's members in the kernel's table; cached in ``reader``."""
+    """Return the rows of a segment's members in the kernel's table; cached in ``reader``."""
     one, lines = reader.segment, []
     joined = len(rule.members) > 1 or bool(rule.fill)
     for at, member in enumerate(rule.members):
@@ -223,7 +223,7 @@ def _members(reader: SegmentReader, rule: ProbeRule) -> bytes:
 
 @dataclass(slots=True)
 class _Queue:
-    """Tuples with the same number of row sets that wait for the next round."""
+    """Tuples that wait for the next round, all with the same number of row sets."""
 
     edges: list[tuple[int, int, int, int]] = field(default_factory=list)
     which: list[I32] = field(default_factory=list)
@@ -233,7 +233,7 @@ class _Queue:
     known: dict[int, tuple[Partial, int]] = field(default_factory=dict)
 
     def front(self) -> Front:
-        """All waiting tuples as a front."""
+        """Return all waiting tuples as a front, to probe in one round."""
         edges = np.array(self.edges, np.int64)
         return Front(edges, np.concatenate(self.which, axis=1), np.concatenate(self.rows, axis=1))
 
@@ -244,13 +244,13 @@ class Rounds:
 
     Attributes:
         access: edge -> tiles and gaps of its probe.
-        deliver: receives results for stores, outputs, or rules outside rounds; but for outputs with
-            tags.
+        deliver: receives results for stores, rules outside rounds, and outputs without tags.
         output: receives the results of a rule for an output with tags.
-        alone: receives edges unfit for a round: further checks, too many tuples or pairs.
+        alone: receives edges that a round can't probe, for further checks or too many tuples or
+            pairs.
         failed: receives rules whose residuals can't be evaluated.
-        follows: whether results go on to the next rules in the same run; otherwise all of them
-            are delivered.
+        follows: whether results probe by the next rules in the same run; otherwise all of them are
+            delivered.
         tags: select the tuples that edges send.
     """
 
@@ -267,7 +267,7 @@ class Rounds:
     _checks: Bools = field(init=False)
     _targets: Targets = field(init=False)
     _totals: Ints = field(init=False)
-    #: CPU seconds of the kernel's calls that no edge's meter has yet.
+    #: CPU seconds of kernel calls that are not yet in the meters of edges.
     _seconds: float = 0.0
     #: Number of row sets -> waiting tuples.
     _waiting: dict[int, _Queue] = field(default_factory=dict)
@@ -285,7 +285,7 @@ class Rounds:
         self._totals = np.zeros((len(self._program.rules), _MADE + 1), np.int64)
 
     def add(self, partial: Partial, rule: ProbeRule, of: int) -> bool:
-        """Queue ``partial`` for ``rule``; False if it needs a probe of its own.
+        """Queue ``partial`` for ``rule``; return False if it needs a probe of its own.
 
         Args:
             of: number of tuples, on this host and on others, for which pairs are counted.
@@ -347,7 +347,7 @@ class Rounds:
             self._go_on(edges, *self._checked(edges, made, ends))
 
     def _sent(self, front: Front) -> Front:
-        """The front without the tuples that no query wants, which its edges do not send."""
+        """Return the front without tuples that no query wants, which its edges do not send."""
         choices = self._program.choices
         if choices is None or not (self.tags.complete or len(front.which) == 1):
             return front
@@ -361,7 +361,7 @@ class Rounds:
         return front
 
     def _sorted_out(self, front: Front) -> Front:
-        """The front with the edges that fit a round; the others are sent alone."""
+        """Return the front with the edges that fit a round; the other edges are probed alone."""
         edges = front.edges
         self._targets.renew()
         self._targets.require(edges[:, RULE], self.access)
@@ -376,7 +376,7 @@ class Rounds:
         return Front(edges[fit], front.which, front.rows)
 
     def _match(self, front: Front) -> tuple[int, Front, Ints]:
-        """Number of finished edges; a front of their results, and the end of each one in it."""
+        """Return the number of finished edges, a front of results, and each edge's end in it."""
         targets, known, batch = self._targets, self._program, self.prober.batch
         began = time.process_time()
         done, positions, tables, rows, ends = match_round(
@@ -411,7 +411,7 @@ class Rounds:
         return done, made, ends[:done]
 
     def _checked(self, edges: Ints, made: Front, ends: Ints) -> tuple[Front, Ints]:
-        """``made`` and ``ends`` without the results that fail their rule's residuals or bounds."""
+        """Return ``made``, ``ends`` without results that fail their rule's residuals or bounds."""
         rules, firsts = edges[:, RULE], np.concatenate([[0], ends[:-1]])
         tested = np.flatnonzero(self._checks[rules] & (ends > firsts)).tolist()
         kept = np.ones(made.rows.shape[1], np.bool_) if tested else None
@@ -439,13 +439,13 @@ class Rounds:
         return made, ends
 
     def _residuals(self, rule: ProbeRule) -> tuple[Expr, ...]:
-        """The residuals of a rule that tags do not test."""
+        """Return the residuals of a rule that tags do not test."""
         if not self.tags.complete:
             return rule.residuals
         return self.tags.program.residuals.get(rule.out, rule.residuals)
 
     def _go_on(self, edges: Ints, made: Front, ends: Ints) -> None:
-        """Deliver results with uses outside the round; run the next front."""
+        """Deliver results that are used outside rounds; run the front of the next rules."""
         known = self._program
         rules, firsts = edges[:, RULE], np.concatenate([[0], ends[:-1]])
         some = ends > firsts
@@ -477,7 +477,7 @@ class Rounds:
     def _put_out(
         self, outputs: RoundOutputs, rules: Ints, firsts: Ints, ends: Ints, made: Front
     ) -> None:
-        """Put out results ``[firsts[i], ends[i])`` of ``rules[i]`` with an output's tags."""
+        """Put out results ``[firsts[i], ends[i])`` of ``rules[i]`` that have an output's tags."""
         begin, count = outputs.ends[rules], outputs.ends[rules + 1]
         count = np.where(ends > firsts, count - begin, 0)
         if not count.any():
@@ -504,7 +504,7 @@ class Rounds:
         self.alone(sent, self._program.rules[rule], of)
 
     def _partial(self, front: Front, first: int, last: int, rule: int) -> Partial:
-        """The tuples ``[first, last)`` of the front, input or results of ``rule``, as a partial."""
+        """Return the tuples ``[first, last)`` of a front of input or results of ``rule``."""
         kinds = self._program.kinds[rule][: len(front.which)]
         sets = tuple(
             self._tables.rows(which[first:last], rows[first:last], kind)

@@ -31,7 +31,7 @@ class ProbeScope:
         visible: query -> label -> (batch, event time or None), for labels with limited visibility;
             all other rows are visible.
         activated: query -> activation batch, also of ended queries.
-        whole: queries with views and limits whose invisible rows join none that arrive any more.
+        whole: queries with views whose invisible rows can't join any row that still arrives.
         failed: active queries of the ruleset that have failed in an earlier batch.
         latest: stream that keeps the latest per key -> tiles with tuples that may supersede others.
         replaced: table or stream of upserts -> tiles with rows that arriving ones replace.
@@ -50,7 +50,7 @@ class ProbeScope:
 
     @classmethod
     def of(cls, state: State, ruleset: Ruleset, access: dict[str, Access]) -> ProbeScope:
-        """The scope of a batch that runs ``ruleset`` and starts in ``state``."""
+        """Return the scope of a batch that runs ``ruleset`` and starts in ``state``."""
         known, marks = state.queries, watermarks(state)
         visible, views = _visible(ruleset).of(known), _completing(ruleset)
         return cls(
@@ -73,8 +73,8 @@ _activated = Derived[Activation, int](lambda _, known: known.activated_batch)
 
 
 def _is_whole(known: Activation, streams: frozenset[str], marks: Mapping[str, int]) -> bool:
-    """Whether no row that arrives from now on joins a row that is invisible to the query: no row
-    is late by its stream's watermark.
+    """Whether no row that arrives from now on joins a row that is invisible to the query: by the
+    watermarks, all rows that could are late.
     """
     since = known.complete_from
     if since is None:
@@ -84,7 +84,7 @@ def _is_whole(known: Activation, streams: frozenset[str], marks: Mapping[str, in
 
 @per_ruleset
 def _completing(ruleset: Ruleset) -> dict[str, frozenset[str]]:
-    """Query with a view -> the streams whose rows complete its joined rows."""
+    """Return, by query with a view, the streams whose rows complete its joined rows."""
     streams = {str(r.id): str(r.stream) for r in ruleset.relations}
     return {
         query.id: frozenset(streams[query.members[n][2]] for n in completing(query))
@@ -99,7 +99,7 @@ def _visible(ruleset: Ruleset) -> _Limits:
 
 
 class _Limits:
-    """Limits on the earlier tuples that the queries of a ruleset see, kept from batch to batch.
+    """Limits on the earlier tuples that the queries of a ruleset see, cached between batches.
 
     Args:
         members: query -> its members.
@@ -108,7 +108,7 @@ class _Limits:
     def __init__(self, members: Mapping[str, tuple[tuple[str, str, str], ...]]) -> None:
         self._members = members
         self._seen = Derived[Activation, Mapping[str, Visibility]](lambda _, q: q.visible_from)
-        #: Records of visible tuples in the last batch, and the limits in them.
+        #: Visible tuples of queries as of the last batch, and the limits computed from them.
         self._known: tuple[Mapping[str, Mapping[str, Visibility]], dict[str, Limits]] = {}, {}
 
     def of(self, queries: Mapping[str, Activation]) -> dict[str, Limits]:

@@ -1,12 +1,12 @@
 """Catch-up: computing results that load shedding has withheld. Pure functions of the state.
 
 *Debt* is the set of withheld results still to be computed. Under overload a batch withholds part of
-the arriving tuples from probing (by *rations*, shares per goal: query and last-arriving alias); if
-the overload policy is to catch up, its results are owed, and batches without rations compute them.
-The last member of an owed result arrived in an owed batch. So a catch-up reads the withheld stored
-rows of that batch, and probes the rows that had arrived by its end, with the running ruleset. Each
-owed result is computed from one member only (``task.catch_up``), and each stored row is in one
-catch-up, so each result is found once.
+the arriving tuples from probing (by *rations*, shares per goal: query and last-arriving alias). If
+the overload policy is to catch up, the results of withheld tuples are owed, and batches without
+rations compute them. The last member of an owed result arrived in an owed batch. So a catch-up
+reads the withheld stored rows of that batch, and probes the rows that had arrived by its end, with
+the running ruleset. Each owed result is computed from one member only (``task.catch_up``), and each
+stored row is in one catch-up, so each result is found once.
 
 **Order.** The debt with the earliest deadline is paid first. Let ``t`` be the greatest event time
 that had arrived by the end of a batch. No member of a result owed since this batch is later than
@@ -58,19 +58,19 @@ from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.measured import added
 from anabranch_runtime.state.slices import Throttle
 
-#: Seconds that computing withheld results (catch-up) may take in a batch without input.
+#: Seconds that a batch without input may spend on computing withheld results (catch-up).
 IDLE = 1.0
 #: Maximum number of consecutive batches in one record of owed results (debt).
 LONGEST = 32
-#: Placeholder ranking of goals that withheld all tuples: all results of the batches are owed.
+#: Ranking in the debt of goals that withheld all tuples: all results of these batches are owed.
 _ALL = Ranking((), by_batch=True)
 #: Maximum number of records of owed results; beyond it the oldest are dropped.
 MOST = 1 << 14
 
 
 def owing(ruleset: Ruleset) -> frozenset[QueryId]:
-    """Return queries whose withheld results a catch-up can compute: all joins of an outer join, or
-    some branches of a union.
+    """Return queries whose withheld results a catch-up can compute: of an outer join all joins or
+    none, of a union possibly only some branches.
     """
     latest = {s.name for s in ruleset.streams if s.latest and not s.is_table}
     streams = {r.id: r.stream for r in ruleset.relations}
@@ -80,7 +80,7 @@ def owing(ruleset: Ruleset) -> frozenset[QueryId]:
     unable: set[QueryId] = set()
     for query in ruleset.queries:
         relations = {r for _, _, r in query.members}
-        # Withheld rows can be read again only if they are stored: for a join, or for retention.
+        # Withheld rows can be read again if they are stored: for a join, or as a retained stream.
         kept = len(query.members) > 1 or relations <= whole
         kept = kept or (query.left_of is not None and relations <= stored)
         if not kept or query.looked_up or any(streams[r] in latest for r in relations):
@@ -95,7 +95,7 @@ def _unit(query: QuerySpec) -> QueryId:
 def incur(
     before: State, state: State, ruleset: Ruleset, rations: Sequence[Ration], marks: dict[str, int]
 ) -> State:
-    """Record the results owed because of load shedding in a batch (from ``before`` to ``state``).
+    """Record as owed the results that a batch (from state ``before`` to ``state``) has withheld.
 
     Args:
         rations: share of probing tuples per goal. ``marks``: stream -> watermark before the batch.
@@ -159,7 +159,7 @@ def forgive(state: State, ruleset: Ruleset, now: int | None = None) -> State:
 
 
 def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
-    """Put the owed results with the earliest deadline first, and select their stored input rows.
+    """Begin to compute the owed results with the earliest deadline: select their stored input rows.
 
     Args:
         state: a state after :func:`forgive`.
@@ -203,8 +203,8 @@ class _Deadlines:
         return cls(fresh, {r.id: r.stream for r in ruleset.relations} if fresh else {})
 
     def of_owed(self, owed: OwedBatches) -> dict[QueryId, int]:
-        """Return query -> last time at which an owed result may be fresh (microseconds), for
-        queries with a freshness limit.
+        """Return, for each query with a freshness limit, the last time at which one of its owed
+        results may be fresh (microseconds).
         """
         if not self.fresh:
             return {}
@@ -219,8 +219,9 @@ class _Deadlines:
 def _in_order(batches: Sequence[OwedBatches], deadlines: _Deadlines) -> list[OwedBatches]:
     """Order owed results by deadline, earliest first.
 
-    If its catch-up has not begun, the first entry keeps only the queries whose deadlines precede
-    all other entries'. Queries without a deadline may have to wait for later batches.
+    If the catch-up of the first record has not begun, this record keeps only the queries whose
+    deadlines precede all other records' deadlines. Queries without a deadline may have to wait for
+    later batches.
     """
     ends = [deadlines.of_owed(one) for one in batches]
 
@@ -305,8 +306,8 @@ def advance(
 
 
 def owe_past(state: State, ruleset: Ruleset) -> State:
-    """Record results from before their activation as owed to the queries that start with the next
-    batch and request them, but not to queries that restart with other time bounds.
+    """For queries that start with the next batch and request past results, record these as owed;
+    not for queries that restart with other time bounds.
     """
     able, changing = owing(ruleset), _with_changes(ruleset)
     queries, owed = dict(state.queries), list(state.debt.batches)
@@ -321,8 +322,8 @@ def owe_past(state: State, ruleset: Ruleset) -> State:
         if first > last:
             queries[query.id] = replace(known, past=PastResults(PastStatus.EMITTED, rows=0))
             continue
-        # Copies of a store may differ in the tuples and deletes that have cancelled, so all results
-        # over changes are computed from one alias, whichever member arrived last.
+        # Copies of a store may have cancelled different pairs of tuple and delete. So all results
+        # over streams of changes are computed from one alias, whichever member arrived last.
         starts = query.members[:1] if query.id in changing else query.members
         goals = tuple(OwedGoal(query.id, alias, 0.0, _ALL) for alias, _, _ in starts)
         owed.append(OwedBatches(first, last, tuple(sorted(goals)), {}, reached, past=True))
@@ -331,7 +332,7 @@ def owe_past(state: State, ruleset: Ruleset) -> State:
 
 
 def _with_changes(ruleset: Ruleset) -> frozenset[QueryId]:
-    """The queries whose results tuples may delete."""
+    """The queries that read streams of changes, so that tuples may delete their results."""
     found = routes(ruleset)
     return frozenset(query.id for query in ruleset.queries if found.has_changes(query))
 
@@ -352,14 +353,14 @@ def _until(tiles: Iterable[Tile], last: int) -> tuple[Tile, ...]:
 
 
 def _is_of(owed: OwedBatches, activated: int | None) -> bool:
-    """Whether ``owed`` belongs to the query's run that began in batch ``activated``."""
+    """Whether ``owed`` belongs to the query's run that was activated in batch ``activated``."""
     if activated is None:
         return False
     return activated == owed.last + 1 if owed.past else activated <= owed.first
 
 
 def _further(known: Activation, made: int, rows: int | None) -> Activation:
-    """Count ``made`` more results from before the activation; ``rows`` of input remain."""
+    """Count ``made`` more results from before the activation; ``rows``: input left to read."""
     past = known.past or PastResults()
     status = PastStatus.EMITTED if rows is None else PastStatus.PENDING
     return replace(known, past=PastResults(status, past.results + made, rows or 0))
@@ -372,7 +373,7 @@ def _relation(query: QuerySpec, alias: str) -> RelationId:
 def _forgiven(
     queries: Mapping[str, Activation], before: Debt, after: Debt
 ) -> dict[str, Activation]:
-    """Count results as withheld for ever that ``before`` owes and ``after`` no longer does."""
+    """Count results that ``before`` owes and ``after`` does not as withheld permanently."""
     queries = {
         name: replace(one, past=PastResults(PastStatus.GIVEN_UP, one.past.results, one.past.rows))
         if one.past is not None and name in before.past - after.past
@@ -381,7 +382,7 @@ def _forgiven(
     }
     known = {(one.first, goal) for one in after.withheld for goal in one.goals}
     blind: dict[str, int] = defaultdict(int)
-    # Counts of withheld results are estimated per query; the dropped part of the count is taken in
+    # Counts of withheld results are estimated per query; the dropped part of the count is in
     # proportion to the withheld shares of the query's goals and batches.
     every: dict[str, float] = defaultdict(float)
     gone: dict[str, float] = defaultdict(float)
@@ -412,13 +413,13 @@ def _written_off(known: Activation, part: float, blind: int) -> Activation:
         withheld=known.withheld + lost,
         owed=known.owed - lost,
         blind=known.blind + blind,
-        # Kept results of owed batches have no inclusion probabilities to estimate from.
+        # Results of owed batches that were kept have no inclusion probabilities for estimates.
         left_out=known.left_out if gap in known.left_out else (*known.left_out, gap),
     )
 
 
 def paid(done: CatchUp | None, failed: Collection[str]) -> PaidBatches | None:
-    """Return the goals and batches whose owed results ``done`` has completed; None if none is.
+    """Return the goals and batches whose owed results ``done`` has completed, or None.
 
     Args:
         failed: failed queries, which are excluded.

@@ -1,4 +1,4 @@
-"""Freshness limits: no results with members older than a limit (``semantics.md``, "Freshness")."""
+"""Freshness limits: greatest ages of members of results (``semantics.md``, "Freshness")."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def present(state: State, planned: int | None) -> int | None:
 
 
 def oldest_starts(ruleset: Ruleset, now: int | None) -> Mapping[Edge, int]:
-    """Return edge -> least event time at which an arriving tuple can still give a fresh result, for
-    edges that store no intermediate results and whose queries all have a limit.
+    """Return edge -> least event time at which an arriving tuple can still complete a fresh result,
+    for edges that store no intermediate results and whose queries all have a limit.
     """
     limited = () if now is None else _limited(ruleset)
     if now is None or not limited:
@@ -38,7 +38,7 @@ def oldest_starts(ruleset: Ruleset, now: int | None) -> Mapping[Edge, int]:
 
 @per_ruleset
 def _limited(ruleset: Ruleset) -> list[QuerySpec]:
-    """The queries with a limit."""
+    """Return the queries with a freshness limit."""
     return [query for query in ruleset.queries if query.freshness]
 
 

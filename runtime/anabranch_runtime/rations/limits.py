@@ -1,10 +1,10 @@
 """Load shedding on the edges of probe trees, from the rations of a batch's goals.
 
 A goal is a query and its last-arriving alias; its ration is the share of such tuples that probe. A
-tuple passes an edge if its rank (a hash in [0, 1)) is below the ration of a goal after the edge. Of
-goals with the same ranking the largest ration decides, and a tuple that passes a later edge has
-passed all earlier ones. An edge that leads to a stored intermediate result passes every tuple,
-since stored results must be complete.
+tuple passes an edge if its rank (a hash in [0, 1)) is below the ration of a goal after the edge.
+Among goals with the same ranking the largest ration decides, so a tuple that would pass a later
+edge also passes all earlier ones. An edge that leads to a stored intermediate result passes every
+tuple, since stored results must be complete.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index.ranks import limit
 
-#: Maximum number of batches with load shedding recorded in a manifest (``sinks.ledger`` has all).
+#: Maximum number of batches with load shedding that a manifest records (``sinks.ledger`` has all).
 KEPT = 8
-#: Filter of tuples by rank (hash of a key): exclusive upper bounds per ranking; a tuple passes if
-#: it satisfies one. If it is None, every tuple passes.
+#: Filter of tuples by rank (hash of a key): an exclusive upper bound per ranking; a tuple passes if
+#: it satisfies one bound. None: every tuple passes.
 Limits: TypeAlias = "frozenset[tuple[Ranking, int]] | None"
 
 
@@ -46,7 +46,7 @@ class RationLimits:
         return self.edges.get(edge)
 
     def goal(self, query: QueryId, start: Label) -> Limits:
-        """Return the filter by rank of tuples of ``start`` as last-arriving members of results."""
+        """Return the filter by rank of tuples of ``start`` that complete results of ``query``."""
         return _own(self.goals.get((query, start)))
 
 
@@ -62,7 +62,7 @@ def rationing(ruleset: Ruleset, rations: tuple[Ration, ...]) -> RationLimits:
 def least_limits(
     ruleset: Ruleset, goals: Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
 ) -> Mapping[Edge, frozenset[tuple[Ranking, int]]]:
-    """Return edge -> per ranking, the least rank limit of the ``goals`` after it, if any."""
+    """Return, by edge, the least rank limit per ranking of the ``goals`` after the edge, if any."""
 
     def wanted(query: QueryId, start: Label) -> frozenset[tuple[Ranking, int]]:
         return _own(goals.get((query, start))) or frozenset()
@@ -104,7 +104,7 @@ def count_withheld(
             continue
         owed = ration.query in owing
         if not ration.share:
-            # Owed results count as withheld only once they are dropped.
+            # Owed results count as withheld only if they are dropped later.
             found[ration.query] = replace(known, blind=known.blind + (not owed))
             continue
         rows = sum(k.get(ration.query, {}).get(ration.start, 0) for k in kept)
@@ -147,7 +147,7 @@ def behind(
     stored: _T,
     together: Callable[[Sequence[_T]], _T],
 ) -> dict[Edge, _T]:
-    """Return edge of the plan -> values of the queries and stores it leads to, by ``together``.
+    """Return edge -> values of the queries and stores after it, combined by ``together``.
 
     Args:
         wanted: returns the value of a query whose results start with tuples of a label.

@@ -2,14 +2,14 @@
 
 Design. A tuple that arrives just after a batch was planned waits for this batch and is processed by
 the next one, so a batch may take half of the promised latency. In this time it processes the
-arrivals of an equal time, and part of the backlog. Reading, storing and upkeep of intermediate
-results come first. The rest of the time is left for probes that rations (shares of probing tuples)
-may limit. The *budget* is this rest as a share of the time that these probes would take without
-load shedding. All times are estimated from the last batches, whatever budget they had.
+arrivals of an equal time, and part of the backlog. Reading, storing and maintaining intermediate
+results come first. The rest of the time is for probes that rations (shares of probing tuples) may
+limit. The *budget* is this rest as a share of the time that these probes would take without load
+shedding. All times are estimated from the last batches, whatever budget they had.
 
-Overload begins when input waits, or a batch takes, longer than a batch may take. The budget then
-falls at once to the available share, and later rises step by step. Overload ends after some batches
-with a budget of 1. The functions are pure; replays are unaffected.
+Overload begins when input waits longer than a batch may take, or a batch takes longer. The budget
+then falls at once to the available share, and later rises step by step. Overload ends after some
+batches with a budget of 1. The functions are pure; replays are unaffected.
 
 Source: JAQPOT, section 4.4 (monitor, analyse, actuate); the budget is its mu.
 """
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from anabranch_runtime.sources.back_pressure import fit
 
-#: Number of batches that estimates use, and the weight of a batch relative to the one after it.
+#: Number of batches on which estimates are based; weight of a batch relative to its successor.
 MEMORY, FADING = 12, 0.8
 #: Weight of a batch in the fast average, which follows rising costs of probes.
 RISING = 0.4
@@ -42,8 +42,8 @@ class BatchWork:
     Attributes:
         rows: number of input rows. ``seconds``: duration from planning to commit.
         probing: seconds of probing by the slowest task.
-        budget: the batch's share of full probing time. ``rationable``: share of probing time that
-            withholding all tuples would save.
+        budget: the budget that the batch had, as a share of full probing time. ``rationable``:
+            share of its probing time that withholding all tuples would save.
         elapsed: seconds since the commit of the preceding batch.
         waiting: number of rows that wait after the batch. ``waited``: seconds that the oldest of
             them has waited.
@@ -66,7 +66,7 @@ class BatchWork:
 
     @property
     def rest(self) -> float:
-        """Seconds of the batch that load shedding can't save."""
+        """Seconds of the batch that withholding tuples can't save."""
         return max(self.seconds - self.rationed, 0.0)
 
 
@@ -126,7 +126,7 @@ def observe(load: LoadState, work: BatchWork, latency: float) -> LoadState:
 
 
 def _savable(works: tuple[BatchWork, ...], known: float) -> float:
-    """Estimate seconds per row that withholding all tuples saves; ``known`` if no batch probed.
+    """Estimate seconds per row that withholding all tuples saves; ``known`` if none probed.
 
     While windows fill, probes become more expensive, and a budget that follows too late makes input
     wait. So the greater of a slow and a fast average is taken.

@@ -50,7 +50,7 @@ class Rationer:
 
     @property
     def rationing(self) -> Rationing:
-        """Report of the policy, budget and load for the progress report."""
+        """Policy, budget and load as the progress report shows them."""
         schedule, load = self.schedule, self._load
         if schedule is None:
             return Rationing()

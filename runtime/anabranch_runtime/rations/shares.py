@@ -1,4 +1,4 @@
-"""Load shedding per tuple: comparison of tuples' ranks (hashes) with the limits of edges."""
+"""Load shedding per tuple: comparison of tuples' ranks (hashes) with limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ranks:
     batch: int | None = None
 
     def below(self, partial: Partial, label: Label, limits: Limits) -> NDArray[np.bool_]:
-        """Mask of the tuples of ``partial`` whose member ``label`` has a rank below ``limits``."""
+        """Return the mask of tuples whose member ``label`` has a rank that passes ``limits``."""
         if limits is None:
             return np.ones(partial.length, np.bool_)
         found = np.zeros(partial.length, np.bool_)
@@ -41,7 +41,7 @@ class Ranks:
     def reached(
         self, partial: Partial, label: Label, limits: Iterable[tuple[Ranking, int]]
     ) -> NDArray[np.bool_]:
-        """Mask of tuples of ``partial`` whose member ``label`` has at least the rank of a limit."""
+        """Return the mask of tuples whose member ``label`` has at least the rank of a limit."""
         found = np.zeros(partial.length, np.bool_)
         for ranking, least in limits:
             if least <= 0:
@@ -54,7 +54,7 @@ class Ranks:
         event_time = self.layout.streams[self.layout.stream(label)].event_time
 
         def column(name: str) -> pa.Array:
-            # An intermediate result has its members' event times in separate columns.
+            # In an intermediate result, event times of members are not ordinary columns.
             if name == event_time:
                 return pa.array(partial.tau(label)).view(pa.timestamp("us"))
             return partial.column(label, name)
@@ -64,24 +64,24 @@ class Ranks:
 
 
 class Wanted:
-    """Cache: filter for load shedding -> the tuples of a partial result that pass it.
+    """Tuples of a partial result that pass filters for load shedding, cached by filter.
 
     Attributes:
         partial: all tuples of the partial result.
     """
 
     def __init__(self, partial: Partial, met: Limits, ranks: Ranks) -> None:
-        """Create the cache; ``met``: filter that all tuples of ``partial`` already pass."""
+        """Create the cache; ``met``: a filter that all tuples of ``partial`` are known to pass."""
         self.partial, self._met, self._ranks = partial, met, ranks
         #: Limits -> filtered tuples, shared by edges with equal limits, with their cached keys.
         self._found: dict[Limits, Partial] = {met: partial, None: partial}
 
     def among(self, some: Partial) -> Wanted:
-        """Return the cache of ``some`` of the tuples."""
+        """Return the cache for ``some`` of the tuples of the partial result."""
         return self if some is self.partial else Wanted(some, self._met, self._ranks)
 
     def by(self, limits: Limits) -> Partial:
-        """Return the tuples that pass the filter ``limits``."""
+        """Return the tuples whose ranks pass the filter ``limits``."""
         found = self._found.get(limits)
         if found is None:
             mask = self._ranks.below(self.partial, self.partial.start, limits)

@@ -24,7 +24,7 @@ from anabranch_runtime.storage.verify import REMEDY
 _LOG = structlog.get_logger("anabranch.runtime")
 #: Seconds between two searches for leftovers of failed attempts and lost merges.
 TIDY = 600.0
-#: Codes of errors after which it is unknown whether a state is intact.
+#: Codes of errors that don't tell whether a state is intact.
 _TELL_NOTHING = ("unknown-version", *UNAVAILABLE)
 
 
@@ -88,7 +88,7 @@ class Durability:
         if time.monotonic() < self._tidied + TIDY:
             return
         self._tidied = time.monotonic()
-        # Keep the packs of the newest batches, to which the state may be rolled back.
+        # The state may be rolled back to the newest batches, so their packs stay.
         self.storage.tidy(self.manifests.named | set(pending), next_batch - KEPT)
 
     @property

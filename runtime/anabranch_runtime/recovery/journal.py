@@ -21,13 +21,13 @@ from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.verify import BACKUP, REMEDY
 
 KIND = Kind("journal", "batch")
-#: Number of batches in the journal: all batches after the oldest kept manifest, and a spare one.
+#: Number of batches in the journal: all batches after the oldest kept manifest, and one more.
 REMEMBERED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class KnownLoad:
-    """Load before a batch (fields of ``LoadState``), for a driver that repeats the batch."""
+    """Load before a batch (fields of ``LoadState``), from which a new driver repeats the batch."""
 
     budget: float
     savable: float
@@ -84,30 +84,30 @@ class Journal:
 
     @property
     def newest(self) -> int | None:
-        """The newest batch that has begun; None without any."""
+        """The newest batch that has begun; None before the first."""
         return max((*self._known, *self.damaged), default=None)
 
     @property
     def load(self) -> KnownLoad | None:
-        """The load at the beginning of the newest known batch."""
+        """The load before the newest batch with a readable entry; None if unknown."""
         return self._last.load if self._last is not None else None
 
     @property
     def offsets_before(self) -> Offsets | None:
-        """The offsets at which the first batch that may be repeated begins; None if this is the
-        start of the sources, or unknown.
+        """The input offsets at the beginning of the first batch that may be repeated; None if these
+        are the start of the sources, or unknown.
         """
         oldest = self._known[min(self._known)] if len(self._known) == REMEMBERED else None
         return None if oldest is None else oldest.offsets
 
     @property
     def logs(self) -> dict[str, tuple[int, int]]:
-        """The sources' logs at the beginning of the newest batch: lengths and checksums."""
+        """Lengths and checksums of the sources' logs at the beginning of the newest batch."""
         return self._last.logs if self._last is not None else {}
 
     @property
     def rulesets(self) -> frozenset[RulesetId]:
-        """The rulesets of the batches in the journal."""
+        """The rulesets of the batches in the journal, as ids."""
         return frozenset(c.ruleset for c in self._known.values())
 
     @property
@@ -119,7 +119,7 @@ class Journal:
         has the same input.
 
         Args:
-            replay: whether batches without an entry repeat identically (step mode).
+            replay: whether batches without an entry repeat identically, as in step mode.
 
         Raises:
             StateError: ``damaged-journal``: ``next_batch`` may have begun, and its entry is lost.

@@ -52,7 +52,7 @@ def check_logs(root: Path, expected: Mapping[str, tuple[int, int]]) -> None:
                 begins = file.read(length)
             whole = len(begins) == length and zlib.crc32(begins) == crc
         else:
-            # Spark deletes entries that a later ``.compact`` entry replaces.
+            # Spark deletes the entries that a later ``.compact`` file contains.
             whole = path.suffix != ".jsonl" and _number(path) <= compact.get(path.parent, -1)
         if not whole:
             raise StateError(

@@ -6,8 +6,8 @@ read it. So a batch can be repeated without Redis, and another ruleset published
 number is detected.
 
 A file has the whole ruleset, or a patch of the ruleset in another file, its base
-(:mod:`~.plans.patches`). The driver chooses between them on its own, whatever Redis has. A base is
-written before its patches, and kept as long as they are.
+(:mod:`~.plans.patches`). The driver chooses the form independently of Redis. A base is written
+before its patches, and kept as long as they are.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 
 class Rulesets:
-    """The rulesets of one state directory, with Redis behind them."""
+    """The rulesets of one state directory; missing ones are fetched from Redis."""
 
     def __init__(self, root: Path, control: Control) -> None:
         self._durable = durable(root)
@@ -67,10 +67,10 @@ class Rulesets:
         return found
 
     def keep(self, ruleset: Ruleset, text: str) -> None:
-        """Store ``ruleset``, whose text is ``text``."""
+        """Store ``ruleset``, whose JSON is ``text``, in the state directory."""
         name = ruleset.id
         short = None if self._base is None else _shorter(*self._base, text)
-        # A revision can't be a base: if it was never taken, its number may be published again.
+        # A revision can't be a base: if it is never taken, its number may be published again.
         if short is None and not name.revision:
             self._base = name, text
         self._durable.write(_path(self._folder, name), KIND, Spelling(short or text))
@@ -105,7 +105,7 @@ class Rulesets:
         staying |= {self._base_of(name) for name in names if name in staying}
         if self._base is not None:
             staying.add(self._base[0])
-        # Delete patches before their bases.
+        # In reverse order, so that patches are deleted before their bases.
         for name in reversed(names):
             if name not in staying:
                 self._durable.remove([_path(self._folder, name)])
@@ -126,7 +126,7 @@ class Rulesets:
             return None
 
     def _base_of(self, name: RulesetId) -> RulesetId:
-        """Return the ruleset whose file is needed to read the file of ``name``."""
+        """Return the ruleset in whose file the base of ``name`` is: another one, or itself."""
         if name not in self._needs:
             self._needs[name] = name
             try:
@@ -159,7 +159,7 @@ def task_ruleset(root: str, url: str, namespace: str, name: RulesetId) -> Rulese
     has not reached this host, from Redis.
 
     Raises:
-        PipelineError: ``no-ruleset``: it has not been found for a while.
+        PipelineError: ``no-ruleset``: neither has had it for a while.
         StateError, RulesetError: as :func:`kept_ruleset`.
     """
     kept = kept_ruleset(Path(root), name)
@@ -176,10 +176,10 @@ def _kept_text(path: Path) -> str:
 
 
 def _shorter(base: RulesetId, base_text: str, text: str) -> str | None:
-    """Return a patch that gives exactly ``text``; None if it would not be much shorter."""
+    """Return a patch of ``base`` that results in ``text``; None if it would not be much shorter."""
     try:
         patch = difference(base, base_text, text)
-        # If the text is not as ``ruleset.dumps`` writes it, a patch can't give it.
+        # A patch can only result in a text as ``ruleset.dumps`` writes it; ``text`` may be another.
         applied(base_text, patch)
     except RulesetError:
         return None

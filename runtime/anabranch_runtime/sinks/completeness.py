@@ -1,9 +1,9 @@
 """Completeness of results under load shedding: ``<results>/.completeness/<query>.json``.
 
 The files are for readers of results without access to the service. Every query whose results were
-ever withheld has a file. It describes a committed batch, a few seconds old at most while batches
-run, and is up to date after a start and at the end. A start removes files of batches that the
-state does not have, e.g. after a rollback.
+ever withheld has a file. It describes a committed batch, which is at most a few seconds old while
+batches run; after a start and at the end it is the newest batch. A start removes files of batches
+that the state does not have, e.g. after a rollback.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anabranch_contract.protocol.activations import Activation, LeftRows, counte
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, registered
 from anabranch_runtime.sinks.ledger import put
 
-#: Default of :meth:`CompletenessFiles.show`: no counts of left rows of outer joins.
+#: Default of :meth:`CompletenessFiles.show`: no outer join has counts of left rows.
 NONE: Mapping[str, LeftRows] = MappingProxyType({})
 #: Folder below the results directory; the names of queries do not begin with a dot.
 HOME = ".completeness"
@@ -59,7 +59,7 @@ class CompletenessFiles:
 
     results: Path
     _written: dict[str, Completeness] = field(default_factory=dict)
-    #: The queries of the last look: equal objects have not changed since.
+    #: The queries at the last call of :meth:`show`; equal objects have not changed since.
     _seen: Mapping[str, Activation] = field(default_factory=dict)
     _looked: float = -INTERVAL
 
@@ -91,10 +91,10 @@ class CompletenessFiles:
                 self._write(_completeness(name, batch, one, undecided))
 
     def begin(self, queries: Mapping[str, Activation], batch: int) -> None:
-        """Write all files as of ``batch`` at a start; remove an earlier run's other files."""
+        """Write all files as of ``batch`` at a start; remove invalid ones of an earlier run."""
         for path in (self.results / HOME).glob("*.json"):
             known, found = queries.get(path.stem), codec.loads(path.read_bytes(), Completeness)
-            # Keep files of ended queries that the state no longer has, and counts of left rows.
+            # Files of ended queries that the state no longer has stay, as do counts of left rows.
             ahead = found.batch > batch
             whole = known is not None and not known.incomplete
             if ahead or (whole and path.stem + LEFT_SUFFIX not in queries):

@@ -1,4 +1,4 @@
-"""Deliveries to sinks: one query's results of one batch, or of a group of batches, as files."""
+"""Deliveries to sinks: files with one query's results of one batch, or of a group of batches."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Delivery:
     """One query's results of one batch, or of a group of batches, on their way to a sink.
 
     Attributes:
-        batch: the batch, or the last one of a group; sinks distinguish deliveries by it.
-        files: Parquet files of one schema, in order of their tasks; empty only if the results
-            directory is the sink and has them.
+        batch: the batch, or the last batch of a group, by which sinks distinguish deliveries.
+        files: Parquet files of one schema, in order of their tasks; empty only if the sink is the
+            results directory and the files are there already.
         first: first batch of a group; None for the results of one batch.
         epoch: epoch of the batch; None if unknown: of groups, versions, and results that were
             parked by earlier releases.
@@ -43,16 +43,16 @@ class Delivery:
 
     @property
     def mark(self) -> str:
-        """The value of a sink's batch column: unique per query and batch, in batch order."""
+        """The value of a sink's batch column: unique per query and batch, ordered as batches."""
         return f"{self.query}/{self.batch:010d}"
 
     def schema(self) -> pa.Schema:
-        """Return the schema of the rows."""
+        """Return the schema of the delivery's rows."""
         return pq.read_schema(self.files[0])
 
     def describe(self, pipeline: str) -> str:
-        """Return a text from which, with the files, :meth:`from_text` restores the delivery;
-        ``pipeline``: id of the pipeline, for readers of the text.
+        """Return a text from which :meth:`from_text` restores the delivery, given its files;
+        ``pipeline``: id of the pipeline, which the text mentions for readers.
         """
         fields = {"query": self.query, "batch": self.batch, "sink": self.sink, "first": self.first}
         return codec.dumps({**fields, "epoch": self.epoch, "pipeline": pipeline})

@@ -4,7 +4,8 @@ Tasks stage the results of such a query as Arrow files: few rows cost a third of
 they would as Parquet, and a quarter to read. Before the batch commits, its staged files are
 appended to the query's log, ``.gathered/<run>/<query>.log`` in the results directory, durable with
 the commit; ``run`` is the process (:func:`take_over`). So a query has one file however many batches
-are gathered: it is cheaper to append to a file than to make one, and to delete one than many.
+are gathered: appending to a file is cheaper than making one, and deleting one is cheaper than
+deleting many.
 
 A group consists of a query's gathered results of committed batches, as one Parquet file. It is
 formed when the commit interval of its oldest batch has passed, when much has been gathered, and
@@ -38,11 +39,11 @@ from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.parquet import FileWriter, ResultWriter
 
-#: Suffixes of staged files, logs, and files of groups that are being written.
+#: Suffixes of staged files, of logs, and of a group's file while it is being written.
 SUFFIX, _LOG, _GROUP = ".arrow", ".log", ".parquet"
 #: Bytes of a log, and number of staged files in it, from which on a group is due.
 MOST_BYTES, MOST_FILES = 64 << 20, 10_000
-#: Bytes of rows buffered for a row group.
+#: Bytes of rows that are buffered for one row group.
 PAGE = 8 << 20
 #: Alignment of records in bytes, also the length of their heads.
 ALIGNED = 64
@@ -61,7 +62,7 @@ class StagedRows:
 
     @staticmethod
     def of(file: Path) -> StagedRows:
-        """The rows of a staged file."""
+        """Return the rows of a staged file."""
         return StagedRows(file, 0, file.stat().st_size)
 
     def pages(self) -> pa.RecordBatchFileReader:
@@ -88,7 +89,7 @@ class _Log:
 
     Attributes:
         parts: (batch, rows), in order. ``size``: bytes of the log.
-        since: time of the oldest batch; minus infinity: it is of an earlier run of the process.
+        since: time of the oldest batch; minus infinity: an earlier process has gathered it.
     """
 
     path: Path
@@ -99,7 +100,7 @@ class _Log:
 
     @staticmethod
     def create(path: Path, sink: SinkSpec) -> _Log:
-        """Begin a log; it is not durable yet."""
+        """Begin a query's log of gathered results; it is not durable yet."""
         content = codec.dumps(sink).encode()
         with path.open("wb") as file:
             file.write(_record(_SINK, 0, 0, len(content)) + _filled(content))
@@ -107,8 +108,8 @@ class _Log:
 
     @staticmethod
     def open(path: Path, grouped: int, next_batch: int) -> _Log | None:
-        """Read a log: batches after ``grouped`` and before ``next_batch``; later ones, which will
-        be repeated, are cut off. None if there are none.
+        """Read a log's batches after ``grouped`` and before ``next_batch``; later batches, which
+        will be repeated, are cut off. None if there are no such batches.
         """
         log: _Log | None = None
         with path.open("rb") as file:
@@ -130,13 +131,13 @@ class _Log:
         return log
 
     def append(self, batch: int, task: int, staged: Path) -> StagedRows:
-        """Move a staged file to the end of the log."""
+        """Move a staged file's rows to the end of the log of gathered results."""
         length = staged.stat().st_size
         with self.path.open("ab") as log, staged.open("rb") as file:
             log.write(_record(_ROWS, batch, task, length))
             shutil.copyfileobj(file, log)
             log.write(bytes(_whole(length) - length))
-        # Before the batch is synced, deleting is cheap.
+        # The file was never synced, so deleting it is cheap.
         staged.unlink()
         rows = StagedRows(self.path, self.size + ALIGNED, length)
         self.size = rows.offset + _whole(length)
@@ -144,7 +145,7 @@ class _Log:
         return rows
 
     def cut(self, batch: int) -> None:
-        """Cut off the results of ``batch`` and later ones."""
+        """Cut off the gathered results of ``batch`` and of later batches."""
         kept = [(other, rows) for other, rows in self.parts if other < batch]
         if len(kept) < len(self.parts):
             self.size = self.parts[len(kept)][1].offset - ALIGNED
@@ -153,8 +154,8 @@ class _Log:
 
 
 def take_over(directory: Path) -> Path:
-    """Return the folder of logs below ``directory`` under a name of this process's own. A process
-    that has lost the pipeline finds it no more, so it can neither add results nor form groups.
+    """Rename the folder of logs below ``directory``, and return it. A process that has lost the
+    pipeline no longer finds it, so it can neither add results nor form groups.
     """
     mine = directory / uuid.uuid4().hex
     directory.mkdir(parents=True, exist_ok=True)
@@ -204,7 +205,7 @@ class Gathered:
         return self._logs[query].sink
 
     def is_full(self, query: str) -> bool:
-        """Whether so many of a query's results are gathered that a group is due."""
+        """Whether a query has so many gathered results that its group is due."""
         log = self._logs.get(query)
         return log is not None and (log.size >= MOST_BYTES or len(log.parts) >= MOST_FILES)
 
@@ -285,7 +286,7 @@ def _records(file: BinaryIO) -> Iterator[tuple[bytes, int, int, int]]:
         file.seek(start - ALIGNED)
         kind, batch, _, length = _HEAD.unpack(file.read(_HEAD.size))
         if kind not in (_SINK, _ROWS) or start + length > size:
-            # The end of a batch that did not commit.
+            # The rest of the file is of a batch that did not commit.
             return
         yield kind, batch, start, length
         start += _whole(length) + ALIGNED

@@ -17,7 +17,7 @@ from anabranch_runtime.sinks.parquet import RowBuffer, output_schema
 from anabranch_runtime.storage.segment import PackWriter, Segment
 from anabranch_runtime.storage.segment_cache import read_segment
 
-#: Prefix of columns beside a query's own, which are not expressions over streams.
+#: Prefix of the names of columns that are added to a query's own.
 HIDDEN = "anabranch_"
 
 
@@ -27,7 +27,7 @@ class JoinedRows(RowBuffer):
     def __init__(
         self, writer: PackWriter, join: str, batch: int, schema: pa.Schema, page: int
     ) -> None:
-        """``page``: maximum bytes of a segment, if its rows are not wider."""
+        """``page``: maximum bytes of a segment; a single wider row is a segment too."""
         super().__init__(schema, page)
         self._pack, self._join, self._batch = writer, join, batch
 
@@ -38,7 +38,7 @@ class JoinedRows(RowBuffer):
 
 
 def column_name(output: Output) -> str:
-    """Return the name of a column of joined rows: equal expressions have equal names."""
+    """Return the name of a column of joined rows, which is equal for equal expressions."""
     return str(output.expr)
 
 
@@ -59,7 +59,7 @@ class JoinedBatch:
         """``feeds``: joins whose rows several queries share -> these queries."""
         self._root = root
         self._joins: dict[str, list[Segment]] = {}
-        #: Query, or part of an outer join -> joins with its rows.
+        #: Reader (query, or part of an outer join) -> joins with its rows.
         self._read_by: dict[str, list[str]] = {}
         for segment in segments:
             self._joins.setdefault(segment.store, []).append(segment)
@@ -72,7 +72,7 @@ class JoinedBatch:
         return reader in self._read_by
 
     def sources(self, reader: str) -> Sequence[str]:
-        """Return the joins with rows of ``reader``: a shared one has the same rows for others."""
+        """Return the joins with rows of ``reader``; a shared join has the same rows for others."""
         return self._read_by.get(reader, ())
 
     def rows(self, reader: str, query: QuerySpec) -> pa.Table | None:
@@ -87,7 +87,7 @@ class JoinedBatch:
         return None if found is None else self._of(found, query)
 
     def common(self, reader: str) -> pa.Table | None:
-        """Return the same rows with all columns that readers of them have, by their expressions."""
+        """Return the rows as all readers share them: all columns, named by their expressions."""
         joins = self._read_by.get(reader)
         if joins is None:
             return None

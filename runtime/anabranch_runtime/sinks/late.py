@@ -5,9 +5,9 @@ four more: ``_reason`` (``late``: below the watermark; ``ahead``: too far in the
 ``invalid``: no event time, or not of the declared types); ``_batch``; ``_watermark``, its stream's
 watermark at the start of the batch (NULL: none); and ``_raw``, the raw text of an invalid row whose
 values do not fit the stream's columns (``sources.invalid``), which are then NULL. ``_raw`` is NULL
-for all other rows. If a name occurs among the stream's columns, ignoring case, underscores are put
-before it. The files follow the protocol of results (:mod:`anabranch_runtime.sinks.parquet`): staged
-by the attempt, moved before the batch commits, replaced if the batch is repeated.
+for all other rows. If the stream has a column of such a name, ignoring case, more underscores
+precede the name. The files follow the protocol of results (:mod:`anabranch_runtime.sinks.parquet`):
+staged by the attempt, moved before the batch commits, replaced if the batch is repeated.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def own_columns(names: Iterable[str]) -> tuple[str, str, str, str]:
 
 
 def aside(rows: pa.RecordBatch, reason: str, batch: int, watermark: int | None) -> pa.RecordBatch:
-    """Add reason, batch, watermark (microseconds) and raw input (if any) to rejected ``rows``."""
+    """Add reason, batch, watermark (microseconds) and raw input as columns of rejected ``rows``."""
     count, raw = rows.num_rows, pa.nulls(rows.num_rows, pa.large_string())
     if rows.schema.names[-1] == ARRIVED:
         raw = raw_text(rows.column(ARRIVED))

@@ -2,12 +2,12 @@
 
 From the ledger and the input a reader can compute the exact results (``semantics.md``, "Rations").
 Each document is a :class:`~anabranch_contract.plans.rations.RationedBatches` of one batch, written
-before the batch commits and replaced if the batch is repeated. The manifest has only the newest
-entries. A batch that completes the catch-up of other batches has a
+before the batch commits and replaced if the batch is repeated. The manifest only has the newest of
+these entries. A batch that completes the catch-up of other batches has a
 :class:`~anabranch_contract.plans.rations.PaidBatches` in ``<results>/.rations/paid/<batch>.json``.
 ``<results>/.rations/reads/<batch>.json`` is a
 :class:`~anabranch_contract.plans.batch_reads.BatchReads`. It exists for every batch since the first
-one under a policy with rations, as the batches of a result's members tell which arrived last.
+batch under a policy with rations: from it, readers know which member of a result arrived last.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ def publish_rations(
 
 
 def publish_paid(results: Path, batch: int, paid: PaidBatches | None) -> None:
-    """Write the batches whose withheld results ``batch`` has completed; None removes the entry."""
+    """Record the batches whose withheld results ``batch`` has completed; None: no record."""
     put(results / LEDGER / PAID / f"{batch:010d}.json", paid)
 
 
 @dataclass(slots=True)
 class Ledger:
-    """Writes the ledger below ``results``."""
+    """Writes the ledger of load shedding below ``results``."""
 
     results: Path
-    #: Whether an earlier batch has recorded its input offsets.
+    #: Whether some earlier batch has recorded its input offsets.
     _recording: bool = False
 
     def publish(
@@ -66,8 +66,8 @@ class Ledger:
         paid: PaidBatches | None,
         read: BatchReads | None,
     ) -> bool:
-        """Write load shedding, completed catch-ups and input offsets of ``batch``, replacing an
-        earlier attempt's; returns whether files must be synced.
+        """Write load shedding, completed catch-ups and input offsets of ``batch`` in place of an
+        earlier attempt's; return whether files must be synced.
 
         Args:
             rations, watermarks, now, paid: as :func:`publish_rations` and :func:`publish_paid`.
@@ -87,8 +87,8 @@ class Ledger:
 
 @dataclass(slots=True)
 class NewEntries:
-    """Incremental reader of the ledger. It may see entries of uncommitted batches, which does no
-    harm because a repeated batch writes the same ones.
+    """Incremental reader of the ledger. It may read entries of uncommitted batches, which a
+    repetition of the batch writes again unchanged.
     """
 
     results: Path
@@ -109,7 +109,7 @@ class NewEntries:
 
 
 def put(path: Path, document: Any) -> None:
-    """Replace the document at ``path`` (None: delete it); not yet synced to the disk."""
+    """Write the document to ``path`` (None: delete the file), without syncing it to the disk."""
     if document is None:
         path.unlink(missing_ok=True)
         return

@@ -14,8 +14,8 @@ At no moment does a folder's listing show a row twice, even after a kill:
 
 If steps 2 and 3 were interrupted, they are completed (:func:`settle`) when the runtime starts, and
 by the next merge. Between 2 and 3, for some milliseconds, the folder lacks the deleted files' rows;
-a reader that has listed it before finds files missing. A merged file's metadata has the number
-of rows of each of its batches.
+a reader that listed the folder before then misses files. A merged file's metadata has the number of
+rows of each of its batches.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from anabranch_runtime.storage.documents import sync_path
 HOME = ".merging"
 #: Bytes of a merged file from which on no more files are added to it.
 LARGE = 128 << 20
-#: Bytes of rows buffered for a row group.
+#: Bytes of rows that are buffered for one row group.
 PAGE = 32 << 20
 _BETWEEN = ".."
 
@@ -134,7 +134,7 @@ def _merge(results: Path, folder: Path, group: Sequence[Path]) -> None:
     for file in group:
         with pq.ParquetFile(file) as found:
             if not found.schema_arrow.equals(schema):
-                # Files with other columns are not the pipeline's: leave them alone.
+                # Such a file is not the pipeline's own, so this group stays unmerged.
                 writer.close()
                 draft.unlink()
                 return
@@ -154,7 +154,7 @@ def _merge(results: Path, folder: Path, group: Sequence[Path]) -> None:
 
 
 def _batches(file: Path, found: pq.ParquetFile) -> list[tuple[int, int]]:
-    """Return (batch, rows) of a file's batches; of a merged one as it says."""
+    """Return (batch, rows) of a file's batches; a merged file's metadata lists them."""
     known = (found.metadata.metadata or {}).get(BATCHES)
     rows: int = found.metadata.num_rows
     return json.loads(known) if known else [(batch_of(file) or 0, rows)]
@@ -183,7 +183,7 @@ def _settle(results: Path) -> None:
 
 @contextmanager
 def _alone(results: Path) -> Iterator[bool]:
-    """Lock out all other merges; yields False if one is running."""
+    """Lock out all other merges during the ``with`` block; yields False if a merge is running."""
     home = results / HOME
     home.mkdir(exist_ok=True)
     with (home / "lock").open("a") as file:

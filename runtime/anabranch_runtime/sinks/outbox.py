@@ -1,15 +1,15 @@
 """Outbox of results that wait for their sink: of a failing external sink, and groups of results.
 
-A failing sink (a broker that is down, a full disk) must not lose results or stop other queries. Its
-results are parked in ``.outbox/<query>/<batch>/`` in the results directory and made durable with
-the published results, and the batch commits. Parked batches are delivered later, in order, before
-any newer batch. If a batch does not commit, it is repeated, so its parked results are deleted when
-the outbox is opened again.
+A failing sink (a broker that is down, a full disk) must not cause the loss of results or stop other
+queries. Its results are parked in ``.outbox/<query>/<batch>/`` in the results directory and made
+durable with the published results, and the batch commits. Parked batches are delivered later, in
+order, before any newer batch. If a batch does not commit, it is repeated, so its parked results are
+deleted when the outbox is opened again.
 
 A group (``gathered``) has the folder ``.outbox/<query>/<first>..<last>/``. Its batches were
-committed when it was formed, so it stays if the state is rolled back; repeated batches up to its
-last one add nothing. A delivered group's folder stays too, without the file, as the record of how
-far results were delivered, until a later group is delivered.
+committed when it was formed, so it stays if the state is rolled back; repetitions of batches up to
+its last one add no results. A delivered group's folder stays too, without the file, as the record
+of how far results were delivered, until a later group is delivered.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Outbox:
         query, last = folder.parent.name, _span(folder)[1]
         foreign = json.loads((folder / _DESCRIPTION).read_text())["pipeline"] != self._pipeline
         waits = any(folder.glob("*.parquet"))
-        # Only batches of the journal can be repeated.
+        # Only the newest :data:`REMEMBERED` batches can be repeated.
         if foreign or (not waits and last < next_batch - REMEMBERED):
             _delete(folder)
             return
@@ -67,7 +67,7 @@ class Outbox:
             self._record(query, folder)
 
     def queries(self) -> tuple[str, ...]:
-        """Return the queries with parked results."""
+        """Return the queries with results that are parked in the outbox."""
         return tuple(self._waiting)
 
     def waiting(self, query: str) -> int:
@@ -90,7 +90,7 @@ class Outbox:
         return self.place(delivery)
 
     def draft(self, delivery: Delivery) -> None:
-        """Move a delivery's files and description into a folder that :meth:`place` renames."""
+        """Move a delivery's files and description into a draft, which :meth:`place` renames."""
         draft = self._draft(delivery)
         for leftover in (self._folder(delivery), draft):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -130,7 +130,7 @@ class Outbox:
             del self._waiting[query]
 
     def _record(self, query: str, folder: Path) -> None:
-        """Keep the folder of a delivered group in place of an earlier group's."""
+        """Keep a delivered group's folder as the query's record, and delete the earlier record."""
         earlier = self._delivered.get(query)
         self._delivered[query] = folder
         if earlier is not None:
@@ -147,7 +147,7 @@ class Outbox:
 
 
 def _delete(folder: Path) -> None:
-    """Delete a delivery's folder; after a kill it is there as a whole, or as a draft."""
+    """Delete a delivery's folder; if killed meanwhile, it remains complete, or as a draft."""
     shutil.rmtree(folder.rename(folder.with_name(_UNFINISHED)))
 
 

@@ -5,7 +5,7 @@ shedding has withheld tuples since that batch, the row is not known to be withou
 (``views.undecided``). The *floor* is the watermark of the partner's stream at the start of the
 batch that found the row. If the row's deadline (latest event time of a partner) had passed by then,
 the same batch finds all its pairs. So ``max(deadline, floor)`` is equal for the row and its pairs,
-and not before the clock of any earlier release of rows.
+and not below the clock at which rows were released before.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCHEMA = pa.schema([(BATCH, pa.int64()), (FLOOR, pa.timestamp("us", "UTC"))])
 def left_row_columns(
     query: QuerySpec, partner: str, partial: Partial, marks: Mapping[str, int]
 ) -> list[pa.Array]:
-    """Return the columns of :data:`SCHEMA` for left rows or pairs.
+    """Return the columns of :data:`SCHEMA` for joined tuples that are left rows or pairs.
 
     Args:
         query: the join of left rows, or of pairs. ``partner``: the partner's stream.
@@ -34,8 +34,8 @@ def left_row_columns(
     """
     labels = [label for _, label, _ in query.members]
     if query.outer is not None and len(labels) > 1:
-        # Pairs without their right row, which is the last in FROM order. (Right rows of an ASOF
-        # join come alone.)
+        # Without the right row of a pair, which is the last in FROM order. (Right rows of an ASOF
+        # join come without a left row.)
         labels.pop()
     batches = np.maximum.reduce([partial.batch(label) for label in labels])
     floor = pa.scalar(marks.get(partner), SCHEMA.field(FLOOR).type)

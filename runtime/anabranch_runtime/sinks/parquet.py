@@ -5,7 +5,7 @@ Readers see ``<results>/<query>/<batch>-<task>.parquet`` (for views and outer jo
 driver first removes files that an earlier attempt at the same batch has left under final names, and
 then renames the staged ones. So a repeated batch replaces its own results: the sink is idempotent
 by (query, batch). The file of a group of batches (``gathered``) has the number of the last one; it
-is never replaced, as repeated batches up to that one add nothing.
+is never replaced, since repetitions of batches up to the last one add no results.
 
 A power failure loses no results: before the driver commits the batch's manifest, it waits until the
 files and their names are on the disk (``durable``).
@@ -35,7 +35,7 @@ from anabranch_runtime.sinks.delivery import Delivery
 STAGING = ".staging"
 #: Maximum rows per row group of a Parquet file.
 GROUP_ROWS = 1 << 17
-#: Rows added at once until the width of variable-width rows is known; few, as rows may be long.
+#: Rows added at once until the width of rows of variable width is known; few, as rows may be long.
 _FIRST_ROWS = 1 << 4
 
 
@@ -66,10 +66,10 @@ def project(
 
 
 class RowBuffer(ABC):
-    """Gathers one task's rows of one query in a batch, and writes them page by page."""
+    """Gathers a task's results of a query in one batch, and writes them page by page."""
 
     def __init__(self, schema: pa.Schema, page: int) -> None:
-        """``page``: maximum bytes of rows that wait."""
+        """``page``: maximum bytes of rows that wait to be written."""
         self._pending: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._page, self._width = page, _fixed_width(schema)
@@ -83,7 +83,7 @@ class RowBuffer(ABC):
         return max(1, min(GROUP_ROWS, int(self._page / self._width)))
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Append rows."""
+        """Append result rows."""
         self._pending.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
@@ -92,7 +92,7 @@ class RowBuffer(ABC):
             self._flush()
 
     def close(self) -> None:
-        """Write the pending rows."""
+        """Write the result rows that wait."""
         self._flush()
 
     def _flush(self) -> None:
@@ -108,18 +108,18 @@ class FileWriter(RowBuffer):
     """Writes one task's results of one batch for one query, in an existing folder."""
 
     def __init__(self, path: Path, schema: pa.Schema, page: int) -> None:
-        """Open the file; ``page``: maximum bytes of rows buffered for a row group."""
+        """Open the file; ``page``: maximum bytes of rows that are buffered for a row group."""
         super().__init__(schema, page)
-        # Opened here rather than by Arrow, whose detection of the file system takes longer.
+        # Opened here, since Arrow would spend more time on detecting the file system.
         self._file = pa.OSFile(str(path), "wb")
         self._writer = self._opened(self._file)
 
     @abstractmethod
     def _opened(self, file: pa.OSFile) -> Any:
-        """Return Arrow's writer of the format."""
+        """Return Arrow's writer of the class's format, which writes to ``file``."""
 
     def close(self) -> None:
-        """Write the pending rows and finish the file."""
+        """Write the result rows that wait, and finish the file."""
         super().close()
         self._writer.close()
         self._file.close()
@@ -135,7 +135,7 @@ class ResultWriter(FileWriter):
         return pq.ParquetWriter(file, noted(self.schema), use_dictionary=False)
 
     def note(self, key: bytes, value: bytes) -> None:
-        """Add an entry to the file's metadata."""
+        """Add a key and its value to the metadata of the Parquet file."""
         self._writer.add_key_value_metadata({key: value})
 
 
@@ -145,7 +145,7 @@ class ParquetSink:
     def __init__(
         self, results: Path, next_batch: int, grouped: Mapping[str, int] = MappingProxyType({})
     ) -> None:
-        """List published files of ``next_batch`` and later, left by interrupted attempts.
+        """List published files of ``next_batch`` and later batches, left by interrupted attempts.
 
         Args:
             grouped: query -> last batch of its newest group; its files up to that batch stay.
@@ -176,13 +176,13 @@ class ParquetSink:
             target = directory / f"{batch:010d}-{task:05d}.parquet"
             file.rename(target)
             published.setdefault(query, []).append(target)
-        # Remembered, as a second publication of the batch by this process must replace them.
+        # Kept in memory, since a second publication of the batch by this process must replace them.
         self._stale = {other: files for other, files in self._stale.items() if other > batch}
         self._stale[batch] = [file for files in published.values() for file in files]
         return {query: tuple(files) for query, files in published.items()}
 
     def place(self, group: Delivery) -> None:
-        """Move a group's file to its final name. A group without file was moved before."""
+        """Move a group's file to its final name; if it has no file, it was moved before."""
         for task, file in enumerate(group.files):
             target = self._results / group.query / f"{group.batch:010d}-{task:05d}.parquet"
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -196,18 +196,18 @@ def batch_of(file: Path) -> int | None:
 
 
 def version_file(folder: Path, version: int) -> Path:
-    """Return the path of a version's rows of a view or outer join. Versions have other numbers than
-    batches, hence other names.
+    """Return the path of the file with a version's rows of a view or outer join. Versions are not
+    numbered as batches, hence the other form of name.
     """
     return folder / f"version-{version:010d}.parquet"
 
 
 def write_version(rows: pa.Table, file: Path, total: int) -> None:
-    """Write a version's rows; ``total``: number of rows of all versions up to it, by which readers
-    notice a missing one.
+    """Write a version's rows; ``total``: number of rows of all versions up to this one, by which
+    readers notice a missing version.
     """
     metadata = {**(noted(rows.schema).metadata or {}), TOTAL: str(total).encode()}
-    # In memory first: Arrow would make a system call for each page of each column.
+    # Written to memory first, since Arrow makes a system call for each page of each column.
     content = pa.BufferOutputStream()
     pq.write_table(rows.replace_schema_metadata(metadata), content, use_dictionary=False)
     file.write_bytes(content.getvalue())
@@ -220,7 +220,7 @@ def version_of(file: Path) -> int | None:
 
 
 def _fixed_width(schema: pa.Schema) -> float:
-    """Return the bytes per row; 0 if rows have variable width."""
+    """Return the bytes per row; 0 if the rows have columns of variable width."""
     try:
         return float(sum(f.type.bit_width for f in schema)) / 8
     except ValueError:

@@ -1,6 +1,6 @@
 """Publication of results to the queries' sinks: of a batch before it commits, of a group of batches
-after the last one has committed. Results for webhooks and Kafka topics are in the outbox while they
-are sent beside the next batches.
+after its last batch has committed. Results for webhooks and Kafka topics stay in the outbox while
+they are sent during the next batches.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _LOG = structlog.get_logger("anabranch.runtime")
 OUTBOX, GATHERED = ".outbox", ".gathered"
 #: Maximum number of parked deliveries per failing sink; beyond it the pipeline stops.
 MOST_WAITING = 1000
-#: Seconds between two attempts to write to a failing sink: at first, and at most.
+#: Seconds between attempts at a failing sink: the first pause, and the longest.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
-#: Seconds between two looks at a delivery on its way, and seconds for which one is waited for when
-#: the runtime stops.
+#: Seconds between two checks of a delivery in progress, and maximum seconds for which such
+#: deliveries are awaited when the runtime stops.
 LOOK, LEAVING = 0.005, 10.0
-#: Kinds of sinks whose writers send beside the batches.
+#: Kinds of sinks whose writers send deliveries in the background, while batches run.
 BESIDE = (SinkKind.WEBHOOK, SinkKind.KAFKA)
 
 
@@ -73,9 +73,9 @@ class Publisher:
     _outbox: Outbox = field(init=False)
     _gathered: Gathered = field(init=False)
     _failures: dict[str, SinkFailure] = field(init=False, default_factory=dict)
-    #: The last queries, and their sinks by name.
+    #: The queries of the last call, and their sinks by name.
     _queries: tuple[Sequence[QuerySpec], Mapping[str, SinkSpec]] = (), {}
-    #: Queries with a delivery that its writer is at.
+    #: Queries with a delivery that their writer has begun and not finished.
     _underway: set[str] = field(init=False, default_factory=set)
 
     def begin(self, next_batch: int, pipeline: str) -> None:
@@ -97,11 +97,11 @@ class Publisher:
         """Make a batch's staged files, (query, task, file), available before the batch commits, or
         gather them for a group.
 
-        May be called again for the same batch with the same rows: they are not duplicated, if the
-        sink is idempotent (``docs/sinks.md``).
+        It may be called again for the same batch with the same rows; if the sink is idempotent
+        (``docs/sinks.md``), it does not get them twice.
 
         Returns:
-            Query -> its rows.
+            Query -> files of its rows.
 
         Raises:
             SinkError: too many batches wait for a sink.
@@ -121,7 +121,7 @@ class Publisher:
         self._gathered.begin(batch)
         for query, parts in gathered.items():
             if batch <= self._outbox.grouped.get(query, -1):
-                # The state was rolled back: a group has these rows.
+                # After a rollback of the state: a group formed earlier already has these rows.
                 found[query] = tuple(StagedRows.of(file) for _, file in parts)
                 continue
             if self._gathered.is_full(query):
@@ -134,19 +134,19 @@ class Publisher:
         return found
 
     def committed(self, next_batch: int, queries: Sequence[QuerySpec]) -> None:
-        """Note that the batches before ``next_batch`` are committed, and ``queries`` still run."""
+        """Record that batches before ``next_batch`` are committed, and that ``queries`` run."""
         self._gathered.committed = next_batch
         self._gathered.running = self._sinks(queries).keys()
 
     def _sinks(self, queries: Sequence[QuerySpec]) -> Mapping[str, SinkSpec]:
-        """Query -> its sink, of ``queries``, mostly the same object as in the last call."""
+        """Return query -> sink; the same object as in the last call for the same ``queries``."""
         if queries is not self._queries[0]:
             self._queries = queries, {str(query.id): query.sink for query in queries}
         return self._queries[1]
 
     def retry(self, *, now: bool = False, ahead: float = 0.0) -> None:
         """Deliver groups that are due within ``ahead`` seconds, and parked results to sinks whose
-        pause is over; with ``now`` everything to all sinks, for a while.
+        pause is over; with ``now`` all of them to all sinks, for a while.
         """
         if now:
             self._failures = {q: replace(one, retry=0.0) for q, one in self._failures.items()}
@@ -174,9 +174,9 @@ class Publisher:
             )
 
     def parked(self) -> dict[str, int]:
-        """Return the number of batches that wait for each query's sink, beyond commit intervals.
+        """Return, by query, the number of batches that wait for its sink, without gathered batches.
 
-        A delivery that is on its way to a Kafka topic does not wait.
+        A delivery that is being sent to a Kafka topic does not count.
         """
         counts = {query: self._outbox.batches(query) for query in self._outbox.queries()}
         return {
@@ -198,14 +198,14 @@ class Publisher:
         return found
 
     def undelivered(self, query: str) -> list[tuple[int, Path | StagedRows]]:
-        """Return a query's results that its sink lacks, with their batches, in order; the newest
-        batch may be uncommitted.
+        """Return a query's results that its sink does not have yet, with their batches, in order;
+        the newest batch may be uncommitted.
         """
         return [*self._outbox.files(query), *self._gathered.parts(query)]
 
     def _is_behind(self, query: str) -> bool:
-        """Whether further results are gathered until the sink has an earlier delivery: it then
-        gets the results of all batches since at once.
+        """Whether further results are gathered because an earlier delivery is not finished; its
+        sink then gets the results of all batches since in one delivery.
         """
         return (
             self._outbox.waiting(query) > 0
@@ -214,22 +214,22 @@ class Publisher:
         )
 
     def _await(self, until: float) -> None:
-        """Wait for deliveries that are on their way, up to a (monotonic) time."""
+        """Wait until no delivery is in progress, at most until the (monotonic) time ``until``."""
         while self._underway and time.monotonic() < until:
             time.sleep(LOOK)
             for query in list(self._underway):
                 self._drain(query)
 
     def _keep_up(self, query: str) -> None:
-        """Wait for a query's deliveries to a Kafka topic, unless they fail: so batches do not run
-        ahead of brokers by more than one.
+        """Wait for a query's deliveries to a Kafka topic, unless they fail: so batches are at most
+        one ahead of the brokers.
         """
         while self._is_sending(query):
             time.sleep(LOOK)
             self._drain(query)
 
     def _is_sending(self, query: str) -> bool:
-        """Whether a delivery is on its way to a Kafka topic, and none has failed just before."""
+        """Whether a delivery to a Kafka topic is in progress that has not just failed."""
         return (
             query in self._underway
             and query not in self._failures
@@ -238,7 +238,7 @@ class Publisher:
         )
 
     def _group(self, queries: Iterable[str]) -> None:
-        """Form the next group of each query, durably, in the outbox."""
+        """Form the next group of each query, durably, and move it to the outbox."""
         groups = [one for query in queries if (one := self._grouped(query)) is not None]
         if not groups:
             return
@@ -254,7 +254,7 @@ class Publisher:
             self._gathered.drop(one.query, one.batch)
 
     def _grouped(self, query: str) -> Delivery | None:
-        """Write a query's next group; None if there is none, or writing failed lately."""
+        """Write a query's next group; None if there is none, or if writing failed just before."""
         if not self._outbox.waiting(query) and self._is_pausing(query):
             return None
         try:
@@ -378,13 +378,13 @@ def local_writers(
 
 
 def beside_batches(writers: dict[SinkKind, Write]) -> dict[SinkKind, Write]:
-    """Return these writers; Kafka's sends beside its callers."""
+    """Return these writers, where the Kafka writer sends in a separate thread."""
     return writers | {SinkKind.KAFKA: Courier(writers[SinkKind.KAFKA])}
 
 
 def pause_after(times: int, error: Exception | None = None) -> float:
-    """Return the seconds until a sink that has failed ``times`` times in a row is tried again; its
-    last ``error`` may know them.
+    """Return the seconds until the next attempt at a sink that has failed ``times`` times in a row;
+    its last ``error`` may state them.
     """
     if isinstance(error, SinkPaused) and error.pause is not None:
         return error.pause
@@ -394,7 +394,7 @@ def pause_after(times: int, error: Exception | None = None) -> float:
 def first_line(error: Exception) -> str:
     """Return the message of a sink's error without stack traces."""
     lines = [line.strip(" :\t") for line in str(error).splitlines() if line.strip()]
-    # In an error passed on by Spark's Java gateway, the second line has the message.
+    # An error that Spark's Java gateway passes on has its message in the second line.
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
         del lines[0]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:1000]

@@ -5,9 +5,9 @@ text, so their order is the same in every attempt, and an entry id always means 
 earlier attempt has written part of a batch, the next attempt continues after it: entries that a
 reader has seen stay, and none is duplicated.
 
-The position of the stream is kept beside it in the hash ``{<stream>}:anabranch`` (``owner``,
-``batch``, ``next``), moved forward by the script that appends, in one step. The owner is one query
-of one pipeline, in any of its runs; all others are refused.
+The position in the stream is kept in the hash ``{<stream>}:anabranch`` (``owner``, ``batch``,
+``next``), which the script that appends moves forward in the same step. The owner is one query of
+one pipeline, in any of its runs; writes of any other are refused.
 
 An entry has one field, ``data``: a row as a JSON object, or an Arrow IPC stream of up to ``rows``
 rows, by the option ``payload``. Another pipeline can read the Redis Stream as a source.
@@ -37,7 +37,7 @@ BYTES = 1 << 20
 #: Seconds to wait for the server, for a connection and for an answer.
 PATIENCE = 10.0
 
-#: Errors of the server: another client has added later entries; the key is not a stream.
+#: Beginnings of server errors: another client added later entries; the key is not a stream.
 _FOREIGN = ("ID specified in XADD", "WRONGTYPE")
 #: Script. KEYS: stream, position. ARGV: owner, batch, number of the first entry, maxlen (0: none),
 #: field, entries... Returns the number of the next entry, or the stream's other owner.
@@ -71,7 +71,7 @@ def default_stream(namespace: str, query: str) -> str:
 
 
 def position_key(stream: str) -> str:
-    """Key of the hash with the position of ``stream``; in a cluster, on the stream's own node."""
+    """Return the key of the hash with the position in ``stream``; in a cluster on the same node."""
     return f"{stream}:anabranch" if "{" in stream else f"{{{stream}}}:anabranch"
 
 
@@ -142,7 +142,7 @@ def _check(stream: str, answer: list[str]) -> None:
 
 
 def _entries(delivery: Delivery, payload: SinkPayload) -> Iterator[bytes]:
-    """Yield a batch's entries, in the same order in every attempt."""
+    """Yield a delivery's entries, in the same order in every attempt."""
     table = delivery.read()
     text = json_table(table)
     order = pc.sort_indices(text)

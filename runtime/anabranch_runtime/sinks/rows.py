@@ -48,7 +48,7 @@ def json_rows(rows: pa.RecordBatch) -> pa.Array:
 
 
 def json_table(rows: pa.Table) -> pa.Array:
-    """Return :func:`json_rows` of all rows of a table."""
+    """Return one JSON object per row of a table, as :func:`json_rows`."""
     batches = rows.to_batches(max_chunksize=ROWS)
     return pa.concat_arrays([pa.array([], pa.large_string()), *map(json_rows, batches)])
 
@@ -60,7 +60,7 @@ def json_values(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _values(column: pa.Array) -> pa.Array:
-    """Return the JSON text of each value; null for NULL."""
+    """Return the JSON text of each value of a simple type; null for NULL."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.dictionary_decode(), kind.value_type

@@ -3,7 +3,7 @@
 A result is kept if its last-arriving members have ranks (hashes in [0, 1)) below the rations, which
 are sampling rates (``semantics.md``, "Rations"). Members with equal ranks are kept or withheld
 together. So a row has a *slot* per distinct rank: the rank and its sampling rate. Unused slots have
-the rate 1. Spark reads only the query's own columns.
+the rate 1. These columns are not among the query's own.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 #: Prefix of the name of a batch's directory.
 BATCH_DIRECTORY = "anabranch_batch"
-#: SQL type of the batch column in tables created by Spark, and Spark's option for column types.
+#: SQL type of the batch column in tables that Spark creates, and Spark's option for column types.
 _MARK_TYPE, _COLUMN_TYPES = "VARCHAR(160)", "createTableColumnTypes"
 #: The columns that Spark's Kafka writer understands.
 _KAFKA = frozenset({"key", "value", "headers", "topic", "partition"})
@@ -77,7 +77,7 @@ def spark_writer(
 
 
 def _frame(session: SparkSession, delivery: Delivery) -> DataFrame:
-    # The schema is passed, so that Spark need not run a job to infer it.
+    # Given the schema, Spark need not run a job to infer it.
     columns = ", ".join(f"`{_escaped(c.name)}` {field_type(c)}" for c in delivery.schema())
     frame = session.read.schema(columns).parquet(*(f"file://{p}" for p in delivery.files))
     added = delivery.sink.option(BATCH_COLUMN)
@@ -119,7 +119,7 @@ def _write_files(frame: DataFrame, delivery: Delivery, results: Path) -> None:
 
 
 def _local(path: str) -> Path | None:
-    """Return the directory if the path is local, else None. Hadoop does not unescape paths."""
+    """Return the directory of a local path, else None; as in Hadoop, escapes stay as they are."""
     plain = path.removeprefix("file://")
     return Path(plain) if plain.startswith("/") else None
 
@@ -155,7 +155,7 @@ def _write_jdbc(session: SparkSession, frame: DataFrame, delivery: Delivery) -> 
         _save(frame, sink, None)
         return
     _delete_batch(session, sink, column, delivery.mark)
-    # VARCHAR, as Spark would create a string column as a CLOB, which some databases can't compare.
+    # Spark would create a string column as a CLOB, which some databases can't compare.
     given = sink.option(_COLUMN_TYPES)
     types = f"{column} {_MARK_TYPE}" if given is None else f"{given}, {column} {_MARK_TYPE}"
     marks = {} if column.lower() in (given or "").lower() else {_COLUMN_TYPES: types}

@@ -1,11 +1,11 @@
 """The live tail: committed results for followers of a query, in a small Redis Stream.
 
-Rows are numbered: a row's ordinal is its number among all results of the query, in the order of
-batch, task and file (for views and outer joins: version and row). It is computed from counts in the
-manifest, or in a file beside the results, so gaps in the ordinals show how many rows a reader has
-missed. The tail drops rows rather than delaying batches: it gets the last ``BATCH_ROWS`` rows of a
-batch, the Redis Stream keeps the last ``ENTRIES`` entries, and a failure of Redis or a removed
-result file loses rows of the tail only.
+A row's ordinal is its number among all results of the query, in the order of batch, task and file
+(for views and outer joins: version and row). It is computed from counts in the manifest, or in a
+file beside the results, so gaps in the ordinals show how many rows a reader has missed. Rather than
+delay batches, the tail drops rows: it gets the last ``BATCH_ROWS`` rows of a batch, the Redis
+Stream keeps the last ``ENTRIES`` entries, and a failure of Redis or a removed result file loses
+rows of the tail only.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from anabranch_runtime.sinks.rows import json_rows
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: Maximum rows appended per batch, and maximum earlier rows when a client begins to follow.
+#: Maximum rows appended per batch, and maximum older rows that a client gets when it begins.
 BATCH_ROWS, OPEN_ROWS = 2_000, 10_000
 #: Maximum rows and bytes per entry; a single larger row is left out.
 ENTRY_ROWS, ENTRY_BYTES = 100, 1 << 16
 #: Maximum number of entries in a tail's stream.
 ENTRIES = 512
-#: Default of ``written``: no view, and no outer join.
+#: Default of ``written``: no query is a view or an outer join.
 NOTHING: Mapping[str, tuple[int, int]] = MappingProxyType({})
 #: Timeout of Redis in seconds, and seconds without calls after a failure.
 PATIENCE, PAUSE = 1.0, 5.0
-#: Errors that lose rows of the tail and must not fail the batch.
+#: Types of errors that only lose rows of the tail, and must not fail the batch.
 _HARMLESS = (RedisError, OSError, pa.ArrowException)
 
 
@@ -56,18 +56,18 @@ class Tails:
         results: Path,
         undelivered: Callable[[str], Sequence[tuple[int, Path | StagedRows]]] = lambda _: (),
     ) -> None:
-        """``undelivered``: returns the results that a query's sink lacks, with their batches."""
+        """``undelivered``: returns the results that a query's sink does not have yet, by batch."""
         self._redis = redis.Redis.from_url(
             url, socket_timeout=PATIENCE, socket_connect_timeout=PATIENCE
         )
         self._keys = keys
         self._results, self._undelivered = results, undelivered
         self._silent_until = 0.0
-        #: Guards all calls, as batches and versions of views are appended by different threads.
+        #: Held during each call, as different threads append batches and versions of views.
         self._lock = Lock()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to Redis."""
         self._redis.close()
 
     def feed(
@@ -140,7 +140,7 @@ class Tails:
                 self._fall_silent(error)
 
     def _listened(self) -> list[str]:
-        """Return the queries that clients follow."""
+        """Return the queries whose tails clients currently follow."""
         if time.monotonic() < self._silent_until:
             return []
         with self._redis.pipeline(transaction=False) as pipe:
@@ -184,7 +184,7 @@ class Tails:
             rows = last_rows([part], left)
             ordinal, left = ordinal - rows.num_rows, left - rows.num_rows
             found.append((batch, ordinal, rows))
-            # Stop at a file that fits only in part, so that the ordinals have no gap.
+            # The loop stops at a file that fits only in part, so that the ordinals have no gap.
             if left <= 0:
                 break
         key = self._keys.tail(query)

@@ -1,1 +1,1 @@
-"""Input of streams: planned offsets, loads, back-pressure, pieces dealt to tasks, decoding."""
+"""Input of streams: planned offsets, loads, back-pressure, assignment to tasks, decoding."""

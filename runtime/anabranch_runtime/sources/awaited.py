@@ -1,9 +1,9 @@
 """Streams that are not read until an epoch stores them, or has their columns and types.
 
-All input of a retained stream has to be stored, a value that fits a widened column may not fit the
-column before, and of rows with a key, or of changes, no value of an added column may be missed. So
-in live mode the source of such a stream waits until the running epoch has the stream's present
-definition. The driver passes the definitions of its epoch's streams
+The reasons are that all input of a retained stream has to be stored, that a value which fits a
+widened column may not fit the former column, and that no value of an added column may be missed in
+rows with a key or in changes. So in live mode the source of such a stream waits until the running
+epoch has the stream's present definition. The driver passes the definitions of its epoch's streams
 (``InputControl.definitions``), and the source compares them with its own records. A replay does not
 wait, because its first epoch is planned before the first batch.
 """
@@ -22,7 +22,7 @@ class Mark(NamedTuple):
     """The part of a stream's definition for which its source waits.
 
     Attributes:
-        registration, retain: as in ``Stream``.
+        registration, retain: fields of ``Stream``.
         widened: the present types of the widened columns.
         added: the columns added to a table, or to changes.
     """
@@ -34,7 +34,7 @@ class Mark(NamedTuple):
 
     @staticmethod
     def of(stream: Stream) -> Mark:
-        """The mark of a stream."""
+        """Return the mark of a stream."""
         widened = tuple(stream.type_of(name) for name, _ in sorted(stream.widened))
         added = () if stream.kind is StreamKind.STREAM else tuple(name for name, _ in stream.added)
         return Mark(stream.registration, stream.retain, widened, added)
@@ -53,7 +53,7 @@ def awaited_marks(records: Iterable[StreamRecord]) -> dict[str, Mark]:
 
 def awaited(wanted: Mapping[str, Mark], planned: Mapping[str, Mark]) -> frozenset[str]:
     """Return the streams that must wait: their definitions differ in ``wanted`` and ``planned``. A
-    stream that is not retained waits only while an epoch has its earlier columns.
+    stream that is not retained waits only if an epoch still has its earlier columns.
     """
 
     def waits(name: str, mark: Mark) -> bool:

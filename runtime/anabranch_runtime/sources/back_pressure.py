@@ -3,15 +3,15 @@
 Design. A batch takes ``fixed + rows / rate`` seconds. Both parameters are fitted to the last
 batches by least squares, with more weight on later batches. The next batch gets as many rows as
 take ``target - fixed`` seconds, and at least as many as take ``MARGIN * fixed`` seconds. Without
-this minimum, a batch with a fixed cost near the target or above would do little but its fixed work:
-the backlog and the latency would grow without bound. So throughput is at least about half of that
-of unlimited batches, and a batch takes about ``max(target, (1 + MARGIN) fixed)``.
+this minimum, batches whose fixed cost is near or above the target would do little but fixed work,
+and the backlog and the latency would grow without bound. With it, throughput is at least about half
+of the throughput of unlimited batches, and a batch takes about ``max(target, (1 + MARGIN) fixed)``.
 
 The estimated fixed cost is at most ``CAP`` of the *mean* time of the last batches. The time of the
-fastest would be a bad bound: after one lucky batch, fixed cost would be attributed to the rows
-(``(mean - fixed) / rows``), the limit would shrink, each row would seem even more expensive, and so
-on down to ``LEAST_ROWS``. Bounded by the mean, the limit recovers: in tiny batches nearly all time
-is fixed cost, the fit shows it, and the limit grows.
+fastest batch would be a bad bound: after one lucky batch, fixed cost would be attributed to the
+rows (``(mean - fixed) / rows``), the limit would shrink, each row would seem even more expensive,
+and so on down to ``LEAST_ROWS``. Bounded by the mean, the limit recovers: in tiny batches nearly
+all time is fixed cost, the fit shows it, and the limit grows.
 
 Memory use is fitted in the same way, as the fullest task's fraction of its memory share.
 
@@ -108,7 +108,7 @@ def observe(
         fullness = (*fullness, (rows, full))[-MEMORY:]
         held, per_row, base = fit(fullness, base)
         room = max(1.0 - held, 0.0) / per_row
-    # Whether the fixed cost determines the limit.
+    # Whether the fixed cost is so high that it determines the limit.
     dear = target is not None and fixed > target / 2
     low, high = pressure.full / STEP, pressure.full * STEP
     if rows < pressure.limit / 2:
@@ -170,7 +170,7 @@ def fit(batches: tuple[tuple[int, float], ...], known: float | None = None) -> L
         covariance += weight * (rows - mean_rows) * (seconds - mean_seconds) / total
     estimate = mean_seconds / 2 if known is None else known
     if spread > 0:
-        # Noise may tilt the line: keep the fixed cost and the cost per row from being negative.
+        # Noise may tilt the line, so fixed cost and cost per row are kept from becoming negative.
         found = min(max(mean_seconds - covariance / spread * mean_rows, 0.0), mean_seconds)
         estimate += min(spread**0.5 / (TELLING * mean_rows), 1.0) * (found - estimate)
     fixed = min(estimate, CAP * mean_seconds)

@@ -6,8 +6,8 @@ without the piece, so each piece is read completely or not at all:
 
 * The feed is *held* at the piece (``Held``): nothing from the piece on is read. Later batches skip
   the feed, except for trials to read it again (``TRIALS``), which begin at the held offset.
-* Or, if the stream's policy is to skip unreadable input, the batch leaves out its whole part of the
-  file and records it, however the part was divided. In a Redis Stream it reads the remaining
+* Or, if the stream's policy is to skip unreadable input, the batch leaves out all of its input from
+  that file, however it was divided, and records this. Of a Redis Stream, it reads the remaining
   entries and records the number of lost entries.
 
 The outcome is committed with the batch. It is written to the journal before any result of the batch
@@ -46,10 +46,10 @@ from anabranch_runtime.state.unread import FeedState, Held, UnreadInput
 Shares = tuple[tuple[Piece, ...], ...]
 
 
-#: Maximum number of rows of a batch that is given to one task as a whole: each step of a probe
-#: order has a fixed cost per task, which exceeds the cost of so few rows.
+#: Maximum number of rows of a batch that one task reads alone: each step of a probe order has a
+#: fixed cost per task, which exceeds the cost of so few rows.
 FEW = 1 << 11
-#: Number of pieces per feed and task if one each gives an uneven assignment.
+#: Number of pieces per feed and task if one piece each would be an uneven assignment.
 FINER = 4
 
 _LOG = structlog.get_logger("anabranch.runtime")
@@ -63,7 +63,7 @@ class Sources:
         planned: the planned sources by name.
         tasks: number of tasks that read them.
         records: the registered streams. ``feeds``: the ids of their feeds.
-        errors: stream -> why its source can't be opened.
+        errors: stream -> error in opening its source.
     """
 
     planned: Mapping[str, PlannedSource]
@@ -90,7 +90,7 @@ class Sources:
 
 @dataclass(slots=True)
 class _FeedInput:
-    """A batch's input from one feed: offsets ``start`` to ``upto`` without ``skipped`` sources."""
+    """A batch's input from one feed: ``start`` to ``upto``, without ``skipped`` sources."""
 
     feed: Feed
     known: FeedState
@@ -100,16 +100,16 @@ class _FeedInput:
     upto: Any
     pieces: list[Piece] = field(default_factory=list)
     held: Held | None = None
-    #: Source (file or key) -> reason why the batch leaves it out.
+    #: Source (file or key) that the batch leaves out -> the reason.
     skipped: dict[str, PieceError] = field(default_factory=dict)
-    #: Number of a piece -> error about its missing entries.
+    #: Number of a piece that lacks some entries -> the error to record.
     missing: dict[int, PieceError] = field(default_factory=dict)
-    #: Columns of a stream whose columns were changed, as of the ruleset; and optional ones.
+    #: If the stream's columns have changed: its columns as of the ruleset, and the optional ones.
     columns: tuple[tuple[str, str], ...] = ()
     optional: frozenset[str] = frozenset()
 
     def plan(self) -> None:
-        """Divide the input between the offsets into pieces."""
+        """Divide the feed's input between the offsets into pieces."""
         self.pieces = self.feed.pieces(self.start, self.upto, self.parts)
         if self.columns:
             self.pieces = [
@@ -120,7 +120,7 @@ class _FeedInput:
 
     @property
     def readable(self) -> list[Piece]:
-        """The pieces that tasks are to read."""
+        """The pieces of the feed that tasks are to read."""
         return [p for p in self.pieces if p.gone is None and p.source not in self.skipped]
 
     @property
@@ -128,14 +128,14 @@ class _FeedInput:
         return 0 if self.known.held is None else self.known.held.trials
 
     def refuse(self, failed: Sequence[tuple[Piece, PieceError]]) -> None:
-        """Skip the ``failed`` pieces for good, or hold the feed at the first one to retry."""
+        """Skip the ``failed`` pieces permanently, or hold the feed at the first one to retry."""
         wait = [(p, why) for p, why in failed if not self._is_given_up(why)]
         if not wait:
             self.skipped |= {p.source: why for p, why in failed}
             return
         piece, why = min(wait, key=lambda found: found[0].number)
         self.upto = self.feed.before(self.upto, [p for p, _ in wait])
-        # Input skipped so far may lie after the offset at which the feed is held now.
+        # Input after the offset at which the feed is held is not skipped, but read later.
         self.skipped = {}
         self.plan()
         again = self.known.held is not None and self.known.held.start == self.upto
@@ -148,7 +148,7 @@ class _FeedInput:
         return self._trials + 1 >= PATIENT.get(why.code, 0)
 
     def unread(self) -> list[UnreadPiece]:
-        """Return the records of the input that this batch skips for good."""
+        """Return the records of the input that this batch skips permanently."""
         found = [_record([p], p.gone, self.batch) for p in self.pieces if p.gone is not None]
         for source, why in self.skipped.items():
             pieces = [p for p in self.pieces if p.source == source and p.gone is None]
@@ -167,7 +167,7 @@ class _FeedInput:
 
 
 class BatchInput:
-    """The input of one batch; its attempts find out which pieces are unreadable."""
+    """The input of one batch; attempts at the batch find out which pieces are unreadable."""
 
     def __init__(
         self,
@@ -188,8 +188,8 @@ class BatchInput:
             batch: the batch's number.
             before, upto: the offsets before and after the batch.
             left_out: feed -> input that an earlier attempt has left out, from the journal.
-            costs: stream -> seconds of probing per tuple, also from the journal, so that a repeated
-                batch assigns the same pieces to the same tasks.
+            costs: stream -> seconds of probing per tuple, also from the journal, so that repeated
+                batches assign equal pieces to equal tasks.
             streams: the streams of the batch's ruleset, whose columns are read.
         """
         self._sources, self._known, self._tasks = sources, feeds, sources.tasks
@@ -230,7 +230,7 @@ class BatchInput:
         self._number()
 
     def _divide(self) -> None:
-        """Divide feeds into more pieces if the assignment is uneven and the batch large enough."""
+        """Divide feeds into more pieces if their assignment is uneven and the batch is large."""
         pieces = self._readable
         if sum(p.rows for p in pieces) < WORTH:
             return
@@ -245,13 +245,13 @@ class BatchInput:
         return [p for found in self._feeds.values() for p in found.readable]
 
     def _weigh(self, pieces: list[Piece]) -> tuple[list[PieceCost], list[PieceCost]]:
-        """Return the weight of each of ``pieces``, and each task's load before the assignment."""
+        """Return the weight of each of ``pieces``, and tasks' loads before the assignment."""
         price = self._price(pieces)
         loads = [together(weigh(share, price)) for share in self._fixed]
         return weigh(pieces, price), loads
 
     def _price(self, pieces: list[Piece]) -> dict[str, float]:
-        """Return stream -> seconds of probing per row, from all ``pieces`` and the fixed ones."""
+        """Return stream -> seconds of probing per row, from ``pieces`` and recordings' pieces."""
         return prices([*pieces, *(p for share in self._fixed for p in share)], self._costs)
 
     def _number(self) -> None:
@@ -261,8 +261,8 @@ class BatchInput:
             number += len(found.pieces)
 
     def shares(self) -> Shares:
-        """Assign pieces to tasks so that all tasks are expected to take equally long. At most
-        :data:`FEW` rows go to a single task, to another one in each batch.
+        """Assign pieces to tasks so that all tasks are expected to take equally long. Up to
+        :data:`FEW` rows are all assigned to one task, which is another one in each batch.
         """
         pieces, shares = self._readable, [list(share) for share in self._fixed]
         every = [*(piece for share in shares for piece in share), *pieces]
@@ -281,7 +281,7 @@ class BatchInput:
     def accept(self, notes: Iterable[UnreadNote]) -> bool:
         """Record the pieces that tasks could not read, and return whether the attempt is valid.
 
-        If it is not, the batch must run again with the new :meth:`shares`.
+        If it is not valid, the batch must run again with the new :meth:`shares`.
         """
         failed: dict[str, list[tuple[Piece, PieceError]]] = {}
         pieces = {p.number: (i, p) for i, f in self._feeds.items() for p in f.pieces}
@@ -343,7 +343,7 @@ class BatchInput:
 
 
 def _order(piece: Piece) -> tuple[str, int]:
-    """Sort key of a recording's piece: stream and first row."""
+    """Return the sort key of a recording's piece: stream and first row."""
     assert isinstance(piece.first, int)
     return piece.stream, piece.first
 
@@ -357,9 +357,9 @@ def _is_same(record: StreamRecord, spec: Stream) -> bool:
 def _evolved(
     record: StreamRecord, spec: Stream | None
 ) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
-    """Return names and types of the columns to read of a stream, and columns that input may lack:
-    as of ``spec``, or as registered if the ruleset does not have the stream. Empty if no column was
-    added, widened or dropped.
+    """Return names and types of a stream's columns to read, and the columns that input may lack: as
+    of ``spec``, or as registered if the ruleset does not have the stream. Both are empty if no
+    column was added, widened or dropped.
     """
     known = record if spec is None else spec
     optional = frozenset(name for name, _ in (*known.added, *record.dropped))

@@ -1,5 +1,5 @@
 """Blocks of tuples: the output of every source. Tasks read them directly from planned pieces
-(``planned``), as passing rows through Spark would copy them four times.
+(``planned``), since Spark would copy rows four times.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anabranch_runtime.errors import EntriesLost, SourceError
 from anabranch_runtime.sources.feed import Piece, PieceError
 from anabranch_runtime.sources.invalid import Decoded
 
-#: Number of low bits of a position that count rows within a piece.
+#: Number of low bits of a position that number the rows of a piece.
 PIECE_BITS = 40
 
 
@@ -38,14 +38,14 @@ def read_pieces(
     failed: Callable[[Piece, PieceError], None] | None = None,
     here: Callable[[Piece], Piece] = lambda piece: piece,
 ) -> Iterator[Block]:
-    """Yield the tuples of a task's pieces. ``here`` adapts each piece to this host, such as its
+    """Yield the tuples of a task's pieces. ``here`` adapts a piece to this host, for example its
     path.
 
     ``failed`` is called with unreadable pieces of feeds, some of whose tuples may have been yielded
     before; if ``failed`` is None, the first such piece raises its error.
 
     Raises:
-        SourceError: a recording does not exist (any more).
+        SourceError: a recording does not exist, or no longer exists.
     """
     together = list[Piece]()
     for piece in pieces:
@@ -104,10 +104,10 @@ def read_piece(piece: Piece) -> Iterator[Decoded]:
     """Yield the rows of ``piece``, valid and invalid rows separately.
 
     Raises:
-        SourceError: the rows do not exist (any more). The subclass ``EntriesLost``: some entries
-            are missing, and all others have been yielded.
+        SourceError: the rows do not exist, or no longer exist. The subclass ``EntriesLost``: some
+            entries are missing, and all others have been yielded.
     """
-    # Readers are imported when needed: most tasks read pieces of one kind.
+    # Readers are imported only when used, since most tasks read pieces of one kind.
     if piece.kind == "recording":
         from anabranch_runtime.sources.recordings.recording import read_recording
 

@@ -8,9 +8,9 @@ might read for long and another probe for long, and each would wait for the othe
 
 Pieces are assigned in descending order of weight, each to the task with the least scalar product of
 the task's loads and the piece's weights: there the sum of the squares of all loads grows least. If
-all pieces have one weight only, this is Graham's LPT rule. Then the greatest load, of tasks that
-start without load, is at most ``4/3 - 1/(3 tasks)`` times that of the best assignment, and a task
-with assigned pieces has at most one piece more than the mean.
+all pieces have one weight only, this is Graham's LPT rule. Then, if tasks start without load, the
+greatest load is at most ``4/3 - 1/(3 tasks)`` times the greatest load of the best assignment, and a
+task's load exceeds the mean by at most one piece.
 
 **Sites.** A stream may have a site, a group of hosts, at which it should be read. Spark chooses
 the tasks' hosts, and they are known only when the tasks run. So all tasks of such a batch repeat
@@ -26,12 +26,12 @@ from typing import NamedTuple
 
 from anabranch_runtime.sources.feed import Piece
 
-#: Seconds to read, check and store a tuple: measured as phases ``read`` and ``store`` of all tasks
-#: per tuple: 0.4e-6 for streams of two columns, 0.8e-6 for TPC-H at SF 1.
+#: Seconds to read, check and store a tuple. Phases ``read`` and ``store`` of all tasks took per
+#: tuple: 0.4e-6 for streams of two columns, 0.8e-6 for TPC-H at SF 1.
 TAKEN_IN = 6e-7
 #: An assignment is uneven if a batch takes more than this factor longer than with equal loads.
 UNEVEN = 1.1
-#: Least rows of a batch for more pieces: with fewer, their fixed costs would exceed the gain.
+#: Least rows of a batch for more pieces: for fewer rows, the pieces' fixed costs exceed the gain.
 WORTH = 1 << 14
 
 
@@ -47,7 +47,7 @@ def prices(pieces: Sequence[Piece], costs: Mapping[str, float]) -> dict[str, flo
 
     Args:
         pieces: all pieces of a batch.
-        costs: the known seconds by stream. Any other stream gets the mean over the rows of known
+        costs: the known seconds by stream. Other streams have the mean over the rows of known
             streams among ``pieces``; 0 if none is known, so that only the number of rows counts.
     """
     rows: dict[str, int] = defaultdict(int)
@@ -69,10 +69,10 @@ def deal(
     loads: Sequence[PieceCost],
     allowed: Sequence[Collection[int]] | None = None,
 ) -> list[int]:
-    """Return the task of each weight (see the module docstring); depends on the arguments alone.
+    """Return each piece's task (see the module docstring), as a function of the arguments alone.
 
     Args:
-        weights: weights of the pieces, in any order; equal weights are assigned in this order.
+        weights: weights of the pieces, in any order; equal ones are assigned in this order.
         loads: present load of each task; at least one task.
         allowed: per weight, the tasks to which it may be assigned, at least one; None: all tasks.
     """
@@ -148,7 +148,7 @@ class InputShares:
 
 
 def together(weights: Sequence[PieceCost]) -> PieceCost:
-    """Return the sum of tasks' ``weights``."""
+    """Return the sum of the costs ``weights`` of pieces."""
     return PieceCost(sum(w.taken for w in weights), sum(w.probed for w in weights))
 
 

@@ -34,7 +34,7 @@ from anabranch_runtime.expressions.json_parts import APART, values_of
 from anabranch_runtime.sources.files.envelopes import Envelope, unwrapped, unwrapped_rows
 from anabranch_runtime.sources.invalid import FAILURES, Decoded, convert_values, split, unreadable
 
-#: (name, type) of declared columns, the type as text or parsed.
+#: Declared columns, each as name and type; the type is a text or parsed.
 Columns = Sequence[tuple[str, str]]
 Kinds = Sequence[tuple[str, DataType]]
 
@@ -42,13 +42,13 @@ Kinds = Sequence[tuple[str, DataType]]
 _STRING = DataType(TypeKind.STRING)
 #: Types that are strings in JSON; they are parsed by Spark's casts, which accept more formats.
 _AS_TEXT = frozenset({TypeKind.DATE, TypeKind.BINARY}) | TIMESTAMPS | INTERVALS
-#: A decimal type for every integer of 64 bits.
+#: A decimal type that can represent every integer of 64 bits.
 _ANY_INTEGER = pa.decimal128(20)
-#: A column without values, so that Arrow counts the objects of lines.
+#: A column that lines do not have, read so that Arrow counts the objects.
 _NOTHING = pa.field("", pa.null())
 _BOM = b"\xef\xbb\xbf"
 #: Blocks of up to this many lines that can't be parsed as a whole are checked line by line: Arrow
-#: takes as long for a single line as for some hundreds.
+#: takes as long for one line as for some hundred lines.
 _FEW = 256
 
 
@@ -80,7 +80,7 @@ def from_json(
     kinds = [(name, parse_type(kind)) for name, kind in columns]
     lines = lines.strip()
     count = lines.count(b"\n") + 1
-    # Without empty lines and spaces around objects, every line is known to be one object.
+    # Without empty lines, and spaces around objects, each line is known to be one object.
     if _are_objects(lines, count):
         yield from _parse(lines, count, kinds, text)
         return
@@ -101,7 +101,7 @@ def from_messages(
     envelope: Envelope | None = None,
 ) -> Iterator[Decoded]:
     """Decode messages of one JSON object each, as :func:`from_json`, to rows with the columns
-    ``columns`` and, from ``beside``, further ones with a row per message; also of invalid rows.
+    ``columns`` and the columns of ``beside``, a row per message; invalid rows have these too.
     """
     schema = schema_of(columns)
     if envelope is not None:
@@ -130,7 +130,7 @@ def from_messages(
 
 
 def with_columns(decoded: Decoded, beside: pa.RecordBatch) -> Decoded:
-    """Add columns to rows that are all invalid."""
+    """Add the columns of ``beside`` to rows that are all invalid."""
     rows, invalid = decoded
     assert invalid is not None
     names = [*rows.schema.names, *beside.schema.names]
@@ -143,7 +143,7 @@ def with_columns(decoded: Decoded, beside: pa.RecordBatch) -> Decoded:
 
 
 def _in_one_line(value: bytes) -> bytes | None:
-    """Return a JSON object without line ends between its tokens; None: it is no object."""
+    """Return a JSON object without line ends between tokens; None if it is not an object."""
     if not _is_object(value):
         return None
     if b"\n" in value:
@@ -158,13 +158,13 @@ def _in_one_line(value: bytes) -> bytes | None:
 def from_arrow(
     stream: bytes, columns: Columns, optional: frozenset[str] = frozenset()
 ) -> Iterator[Decoded]:
-    """Decode an Arrow IPC stream (:func:`typed`); an unreadable one gives one invalid row."""
+    """Decode an Arrow IPC stream (:func:`typed`); an unreadable stream is one invalid row."""
     schema = schema_of(columns)
     try:
         with pa.ipc.open_stream(stream) as reader:
             batches = list(reader)
         for batch in batches:
-            # Damaged offsets would crash the reader of the values.
+            # The full check finds damaged offsets, which would crash the reader of the values.
             batch.validate(full=True)
     except (pa.ArrowException, OSError):
         yield unreadable(schema, pa.array([stream], pa.binary()))
@@ -188,7 +188,7 @@ def from_streams(
     beside: pa.RecordBatch,
     optional: frozenset[str] = frozenset(),
 ) -> Iterator[Decoded]:
-    """Decode messages of an Arrow IPC stream each, as :func:`from_arrow`, to rows with further
+    """Decode messages that are Arrow IPC streams, as :func:`from_arrow`, and add to their rows the
     columns of ``beside``, which has a row per message.
     """
     good, origins = list[pa.RecordBatch](), list[int]()
@@ -231,14 +231,14 @@ def typed(
 
 
 def to_type(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
-    """Return the function that converts arrays to ``kind``, and may lose only nanoseconds."""
+    """Return a function that converts arrays to ``kind``, and loses at most nanoseconds."""
     options = pc.CastOptions(kind, allow_time_truncate="timestamp" in str(kind))
 
     def convert(column: pa.Array) -> pa.Array:
         if column.type == kind:
             return column
         if pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
-            # Arrow refuses the cast if any value of the source type would not fit, present or not.
+            # Arrow refuses casts if some value of the type would not fit, even if none is present.
             column = column.cast(_ANY_INTEGER)
         return column.cast(options=options)
 
@@ -246,15 +246,15 @@ def to_type(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
 
 
 def _are_objects(lines: bytes, count: int) -> bool:
-    """Whether ``count`` lines without spaces around them are one JSON object each."""
+    """Whether ``count`` lines, without spaces around them, are one JSON object each."""
     return _is_object(lines) and lines.count(b"}\n{") == count - 1
 
 
 def _is_object(line: bytes) -> bool:
     """Whether a line can be one JSON object: it begins and ends with a brace.
 
-    If all lines do, no object spans several lines. (Arrow's parser accepts objects that do, and
-    crashes on the line ``null``.)
+    If this holds for all lines, no object spans several lines. (Arrow's parser accepts objects of
+    several lines, and crashes on the line ``null``.)
     """
     line = line.strip()
     return line.startswith(b"{") and line.endswith(b"}")
@@ -264,7 +264,7 @@ def _parse(
     lines: bytes, count: int, kinds: Kinds, text: bool, beside: pa.RecordBatch | None = None
 ) -> Iterator[Decoded]:
     """Yield the tuples of ``count`` lines; lines that can't be parsed are separated. ``beside`` has
-    further columns of the tuples, a row per line.
+    further columns, with a row per line.
     """
     try:
         parsed = _read(lines, count, kinds, text)
@@ -297,7 +297,7 @@ def _read(lines: bytes, count: int, kinds: Kinds, text: bool) -> pa.RecordBatch:
         pa.ArrowException, ValueError: a line can't be parsed.
     """
     if not lines.isascii():
-        # Arrow would accept any bytes as text: check that the lines are UTF-8.
+        # Checks that the lines are UTF-8, since Arrow would accept any bytes as text.
         lines.decode()
     schema = pa.schema([(n, pa.string() if text else _in_json(k)) for n, k in kinds])
     apart = [(name, kind) for name, kind in kinds if kind.has(*APART)]
@@ -312,7 +312,8 @@ def _read(lines: bytes, count: int, kinds: Kinds, text: bool) -> pa.RecordBatch:
     }
     for name, kind in kinds:
         if not text and name not in names and kind.has(TypeKind.DECIMAL):
-            # Arrow's parser does not check whether a number has more digits than its type.
+            # The full check refuses numbers with too many digits for their type; the parser does
+            # not.
             arrays[name].validate(full=True)
     if apart:
         fields = pa.struct([schema.field(name) for name, _ in apart])
@@ -350,7 +351,7 @@ def _is_hopeless(row: bytes, kinds: Kinds) -> bool:
 def _converted(
     parsed: pa.RecordBatch, lines: bytes, kinds: Kinds, text: bool, beside: pa.RecordBatch | None
 ) -> Decoded:
-    """Convert parsed lines to their columns' types."""
+    """Convert parsed JSON lines to their columns' types."""
 
     def arrived(which: pa.Array) -> pa.Array:
         rows = lines.split(b"\n")
@@ -378,7 +379,7 @@ def _converted(
 
 
 def _in_json(kind: DataType) -> pa.DataType:
-    """Return the Arrow type with which values of ``kind`` are read from JSON."""
+    """Return the Arrow type as which values of ``kind`` are read from JSON."""
     if kind.kind is TypeKind.ARRAY:
         return pa.list_(_in_json(kind.element))
     if kind.kind is TypeKind.STRUCT:
@@ -389,7 +390,7 @@ def _in_json(kind: DataType) -> pa.DataType:
 
 
 def _from_parts(kind: DataType) -> Callable[[pa.Array], pa.Array]:
-    """Return the function that converts nested values as read from JSON to ``kind``."""
+    """Return a function that converts nested values, as read from JSON, to ``kind``."""
 
     def leaf(column: pa.Array, of: DataType) -> pa.Array:
         if of.kind is TypeKind.BINARY:
@@ -400,12 +401,12 @@ def _from_parts(kind: DataType) -> Callable[[pa.Array], pa.Array]:
 
 
 def from_text(kind: DataType) -> Callable[[pa.Array], pa.Array]:
-    """Return the function that converts strings to values of ``kind``."""
+    """Return a function that converts strings to values of ``kind``."""
     return lambda column: cast(column, _STRING, kind)
 
 
 def from_utf8(kind: DataType) -> Callable[[pa.Array], pa.Array]:
-    """Return the function that converts bytes of UTF-8 to values of ``kind``."""
+    """Return a function that converts UTF-8 bytes to values of ``kind``."""
     convert = from_text(kind)
     return lambda column: convert(column.cast(pa.string()))
 

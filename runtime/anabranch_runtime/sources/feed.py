@@ -26,7 +26,7 @@ class Waiting:
     """Input that has not been read yet: estimated rows, and seconds that the oldest has waited.
 
     Attributes:
-        snapshot: progress of the snapshot that is being read; None: none is.
+        snapshot: progress of the snapshot that is being read; None: no snapshot is being read.
     """
 
     rows: int
@@ -34,8 +34,8 @@ class Waiting:
     snapshot: SnapshotProgress | None = None
 
 
-#: Code of a possibly temporary error -> number of trials before a stream that skips unreadable
-#: input skips the piece. After errors with other codes it skips the piece at once.
+#: Code of an error that may be temporary -> number of trials before a stream that skips unreadable
+#: input skips the piece. After errors with other codes, the piece is skipped at once.
 PATIENT = {"unreadable-file": 3.0, "unreadable": 3.0, "no-server": inf, "bad-stream": inf}
 
 
@@ -44,8 +44,8 @@ class PieceError:
     """Error in reading a piece.
 
     Attributes:
-        missing: number of lost entries of a piece whose other entries have been read; None: nothing
-            of the piece has been read.
+        missing: number of lost entries of a piece whose other entries have been read; None: no
+            entry of the piece has been read.
     """
 
     code: str
@@ -56,7 +56,7 @@ class PieceError:
 
 @dataclass(frozen=True, slots=True)
 class UnreadNote:
-    """A task's report of a piece, by number, that it could not read."""
+    """A task's report that it could not read a piece, given by its number."""
 
     piece: int
     why: PieceError
@@ -67,14 +67,14 @@ class Piece:
     """A part of a batch that one task reads: stream, approximate rows, and exact range.
 
     Attributes:
-        kind: selects the piece's reader (``blocks``). ``where``: arguments of the reader.
+        kind: determines the piece's reader (``blocks``). ``where``: arguments of the reader.
         columns: names and SQL types; empty if the reader finds them in the input.
         feed: the id of its feed; empty for a recording.
         source: the file or key that contains the piece. ``unit``, ``first``, ``last``: the range of
             the piece within it (``UnreadPiece``).
         before: the feed's offset within ``source`` at which the piece begins.
         gone: error for which the piece can never be read, if planning has found it.
-        number: unique among the pieces of its batch.
+        number: number of the piece, unique in its batch.
         optional: columns that are NULL where the input lacks them.
     """
 
@@ -95,19 +95,19 @@ class Piece:
 
 
 class Feed(Protocol):
-    """The planning half of a feed; ``blocks.read_pieces`` is the reading half, which tasks run."""
+    """The part of a feed that plans; ``blocks.read_pieces``, which tasks run, reads."""
 
     @property
     def id(self) -> str:
-        """Key of the feed's offset; a redefined stream's feed has a different id."""
+        """Key of the feed's offset; a redefined stream has a feed with another id."""
 
     @property
     def record(self) -> StreamRecord:
-        """The stream."""
+        """The registered stream that the feed reads."""
 
     @property
     def on_loss(self) -> OnLoss:
-        """The policy for input that can no longer be read."""
+        """The policy for input that is lost before it was read."""
 
     def look(self, offset: Any) -> None:
         """Check whether the planned input after ``offset`` seems readable.
@@ -117,7 +117,7 @@ class Feed(Protocol):
         """
 
     def begin(self) -> Any:
-        """Return the first offset if it must be fixed before anything is read; else None.
+        """Return the first offset if it must be fixed before any reading; otherwise None.
 
         Raises:
             SourceError: as :meth:`waiting`.
@@ -139,16 +139,16 @@ class Feed(Protocol):
         """
 
     def has_reached(self, offset: Any, end: Any) -> bool:
-        """Whether ``offset`` is at or after ``end``, the end of a load."""
+        """Whether ``offset`` is at or after ``end``, where a load ends."""
 
     def is_apart(self, offset: Any, load: Load) -> bool:
-        """Whether the input after ``offset`` arrived so much later than the input before that it
-        belongs to the next load, although the end of ``load`` has not been fixed.
+        """Whether the input after ``offset`` arrived so much later than earlier input that it
+        belongs to the next load, although the end of ``load`` is not fixed yet.
         """
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
-        """Return the offset about ``rows`` rows after ``offset``, at most ``end``; at least one
-        entry later, if there is one.
+        """Return the offset about ``rows`` rows after ``offset``, at most ``end``; the offset is at
+        least one entry later, if there is one.
 
         Raises:
             SourceError: as :meth:`waiting`.
@@ -166,7 +166,7 @@ class Feed(Protocol):
 
 
 class CommonFeed:
-    """Methods that most feeds have in common; offsets of files are numbers and positions."""
+    """Methods that most feeds have in common. An offset: number of a file, position in it."""
 
     __slots__ = ()
 

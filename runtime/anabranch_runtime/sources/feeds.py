@@ -11,7 +11,7 @@ progress of the feeds (``InputControl.streams``). An unreadable feed stays at it
 reported; the other feeds advance.
 
 The driver holds a feed (``InputControl.held``) when a planned piece of it could not be read: no
-more of it is planned, except from time to time a trial to read it. The offset counts trials, so a
+more of it is planned, except a trial to read it from time to time. The offset counts trials, so a
 trial starts a batch even if nothing has arrived, and a repeated batch repeats its trials. A batch
 is also planned, without new rows, if withheld results are to be computed (``InputControl.owed``).
 
@@ -49,10 +49,10 @@ from anabranch_runtime.sources.planned import TRIALS, InputControl
 from anabranch_runtime.sources.redis_stream import redis_feed
 from anabranch_runtime.state.offsets import OWED
 
-#: Pause before an unreadable feed is checked again: seconds, and multiple of its check's duration
-#: (the check delays the planning of all other feeds). The longer pause applies.
+#: Pause before an unreadable feed is checked again, which is the longer one of: seconds, and a
+#: multiple of the check's duration (a check delays the planning of all other feeds).
 REST, REST_FACTOR = 1.0, 10.0
-#: Seconds between two trials to read a held feed: at first, and at most.
+#: Seconds between two trials to read a held feed: the first pause, and the longest.
 TRIAL_REST, LONGEST_TRIAL_REST = 2.0, 30.0
 
 
@@ -87,16 +87,16 @@ class Feeds:
         self._state, self._access, self._results = state, access, results
         self._input = control or InputControl()
         self._feeds = {feed.id: feed for feed in map(self._feed, records)}
-        #: Id of a feed's first version -> the record of its present version.
+        #: Id of the first version of a feed -> registration of its present version.
         self._versions = {version_of(i)[0]: feed.record for i, feed in self._feeds.items()}
         self._awaited = awaited_marks(records) if live else {}
         self._errors: dict[str, tuple[float, str]] = {}
-        #: Held feed -> number of its trials, and time of the next; None before :meth:`plan`.
+        #: Held feed -> number of its trials, and time of the next trial; None before :meth:`plan`.
         self._due: dict[str, tuple[int, float]] | None = None
 
     @property
     def feeds(self) -> Mapping[str, Feed]:
-        """The present feeds by id."""
+        """The present feeds, by id."""
         return self._feeds
 
     @property
@@ -104,7 +104,7 @@ class Feeds:
         return {i: held for i, held in self._input.held.items() if i in self._feeds}
 
     def shares(self, start: dict[str, Any], end: dict[str, Any]) -> list[list[Piece]]:
-        """Return empty shares: all input belongs to feeds."""
+        """Return no input: all input belongs to feeds."""
         return [[] for _ in range(self._tasks)]
 
     def feeds_of(self, offset: dict[str, Any]) -> Mapping[str, Feed]:
@@ -129,8 +129,8 @@ class Feeds:
 
     def plan(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return the end offset of the next batch: every readable feed advances by its share."""
-        # Entries of removed ingest queries and of earlier table versions are dropped: their ids
-        # never occur again.
+        # Offsets of removed ingest queries and of earlier table versions are dropped, since their
+        # ids never occur again.
         end = {
             k: v
             for k, v in start.items()
@@ -176,8 +176,8 @@ class Feeds:
         return end
 
     def _loading(self, loads: Mapping[str, Load], waiting: Mapping[str, Waiting]) -> bool:
-        """Whether streams must wait for a table: its first load is being read, or will be read once
-        an epoch has the table. An unreadable table delays no stream.
+        """Whether streams must wait for a table whose first load is being read, or will be read
+        once an epoch has the table. An unreadable table delays no stream.
         """
         unplanned = awaited(self._awaited, self._input.definitions)
         whole = {version_of(k)[0] for k, load in loads.items() if not load.is_first}
@@ -192,7 +192,7 @@ class Feeds:
         return self._feeds[feed_id].record.kind is StreamKind.TABLE
 
     def _waiting(self, offset: dict[str, Any]) -> dict[str, Waiting]:
-        """Return the waiting input of readable feeds; adds new feeds' offsets to ``offset``."""
+        """Return the waiting input of readable feeds; add new feeds' offsets to ``offset``."""
         found, unplanned = {}, awaited(self._awaited, self._input.definitions)
         for feed_id, feed in self._feeds.items():
             if feed_id in self._input.held or self._rests(feed_id) or feed.record.name in unplanned:
@@ -207,7 +207,7 @@ class Feeds:
         return found
 
     def _trials(self) -> list[str]:
-        """Return the held feeds to try to read with this batch.
+        """Return the held feeds that this batch tries to read.
 
         Feeds that were held before this process began are tried at once, as their input may have
         been repaired. A feed is not tried if its source can't even be checked (``Feed.look``).
@@ -235,7 +235,7 @@ class Feeds:
 
     @contextmanager
     def _noted(self, feed_id: str) -> Iterator[None]:
-        """Catch a feed's error, and do not check the feed again for a while."""
+        """Catch a feed's error in the ``with`` block, and pause the checks of the feed."""
         began = time.monotonic()
         try:
             yield

@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 
 from anabranch_runtime.errors import AnabranchRuntimeError
 
-#: A conversion of arrays; raises one of ``FAILURES`` if a value can't be converted.
+#: Converts arrays; raises one of ``FAILURES`` if a value can't be converted.
 Convert = Callable[[pa.Array], pa.Array]
-#: Rows that fit the declaration, and invalid rows (:func:`invalid_rows`) or None (no such rows).
+#: Rows that fit the declaration, and invalid rows (:func:`invalid_rows`); None: none are invalid.
 Decoded = tuple[pa.RecordBatch, pa.RecordBatch | None]
 
 
 #: Errors that conversions raise.
 FAILURES = (pa.ArrowException, AnabranchRuntimeError, ValueError)
-#: The last column of invalid rows: raw input, as text or bytes, or as a struct of its columns.
+#: Last column of invalid rows: their raw input, as text or bytes, or as a struct of columns.
 ARRIVED = "#arrived"
 #: Maximum number of characters kept of an invalid row's text.
 LENGTH = 1 << 16
-#: Ranges of up to this many values are converted value by value instead of halved.
+#: Number of values up to which a range is converted value by value, not halved.
 _FEW = 8
 
 
@@ -46,7 +46,7 @@ def convert_values(
         return convert(column), None
     except FAILURES:
         if not _converts(column.slice(0, 0), convert):
-            # There is no conversion between the types.
+            # No values of these types can be converted.
             return pa.nulls(len(column), kind), np.ones(len(column), np.bool_)
         bad = _unconvertible(column, convert)
     kept = np.arange(len(column))
@@ -54,7 +54,7 @@ def convert_values(
 
 
 def _unconvertible(column: pa.Array, convert: Convert) -> NDArray[np.bool_]:
-    """Return the mask of bad values in a column whose conversion as a whole has failed."""
+    """Return the mask of bad values in a column that can't be converted as a whole."""
     bad = np.zeros(len(column), np.bool_)
     ranges = [(0, len(column))]
     while ranges:
@@ -79,7 +79,7 @@ def _converts(column: pa.Array, convert: Convert) -> bool:
 
 
 def invalid_rows(rows: pa.RecordBatch, arrived: pa.Array) -> pa.RecordBatch:
-    """Append the raw input ``arrived`` to invalid rows, whose unfit values are NULL."""
+    """Append the raw input ``arrived`` to invalid rows, which have NULL for unfit values."""
     names = [*rows.schema.names, ARRIVED]
     return pa.RecordBatch.from_arrays([*rows.columns, arrived], names=names)
 
@@ -89,7 +89,7 @@ def split(
 ) -> Decoded:
     """Split a block of read ``rows`` into valid rows and ``bad`` rows.
 
-    ``arrived`` returns the raw input for an array of row numbers.
+    ``arrived`` returns the raw input of rows, given an array of their numbers.
     """
     if bad is None or not bad.any():
         return rows, None
@@ -98,7 +98,7 @@ def split(
 
 
 def unreadable(schema: pa.Schema, arrived: pa.Array) -> Decoded:
-    """Return invalid rows only, with all columns NULL."""
+    """Return rows that are all invalid, with NULL in all columns."""
     nothing = [pa.nulls(len(arrived), f.type) for f in schema]
     rows = pa.RecordBatch.from_arrays(nothing, schema=schema)
     return rows.slice(0, 0), invalid_rows(rows, arrived)
@@ -119,7 +119,7 @@ def _text(scalar: pa.Scalar) -> str | None:
     try:
         return data.to_pybytes().decode()  # type: ignore[no-any-return]
     except UnicodeDecodeError:
-        # Three bytes make four characters.
+        # In base64, three bytes are four characters.
         return "base64:" + base64.b64encode(data.slice(0, min(data.size, LENGTH))).decode()
 
 
@@ -139,7 +139,7 @@ def _values(column: pa.Array) -> list[Any]:
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
     except (ValueError, OverflowError):
-        # Strings that are not UTF-8, or nested times beyond Python's range.
+        # For strings that are not UTF-8, and nested times beyond Python's range.
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             return column.cast(pa.large_binary()).to_pylist()  # type: ignore[no-any-return]
         each = (column.slice(i, 1) for i in range(len(column)))

@@ -1,4 +1,4 @@
-"""Loads: the parts of a feed's input that move its stream's watermark as a whole.
+"""Loads: parts of a feed's input; each moves the stream's watermark once, when completely read.
 
 A watermark that followed every batch would make rows late by accident. Batches are cut by size, and
 the files of a folder, the keys of a Redis Stream or the partitions of a topic are not in the order
@@ -33,12 +33,11 @@ from anabranch_runtime.state.unread import FeedState
 QUIET_FIRST, LONGEST_FIRST = 1.0, 60.0
 QUIET, LONGEST = 0.25, 5.0
 #: The seconds without new files must be at least this multiple of the longest pause between files
-#: of the load: a writer on a busy machine pauses repeatedly.
+#: of the load: a writer on a busy machine pauses again and again.
 PAUSES = 4.0
-#: Assumed least speed of writing files, bytes per second: a large file is waited for longer.
+#: Assumed least speed of writing files, bytes per second: loads wait longer for large files.
 WRITING = 50e6
-#: Maximum duration in seconds of a load from one of Spark's sources, for one that always has more
-#: input or fails.
+#: Maximum seconds of a load from one of Spark's sources, if that always has more input, or fails.
 LONGEST_READING = 3600.0
 #: Key in the offset of all feeds for their loads: id of a feed -> its load, as JSON.
 LOADS = "="
@@ -46,7 +45,7 @@ LOADS = "="
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load that the newest input of a feed belongs to.
+    """The load to which the newest input of a feed belongs.
 
     Attributes:
         stream: the feed's stream.
@@ -66,7 +65,7 @@ class Load:
 
     @property
     def is_first(self) -> bool:
-        """Whether it is the backlog, the feed's first load, and has not ended."""
+        """Whether it is the backlog (the feed's first load) and has not ended."""
         return self.number == 0 and (self.is_open or self.began == 0.0)
 
     def quiet(self, pause: float) -> float:
@@ -80,18 +79,18 @@ class Load:
 
     @property
     def longest(self) -> float:
-        """Greatest duration in seconds; files that appear later belong to the next load."""
+        """Greatest duration in seconds, after which files that appear belong to the next load."""
         return LONGEST_FIRST if self.is_first else LONGEST
 
     def opened(self, now: float) -> Load:
-        """Return the load of input planned at ``now``: this load if it is open, else the next."""
+        """Return the load of input planned at ``now``: this load if it is open, else a new one."""
         if self.is_open:
             return self
         number = 0 if self.is_first else self.number + 1
         return replace(self, number=number, is_open=True, end=None, began=now)
 
     def ended(self) -> Load:
-        """Return this load as ended."""
+        """Return this load as one that has ended."""
         return replace(self, is_open=False, end=None)
 
 
@@ -116,8 +115,8 @@ def end_loads(state: State, upto: Offsets | None) -> State:
     """Return ``state`` before the batch up to ``upto``; loads that end before the batch's input
     count for the watermarks.
 
-    The state of a stream without a ruleset is dropped where a new feed begins: it was registered
-    again.
+    If a stream that no ruleset names yet gets a new feed, its state is dropped, since it was
+    registered again.
     """
     first, last = loads_upto(state.offsets), loads_upto(upto)
     anew = {load.stream for feed, load in last.items() if load.version == 1 and feed not in first}

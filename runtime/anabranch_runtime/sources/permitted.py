@@ -48,7 +48,7 @@ def permitted_sink(
     namespace: str,
     environ: Mapping[str, str] = os.environ,
 ) -> SinkSpec:
-    """Return the sink with its path resolved and its references to variables replaced by secrets.
+    """Return the sink with its path resolved, and with secrets in place of references to variables.
 
     Raises:
         AccessError: the sink has a path or option that is not allowed, or a variable is not set.
@@ -63,7 +63,7 @@ def permitted_sink(
 
 
 def source_options(record: StreamRecord) -> dict[str, str]:
-    """Return the options of a source with its references replaced by secrets.
+    """Return the options of a source with secrets in place of references.
 
     Raises:
         AccessError: a variable is not set, or an option that takes no secret has a reference.
@@ -72,7 +72,7 @@ def source_options(record: StreamRecord) -> dict[str, str]:
 
 
 def revealed(url: str) -> str:
-    """Return the address of a Redis server with its reference replaced by the secret.
+    """Return the address of a Redis server with the secret in place of its reference.
 
     Raises:
         AccessError: the variable is not set.

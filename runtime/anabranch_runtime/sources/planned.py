@@ -19,8 +19,7 @@ from anabranch_runtime.sources.awaited import Mark
 from anabranch_runtime.sources.feed import Feed, Piece
 from anabranch_runtime.state.offsets import Offsets
 
-#: Key in the offset of all feeds for trials: id of a held feed -> number of planned trials to read
-#: it.
+#: Key of trials in the offset of all feeds: id of a held feed -> number of planned trials.
 TRIALS = "~"
 
 
@@ -30,8 +29,8 @@ class InputControl:
 
     Attributes:
         limit: maximum number of rows of feeds; None: no limit.
-        held: feed with temporarily unreadable input -> number of attempts to read it, and the
-            offset up to which the feed has been read.
+        held: feed with temporarily unreadable input -> number of failed attempts, and the offset up
+            to which it has been read.
         owed: number of the next batch while withheld results are to be computed; else None.
         definitions: stream of the running epoch -> its definition (``awaited``).
         streams: stream -> progress of its input, set by the sources.
@@ -60,8 +59,8 @@ class PlannedSource(Protocol):
     def shares(self, start: dict[str, Any], end: dict[str, Any]) -> list[list[Piece]]:
         """Return the input between two offsets that belongs to no feed, as one share per task.
 
-        Every call gives the same shares, except that a removed stream has no pieces: no query reads
-        it any more.
+        Every call returns the same shares, except that a removed stream has no pieces, since no
+        query reads it any more.
 
         Raises:
             SourceError: some of the input no longer exists.
@@ -71,7 +70,7 @@ class PlannedSource(Protocol):
 def next_offsets(sources: Mapping[str, PlannedSource], before: Offsets | None) -> Offsets | None:
     """Return the end of the next batch's input; None if no source has any.
 
-    A source that is not read any more keeps its offset.
+    The offset of a source that is no longer read stays the same.
 
     Args:
         before: end of the last batch's input; None before the first batch.
@@ -83,6 +82,6 @@ def next_offsets(sources: Mapping[str, PlannedSource], before: Offsets | None) -
         first = start.get(name, {})
         last = source.plan(first)
         if last != first:
-            # In the form that a restart reads from the journal: for example, tuples become lists.
+            # Converted as the journal would convert it: tuples become lists, for example.
             found[name] = json.loads(json.dumps(last))
     return Offsets(planned, {**start, **found}) if found else None

@@ -62,9 +62,9 @@ class RateLimiter:
         now, planned, streams = time.time(), self.input.planned, self.input.streams
         self.ages = {}
         if planned > self._done:
-            # Count from the batch's planning.
+            # The duration is counted from the batch's planning.
             seconds = max(now - planned, seconds)
-            # The batch contains the rows that had waited longest at its planning.
+            # The batch has the rows that had waited longest when it was planned.
             waited = {name: s.seconds for name, s in streams.items() if s.waiting}
             self.ages = {name: age + now - planned for name, age in waited.items()}
         self._done, self.seconds, self.standing = now, seconds, dict(streams)
@@ -76,7 +76,7 @@ class RateLimiter:
 
     def _set_limit(self) -> None:
         self.input.limit = self.limit
-        # The next start continues with this limit.
+        # After a restart, the pipeline continues with this limit.
         self.control.set_limit(self.limit)
 
     def _target(self, allowed: float | None) -> float | None:

@@ -1,7 +1,7 @@
 """Lua scripts that run in Redis, each atomically, so that their results are consistent.
 
-Scripts only read. Ids are sent as text. With ``XRANGE`` within a script, the client need not parse
-every entry, which is the slowest part of reading a Redis Stream from Python.
+Scripts only read. Ids are sent as text. As scripts call ``XRANGE`` in the server, the client need
+not parse every entry, which would be the slowest part of reading a Redis Stream from Python.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ return {known['entries-added'] or -1, known['length'], known['last-generated-id'
         known['max-deleted-entry-id'] or '0-0', last, first, math.max(rows, 1), now}
 """
 
-#: Divides entries into *cuts*, consecutive ranges of ids.
-#: KEYS: the Redis Stream. ARGV: id after which to begin, last id or +, maximum number of rows (-1:
-#: no limit), rows per cut, whether entries declare their number of rows (1 or 0).
-#: -> per cut: its last id, number of entries, number of rows. At least one entry, if there is one.
+#: Divides entries into *cuts*, consecutive ranges of ids. KEYS: the Redis Stream. ARGV: id after
+#: which to begin, last id or +, maximum number of rows (-1: no limit), rows per cut, whether
+#: entries declare their number of rows (1 or 0). -> per cut: its last id, number of entries, number
+#: of rows. There is at least one entry in the cuts, if any is left.
 CUT: Final = """
 local last, most, step = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 local cuts, total, entries, rows = {}, 0, 0, 0
@@ -70,7 +70,7 @@ return cuts
 #: of payload, then the payload's field, or the names of the columns. -> number of entries read,
 #: last id, fields and values of entries without the field (each a JSON list, its first 64 KiB), and
 #: the payloads: JSON lines as one text, Arrow streams one by one. Arrow streams and entries without
-#: the field have at most 16 MB together, but are at least one.
+#: the field have at most 16 MB together, unless there is only one.
 READ: Final = """
 local found = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], ARGV[2], 'COUNT', ARGV[3])
 local out, missing, entries, last, size = {}, {}, 0, ARGV[1], 0

@@ -43,15 +43,15 @@ from anabranch_runtime.sources.loads import Load
 from anabranch_runtime.sources.permitted import revealed
 from anabranch_runtime.sources.redis_scripts import CUT, LOOK, READ
 
-#: A range of ids that follows another range: its last id, number of entries, number of rows.
+#: A range of ids that follows another range: its last id, number of entries, and number of rows.
 Cut = tuple[str, int, int]
 
 
-#: Entries read by one call: few enough not to block the server's other clients for long.
+#: Number of entries that one call reads: few enough not to block other clients for long.
 ENTRIES = 4096
-#: Maximum number of a key's entries that form one piece: dividing them costs more than it gains.
+#: Maximum number of a key's entries that form one piece: dividing so few would not pay.
 WHOLE = 512
-#: Seconds for which a reading task retries if the server doesn't answer; the batch waits meanwhile.
+#: Seconds for which a task tries again if the server doesn't answer; the batch waits for it.
 PATIENCE = 2.0
 #: Timeouts in seconds: of :data:`LOOK`, and of reading entries.
 LOOKING, READING = 5.0, 30.0
@@ -94,7 +94,7 @@ def settle(
 ) -> StreamPosition:
     """Return the position from which to continue, after lost entries if ``on_loss`` is to skip.
 
-    If ``position`` is None, the key was never read, and reading starts at its first present entry.
+    If ``position`` is None, the key has never been read, and reading starts at its first entry.
 
     Raises:
         SourceError: entries were removed unread, or another Redis Stream has replaced the one read.
@@ -154,17 +154,17 @@ class RedisFeed(CommonFeed):
 
     @property
     def on_loss(self) -> OnLoss:
-        """The policy for lost entries."""
+        """The policy for entries of a Redis Stream that were lost unread."""
         return self.options.on_loss
 
     def look(self, offset: Any) -> None:
         """Check that the server answers, and that it still has the entries (unless the stream may
-        skip lost ones).
+        skip lost entries).
         """
         self.waiting(offset)
 
     def begin(self) -> Any:
-        """Return the present end as the first offset, if the stream starts with new entries."""
+        """Return the present end as the first offset, if the option is to start with new ones."""
         if self.options.start is StreamStart.EARLIEST:
             return None
         looks = {key: self._look(key, _NOTHING) for key in self.keys}
@@ -242,7 +242,7 @@ class RedisFeed(CommonFeed):
                 found.append(self._replaced(key, before))
                 before = None
             if before is None:
-                # The key had not been read before: its first batch begins at its base.
+                # A key that had not been read before begins at its base.
                 before = StreamPosition(_NOTHING, upto.base, upto.base, upto.generation)
             count = upto.ordinal - before.ordinal
             if count > 0:
@@ -250,7 +250,7 @@ class RedisFeed(CommonFeed):
         return found
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Return ``end`` with the positions of keys in ``pieces`` moved back to their starts."""
+        """Return ``end`` with the keys of ``pieces`` moved back to where these begin."""
         first: dict[str, StreamPosition] = {}
         for piece in pieces:
             known, position = first.get(piece.source), StreamPosition(*piece.before)
@@ -265,14 +265,14 @@ class RedisFeed(CommonFeed):
         if planned is not None and planned[:2] == (before.last, upto):
             cuts = planned[2]
         else:
-            # The batch was planned before a restart, or its entries were not divided.
+            # The batch was planned before a restart, or its entries were not divided then.
             try:
                 cuts = self._cut(key, before.last, upto, -1, max(count // CUTS, 1))
             except SourceError:
                 cuts = []
         held = sum(c[1] for c in cuts)
         if held != count:
-            # The task that reads it finds the error.
+            # Without a division, the task that reads the entries finds the error.
             return [self._piece(key, before, upto, count, sum(c[2] for c in cuts))]
         found = []
         size = sum(c[2] for c in cuts) / parts if held > WHOLE or self._is_arrow else _ALL
@@ -351,7 +351,7 @@ def redis_feed(record: StreamRecord, url: str, key: str) -> RedisFeed:
     """
     options = redis_stream_options(record.source.options)
     at, keys = options.url or url, options.keys or (key,)
-    # The id omits the address of the default server: the pipeline's own server may move.
+    # The feed's id omits the address of the default server, the pipeline's own, which may move.
     made_of = ("redis-stream", options.url, keys)
     return RedisFeed(record, options, at, keys, feed_id(record, made_of))
 
@@ -407,7 +407,7 @@ def _script(url: str, source: str, seconds: float) -> Any:
 
 @lru_cache(maxsize=16)
 def _server(url: str, seconds: float) -> redis.Redis:
-    # The address may have a reference to a secret, resolved in the reading process only.
+    # The address may have a reference to a secret, which only the reading process resolves.
     return redis.Redis.from_url(
         revealed(url), socket_timeout=seconds, socket_connect_timeout=LOOKING
     )
@@ -425,7 +425,7 @@ def _gone(key: str, count: int) -> EntriesLost:
 
 
 def _unreadable(key: str, url: str, cause: RedisError) -> SourceError:
-    # Without user and password.
+    # The address without user and password.
     server = url.rpartition("@")[2].removeprefix("redis://")
     wrong = isinstance(cause, ResponseError)
     return SourceError(

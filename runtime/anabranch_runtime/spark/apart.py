@@ -35,14 +35,12 @@ from anabranch_runtime.task.context import BatchContext, live_segments
 from anabranch_runtime.task.memory import BASE
 from anabranch_runtime.task.worker import run_task
 
-#: Least pause between two sweeps of unneeded files from the cache: seconds, and multiple of the
-#: last sweep's duration.
+#: Least pause between two sweeps of the cache: in seconds, and as a multiple of a sweep's duration.
 SWEEP, REST = 10.0, 100.0
 _next_sweep = 0.0
 #: The packs that were needed at the last sweep.
 _needed: frozenset[str] = frozenset()
-#: Cache directory of the last batch; number of partitions of a store -> mask of the host's own
-#: ones.
+#: Cache directory of the last batch; number of partitions -> mask of this host's partitions.
 _known: tuple[str, dict[int, bytes]] | None = None
 
 
@@ -52,7 +50,7 @@ def cache_directory(cache: str) -> Path:
 
 
 def as_here(context: BatchContext, piece: Piece) -> Piece:
-    """Return ``piece`` with this host's paths, after fetching files of the state directory.
+    """Return an input ``piece`` with paths on this host, to which its files are fetched first.
 
     Raises:
         SourceError: ``missing-file``: the object store has no such file.
@@ -77,8 +75,8 @@ def as_here(context: BatchContext, piece: Piece) -> Piece:
 
 @contextmanager
 def told(context: BatchContext, line: TaskLine, address: str) -> Iterator[None]:
-    """Send the block's error to the driver as structured data; Spark would pass on only a failed
-    task's traceback.
+    """Send an error of the ``with`` block to the driver as structured data; Spark would pass on
+    only a failed task's traceback.
     """
     try:
         yield
@@ -101,7 +99,7 @@ def run_apart(
 
     Args:
         context: the driver's context of the batch.
-        read: yields the blocks of pieces, one after the other.
+        read: yields the blocks of input pieces, one after the other.
         line: connection to the driver. ``address``: address of this executor.
     """
     task, tasks = line.task, line.tasks
@@ -138,7 +136,7 @@ def run_apart(
         (cache / name).unlink(missing_ok=True)
     report.host.office = office.location
     if lately() and report.memory_share is not None:
-        # Memory of a merge in this process is limited to one more share.
+        # A merge may have used memory in this process, for which the limit provides one more share.
         report.memory_share += report.memory_share - BASE
     if hosts.index(host) == task:
         fleets = [Fleet(hosts, task, context.hosts.placement)]
@@ -170,7 +168,7 @@ def _tidy(context: BatchContext, cache: Path, fleets: Sequence[Fleet]) -> None:
     this host's partitions are kept.
 
     Args:
-        fleets: the hosts of partitions in this epoch, and in the next one if it differs.
+        fleets: the hosts of partitions in this epoch, and in the next epoch if they differ.
     """
     global _next_sweep, _needed
     began = time.monotonic()

@@ -15,10 +15,10 @@ from pathlib import Path
 
 #: Environment variable with the folder of archives; default: below the user's cache directory.
 FOLDER_VARIABLE = "ANABRANCH_CLASS_ARCHIVE"
-#: Suppresses the JVM's messages about archives, which would go to standard output.
+#: Options that suppress the JVM's messages about archives, which would go to standard output.
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
-#: Maps an archive at its own address: then 90 MB of it are shared by the JVMs of a machine, which
-#: relocation would copy.
+#: Options to map an archive at the address that it was made for: so a machine's JVMs share 90 MB of
+#: it, which relocation would copy.
 IN_PLACE = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 )
@@ -37,9 +37,9 @@ def archive_path() -> Path:
 
 
 def archive_options() -> str:
-    """Return the JVM options to use the archive; empty without an archive."""
+    """Return the JVM options to use the archive; empty if there is no archive."""
     path = archive_path()
-    # An option's value is split at white space.
+    # The options are split at white space, so no path may contain any.
     if not path.is_file() or any(c.isspace() for c in str(path)):
         return ""
     return f" -XX:SharedArchiveFile={path} {IN_PLACE} {QUIET}"

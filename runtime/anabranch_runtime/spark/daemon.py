@@ -50,8 +50,8 @@ def main() -> None:
 
 
 def print_error() -> None:
-    """Print the traceback of a worker's last error, except a connection closed by the JVM, which
-    does so with workers that have been idle for a minute.
+    """Print the traceback of a worker's last error, unless the JVM has closed the connection, as it
+    does after a worker has been idle for a minute.
     """
     if not isinstance(sys.exc_info()[1], (BrokenPipeError, ConnectionResetError)):
         traceback.print_exc()

@@ -30,7 +30,7 @@ class Executor:
     """One of Spark's executors.
 
     Attributes:
-        place: its name as a preferred location of Spark's tasks.
+        place: the executor's name as a preferred location of Spark's tasks.
         slots: number of tasks that it can run at once.
     """
 
@@ -41,7 +41,7 @@ class Executor:
 
 @dataclass(slots=True)
 class Executors:
-    """Executors of a session; executors present at the first :meth:`slots` count as warm."""
+    """Executors of a session; those present at the first :meth:`slots` count as warm."""
 
     session: SparkSession
     _warm: set[str] | None = None
@@ -85,13 +85,13 @@ class Executors:
 
 
 def present(session: SparkSession) -> frozenset[str]:
-    """Ids of the executors that can run tasks."""
+    """Return the ids of the executors that can run tasks."""
     found = session.sparkContext._jsc.sc().getExecutorIds().mkString(",")
     return frozenset(str(found).split(",")) - {""}
 
 
 def executors(session: SparkSession) -> list[Executor]:
-    """Spark's executors, without the driver."""
+    """Return Spark's executors, without the driver."""
     listed = session.sparkContext._jsc.sc().statusStore().executorList(True)
     found = []
     for number in range(listed.size()):
@@ -128,5 +128,5 @@ def _read(numbers: Iterable[int]) -> Iterable[int]:
 
 
 def _ready(_: Iterable[int]) -> Iterable[int]:
-    """Return no values: starting the task's process, with its imports, is all the work."""
+    """Return no values: the task has only to start its process, with the imports."""
     return ()

@@ -23,10 +23,10 @@ exec {python} "$@"
 
 
 def worker_interpreter() -> str:
-    """Return the path of a program that runs this process's Python with this process's module path.
+    """Return the path of a script that runs this process's Python with this process's module path.
 
-    The program is in the user's cache directory under a digest of its text, so every runtime
-    of an installation uses the same file.
+    The script is in the user's cache directory, named by a digest of its text, so every runtime of
+    an installation uses the same file.
     """
     text = _SCRIPT.format(
         path=shlex.quote(os.environ.get("PYTHONPATH", "")), python=shlex.quote(sys.executable)
@@ -40,9 +40,9 @@ def worker_interpreter() -> str:
             draft.chmod(0o755)
             draft.replace(script)
     except OSError:
-        # The directory is not writable: Spark's processes start a little slower.
+        # The directory is not writable: without the script, processes start a little slower.
         return sys.executable
-    # A file system may be mounted so that its files can't be executed.
+    # On some file systems files can't be executed.
     return str(script) if os.access(script, os.X_OK) else sys.executable
 
 

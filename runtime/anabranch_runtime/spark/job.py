@@ -1,4 +1,4 @@
-"""One batch in the tasks of a barrier stage, which exchange segments between levels."""
+"""A batch in the tasks of a barrier stage, which tell each other of new segments between levels."""
 
 from __future__ import annotations
 

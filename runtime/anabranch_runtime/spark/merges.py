@@ -3,7 +3,7 @@
 A worker process of the owner merges while it runs tasks, in one thread of low priority. So no slot
 is taken from a batch, the segments need not be fetched, and the merged segment is on the host that
 probes it. The driver sends the order to the process's server of messages. If there is no process,
-or the call fails, the driver merges in a pack of another name: at most one of both is committed.
+or the call fails, the driver merges into another pack: at most one of the two is committed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from anabranch_runtime.task.context import BatchContext
 _LOG = structlog.get_logger("anabranch.runtime")
 #: Type of the Flight action of a merge, and its timeout in seconds.
 REQUEST, PATIENCE = "merge", 600.0
-#: One merge at a time, as the memory limit provides for one merge per host.
+#: Runs one merge at a time, since the memory limit provides for one merge per host.
 _MERGING = ThreadPoolExecutor(1, thread_name_prefix="merge", initializer=give_way)
 #: Lock held during a merge; event set after a merge, until the next call of :func:`lately`.
 _UNDER_WAY, _LATELY = threading.Lock(), threading.Event()
@@ -43,7 +43,7 @@ _UNDER_WAY, _LATELY = threading.Lock(), threading.Event()
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Request for a merge: a :class:`Compaction` without the parts that the host has itself.
+    """Request for a merge: a :class:`Compaction` without the fields that the host knows itself.
 
     Attributes:
         pack: name of the pack to write.
@@ -69,7 +69,7 @@ class Answer:
 
 
 def take_orders(office: PostOffice, context: BatchContext) -> None:
-    """Let the server ``office`` accept orders of merges in the cache ``context.root``."""
+    """Let the server ``office`` accept requests for merges in the cache ``context.root``."""
 
     def merge(body: bytes) -> bytes:
         return _MERGING.submit(_merged, context, body).result()
@@ -119,8 +119,8 @@ def by_owner(
     token: str,
     anywhere: Callable[[Compaction], MergedSegment],
 ) -> Callable[[Compaction], MergedSegment]:
-    """Return a function that merges in the owner's process (``office_of``), else ``anywhere``."""
-    # Unreachable addresses are not called again: a process that replaces another has another port.
+    """Return a function that merges in the owner's process (``office_of``), or by ``anywhere``."""
+    # Unreachable addresses are not called again, as a restarted process has another port.
     gone = set[str]()
 
     def work(compaction: Compaction) -> MergedSegment:

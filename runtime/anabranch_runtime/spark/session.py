@@ -35,12 +35,12 @@ PYTHON = "spark.pyspark.python"
 _MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
-#: Seconds without executors after which this is logged.
+#: Seconds without executors after which a message is logged.
 SILENCE = 5.0
 #: Measured on small batches. A Unix socket to the workers avoids delayed acknowledgements; the
 #: daemon avoids a garbage collection per task; this checkpoint manager over the raw local file
-#: system avoids a forked process per permission; the first compiler tier suffices for short jobs.
-#: A small initial heap saves 50 to 90 MB in a session with little work, and costs no time.
+#: system avoids a forked process per permission; the first compiler tier suffices for short jobs. A
+#: small initial heap saves 50 to 90 MB in a session with little work, without costing time.
 SPARK_SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "anabranch_runtime.spark.daemon",
@@ -53,12 +53,12 @@ SPARK_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.ui.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
-    # A failed stage is not retried by Spark: the driver retries the batch in another stage.
+    # Spark does not retry a failed stage: the driver retries the batch in another stage.
     "spark.stage.maxConsecutiveAttempts": "1",
-    # A vanished executor blocks its batch until Spark notices: up to three minutes with Spark's
-    # defaults. An executor that is only slow sends heartbeats from another thread.
+    # A vanished executor blocks its batch until Spark notices, which takes up to three minutes with
+    # Spark's defaults. A slow executor still sends heartbeats, from another thread.
     "spark.executor.heartbeatInterval": "5s",
-    # An executor whose driver has vanished ends and frees its slots for the driver that takes over.
+    # An executor that has lost its driver ends, and frees its slots for the driver that takes over.
     "spark.executor.heartbeat.maxFailures": "10",
     "spark.storage.blockManagerHeartbeatTimeoutMs": "40s",
     "spark.network.timeoutInterval": "5s",
@@ -105,7 +105,7 @@ def spark_session(master: str, given: Mapping[str, str] | None = None) -> SparkS
     from pyspark.sql import SparkSession
 
     local = is_local(master)
-    # The driver's interpreter looks up data sources.
+    # The driver's interpreter serves lookups of data sources.
     here = worker_interpreter() if local else sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = here
     os.environ["PYSPARK_PYTHON"] = here if local else (given or {}).get(PYTHON, here)
@@ -203,7 +203,7 @@ def with_spare_slots(master: str) -> tuple[str, int | None]:
 
 
 def one_each(session: SparkSession, tasks: int) -> RDD[int]:
-    """Return an RDD with one partition per task."""
+    """Return an RDD with ``tasks`` partitions, one per task."""
     return session.sparkContext.parallelize(range(tasks), tasks)
 
 

@@ -29,7 +29,7 @@ GRACE = 60.0
 
 @dataclass(slots=True)
 class Watchdog:
-    """Watches the running batch's job: one thread runs the job, another calls :meth:`look`.
+    """Watches a batch's job: one thread runs it within :meth:`over`, another calls :meth:`look`.
 
     Attributes:
         limit: seconds without a sign of life of any task after which the job is cancelled.
@@ -47,7 +47,7 @@ class Watchdog:
         short: Callable[[], bool] = lambda: False,
     ) -> Iterator[None]:
         """Watch the job that the ``with`` block runs for ``batch``. ``signs`` returns a value that
-        changes with each sign of life; ``short``: whether slots are too few, until the first sign.
+        changes with each sign of life; ``short``: whether slots are lacking, before the first sign.
 
         Raises:
             PipelineError: ``batch-stuck``, ``too-few-slots``: the job failed because it was
@@ -91,7 +91,7 @@ class Watchdog:
             watched.cancelled = now
             error = self._why(watched)
             _LOG.error("batch cancelled", batch=watched.batch, error=str(error))
-            # Cancel under the lock, so that the block can't end: a later job must not be cancelled.
+            # Under the lock the ``with`` block can't end, so that no later job is cancelled.
             cancel()
 
     def _why(self, watched: _Watched) -> PipelineError:
@@ -116,9 +116,9 @@ class _Watched:
     """A job and its last signs of life.
 
     Attributes:
-        begun: whether a task has given a sign. ``enough``: last time with enough slots, at first
-            the start of the job. ``lacking``: whether that is too long ago.
-        cancelled: time of its cancellation.
+        begun: whether a task has given a sign of life. ``enough``: last time with enough slots, at
+            first the start of the job. ``lacking``: whether that was too long ago.
+        cancelled: time at which the job was cancelled.
     """
 
     batch: int

@@ -2,9 +2,9 @@
 
 Starting a Spark job takes longer than a small batch. So one job runs for as long as nothing fails
 and the executors stay the same: each of its tasks connects to the driver (``exchange.lines``),
-receives the contexts of batches one after the other, after the first one as changes, and sends a
-report for each. In between, the driver answers the tasks' all-gathers. A failing task ends the
-stage, and the next attempt at the batch starts a new stage.
+receives the contexts of batches one after the other (after the first, only their changes), and
+sends a report for each batch. In between, the driver answers the tasks' all-gathers. A failing task
+ends the stage, and the next attempt at the batch starts a new stage.
 
 Tasks of a stage occupy their slots. If other jobs need slots (ingest queries on a cluster), the
 stage leaves some slots free, or ends after every batch if there is only one slot.
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import SparkSession
 
-#: A task's part of a batch: from its context, the line to the driver, and the address of each
-#: task's host to the report.
+#: Runs a task's part of a batch, given the context, the line to the driver and the address of each
+#: task's host; returns the report.
 Work = Callable[[BatchContext, TaskLine, list[str]], TaskReport]
 #: Number of tasks of a stage, and their preferred locations in Spark (None: any).
 Places = tuple[int, Sequence[str] | None]
 
 #: Number of batches between two garbage collections of a task.
 BATCHES_PER_COLLECTION = 50
-#: If other jobs need slots, one slot in ``OTHERS`` is left to them, at least one.
+#: If other jobs need slots, one of every ``OTHERS`` slots is left to them, but at least one.
 OTHERS = 8
 
 
@@ -55,7 +55,7 @@ class Workers:
     Attributes:
         slots: returns number and locations of the task slots for batches; waits until there is one.
         work: runs a task's part of a batch.
-        shared: whether other Spark jobs need slots, too.
+        shared: whether other Spark jobs need slots too.
     """
 
     session: SparkSession
@@ -64,7 +64,7 @@ class Workers:
     work: Work = run_task_here
     shared: bool = False
     _stage: Stage | None = None
-    #: The last context sent to the running stage.
+    #: The last context that was sent to the running stage.
     _sent: BatchContext | None = None
     #: Whether the running stage occupies the only slot although other jobs need one.
     _greedy: bool = False
@@ -76,7 +76,7 @@ class Workers:
         """Start a stage, unless one runs in all slots for batches. Waits for an executor.
 
         Args:
-            idle: whether no batch waits. Then no stage is started before the first batch, without
+            idle: whether no batch waits. If so, no stage is started before the first batch, without
                 executors, after a stage that failed before its first batch, or in a slot that
                 another job may need.
 
@@ -147,7 +147,7 @@ class Workers:
         return stage is not None and slots_now(self.session) < stage.tasks
 
     def cancel(self) -> None:
-        """Cancel the running stage: its batch fails."""
+        """Cancel the running stage, so that its batch fails."""
         stage = self._stage
         if stage is not None:
             self._cancel(stage.id)
@@ -160,7 +160,7 @@ class Workers:
             stage.close(cancel=cancel)
 
     def _divided(self) -> Places:
-        """Return the slots for a stage: all, except some for other jobs."""
+        """Return the slots for a stage: all slots but some that are left to other jobs."""
         tasks, places = self.slots()
         self._greedy = self.shared and tasks == 1
         if self.shared:
@@ -168,7 +168,7 @@ class Workers:
         return tasks, None if places is None else places[:tasks]
 
     def _run(self, tasks: int, places: Sequence[str] | None, stage: str) -> None:
-        """Run the job of a stage until it ends."""
+        """Run the Spark job of a stage until it ends."""
         spark = self.session.sparkContext
         spark.setJobGroup(stage, "workers of the pipeline")
         slots: RDD[int]

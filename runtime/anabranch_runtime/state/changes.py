@@ -3,7 +3,7 @@
 Values never change in place, so unchanged parts of two consecutive states are the same objects, and
 a comparison skips them. A change refers to the JSON forms of both values, so a reader needs no
 types: ``applied(to_json(before), difference(before, after, ())) == to_json(after)``. A process that
-has the former value itself needs no JSON: ``renewed(before, difference(before, after, ()))``.
+has the former value as an object needs no JSON: ``renewed(before, difference(before, after, ()))``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anabranch_runtime.traced import Traced
 from anabranch_runtime.traced import changes as traces
 
 _T = TypeVar("_T")
-#: (elements kept, elements dropped, new elements) from one place of a list on.
+#: Change of a stretch of a list: (elements kept, elements dropped after them, new elements).
 Splice = tuple[int, int, Sequence[_T]]
 
 
@@ -26,7 +26,7 @@ class StateChange(codec.Row, frozen=True):
 
     Attributes:
         values: name -> new value. ``changes``: name -> change of its value.
-        removed: names that the object has no more.
+        removed: names that the object no longer has.
         splices: splices of the list, from its beginning on; elements after the last one are kept.
     """
 
@@ -44,7 +44,7 @@ def difference(before: Any, after: Any, inside: Collection[type]) -> StateChange
 
     Args:
         inside: dataclasses that are compared field by field; a changed value of any other dataclass
-            is written as a whole, as it is small. Mappings are always compared.
+            is written completely, as it is small. Mappings are always compared.
     """
     old, new = _entries(before), _entries(after)
     values, changes, common = dict[str, Any](), dict[str, StateChange](), 0

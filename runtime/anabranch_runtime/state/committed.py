@@ -1,7 +1,7 @@
 """Live segments in the manifest of a batch, read by its tasks.
 
-A task process reads each manifest once, and only the changes of stores in it: it remembers the
-segments of the last one.
+A task process reads each manifest once, and only its changes of stores: it keeps the segments of
+the last manifest that it has read.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from anabranch_runtime.storage.segment import Segment
 #: Seconds for which a task waits for its batch's manifest, and seconds between two attempts.
 PATIENCE, POLL = 10.0, 0.01
 
-#: Store -> its live segments.
+#: Store -> its live segments, which probes read.
 Segments = dict[str, tuple[Segment, ...]]
 
 
 class _RawChange(codec.Row, frozen=True):
-    """``state.changes.StateChange`` without its parts decoded."""
+    """``state.changes.StateChange`` whose parts are not decoded yet."""
 
     values: dict[str, codec.Raw]
     changes: dict[str, codec.Raw]
@@ -49,7 +49,7 @@ class _StoredCommit(codec.Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _StoreSegments:
-    """Projection of ``StoreState`` to its live segments."""
+    """The part of ``StoreState`` that has live segments; its other fields are not decoded."""
 
     segments: tuple[Segment, ...]
 
@@ -66,7 +66,7 @@ _last = _Last()
 
 
 def committed_segments(root: Path, batch: int, crc: int) -> Segments:
-    """Read store -> live segments from the manifest that ``batch`` starts from; called by tasks.
+    """Return, by store, the live segments in the manifest that ``batch`` starts from; for tasks.
 
     Waits for the manifest with checksum ``crc``: shared storage may still show none, or an older
     one of the same number, since an epoch can begin without a batch. An unchanged store has the
@@ -125,7 +125,7 @@ def _after(known: Segments, change: _RawChange) -> Segments:
 
 
 def _shared(last: Sequence[Segment] | None, found: tuple[Segment, ...]) -> tuple[Segment, ...]:
-    """Return ``found`` with equal objects of ``last``, since other caches compare by identity."""
+    """Return ``found`` with equal objects of ``last``: other caches compare by identity."""
     if not last:
         return found
     if tuple(last) == found:

@@ -79,7 +79,7 @@ def tile(
 
 
 def covered_since(now: int, stores: Iterable[Sequence[Interval]]) -> int:
-    """Return the first batch since which all batches up to ``now - 1`` are covered (else ``now``).
+    """Return the first batch from which on all batches up to ``now - 1`` are covered; else ``now``.
 
     >>> covered_since(10, [[(0, 3), (5, 7)], [(8, 9)]])
     5

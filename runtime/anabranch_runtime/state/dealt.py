@@ -33,7 +33,7 @@ class Dealt(Row, frozen=True):
     Attributes:
         hash: hash of the value.
         partitions: partitions besides the home that may hold rows of the value; sorted.
-        now: partitions that new rows are spread over; empty: new rows go home.
+        now: partitions over which new rows are spread; empty: new rows are stored in the home.
         first, last: first and last batch whose rows may have been spread. While new rows are
             spread, ``last`` is the last batch of the former ruleset.
     """
@@ -62,13 +62,13 @@ class DealtRows:
     counts: Ints
 
     def numbers(self, hashes: U64) -> Ints:
-        """The index of each hash in the arrays; -1 for a value without spread rows."""
+        """Return the index of each hash in the arrays; -1 for a value without spread rows."""
         at = np.searchsorted(self.hashes, hashes)
         at[at == len(self.hashes)] = 0
         return np.where(self.hashes[at] == hashes, at, -1)
 
     def by_partition(self, hashes: U64, homes: Ints) -> list[Bools]:
-        """Per partition, mask of ``hashes`` with possible rows in it; ``homes``: home of each."""
+        """Return, by partition, which ``hashes`` may have rows in it; ``homes``: of the hashes."""
         numbers = self.numbers(hashes)
         dealt = numbers >= 0
         return [
@@ -77,7 +77,7 @@ class DealtRows:
         ]
 
     def by_host(self, hashes: U64, owners: Ints, hosts: int) -> list[Bools]:
-        """Per host, mask of ``hashes`` with possible spread rows; ``owners``: host by partition."""
+        """Return, by host, which ``hashes`` may be spread to it; ``owners``: partition -> host."""
         numbers = self.numbers(hashes)
         dealt = numbers >= 0
         found: list[Bools] = []

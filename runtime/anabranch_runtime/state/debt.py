@@ -1,5 +1,5 @@
-"""Debt: results skipped by load shedding and owed until a catch-up computes them (``semantics.md``,
-"Rations").
+"""Debt: results that load shedding has withheld, owed until a catch-up computes them
+(``semantics.md``, "Rations").
 
 A *goal* is a query and the alias whose tuple arrives last; its *ration* is the share of such tuples
 that probe. Tuples withheld from probing are stored like all others, so the results can be computed
@@ -23,7 +23,7 @@ class OwedGoal(Row, frozen=True):
 
     Attributes:
         alias: the last-arriving tuple's alias; unlike its canonical name (label) it never changes.
-        share: share of tuples not withheld: those with ranks (hashes in [0, 1)) below it.
+        share: share of tuples that are not withheld: tuples with ranks (hashes in [0, 1)) below it.
     """
 
     query: QueryId
@@ -46,7 +46,7 @@ class CatchUpStarts:
 
     @property
     def rows(self) -> int:
-        """Number of stored rows."""
+        """Number of stored rows that are still to be caught up."""
         return sum(s.rows for s in self.sources)
 
 
@@ -56,10 +56,10 @@ class OwedBatches:
 
     Attributes:
         first, last: batch numbers, both included.
-        goals: goals with withheld tuples, sorted; of a query all or none.
+        goals: goals with withheld tuples, sorted; either all goals of a query or none.
         watermarks: watermarks at the start of the first batch; rows needed then stay stored.
         reached: stream -> greatest event time that had arrived by the end of the last batch.
-        starts: remaining rows whose results are to be computed; None: not begun.
+        starts: remaining rows whose results are to be computed; None: no catch-up has begun.
         past: whether the batches precede the activation of the queries, so all results are owed.
     """
 
@@ -73,7 +73,7 @@ class OwedBatches:
 
     @property
     def queries(self) -> frozenset[QueryId]:
-        """Queries with results of these batches still to be computed."""
+        """Queries whose results of these batches are still to be computed."""
         return frozenset(goal.query for goal in self.goals)
 
 
@@ -106,9 +106,9 @@ class Debt:
     """All results withheld by load shedding that are still to be computed (owed).
 
     Attributes:
-        batches: the entry to compute next, then the others, oldest first. Entries for the same
+        batches: the results to compute next, then the others, oldest first. Elements for the same
             batches have different queries.
-        rows: number of input rows of the next batch's catch-up; 0 before the first one.
+        rows: number of input rows of the next batch's catch-up; 0 before the first catch-up.
     """
 
     batches: tuple[OwedBatches, ...] = ()
@@ -123,7 +123,7 @@ class Debt:
 
     @property
     def withheld(self) -> tuple[OwedBatches, ...]:
-        """Entries due to load shedding, not for results from before a query's activation."""
+        """Results owed due to load shedding, not from before a query's activation."""
         return tuple(one for one in self.batches if not one.past)
 
     @property
@@ -158,7 +158,7 @@ class RationReport:
 def cut_starts(
     starts: tuple[CatchUpStarts, ...], rows: int
 ) -> tuple[tuple[CatchUpStarts, ...], tuple[CatchUpStarts, ...]]:
-    """Split ``starts`` after its first ``rows`` rows."""
+    """Split ``starts`` in two: its first ``rows`` rows, and the rest."""
     taken: list[CatchUpStarts] = []
     for at, one in enumerate(starts):
         if one.rows > rows:

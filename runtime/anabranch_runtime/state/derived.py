@@ -1,4 +1,4 @@
-"""Values derived from the entries of a mapping, kept as long as an entry is the same object."""
+"""Values derived from the entries of a mapping, cached as long as the entry is the same object."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Derived(Generic[_V, _W]):
         self._known: tuple[Mapping[str, _V], dict[str, _W]] = {}, {}
 
     def of(self, entries: Mapping[str, _V]) -> dict[str, _W]:
-        """Return name -> derived value for all ``entries``, not to be changed; the last mapping
-        itself if all values are the last ones.
+        """Return name -> derived value for all ``entries``, as a mapping that must not be changed;
+        it is the last result itself if no value differs.
         """
         last, found = self._known
         names = changes(last, entries)
@@ -44,7 +44,7 @@ class Derived(Generic[_V, _W]):
 
 class Matching(Generic[_V]):
     """The names of the last mapping's entries that meet the condition ``test``. Only entries that
-    are other objects than in the mapping before are tested.
+    are not the same objects as in the previous mapping are tested.
     """
 
     def __init__(self, test: Callable[[_V], bool]) -> None:

@@ -6,8 +6,8 @@ stores, visibility of queries, event times. A batch is committed by one atomic r
 Files that no kept manifest names are garbage.
 
 A manifest has the changes since the one before it, whose checksum it names; at a start, and once
-the changes have grown, it has the whole state. So a commit costs as much as the batch has changed,
-and a state is read from a chain of manifests, of bounded length.
+the changes have grown, it has the whole state. So the cost of a commit depends on the size of the
+batch's changes, and a state is read from a chain of manifests, which has a bounded length.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ KIND = Kind("manifest", "commit")
 #: Number of older manifests kept besides the newest one.
 KEPT = 2
 #: A whole manifest is written after ``MOST_LINKS`` incremental ones, or once these have as many
-#: bytes as the last whole one and ``LEAST_GROWN``: reading a chain takes some tens of milliseconds.
+#: bytes as the last whole one and ``LEAST_GROWN``, so that reading a chain takes some tens of
+#: milliseconds.
 MOST_LINKS, LEAST_GROWN = 256, 1 << 22
 
 
@@ -75,7 +76,7 @@ class StoreState:
 
     @property
     def is_base(self) -> bool:
-        """Whether this is a base relation's store."""
+        """Whether this is a store of a base relation, not of an MIR."""
         return len(self.streams) == 1
 
     @property
@@ -88,12 +89,12 @@ class StoreState:
 
     @property
     def bytes(self) -> int:
-        """Bytes of its live segments, and of its backfill's results."""
+        """Bytes of the store's live segments, and of its backfill's results."""
         pending = () if self.backfill is None else self.backfill.segments
         return sum(s.bytes for s in self.segments) + sum(s.bytes for s in pending)
 
     def covers(self, now: int) -> tuple[tuple[int, int], ...]:
-        """The store's intervals, the open one up to and including batch ``now``."""
+        """Return the store's intervals; the open one extends to batch ``now``, included."""
         if self.open_since is None or self.open_since > now:
             return self.intervals
         return (*self.intervals, (self.open_since, now))
@@ -145,7 +146,7 @@ class StreamState:
         return max((t for t in (self.max_tau, self.open_tau) if t is not None), default=None)
 
     def with_load_read(self) -> StreamState:
-        """Let all input read so far (the open load) count for the watermark."""
+        """Return the stream whose watermark counts all input read so far, with the open load."""
         return self if self.open_tau is None else replace(self, max_tau=self.newest, open_tau=None)
 
     def watermark(self) -> int | None:
@@ -165,7 +166,7 @@ class StreamState:
         return self.newest if batch > 0 else None
 
     def admitted_before(self, batch: int) -> int:
-        """Number of valid, neither late nor future tuples before an epoch's first ``batch``."""
+        """Return the number of admitted tuples (valid, not late or future) before ``batch``."""
         if batch == 0:
             return 0
         for start, count in self.admitted:
@@ -187,7 +188,7 @@ class State:
         rationed: the newest batches that withheld tuples from probes, oldest first
             (``sinks.ledger`` has all such batches).
         debt: withheld results that a catch-up still owes.
-        tables: tables that post-join parts maintain.
+        tables: maintained tables of queries with post-join parts.
     """
 
     next_batch: int = 0
@@ -213,14 +214,14 @@ class State:
 
     @property
     def kept(self) -> Iterator[Segment]:
-        """Every segment whose file is needed."""
+        """Every segment of the state whose file is needed."""
         yield from (source.segment for source in self.debt.sources)
         yield from self.tables.segments
         for store in self.stores.values():
             yield from store.kept
 
     def with_loads_read(self, unless: Collection[str] = ()) -> State:
-        """Let all input read so far count for the watermarks, except of the streams ``unless``."""
+        """Return the state whose watermarks count all input read so far, except of ``unless``."""
         streams = {
             name: stream if name in unless else stream.with_load_read()
             for name, stream in self.streams.items()
@@ -228,7 +229,7 @@ class State:
         return replace(self, streams=streams)
 
     def with_stores(self, stores: dict[str, StoreState]) -> State:
-        """Replace the stores; measurements of reads of other stores are dropped."""
+        """Return the state with these stores; measurements of reads of other stores are dropped."""
         return replace(self, stores=stores, measured=self.measured.of_stores(stores))
 
 
@@ -270,7 +271,7 @@ class Manifests:
     """The manifest directory of one pipeline.
 
     The states of the newest ``KEPT + 1`` manifests are kept, with the packs that they name, so that
-    the state can be rolled back to any of them; and so are older manifests of their chains.
+    the state can be rolled back to any of them. Older manifests of their chains are kept too.
     """
 
     def __init__(self, root: Path) -> None:
@@ -278,8 +279,7 @@ class Manifests:
         directory = root / "manifest"
         directory.mkdir(parents=True, exist_ok=True)
         self._numbers = sorted(int(p.stem) for p in directory.glob("*.json"))
-        #: Readable kept manifest -> pack files that it names; its ruleset; first manifest of its
-        #: chain.
+        #: Of readable kept manifests: packs that they name; ruleset; first manifest of the chain.
         self._named: dict[int, frozenset[str]] = {}
         self._rulesets: dict[int, RulesetId] = {}
         self._firsts: dict[int, int] = {}
@@ -314,7 +314,7 @@ class Manifests:
 
     @property
     def named(self) -> frozenset[str]:
-        """The pack files that kept manifests name."""
+        """The pack files that the kept manifests name."""
         return frozenset().union(*self._named.values())
 
     @property
@@ -334,12 +334,12 @@ class Manifests:
         fresh = self._write(state, earlier[-1] if earlier else None)
         self._written = (*earlier[-1:], fresh)
         self._note(number, state, fresh.first)
-        # Later manifests exist after a rollback of the state at the start: delete them.
+        # After a rollback at the start, manifests of later batches are left: they are deleted.
         rejected = [n for n in self._numbers if n > number]
         self._numbers = [*(n for n in self._numbers if n < number), number]
         self._durable.remove(manifest_path(self._root, n) for n in rejected)
         kept = self._numbers[-KEPT - 1 :]
-        # Two at a time, so that no commit waits for the deletion of a long chain.
+        # Few are deleted at a time, so that no commit waits for the deletion of a long chain.
         needed = min(self._firsts.get(n, 0) for n in kept)
         spent = [n for n in self._numbers[:2] if n < needed]
         self._durable.discard(f"manifest/{manifest_path(self._root, n).name}" for n in spent)

@@ -21,7 +21,7 @@ StoreReads = Mapping[str, dict[str, Reads]]
 
 
 def added(known: dict[str, _T], parts: Iterable[Mapping[str, _T]]) -> dict[str, _T]:
-    """Sum mappings by key: ``known`` and all ``parts``; values are of a type with ``+``."""
+    """Add the mappings ``parts`` to ``known`` key by key; values are of a type with ``+``."""
     found = dict[str, Any]()
     for part in parts:
         for key, more in part.items():
@@ -33,7 +33,7 @@ def added(known: dict[str, _T], parts: Iterable[Mapping[str, _T]]) -> dict[str, 
 def sum_reads(
     known: dict[str, dict[str, Reads]], *more: StoreReads, stores: Container[str]
 ) -> dict[str, dict[str, Reads]]:
-    """Sum the counts of lookups in ``stores``, dropping others; unchanged entries are shared."""
+    """Sum the counts of lookups in ``stores``, without others; unchanged objects are shared."""
     found = known
     if any(store not in stores for store in known):
         found = {store: by_index for store, by_index in known.items() if store in stores}
@@ -61,11 +61,11 @@ class TaskMeasures:
             (``state.measures``).
         samples: stream -> candidates for its sample. ``latest``: stream -> its latest rows.
         values: relation -> key attribute -> counts of its frequent values.
-        edges: edge between rules (of a probe) -> counts of this probe's inputs and outputs.
+        edges: edge -> counts of inputs and outputs of its probe.
         reads: store -> index -> counts of lookups.
         inserts: writes of rows into stores, except those by backfills.
         emitted: writes of results.
-        cpu: CPU seconds of its process since the process's last batch, by group and name.
+        cpu: CPU seconds of the task's process since its last batch, by group of uses and name.
         sent: edge or store -> number of tuples sent to other hosts. ``sent_bytes``: their bytes.
     """
 
@@ -137,7 +137,7 @@ class Measurements:
         )
 
     def of_stores(self, stores: Collection[str]) -> Measurements:
-        """Drop the counts of reads of stores other than ``stores``."""
+        """Return the measurements without counts of reads of stores other than ``stores``."""
         reads, before = (
             {name: counts for name, counts in known.items() if name in stores}
             for known in (self.reads, self.reads_before)
@@ -145,7 +145,7 @@ class Measurements:
         return replace(self, reads=reads, reads_before=before)
 
     def of_relations(self, relations: Collection[str]) -> Measurements:
-        """Drop the counts, sketches and values of relations other than ``relations``."""
+        """Return the measurements without counts, sketches and values of other ``relations``."""
         return replace(
             self,
             arrivals={name: n for name, n in self.arrivals.items() if name in relations},

@@ -31,14 +31,14 @@ SIZE = 256
 STORE = "store:"
 #: Column of a sample: hash of each tuple's arrival number (sigma).
 RANK = "#rank"
-#: If a sketch's greatest hash is below this, hardly any hash of a batch is below it: the key has
-#: many values. Tasks then get the greatest hash as threshold, without the sketch's other hashes.
+#: If a sketch's greatest hash is below this, the key has many values, and hardly any hash of a
+#: batch is below the greatest one. Tasks then get that hash only, as their threshold.
 SPARSE = (1 << 64) // 64
 
 
 @dataclass(frozen=True, slots=True)
 class StreamMeter:
-    """One stream during one epoch, or one batch in one task.
+    """Counts and event times of one stream, in one epoch or in a task's share of a batch.
 
     Attributes:
         input, late, invalid, ahead: numbers of all, late, invalid and future tuples.
@@ -134,10 +134,10 @@ def merge_packed(parts: Iterable[str]) -> str:
     return pack(merge_sketches([unpack(p) for p in parts], SIZE))
 
 
-# Large enough for the sketches of thousands of queries, whose bounds every batch needs.
+# Large enough for sketches of thousands of queries: every batch needs bounds of all of them.
 @lru_cache(maxsize=1 << 16)
 def key_bound(sketch: str) -> KeyBound:
-    """Threshold by which tasks report only hashes that a packed sketch of distinct values lacks."""
+    """Return the threshold by which tasks report only hashes that a packed sketch lacks."""
     hashes = unpack(sketch)
     if len(hashes) < SIZE:
         return KeyBound(None, sketch)
@@ -146,14 +146,14 @@ def key_bound(sketch: str) -> KeyBound:
 
 
 def least(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The ``SIZE`` rows of least rank in record batches of one schema, ordered by rank."""
+    """Return the ``SIZE`` rows of least rank in record batches of one schema, ordered by rank."""
     rows = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
     order = np.argsort(rows.column(RANK).to_numpy(), kind="stable")[:SIZE]
     return rows.take(pa.array(order))
 
 
 def delay_classes(behind: np.typing.NDArray[np.int64]) -> tuple[int, ...]:
-    """Number of positive delays per class: from ``2**(n-1)`` µs up to ``2**n`` in class ``n``."""
+    """Return the number of positive delays per class; class ``n`` ends before ``2**n`` µs."""
     if len(behind) == 0:
         return ()
     # A float64 may round a delay of centuries up into the next class, which is harmless.

@@ -1,11 +1,11 @@
-"""Input offsets of batches: the end of each source's input, and the time of planning."""
+"""Input offsets of batches: the end of each source's input, and the time of their planning."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Key in the offset of all feeds for the number of the last batch that was planned only to compute
+#: Key, in the offset of all feeds, of the number of the last batch that was planned only to compute
 #: withheld results.
 OWED = "+"
 
@@ -24,7 +24,7 @@ class Offsets:
 
     @property
     def feeds(self) -> dict[str, Any]:
-        """The offset of all feeds (``sources.feeds``)."""
+        """The offset of the planned source of all feeds (``sources.feeds``)."""
         found: dict[str, Any] = self.sources.get("feeds", {})
         return found
 

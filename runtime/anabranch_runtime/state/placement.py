@@ -6,10 +6,10 @@ the preferred host is full, the next one with room is taken. An assigned partiti
 as long as this host runs, unless loads differ too much. Stores with the same number of partitions
 are assigned alike, so that rows with equal values of a key are on one host in every store.
 
-The hosts of arrival may be a better guide than hashes: a value may be frequent in a stream that is
-read at one site. A partition then moves to the host on which its tuples arrive, or two partitions
-are swapped, if the savings exceed the cost and no host gets far more, or less, than its share. The
-best move is made first, until no move is left (a local optimum).
+The hosts where tuples arrive may be better than hosts chosen by hashes, for example if a value is
+frequent in a stream that is read at one site. A partition then moves to the host on which its
+tuples arrive, or two partitions are swapped, if the savings exceed the cost and no host gets far
+more, or less, than its share. The best move is made first, until no move is left (a local optimum).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from anabranch_runtime.columns.arrays import Bools, Floats
 
 #: Greatest load assigned to a host, as a multiple of its share; and the multiple of its share above
-#: which (or, inverted, below which) a host's partitions are rebalanced.
+#: which, or below whose inverse, a host's load is rebalanced.
 SLACK, MOST = 1.1, 1.25
 #: Least fraction of the difference between two hosts by which a move has to reduce it.
 CLOSER = 1e-6
-#: Least fraction of a partition's traffic that a move has to save: less may be noise.
+#: Least fraction of a partition's traffic that a move has to save, since less may be noise.
 WORTH = 0.1
 
 
@@ -60,11 +60,11 @@ class Placement:
     owners: tuple[tuple[int, tuple[int, ...]], ...]
 
     def of(self, partitions: int) -> tuple[int, ...] | None:
-        """Host index per partition of stores with ``partitions`` partitions; None if not placed."""
+        """Return the host's index of each of ``partitions`` partitions; None: not placed."""
         return next((owners for count, owners in self.owners if count == partitions), None)
 
     def host_of(self, partitions: int, partition: int) -> str | None:
-        """Host of a partition of stores with ``partitions`` partitions; None if not placed."""
+        """Return the host of one of ``partitions`` partitions; None: not placed."""
         known = self.of(partitions)
         return None if known is None else self.hosts[known[partition]]
 
@@ -121,8 +121,8 @@ def place(
         counts: the numbers of partitions that stores have.
         hosts: at least one.
         before: the placement so far.
-        weights: number of partitions -> weight of each partition, in any unit; if it is missing,
-            all weigh the same. None: no partition leaves a host that stays.
+        weights: number of partitions -> weight of each partition, in any unit; if a number is
+            missing, its partitions have equal weights. None: no partition leaves a host that stays.
         demands: number of partitions -> demand, with ``hosts`` in sorted order.
         sizes: host -> its size, to which its share is proportional; 1 for a missing host.
     """
@@ -156,7 +156,7 @@ def draw(
     at, hosts = np.array(found), len(share)
     load: Floats = np.bincount(at, weights=weight, minlength=hosts).astype(np.float64)
     within = np.minimum(load, share / MOST), np.maximum(load, share * MOST)
-    # Cost of a partition on a host: moving it, and sending its tuples from other hosts.
+    # Cost of each partition on each host: moving it there, and sending its tuples from other hosts.
     total = demand.arriving.sum(axis=1, keepdims=True)
     is_new = np.arange(hosts) != before[:, None]
     cost = total - demand.arriving + is_new * demand.moving[:, None]
@@ -180,7 +180,7 @@ def draw(
 def _may_move(
     at: NDArray[np.int64], weight: Floats, load: Floats, within: tuple[Floats, Floats]
 ) -> Bools:
-    """Shape (partitions, hosts): whether loads stay ``within`` their bounds after the move."""
+    """Return, by partition and host, whether the move would keep loads ``within`` their bounds."""
     least, most = within
     leaves = (load - least)[at] >= weight
     return leaves[:, None] & (load + weight[:, None] <= most)
@@ -189,8 +189,8 @@ def _may_move(
 def _may_change(
     at: NDArray[np.int64], weight: Floats, load: Floats, within: tuple[Floats, Floats]
 ) -> Bools:
-    """Shape (partitions, partitions): whether loads stay within their bounds after both partitions
-    are swapped; False for partitions on one host.
+    """Return, by pair of partitions, whether swapping their hosts would keep loads within their
+    bounds; False for partitions on the same host.
     """
     least, most = within
     after = load[at][:, None] - weight[:, None] + weight
@@ -201,7 +201,7 @@ def _may_change(
 
 def _weighed(weights: Sequence[float] | None, count: int) -> list[float]:
     known = weights if weights and sum(weights) > 0 else [1.0] * count
-    # Give empty partitions a small weight too, as they may get rows later.
+    # Empty partitions get a small weight too, as they may get rows later.
     return [w + sum(known) / count * 1e-3 for w in known]
 
 
@@ -266,5 +266,5 @@ def _balance(
 
 
 def _score(host: str, count: int, partition: int) -> bytes:
-    """Rendezvous hash of host and partition; the partition prefers the least."""
+    """Return the rendezvous hash of host and partition; a partition prefers the least hash."""
     return hashlib.blake2b(f"{host}/{count}/{partition}".encode(), digest_size=8).digest()

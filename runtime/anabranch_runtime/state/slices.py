@@ -1,9 +1,9 @@
 """Progress of the backfill of a materialized join (MIR), and one batch's slice of it.
 
 A backfill computes the join's rows for *gaps*: batches before its store opened that no older store
-of this join covers. It reads each stored row of one member once, from its *sources*: the
-segments at its beginning. Segments never change, so a position in the sources stays valid through
-merges. Files of the sources are kept until they have been read.
+of this join covers. It reads each stored row of one member, the start, once, from its *sources*:
+the segments that existed when the backfill began. Segments never change, so a position in the
+sources stays valid through merges. Files of the sources are kept until they have been read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Throttle:
     """Limits of the time and rows that one batch spends on a backfill.
 
     Attributes:
-        share: maximum time for the backfill, as a fraction of the batch's other time.
+        share: maximum time for the backfill, as a fraction of the time of the batch's other work.
         floor: seconds that the backfill may take in any batch, however short.
         first: rows of the start member in the first slice.
         least, most: minimum and maximum rows of a slice.
@@ -61,7 +61,7 @@ class SegmentRows:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
+        """Number of rows in the range."""
         return self.last - self.first
 
 
@@ -70,7 +70,7 @@ class Backfill:
     """A running or failed backfill of a materialized join.
 
     Attributes:
-        rule: the probes that compute the join from rows of one member, the start; constant.
+        rule: probes that compute the join from rows of one member, the start; never changes.
         gaps: batches that the store covers once the backfill is complete.
         sources: remaining stored rows of the start member.
         total: number of rows of the start member at the beginning.
@@ -125,7 +125,7 @@ class SliceReport:
 
     Attributes:
         segments: written segments. ``merged``: indexes of finished merges in ``Slice.merges``.
-        failed: reason for which the backfill fails; empty: none.
+        failed: reason why the backfill fails; empty: it does not.
     """
 
     segments: list[Segment] = field(default_factory=list)
@@ -136,7 +136,7 @@ class SliceReport:
 def cut(
     sources: tuple[SegmentRows, ...], rows: int
 ) -> tuple[tuple[SegmentRows, ...], tuple[SegmentRows, ...]]:
-    """Split the ``sources`` of a backfill's slice after their first ``rows`` rows."""
+    """Split the ``sources`` of a backfill in two: the first ``rows`` rows, and the rest."""
     taken: list[SegmentRows] = []
     for at, source in enumerate(sources):
         if source.rows > rows:

@@ -16,10 +16,10 @@ class TableVersions:
 
     Attributes:
         number: current version; 0 until the first version has been read completely.
-        first: first batch of its rows. ``until``: batch after its last; None: no end yet.
+        first: first batch with its rows. ``until``: batch after its last one; None: no end yet.
         coming: version that is being read; 0: none.
         since: first batch of the rows of ``coming``.
-        read_at: time at which ``number`` was complete, seconds since 1970; None if it is not.
+        read_at: time at which ``number`` had been read, seconds since 1970; None: not yet.
     """
 
     number: int = 0
@@ -58,7 +58,7 @@ class TableVersions:
 
     @property
     def interval(self) -> tuple[int, int | None]:
-        """Batches whose rows are looked up: the first, and the one after the last (or None)."""
+        """Batches with looked-up rows: the first, and the one after the last (None: no end yet)."""
         return self.first, self.until
 
     def is_outdated(self, first: int, last: int) -> bool:

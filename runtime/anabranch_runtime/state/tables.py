@@ -2,8 +2,8 @@
 
 A *round* has the joined rows of one batch. A table (the post-join part of a query) includes the
 rounds one after the other, while further batches run. A *checkpoint* has the contents of some
-tables after some round. So a table is restored from its last checkpoint and the rounds since, and
-the same rounds give the same versions. Rounds that all checkpoints include are dropped.
+tables after some round. So a table is restored from its last checkpoint and later rounds, and equal
+rounds result in equal versions. Rounds that all checkpoints include are dropped.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Round:
         clocks: outer join with a stream -> watermark of the partner in microseconds; joins
             without an entry have no clock.
         missing: query -> counts of its withheld results as of the batch, if it ever had any.
-        now: the time of the batch, or of an earlier one that was later, in microseconds since
-            1970; 0 if no view has rows that come or leave by it.
+        now: the latest time of this and earlier batches, in microseconds since 1970; 0 if no view
+            gains or loses rows by the time.
     """
 
     batch: int
@@ -54,7 +54,7 @@ class TableCounts:
     """Counts of a table's output.
 
     Attributes:
-        shown: number of present rows; of an outer join without a view, of rows emitted so far.
+        shown: number of present rows; of an outer join without a view, rows emitted so far.
         version: the last version with changes; -1: none. ``written``: number of changes written.
         left: of an outer join, counts of its left rows that can get no more partners.
     """
@@ -69,7 +69,7 @@ class TableCounts:
 class TableCost:
     """Measured cost of a table since the start of the run, which the state does not keep.
 
-    Attributes: as of ``TableReport``.
+    Attributes: as in ``TableReport``.
     """
 
     added: int = 0
@@ -98,7 +98,7 @@ class TablesState:
 
     @property
     def segments(self) -> Iterator[Segment]:
-        """The segments whose packs are needed."""
+        """The segments of rounds and checkpoints, whose packs are needed."""
         yield from self.checkpoints
         for one in self.rounds:
             yield from one.rows

@@ -1,8 +1,8 @@
 """Records of unreadable input in the manifest.
 
-A feed (input of one stream) that can't be read at present is *held*: its offset in Spark's log may
-advance, but it has been read up to ``Held.start`` only, and a later batch begins from this offset.
-Input that is skipped permanently is recorded too (``Unread``). Other feeds have no record.
+A feed (input of one stream) that can't be read at present is *held*: its planned offset may
+advance, but the feed has been read up to ``Held.start`` only, where a later batch continues. Input
+that is skipped permanently is recorded too (``Unread``). Other feeds have no record.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Held:
 
     @property
     def error(self) -> str:
-        """The reason and the remedy as one sentence."""
+        """The reason of the hold and the remedy as one sentence."""
         return f"{self.piece.reason} ({self.remedy})" if self.remedy else self.piece.reason
 
 

@@ -29,10 +29,10 @@ from anabranch_runtime.columns.arrays import U64, Ints
 from anabranch_runtime.state.measures import KnownValues, pack, unpack
 
 #: Maximum number of kept values per key; least share of tuples for a new value, and for a kept one.
-#: The latter is smaller, because dropping a value that returns adds to the error.
+#: The last is smaller, since a value that is dropped and found again has a larger error.
 MOST, WORTH, STAYS = 64, 0.002, 0.001
-#: Half-life of recent counts in (non-empty) batches: two epochs of the default length, so a change
-#: shows in the next epoch's plan and dominates from the third epoch on.
+#: Half-life of recent counts in (non-empty) batches: two epochs of default length, so a change
+#: affects the next epoch's plan and dominates plans from the third epoch on.
 HALF_LIFE = 8
 _FADED = 0.5 ** (1 / HALF_LIFE)
 #: Rows of ``KeyValues.figures``: number of tuples with the value, of all and of recent ones; number
@@ -114,8 +114,8 @@ class KeyValues:
 
     @property
     def known(self) -> KnownValues:
-        """Values to count exactly in the next batch, and thresholds for reporting other values."""
-        # Once a value with a single tuple would not be kept, tasks need not report such values.
+        """Values to count exactly in the next batch, and thresholds for reporting others."""
+        # If a value with a single tuple would not be kept, tasks need not report such values.
         least = 1 if self.recent * WORTH < 1 else 2
         if len(self.texts) < MOST:
             return KnownValues(self.hashes, WORTH, least)
@@ -140,7 +140,7 @@ class KeyValues:
         )
 
 
-#: Decimal digits of published shares; allowance in the error for two roundings.
+#: Decimal digits of published shares, and the error that rounding twice may cause.
 _DIGITS, _ROUNDED = 6, 1e-6
 
 

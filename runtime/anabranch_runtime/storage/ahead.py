@@ -1,8 +1,8 @@
 """Prefetching of packs (files with segments of stores) from the object store.
 
-A host with newly assigned partitions needs all of their packs at once, and an object store is slow
-for each. So these packs are fetched in parallel before the batch begins, and packs for the next
-assignment are fetched by a background thread of low priority (:class:`Prefetcher`).
+A host with newly assigned partitions needs all of their packs at once, and an object store takes
+long for each. So these packs are fetched in parallel before the batch begins, and packs for the
+next assignment are fetched by a background thread of low priority (:class:`Prefetcher`).
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ class Prefetcher:
                 if not (Path(root) / segment.path).exists():
                     keeper.fetch(segment)
             except (StateError, OSError):
-                # Ignore: the pack may have been merged and deleted; else its reader gets the error.
+                # The pack may have been merged and deleted; if not, its reader gets the error.
                 continue
 
 
 def give_way() -> None:
-    """Give the calling thread the lowest priority (on Linux threads have their own priority)."""
+    """Give the calling thread the lowest priority; on Linux, priorities are per thread."""
     try:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
     except (OSError, AttributeError):

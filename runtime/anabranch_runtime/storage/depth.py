@@ -1,4 +1,4 @@
-"""Extent of the check of a stored state, in a module that imports nothing else."""
+"""How much of a stored state is checked at a start, in a module that imports nothing else."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def _says(error: BaseException | None, numbers: Sequence[int]) -> bool:
 
 
 def _existing(folder: Path) -> Path:
-    """Return ``folder`` of storage or its nearest existing ancestor."""
+    """Return ``folder``, or its nearest ancestor that exists."""
     while not folder.exists():
         folder = folder.parent
     return folder

@@ -49,7 +49,7 @@ class Kind:
         return zlib.crc32(body, zlib.crc32(str(self.version).encode()))
 
     def spelled(self, body: Any) -> str:
-        """Return the whole text of a document with this body."""
+        """Return the complete text of a document with this body."""
         text = canonical(body)
         return f"{self.head(self.crc(text.encode())).decode()}{text}}}"
 

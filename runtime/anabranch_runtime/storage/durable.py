@@ -5,9 +5,9 @@ All writes and deletions below a state directory go through :func:`durable`. Wit
 a document is written to a temporary file in the directory and renamed. With an object store
 (:func:`attach`) a document is put there before it is renamed in the directory, packs (files with
 segments of stores) are uploaded before a document that refers to them is committed, and missing
-files are fetched. So the object store is never behind the directory, and a start makes the two
-agree (``adopt``). A document in the object store is replaced only if this process has read or
-written its present version: of two drivers that continue from one manifest only one commits.
+files are fetched. So the directory is never ahead of the object store, and a start makes their
+contents equal (``adopt``). A document in the object store is replaced only if this process has read
+or written its present version: if two drivers continue from the same manifest, only one commits.
 
 Tasks and merges also look up a state directory's storage by its path, once per process.
 """
@@ -48,9 +48,9 @@ _MANIFESTS, _PACKS, _LOGS = "manifest/", "segments/", "files/"
 _STAGED = "staging/"
 _FOLDERS = (_MANIFESTS, "journal/", "rulesets/", _LOGS)
 _FILES = ("pipeline.json",)
-#: Maximum number of leftover objects (``leftovers``) to delete at once.
+#: Maximum number of leftover objects (``leftovers``) that are deleted at a time.
 MOST = 1000
-#: Number of documents that are read at once at a start.
+#: Number of documents that are read concurrently at a start.
 READERS = 16
 #: Quarantine folder for documents that the object store does not have.
 ASIDE = "aside"
@@ -75,7 +75,7 @@ class Durable:
     def held(self, *, standby: bool = False) -> AbstractContextManager[None]:
         """Hold a lock on the pipeline (lease), in addition to the directory's lock.
 
-        ``standby``: whether this process waits for another's end, or others wait for its own.
+        ``standby``: whether this process waits for another's end, or others for its end.
         """
         return nullcontext()
 
@@ -109,7 +109,7 @@ class Durable:
         write_document(path, kind, body)
 
     def keep(self, logs: Mapping[str, object], known: Mapping[str, object]) -> None:
-        """Make the sources' logs (name -> content) durable, unless equal to those in ``known``."""
+        """Make the sources' logs (name -> content) durable, unless they are equal in ``known``."""
 
     def upload(self, pack: str) -> None:
         """Make a complete pack file durable: its content, and its name.
@@ -123,25 +123,25 @@ class Durable:
         sync_path(path.parent)
 
     def offer(self, name: str) -> None:
-        """Make an immutable file of the directory available to other hosts."""
+        """Make an immutable file of the directory available to other hosts, by its name."""
 
     def fetch(self, wanted: Segment) -> bool:
         """Fetch the missing pack of a segment; False if there is no other copy."""
         return False
 
     def bring(self, name: str, to: Path) -> bool:
-        """Copy the file ``name`` from the object store to ``to``; False if it isn't there."""
+        """Copy the file ``name`` of the object store to ``to``; return False if it is missing."""
         return False
 
     def touch(self, path: str) -> None:
         """Record a use of a pack file, for LRU eviction."""
 
     def evicted(self, packs: Iterable[str]) -> frozenset[str]:
-        """Return the packs of ``packs`` that have been evicted from the directory."""
+        """Return the names among ``packs`` of packs that have been evicted from the directory."""
         return frozenset()
 
     def remove(self, paths: Iterable[Path]) -> None:
-        """Delete documents; returns once they are gone."""
+        """Delete documents of the state; returns once they are gone."""
         for path in paths:
             path.unlink(missing_ok=True)
 
@@ -180,8 +180,8 @@ class Durable:
         """Keep only ``names`` among the offered files of ``folder`` (:meth:`offer`)."""
 
     def trim(self, named: Collection[str]) -> None:
-        """After a commit, evict packs to shrink the directory to its limit. The packs ``named`` may
-        be evicted, as the object store has them.
+        """Evict packs after a commit, so that the directory is within its limit. The packs
+        ``named`` may be evicted, as the object store has them.
         """
 
 
@@ -196,7 +196,7 @@ class Mirrored(Durable):
     remote: Remote
     limit: int | None = None
     _lease: StoreLease | None = None
-    #: The lease that this process has not acquired yet.
+    #: The lease that this process tries to acquire, as last read.
     _seen: StoreLease | None = None
     #: Document -> its version in the object store when this process last read or wrote it.
     _versions: dict[str, Version] = field(default_factory=dict)
@@ -251,8 +251,8 @@ class Mirrored(Durable):
             self._lease.give_up()
 
     def adopt(self) -> None:
-        """Replace the directory's documents by the object store's. If this is empty and the
-        directory was not a cache before, upload the directory's documents instead.
+        """Replace the directory's documents by the object store's. If the object store is empty and
+        the directory was not a cache before, upload the directory's documents instead.
 
         Raises:
             StateError: ``store-lost``, ``foreign-store``: directory and object store do not belong
@@ -291,7 +291,7 @@ class Mirrored(Durable):
         Durable.write(self, path, kind, body)
 
     def keep(self, logs: Mapping[str, object], known: Mapping[str, object]) -> None:
-        """Upload the logs that have grown."""
+        """Upload the sources' logs that have grown."""
         for name in logs:
             if name.startswith(_LOGS) and logs[name] != known.get(name):
                 self.remote.upload(name, self.root / name)
@@ -315,7 +315,7 @@ class Mirrored(Durable):
         return True
 
     def bring(self, name: str, to: Path) -> bool:
-        """Fetch the object ``name`` to the file ``to``; False if it does not exist.
+        """Fetch the object ``name`` to the file ``to``; return False if it does not exist.
 
         Raises:
             StateError: the store can't be read.
@@ -424,8 +424,8 @@ class Mirrored(Durable):
         if size is None:
             raise missing(self.remote, path)
         if depth is Verify.FULL:
-            # Packs are checked in parallel, so the directory may slightly exceed the limit until
-            # the first commit.
+            # The directory may exceed the limit a little until the first commit, as packs are
+            # checked in parallel.
             fetch(self.remote, self.root, path, parts, keep=self._has_room(size))
             return
         name = f"{path} of {self.remote.where}"
@@ -444,7 +444,7 @@ class Mirrored(Durable):
             here = read_document(path, IDENTITY) if path.exists() else None
             there = json.loads(self.remote.get("pipeline.json") or b"{}").get(IDENTITY.key)
         except (StateError, ValueError, AttributeError):
-            # If the directory's document is damaged, it is replaced; the object store's copy is
+            # The directory's document is damaged, so it is replaced; the object store's copy is
             # checked later.
             return
         if None not in (here, there) and here != there:
@@ -456,7 +456,7 @@ class Mirrored(Durable):
             )
 
     def _mirror(self) -> None:
-        """Fetch documents that differ from the object store's; quarantine those it lacks."""
+        """Fetch documents that differ in the object store; quarantine documents that it lacks."""
         there = sorted(n for n in self._there if n in _FILES or n.startswith(_FOLDERS))
         with ThreadPoolExecutor(READERS) as readers:
             documents = list(readers.map(self.remote.read, there))
@@ -478,7 +478,7 @@ class Mirrored(Durable):
             _LOG.warning("document quarantined: not in the object store", document=name)
 
     def _give(self) -> None:
-        """Upload the directory; its identity last, as a store without identity counts as empty."""
+        """Upload the directory, its identity last: a store without identity counts as empty."""
         names = self._local()
         packs = sorted((self.root / "segments").glob("*.pack"))
         for pack in packs:
@@ -515,7 +515,7 @@ class Mirrored(Durable):
     def _tidy(self, named: Collection[str], batch: int) -> None:
         try:
             found = [one for folder in (_PACKS, _STAGED) for one in self.remote.listed(folder)]
-            # Checked after listing: if the lease is still held, no other owner wrote these files.
+            # If the lease is still held after the listing, no other owner has written these files.
             if self._lease is not None:
                 self._lease.check()
         except StateError as error:
@@ -545,8 +545,8 @@ _KEPT: dict[str, Durable] = {}
 
 
 def attach(root: Path | str, uri: str | None, limit: int | None = None) -> Durable:
-    """Use the object store ``uri`` (None: none) behind the state directory ``root`` in this process
-    from now on, and return the storage.
+    """Use the object store ``uri`` (None: no store) behind the state directory ``root`` in this
+    process from now on; return the storage.
 
     Raises:
         PipelineError: ``bad-object-store``.

@@ -1,12 +1,12 @@
-"""Lease on the pipeline in an object store, renewed for as long as its owner lives.
+"""Lease on the pipeline in an object store, renewed as long as its owner lives.
 
 The lease is an object with its owner and the time of its last renewal. A process may take it if
 there is none, if its owner has given it up or has not renewed it for ``STALE`` seconds, or if its
 owner was a process with the same state directory on the same host: that process has ended, since
 this process holds the directory's lock. A standby watches the lease: it takes it once the owner has
 missed :data:`MISSED` renewals, by the standby's own clock. A lease is written only by
-compare-and-swap (``object_store``): of several processes that try to take it one succeeds, and an
-owner that has lost it finds out at its next renewal.
+compare-and-swap (``object_store``): if several processes try to take it, one succeeds, and an owner
+that has lost it notices at its next renewal.
 
 The lease decides which process continues. It does not protect the data: documents, too, are written
 by compare-and-swap, so a process that was suspended or has a wrong clock overwrites nothing.
@@ -63,7 +63,7 @@ class StoreLease:
     """This process's lease on the object store.
 
     Attributes:
-        standby: whether this process waits for the end of another owner, or others for its own.
+        standby: whether this process waits for another owner's end, or others for its end.
     """
 
     remote: Remote
@@ -91,7 +91,7 @@ class StoreLease:
         try:
             self._renew()
         except ChangedError:
-            # Lost the race: another process has just taken the lease.
+            # Another process has just taken the lease.
             holder, _ = self._read()
             raise self._in_use(holder) from None
         thread = threading.Thread(target=self._keep, name="lease", daemon=True)
@@ -130,7 +130,7 @@ class StoreLease:
             try:
                 self._renew()
             except (StateError, ChangedError) as error:
-                # No action: if the lease is lost, the next commit fails.
+                # Nothing else to do: if the lease is lost, the next commit fails.
                 _LOG.warning("lease not renewed", error=str(error))
 
     def _renew(self, when: float | None = None) -> None:
@@ -150,7 +150,7 @@ class StoreLease:
         return OFTEN if self.standby else RENEWAL
 
     def _read(self) -> tuple[Owner | None, Version | None]:
-        """Return the lease's owner (None: unknown) and the object's version."""
+        """Return the lease's owner (None: unknown) and the version of its object."""
         found = self.remote.read(NAME)
         if found is None:
             return None, None

@@ -1,4 +1,4 @@
-"""Leftovers of failed attempts and lost merges.
+"""Leftovers: files of failed attempts and lost merges that may be deleted.
 
 A pack's name contains the number of its batch. Once later batches have committed, a pack of the
 batch that no manifest names is garbage. Packs of merges and staged results are garbage after

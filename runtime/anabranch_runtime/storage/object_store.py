@@ -1,7 +1,7 @@
 """An object store through ``obstore``: objects below one prefix of S3, of GCS or of a directory.
 
-Objects appear atomically. Two drivers may run for one pipeline: one was started by mistake, was
-suspended and resumed, or has a different clock. So a driver may replace only the version that it
+Objects appear atomically. Two drivers may run for one pipeline: perhaps one was started by mistake,
+or was suspended and resumed, or has a wrong clock. So a driver may replace only the version that it
 has read, and create only a missing object (:meth:`Remote.replace`), by ``If-Match`` and
 ``If-None-Match`` of S3 and GCS. In a directory this is done under a lock; an object is written to a
 temporary file, synced and renamed.
@@ -51,7 +51,7 @@ _RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
 BLOCK = 1 << 23
 #: Suffix of incomplete files.
 _PARTIAL = ".partial"
-#: Texts in errors that are not retried, as the store refuses the call; below, a disk's codes.
+#: Texts in errors that are not retried, as the store refuses the call; below, such codes of a disk.
 _REFUSALS = ("403 Forbidden", "401 Unauthorized", "ExpiredToken", "InvalidToken", "NoSuchBucket")
 _REFUSED = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
 #: Codes of errors of the object store itself, as opposed to its contents.
@@ -75,8 +75,8 @@ class Remote:
 
     Attributes:
         uri: address with which other processes open it; may contain credentials.
-        where: its description for messages, without credentials.
-        folder: its directory; None: not a directory.
+        where: description of the store for messages, without credentials.
+        folder: the store's directory; None: it is not a directory.
     """
 
     uri: str
@@ -90,14 +90,14 @@ class Remote:
         self._attempt("written", name, lambda: self._write(name, content))
 
     def upload(self, name: str, file: Path) -> None:
-        """Write the contents of ``file`` to ``name``."""
+        """Write the contents of ``file`` to the object ``name``."""
         self._attempt("written", name, lambda: self._write(name, file))
 
     def replace(self, name: str, content: bytes, known: Version | None) -> Version:
         """Write ``content`` to ``name`` if it has the version ``known`` (None: does not exist).
 
         Raises:
-            ChangedError: the object has another version and another content.
+            ChangedError: the object has another version, with other content.
         """
         replace = self._replace if self.folder is None else self._replace_file
         return self._attempt("written", name, lambda: replace(name, content, known))
@@ -167,7 +167,7 @@ class Remote:
         ]
 
     def delete(self, name: str) -> None:
-        """Delete ``name`` if it exists."""
+        """Delete the object ``name`` if it exists."""
         with contextlib.suppress(FileNotFoundError):
             self._attempt("deleted", name, lambda: obstore.delete(self.store, self._path(name)))
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 _SHARE = 2
 _PROC = Path("/proc")
 _GROUPS = Path("/sys/fs/cgroup")
-#: Control groups, version 1 and 2: folder, name of private memory in statistics, file of the limit.
+#: Control groups, versions 1 and 2: folder, statistic with private memory, file with the limit.
 _VERSION_1 = ("memory", "total_rss", "memory.limit_in_bytes")
 _VERSION_2 = ("", "anon", "memory.max")
 
@@ -30,7 +30,7 @@ _VERSION_2 = ("", "anon", "memory.max")
 class Mapped:
     """A file's bytes as a buffer, and the memory mapping behind it (None: the file is empty).
 
-    The mapping ends with the last array over it.
+    The file stays mapped as long as an array over it exists.
     """
 
     buffer: pa.Buffer
@@ -58,7 +58,7 @@ def map_file(path: Path) -> Mapped:
 def fits(size: int, proc: Path = _PROC, groups: Path = _GROUPS) -> bool:
     """Whether ``size`` bytes of files will stay in memory once they have been read.
 
-    True also if it is unknown, as on systems without ``/proc``.
+    Unknown counts as True, for example on systems without ``/proc``.
 
     Args:
         proc, groups: the folders ``/proc`` and of control groups.
@@ -74,7 +74,7 @@ def _on_host(proc: Path) -> int | None:
 
 
 def _in_groups(proc: Path, groups: Path) -> Iterator[int | None]:
-    """Yield the bytes available for pages of files in each control group of this process."""
+    """Yield, for each control group of this process, the bytes available for pages of files."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
@@ -97,7 +97,7 @@ def _left(folder: Path, private: str, limit: str) -> int | None:
     try:
         most = int((folder / limit).read_text())
     except (OSError, ValueError):
-        # The group does not exist, as in a container with another tree; or has no limit ("max").
+        # No such group, as in a container with another hierarchy, or no limit ("max").
         return None
     taken = _table(folder / "memory.stat").get(private)
     return None if taken is None else most - taken

@@ -35,11 +35,11 @@ class Table(Protocol):
     """A table with named columns: a segment reader, or this batch's arrivals."""
 
     def place(self, name: str) -> ColumnPlace:
-        """Return the addresses of a column's buffers."""
+        """Return the addresses of the buffers of the column ``name``."""
 
 
 class Tables:
-    """Several tables as one; caches the addresses of their columns."""
+    """Several tables as one; caches the addresses of the tables' columns."""
 
     __slots__ = ("_joined", "_places", "members")
 
@@ -59,7 +59,7 @@ class Tables:
         return found
 
     def join(self, others: tuple[Tables, ...]) -> Tables:
-        """Append the tables of ``others``; cached, so that equal arguments give the same object."""
+        """Return these tables followed by the tables ``others``; cached for equal arguments."""
         found = self._joined.get(others)
         if found is None:
             members = [*self.members, *(t for other in others for t in other.members)]
@@ -70,7 +70,7 @@ class Tables:
 class GrowingTables(Tables):
     """A growing list of tables; addresses of columns are looked up on first use.
 
-    Row sets over it are concatenated without a new numbering of tables.
+    Row sets over the same list are concatenated without renumbering its tables.
     """
 
     __slots__ = ("_all",)
@@ -83,7 +83,7 @@ class GrowingTables(Tables):
         return len(self._all)
 
     def add(self, table: Table) -> int:
-        """Append a table; returns its number."""
+        """Append a table, and return its number."""
         self._all.append(table)
         return len(self._all) - 1
 
@@ -98,7 +98,7 @@ class GrowingTables(Tables):
         return found
 
     def only(self, which: NDArray[np.integer[Any]]) -> tuple[Tables, NDArray[np.integer[Any]]]:
-        """Return the tables numbered ``which`` as a fixed list, and ``which`` renumbered to it."""
+        """Return the tables numbered ``which`` as a fixed list, and their numbers in it."""
         used, numbers = np.unique(which, return_inverse=True)
         tables = Tables([self._all[number] for number in used.tolist()])
         return tables, numbers.astype(narrow(len(used)))
@@ -113,7 +113,7 @@ class RowSet:
     rows: I32
 
     def take(self, positions: I32) -> RowSet:
-        """Return the rows at ``positions``, in that order."""
+        """Return references to the rows at ``positions``, in that order."""
         which = None if self.which is None else pick(self.which, positions)
         return RowSet(self.tables, which, pick(self.rows, positions))
 
@@ -131,7 +131,7 @@ class RowSet:
         return RowSet(tables, which, self.rows)
 
     def column(self, name: str) -> pa.Array:
-        """Gather a column."""
+        """Gather a column of the referenced rows."""
         return gather(self.tables.places(name), self.which, self.rows)
 
     def int64(self, name: str) -> Ints:
@@ -173,7 +173,7 @@ class Partial:
     Attributes:
         sets: the row sets.
         place: label -> (index of its row set, prefix of its columns in rows of a stored join).
-        start: the label of the arriving tuple that this result was computed for.
+        start: the label of the arriving tuples from which this result was computed.
         origins: each tuple's position in the partial result on which :meth:`numbered` was called
             last; None: not tracked.
     """
@@ -183,12 +183,12 @@ class Partial:
     place: dict[Label, tuple[int, str]]
     start: Label
     origins: I32 | None = None
-    #: Cache of values computed from these tuples by probes, such as key vectors.
+    #: Cache of values that probes have computed from these tuples, such as key vectors.
     lookups: dict[Hashable, Any] = field(default_factory=dict)
     _cache: dict[tuple[str, str], Any] = field(default_factory=dict)
 
     def column(self, label: Label, name: str) -> pa.Array:
-        """Gather a column of the alias ``label``."""
+        """Gather a column of the partial result's alias ``label``."""
         if name == SIGMA:
             return pa.array(self.sigma(label))
         key = (label, name)
@@ -221,7 +221,7 @@ class Partial:
         return found
 
     def take(self, positions: I32) -> Partial:
-        """Return the tuples at ``positions``."""
+        """Return the partial result with the tuples at ``positions``."""
         return Partial(
             len(positions),
             tuple(s.take(positions) for s in self.sets),
@@ -238,8 +238,8 @@ class Partial:
         return None if self.origins is None else pick(self.origins, positions)
 
     def cut(self, first: int, last: int) -> Partial:
-        """Return the tuples from ``first`` to before ``last`` (or the end), without a copy. The
-        whole range keeps its caches.
+        """Return the tuples from ``first`` to before ``last`` (or the end), without a copy. If
+        these are all tuples, their caches are kept.
         """
         if first == 0 and last >= self.length:
             return self
@@ -288,7 +288,7 @@ def concat_partials(parts: Sequence[Partial]) -> Partial:
 
 
 def shape(partial: Partial) -> Hashable | None:
-    """Return a key, equal for partial results that :func:`concat_alike` can join, or None."""
+    """Return a key of partial results that :func:`concat_alike` can join; None: it can't."""
     if not all(isinstance(rows.tables, GrowingTables) for rows in partial.sets):
         return None
     return frozenset(
@@ -298,7 +298,7 @@ def shape(partial: Partial) -> Hashable | None:
 
 
 def concat_alike(parts: Sequence[Partial]) -> Partial:
-    """Concatenate partial results of equal :func:`shape`, whatever the order of their row sets."""
+    """Concatenate partial results of equal :func:`shape`, in whatever order their row sets are."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -321,7 +321,7 @@ def _own_rows(partial: Partial, label: Label) -> RowSet:
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """View of a stored join's table as rows of one member, with columns renamed to the stream's."""
+    """A stored join's table, read as rows of one member, with the stream's column names."""
 
     table: Table
     member: str

@@ -77,7 +77,7 @@ def identify(root: Path, control: Control, *, fresh: bool) -> str:
         try:
             here = str(read_document(path, IDENTITY))
         except StateError as error:
-            # The state's id document is damaged: restore it from Redis.
+            # The document with the id is damaged, so it is written again from Redis.
             if error.code == "unknown-version" or there is None:
                 raise
     if there is None:

@@ -48,17 +48,17 @@ from anabranch_runtime.storage.paging import Mapped, map_file
 MAGIC = b"ANBPACK1"
 VERSION = 1
 ALIGNMENT = 64
-#: Fewer rows than this are copied into one buffer, which is faster than writing by column.
+#: Fewer rows are copied into one buffer, which is faster than writing column by column.
 _FEW = 1 << 14
 #: Low bits of an arrival number (sigma): position within the batch. The highest two of them are a
-#: rank of streams (``Routes.ranks``); tasks share the other bits equally. The high bits last for
-#: 2,147,483,648 batches: three years at 20 batches a second.
+#: rank of streams (``Routes.ranks``); the other bits are divided equally among tasks. The high bits
+#: suffice for 2,147,483,648 batches: three years at 20 batches a second.
 OFFSET_BITS = 32
 
 SIGMA = ARRIVAL
 TAU = "#tau"
 
-#: The remedy for a pack that is found damaged while the pipeline runs.
+#: Remedy in errors for a pack that is found damaged while the pipeline runs.
 AGAIN = "start the pipeline again: it rolls back to the last intact batch, or reports why it can't"
 #: (offset, length, crc32) of a blob in its pack.
 Blob = tuple[int, int, int]
@@ -132,7 +132,7 @@ class ChangedColumns:
     """Columns of a store that have changed since some of its rows were written.
 
     Attributes:
-        added: columns that rows of a base store may lack, with the value that these rows have.
+        added: columns that rows of a base store may lack, with the value that such rows then have.
         types: the present types of widened columns, by name in the segment.
         dropped: columns of a base store that only earlier rows have.
     """
@@ -171,7 +171,7 @@ class PackWriter:
             if kind is None and self.segments:
                 self._complete()
         finally:
-            # Clean-up may fail too: on a full disk closing, on a read-only disk there is no file.
+            # Closing may fail too, on a full disk; on a read-only disk there is no file.
             with contextlib.suppress(OSError):
                 self._file.close()
             with contextlib.suppress(OSError):
@@ -253,7 +253,7 @@ class PackWriter:
             return self._blob(copy.getvalue())
         self._align()
         start, sink = self._at, _Counted(self._file)
-        # Arrow does not copy the columns' buffers when it writes to a Python file object.
+        # To a Python file object, Arrow writes columns' buffers without copying them.
         with (
             pa.PythonFile(sink, mode="w") as file,
             pa.ipc.new_stream(file, batch.schema) as writer,
@@ -323,7 +323,7 @@ class SegmentReader:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
+        """Number of rows of the segment."""
         return self.segment.rows
 
     @staticmethod
@@ -368,13 +368,13 @@ class SegmentReader:
 
     @property
     def _cast(self) -> frozenset[str]:
-        """The columns that are stored with an earlier type."""
+        """The columns that are stored with an earlier type, cast to their present types."""
         schema, types = self.batch.schema, self.changed.types
         there = (name for name in types if name in schema.names)
         return frozenset(name for name in there if schema.field(name).type != types[name])
 
     def column(self, name: str) -> pa.Array:
-        """A column by name."""
+        """Return a column of the segment by name."""
         added, types = self.changed.added, self.changed.types
         if name not in added and name not in types:
             return self.batch.column(name)
@@ -384,12 +384,12 @@ class SegmentReader:
             found = self.batch.column(name) if there else pa.repeat(added[name], self.rows)
             if name in types:
                 found = found.cast(types[name])
-            # Concurrent tasks may have made it too, and use the first one's addresses: keep that.
+            # A concurrent task may have made it first, and others may use that one's addresses.
             found = self._made.setdefault(name, found)
         return found
 
     def place(self, name: str) -> ColumnPlace:
-        """Memory addresses of the buffers of the column ``name``."""
+        """Return the memory addresses of the buffers of the column ``name``."""
         found = self._places.get(name)
         if found is None:
             made = self.derived.get(name)
@@ -417,7 +417,7 @@ class SegmentReader:
                     unique,
                     np.frombuffer(screen, np.uint64),
                 )
-            # Concurrent tasks may have built it too, and use the first one's addresses: keep that.
+            # A concurrent task may have built it first, and others may use that one's addresses.
             found = self._indexes.setdefault(key, found)
         return found
 

@@ -30,7 +30,7 @@ class _Opened:
     readers: dict[tuple[str, int], SegmentReader] = field(default_factory=dict)
     #: Store -> its segments at the last update, their packs, and their total bytes.
     stores: dict[str, tuple[Sequence[Segment], frozenset[str], int]] = field(default_factory=dict)
-    #: Whether the live segments exceed the memory for cached pages (``paging``).
+    #: Whether the live segments exceed the memory that can cache their pages (``paging``).
     scattered: bool = False
 
     def look(self, live: Mapping[str, Sequence[Segment]]) -> None:
@@ -114,13 +114,13 @@ def _map(root: str, segment: Segment) -> Mapped:
         try:
             return map_pack(root, segment.path)
         except StateError:
-            # Retry: another process may evict the fetched pack again before it is mapped.
+            # Another process may have evicted the fetched pack before it was mapped.
             if not durable(root).fetch(segment):
                 raise
     return map_pack(root, segment.path)
 
 
 def close_all() -> None:
-    """Release everything, as the end of the process would."""
+    """Release all packs and segments that this process has opened."""
     _ROOTS.clear()
     prefetch.enable(False)

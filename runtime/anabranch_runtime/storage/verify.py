@@ -23,7 +23,7 @@ from anabranch_runtime.storage.segment import MAGIC, VERSION, Segment
 
 #: Number of bytes after the footer: its length, its checksum, the magic.
 TAIL = 8 + 4 + len(MAGIC)
-#: Remedy in errors for missing or damaged packs without which no kept manifest can be restored.
+#: Remedy in errors for missing or damaged packs, without which no kept manifest can be restored.
 BACKUP = "restore state and results from one backup"
 REMEDY = (
     f"{BACKUP}, or start again from the sources with an empty state directory, empty results and "
@@ -139,7 +139,7 @@ def _has(path: str, written: frozenset[Segment], segments: Iterable[Segment]) ->
 
 def _check_gaps(path: str, view: memoryview, segments: Iterable[Segment], end: int) -> None:
     """Check that the gaps between blobs, and before the footer at ``end``, are zeros: a flipped bit
-    in a gap does no harm, but shows that the disk is failing.
+    in a gap does no harm, but is a sign of a failing disk.
     """
     at = len(MAGIC)
     blobs = sorted(blob for segment in segments for blob in segment.blobs)

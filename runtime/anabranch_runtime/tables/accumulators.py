@@ -1,7 +1,7 @@
 """Accumulators of a group's aggregates: counts, sums and minima, in 64-bit words of its state row.
 
-Counts and sums are linear in the weights of input rows. With ``once``, the index of a collection
-(``collections``), each distinct value counts once.
+Counts and sums are linear in the weights of input rows. If ``once`` is set, to the index of a
+collection (``collections``), each distinct value counts once.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ class Accumulator(Protocol):
 
     @property
     def width(self) -> int:
-        """Number of words."""
+        """Number of words in a group's state row."""
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Words of each of its numbers, one after the other."""
+        """Numbers of words of the accumulator's numbers, one after the other."""
 
     @property
     def once(self) -> int | None:
-        """Index of the collection of DISTINCT values, which count once each; None: all count."""
+        """Index of the collection with the DISTINCT values to count; None: all values count."""
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
-        """Add weighted input ``rows`` to the words from ``at`` on; ``index``: state row of each."""
+        """Add weighted ``rows`` to the words from ``at`` on; ``index``: state row of each."""
         ...
 
 
@@ -49,7 +49,7 @@ class Count:
     numbers: ClassVar[tuple[int, ...]] = (1,)
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
-        """Add the rows' weights."""
+        """Add the weights of input rows to groups' counts."""
         sums.add_counts(state, at, index, rows.valid(*self.columns), weights)
 
 
@@ -64,7 +64,7 @@ class IntegerSum:
     numbers: ClassVar[tuple[int, ...]] = (2,)
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
-        """Add the weighted values."""
+        """Add weighted integers to groups' sums."""
         values, valid = rows.integers(self.column), rows.valid(self.column)
         sums.add_integers(state.view(np.uint64), at, index, values, valid, weights)
 
@@ -80,7 +80,7 @@ class DecimalSum:
     numbers: ClassVar[tuple[int, ...]] = (3,)
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
-        """Add the weighted values."""
+        """Add weighted decimals to groups' sums."""
         low, high = rows.halves(self.column)
         valid = rows.valid(self.column)
         unsigned = state.view(np.uint64)
@@ -99,7 +99,7 @@ class FloatSum:
     numbers: ClassVar[tuple[int, ...]] = sums.FLOAT_NUMBERS
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
-        """Add the weighted values."""
+        """Add weighted floats to groups' sums."""
         values = rows.floats(self.column)
         valid = rows.valid(self.column, *(() if self.other is None else (self.other,)))
         unsigned, floats = state.view(np.uint64), state.view(np.float64)
@@ -108,8 +108,8 @@ class FloatSum:
 
 @dataclass(frozen=True, slots=True)
 class ProductSum:
-    """The sum of the products of two columns as doubles, over the rows without NULL in either, nor
-    in the column ``known``.
+    """The sum of the products of two columns as doubles, over the rows without NULL in these
+    columns and in the column ``known``.
     """
 
     column: str
@@ -121,7 +121,7 @@ class ProductSum:
     numbers: ClassVar[tuple[int, ...]] = sums.FLOAT_NUMBERS
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
-        """Add the weighted products."""
+        """Add weighted products to groups' sums."""
         x, y = rows.floats(self.column), rows.floats(self.other)
         valid = rows.valid(self.column, self.other, *(() if self.known is None else (self.known,)))
         unsigned, floats = state.view(np.uint64), state.view(np.float64)
@@ -140,7 +140,7 @@ class PowerSum:
     numbers: ClassVar[tuple[int, ...]] = sums.FLOAT_NUMBERS
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
-        """Add the weighted powers."""
+        """Add weighted powers to groups' sums."""
         values, valid = rows.floats(self.column), rows.valid(self.column)
         unsigned, floats = state.view(np.uint64), state.view(np.float64)
         sums.add_powers(unsigned, floats, at, index, values, valid, weights, self.power)
@@ -148,7 +148,7 @@ class PowerSum:
 
 @dataclass(frozen=True, slots=True)
 class BitCounts:
-    """The number of values of an integer column with each of 64 bits, the sign extended."""
+    """The number of values of an integer column that have each of 64 bits (sign-extended)."""
 
     column: str
 
@@ -157,7 +157,7 @@ class BitCounts:
     numbers: ClassVar[tuple[int, ...]] = (1,) * 64
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
-        """Add the weights of the bits."""
+        """Add the weights of values to the counts of their bits."""
         values, valid = rows.integers(self.column), rows.valid(self.column)
         sums.add_bits(state, at, index, values, valid, weights)
 
@@ -166,7 +166,7 @@ class Least:
     """The least tuple of ``columns`` so far, if rows are never deleted.
 
     Attributes:
-        layout: fields of the tuple. ``known``: the column in which NULL excludes a row.
+        layout: fields of the tuple. ``known``: a column; rows with NULL in it are excluded.
     """
 
     once = None
@@ -185,7 +185,7 @@ class Least:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Return one word for each: tuples are never subtracted."""
+        """Return 1 for each word, as the words are not numbers: tuples are never subtracted."""
         return (1,) * self.width
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:

@@ -41,21 +41,21 @@ _F = AggregateFunction
 _DOUBLE = DataType(TypeKind.DOUBLE)
 _VARIANCES = frozenset({_F.VAR_POP, _F.VAR_SAMP, _F.STDDEV_POP, _F.STDDEV_SAMP})
 _BITS = frozenset({_F.BIT_AND, _F.BIT_OR, _F.BIT_XOR})
-#: Sums of products of pairs (y, x) that a function reads; the others read ``yx`` only.
+#: Sums of products of pairs (y, x) that a function reads; functions not listed read ``yx`` only.
 _PRODUCTS: dict[_F, tuple[str, ...]] = {
     **dict.fromkeys((_F.CORR, _F.REGR_R2), ("yx", "yy", "xx")),
     **dict.fromkeys((_F.REGR_SLOPE, _F.REGR_INTERCEPT), ("yx", "xx")),
     _F.REGR_SXX: ("xx",),
     _F.REGR_SYY: ("yy",),
 }
-#: Sums of products around the means, which are not divided by the number of pairs.
+#: Functions whose sums of products around the means are not divided by the number of pairs.
 _UNDIVIDED = frozenset({_F.REGR_SXX, _F.REGR_SXY, _F.REGR_SYY})
 _ROOTS = frozenset({_F.STDDEV_POP, _F.STDDEV_SAMP})
 _SAMPLES = frozenset({_F.VAR_SAMP, _F.STDDEV_SAMP, _F.COVAR_SAMP})
-#: Decimal places after which a quotient is rounded twice by Spark (``arithmetic``).
+#: Decimal places above which Spark rounds a quotient twice (``arithmetic``).
 _EXACT_SCALE = 20
 
-#: Computes an aggregate's values, one per group, from state rows and the slots of their groups.
+#: Computes an aggregate's values, one per group, from the groups' state rows and slots.
 Value = Callable[[Ints, Ints], pa.Array]
 
 
@@ -102,17 +102,17 @@ class GroupAggregates:
             part.add(state, at, index, rows, once[part.once])
 
     def undo(self) -> None:
-        """Undo the last :meth:`add` in the collections."""
+        """Undo the last :meth:`add` in the collections of values."""
         for collection in self.collections:
             collection.undo()
 
     def settle(self) -> None:
-        """Confirm the last :meth:`add` in the collections: it can't be undone any more."""
+        """Confirm the last :meth:`add` in the collections, so that it can't be undone any more."""
         for collection in self.collections:
             collection.settle()
 
     def make_room(self, slots: int) -> None:
-        """Prepare for slots below ``slots``."""
+        """Make room in the collections for slots below ``slots``."""
         for collection in self.collections:
             collection.values.make_room(slots)
 
@@ -137,14 +137,14 @@ class GroupAggregates:
         return self._values[aggregate](state, slots)
 
     def layout(self, aggregates: Sequence[ViewAggregate]) -> GroupAggregates:
-        """Return some of the aggregates as the only ones: the form of their dump."""
+        """Return the form of a dump that has only some of the aggregates."""
         return GroupAggregates(aggregates, self._kinds, Texts(), deletes=self._deletes)
 
     def dump(
         self, state: Ints, slots: Ints, layout: GroupAggregates
     ) -> tuple[dict[str, pa.Array], list[pa.RecordBatch]]:
-        """Return the columns of state rows, and the tuples of each collection: the position of the
-        group in ``slots``, the fields, and the weight; of the aggregates of ``layout`` only.
+        """Return the aggregates of ``layout``: the columns of state rows, and the tuples of each
+        collection with the group's position in ``slots``, the fields, and the weight.
         """
         columns = {}
         for key, (part, own) in layout.known_parts():
@@ -166,7 +166,7 @@ class GroupAggregates:
         layout: GroupAggregates,
         state: Ints,
     ) -> None:
-        """Restore state rows, and collections of ``slots`` that are empty, from a dump."""
+        """Restore state rows, and collections of ``slots`` (empty so far), from a dump."""
         for key, (part, own) in layout.known_parts():
             at = self._places[key]
             for n in range(part.width):
@@ -183,7 +183,7 @@ class GroupAggregates:
                 collection.load(batch, slots)
 
     def known_parts(self) -> Iterator[tuple[object, tuple[Accumulator, int]]]:
-        """Yield each part by its key, with its first word."""
+        """Yield the key of each accumulator, and the accumulator with its first word."""
         return zip(self._places, self.parts, strict=True)
 
     def _least(self, at: int) -> Least:
@@ -192,7 +192,7 @@ class GroupAggregates:
         return found
 
     def words(self, aggregates: Sequence[ViewAggregate]) -> Bools:
-        """Return the mask of the words of a state row that some of the aggregates depend on."""
+        """Return the mask of those words of a state row on which some of the aggregates depend."""
         found = np.zeros(self.width, np.bool_)
         for key, (part, _) in self.layout(aggregates).known_parts():
             at = self._places[key]
@@ -200,11 +200,11 @@ class GroupAggregates:
         return found
 
     def subtract(self, state: Ints, others: Ints) -> None:
-        """Subtract the numbers in state rows from those in ``state``."""
+        """Subtract the numbers in the state rows ``others`` from those in ``state``."""
         sums.subtract(state.view(np.uint64), others.view(np.uint64), self._carries)
 
     def rounds(self, state: Ints) -> bool:
-        """Whether the sums of some groups have doubles beside their numbers, which are rounded."""
+        """Whether a float sum of some group has doubles beside its number, which are rounded."""
         places = (at for part, at in self.parts if part.numbers == sums.FLOAT_NUMBERS)
         return any(bool(state[:, at + sums.BESIDE_COUNT].any()) for at in places)
 
@@ -216,11 +216,11 @@ class GroupAggregates:
     # --- parts -----------------------------------------------------------------------------------
 
     def _part(self, part: Accumulator, key: object = None) -> int:
-        """Return the first word of ``part`` in state rows; parts with equal keys share it."""
+        """Return the first word of ``part`` in state rows; equal keys share an accumulator."""
         if key is None:
             key = part
             if part.once is not None:
-                # Numbers of collections depend on the other aggregates.
+                # The index of a collection depends on which other aggregates there are.
                 plain = replace(cast(Any, part), once=None)
                 key = plain, list(self._known_collections)[part.once]
         place = self._places.get(key)
@@ -421,7 +421,7 @@ def _intervals(state: Ints, at: int, counted: int, kind: DataType, *, mean: bool
 def decimal_values(
     state: Ints, at: int, counts: Ints, given: DataType, kind: DataType, *, mean: bool
 ) -> pa.Array:
-    """Return the same of decimals of the type ``given``."""
+    """Return sums or averages of decimals of the type ``given``, as :func:`integer_values`."""
     low, middle, high = state[:, at], state[:, at + 1], state[:, at + 2]
     none = counts == 0
     valid = None if not none.any() else ~none
@@ -475,7 +475,7 @@ def _floats(state: Ints, at: int, counts: Ints, *, mean: bool) -> pa.Array:
 
 
 def _central(state: Ints, counts: Ints, places: tuple[int, int, int]) -> Floats:
-    """Return ``n * sum(x y) - sum(x) * sum(y)``."""
+    """Return ``n * sum(x y) - sum(x) * sum(y)`` of each group."""
     out, doubtful = np.zeros(len(state)), np.zeros(len(state), np.bool_)
     unsigned, floats = state.view(np.uint64), state.view(np.float64)
     sums.central_moments(unsigned, floats, counts, *places, out, doubtful)
@@ -486,7 +486,7 @@ def _central(state: Ints, counts: Ints, places: tuple[int, int, int]) -> Floats:
 
 
 def _bits(state: Ints, n: int, at: int, aggregate: ViewAggregate) -> pa.Array:
-    """Return the integers whose bits all, some, or an odd number of values have."""
+    """Return integers with the bits that all, some, or an odd number of a group's values have."""
     counts, bits = state[:, n, np.newaxis], state[:, at : at + 64]
     held = bits == counts if aggregate.function is _F.BIT_AND else bits != 0
     if aggregate.function is _F.BIT_XOR:
@@ -519,8 +519,8 @@ def _spread(
 def _regression(
     state: Ints, at: int, places: Mapping[str, tuple[int, int, int]], function: AggregateFunction
 ) -> pa.Array:
-    """Return correlations, or values of the line through the pairs; NULL for groups with fewer than
-    two pairs or a constant ``x``, and in correlations for a constant ``y``.
+    """Return correlations, or properties of the regression line; NULL for groups with fewer than
+    two pairs or a constant ``x``, and for correlations also with a constant ``y``.
     """
     counts = np.ascontiguousarray(state[:, at])
     found = {name: _central(state, counts, place) for name, place in places.items()}

@@ -1,4 +1,4 @@
-"""Column values per group with net weights, for aggregates that sums can't give (percentiles)."""
+"""Column values per group with net weights, for aggregates that are no sums (percentiles)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout, integ
 
 
 class Collection:
-    """The tuples of ``columns`` of each group, in order.
+    """Tuples of the values of ``columns``, by group, in order.
 
     Attributes:
-        known: the column in which NULL excludes a row.
+        known: a column; rows with NULL in it are excluded.
         numbers: whether values are converted to doubles.
     """
 
@@ -37,7 +37,7 @@ class Collection:
         self._last: tuple[Ints, Ints, Ints] | None = None
 
     def add(self, slots: Ints, rows: Inputs, weights: Ints, *, crossings: bool) -> Ints:
-        """Add weighted ``rows`` to the groups ``slots``; returns as :meth:`Ordered.add`."""
+        """Add weighted ``rows`` to the groups ``slots``; see :meth:`Ordered.add`."""
         if self.numbers:
             columns = [pa.array(rows.floats(name)) for name in self.columns]
         else:
@@ -58,11 +58,11 @@ class Collection:
             self._last = None
 
     def settle(self) -> None:
-        """Confirm the last :meth:`add`: it can't be undone any more."""
+        """Confirm the last :meth:`add`, so that it can't be undone any more."""
         self._last = None
 
     def dump(self, slots: Ints) -> pa.RecordBatch:
-        """Return all tuples of ``slots``: the position in ``slots``, the fields, the weight."""
+        """Return all tuples of ``slots``: position in ``slots``, fields, weight."""
         walk = self.values.walk(slots, everything=True)
         groups = np.repeat(np.arange(len(slots)), np.diff(walk.ends, prepend=0))
         columns = self.values.layout.decode(self.values.words[walk.nodes])
@@ -71,14 +71,14 @@ class Collection:
         return pa.RecordBatch.from_arrays([pa.array(groups), *columns, weights], names=names)
 
     def load(self, dumped: pa.RecordBatch, slots: Ints) -> None:
-        """Add the tuples of a dump of the groups ``slots``."""
+        """Add the tuples of a dump (:meth:`dump`) of the groups ``slots``."""
         *columns, weights = dumped.columns[1:]
         tuples = self.values.layout.encode(columns)
         groups = slots[integers_of(dumped.column(0))]
         self.values.add(groups, tuples, np.array(weights, np.int64))
 
     def at(self, slots: Ints, ranks: Ints, field: int) -> pa.Array:
-        """Return the values of ``field`` at each rank (negative: from the end), or NULL."""
+        """Return ``field`` of the tuples at ranks (negative: from the end); NULL without tuple."""
         nodes = self.values.at(slots, ranks)
         found: Bools = nodes != NONE
         words = self.values.words[np.where(found, nodes, 0)]
@@ -123,7 +123,7 @@ class Collection:
         return lists(limits_of(times)[ends], values, None, kind)
 
     def frequent(self, slots: Ints) -> pa.Array:
-        """Return the most frequent value of each group, of several the first in order, or NULL."""
+        """Return each group's most frequent value (of several, the first in order), or NULL."""
         walk = self.values.walk(slots)
         found = np.zeros(len(slots), np.int64)
         lengths = np.diff(walk.ends, prepend=0)

@@ -33,13 +33,13 @@ _NONE = np.empty(0, np.int64)
 _NOTHING_FORGOTTEN = int(np.iinfo(np.int64).min)
 #: Column with the number of a group's rows.
 _COPIES = "anabranch_copies"
-#: Entries of the metadata of a dump.
+#: Keys of a dump's metadata.
 _FORGOTTEN, _BEGUN = "forgotten", "begun"
 
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """New rows of the groups that a batch changes, not yet in the table.
+    """The new rows of groups that a batch changes, before they are in the table.
 
     Attributes:
         slots: the groups.
@@ -62,8 +62,8 @@ class GroupedTable:
             the prefix of its groups.
 
     Attributes:
-        forgotten: number of rows forgotten while present.
-        earlier: what its groups have beyond its own rows; None: nothing.
+        forgotten: number of rows that were present when they were forgotten.
+        earlier: sums in its groups over rows that it has not had; None: there are none.
     """
 
     def __init__(
@@ -91,14 +91,14 @@ class GroupedTable:
         self._places += range(len(known), len(known) + len(view.group_keys) - len(view.keys))
         self._fields: list[TupleField] = []
         self._read_outputs()
-        #: Whether changes have been returned.
+        #: Whether the first changes have been returned.
         self._begun = not self.groups.is_one
         self.bind(self.groups)
 
     def _read_outputs(self) -> None:
         view, shown = self.view, shown_schema(self.view)
         known = {Column("", name, kind): n for n, (name, kind) in enumerate(view.group_keys)}
-        #: Output column -> grouping column whose value it is; others are in ``_shown``.
+        #: Output column -> grouping column that it copies; other columns are in ``_shown``.
         self._copied: dict[str, int] = {}
         self._shown_names: list[str] = []
         for output in (*view.projection, *view.hidden):
@@ -112,13 +112,13 @@ class GroupedTable:
             self._shown_names.append(field.name)
             self._fields.append(TupleField(_BIGINT))
         self._names = [*shown.names, *(f.name for f in count_fields(view))]
-        #: Names of the columns of changes, and of the columns of deletes among them.
+        #: Names of the columns of inserts, and of the columns that deletes have.
         self._listed = list(shown.names)
         self._identity = [name for name in view.identity if name in self._listed]
         self._finished = Finisher(view)
 
     def bind(self, groups: Groups, earlier: Earlier | None = None) -> None:
-        """Read ``groups`` from now on, which without ``earlier`` rows have the contents of the ones
+        """Read ``groups`` from now on; without ``earlier``, their contents are the same as
         before.
         """
         if self.groups is not groups:
@@ -145,7 +145,7 @@ class GroupedTable:
     # --- updates ---------------------------------------------------------------------------------
 
     def awaits(self, version: int) -> bool:
-        """Whether another view has added the rows of ``version`` to common groups."""
+        """Whether another view has already added the rows of ``version`` to common groups."""
         return self.groups.awaits(self, version)
 
     def apply(self, rows: Inputs, weights: Ints, version: int) -> pa.Table:
@@ -156,10 +156,10 @@ class GroupedTable:
         return self.changes(version)
 
     def changes(self, version: int) -> pa.Table:
-        """Return the changes of the view's rows by the rows that were added last."""
+        """Return the changes of the view's rows due to the rows that were added last."""
         groups = self.groups
         try:
-            # Totals may change the rows of all groups.
+            # If a total changes, the rows of all groups may change.
             totals = bool(self.view.totals)
             some = groups.everything if totals else groups.touched
             update = self._updated(some(self.earlier))
@@ -174,7 +174,7 @@ class GroupedTable:
         return changes
 
     def first_changes(self, version: int) -> pa.Table:
-        """Return the row that aggregates without GROUP BY have without any input."""
+        """Return the row that aggregates without GROUP BY have even without input."""
         if not self.groups.is_one:
             return self._changes.nothing()
         return self._keep(self._updated(self.groups.everything(self.earlier)), version)
@@ -217,11 +217,11 @@ class GroupedTable:
         return _Update(slots, rows, kept, words, sorts)
 
     def _ordered_keys(self, keys: list[pa.Array]) -> list[pa.Array]:
-        """Return the groups' keys as the view's grouping columns."""
+        """Return the groups' keys in the order of the view's grouping columns."""
         return [keys[place] for place in self._places]
 
     def _keep(self, update: _Update, version: int) -> pa.Table:
-        """Keep an update, and return its changes."""
+        """Put an update into the table, and return the changes."""
         slots, kept = update.slots, update.kept
         self._begun = True
         self._make_room()
@@ -266,7 +266,7 @@ class GroupedTable:
     # --- LIMIT -----------------------------------------------------------------------------------
 
     def _move(self, gone: Ints | None, come: Ints | None) -> None:
-        """Remove groups from, or add groups to, the order of groups."""
+        """Remove groups ``gone`` from, or add groups ``come`` to, the order of groups."""
         for slots, weight in ((gone, -1), (come, 1)):
             if slots is not None and len(slots):
                 tuples = np.column_stack([self._order[slots], slots])
@@ -274,7 +274,7 @@ class GroupedTable:
                 self._ordered.add(zeros, tuples, np.full(len(slots), weight, np.int64))
 
     def _of_top(self, differing: Ints, version: int) -> pa.Table:
-        """Return changes of the first groups (LIMIT): added, removed, or in ``differing``."""
+        """Return changes of the first groups (LIMIT): added, removed, or among ``differing``."""
         before, self._top = self._top, self._first(self.view.limit)
         changed = ~np.isin(self._top, before) | np.isin(self._top, differing)
         upserts = self._top[changed]
@@ -284,14 +284,14 @@ class GroupedTable:
         return self._changes.table(self._columns(upserts, gone), len(upserts), len(gone), version)
 
     def _first(self, limit: int | None) -> Ints:
-        """Return the slots of the first groups after OFFSET, in order."""
+        """Return the slots of the first ``limit`` groups after OFFSET, in order."""
         most = None if limit is None else self.view.offset + limit
         walk = self._ordered.walk(np.zeros(1, np.int64), most)
         slots: Ints = self._ordered.words[walk.nodes[self.view.offset :], -1]
         return slots
 
     def _columns(self, slots: Ints, gone: Ints = _NONE) -> dict[str, pa.Array]:
-        """Return the output columns of ``slots``; identity columns also of ``gone``."""
+        """Return the output columns of ``slots``, and of ``gone`` the identity columns."""
         keys = self._ordered_keys(self.groups.keys_of(np.concatenate([slots, gone])))
         own = dict(zip(self._shown_names, self._outputs.decode(self._shown[slots]), strict=True))
         found = {}
@@ -320,7 +320,7 @@ class GroupedTable:
         self.groups.forget()
 
     def dump(self) -> list[pa.RecordBatch]:
-        """Return the state: groups, then the tuples of each collection."""
+        """Return the state for a snapshot: groups, then the tuples of each collection."""
         groups, *collections = self.groups.dump(self.aggregates, self.clock, self.earlier)
         noted = {_FORGOTTEN: str(self.forgotten), _BEGUN: str(int(self._begun))}
         order = self._places[: len(self.view.keys)]
@@ -328,7 +328,7 @@ class GroupedTable:
         return [own, *collections]
 
     def load(self, dumped: Sequence[pa.RecordBatch]) -> None:
-        """Restore the state of a dump in a new table."""
+        """Restore the state of a dump in this table, which must be new."""
         groups, *collections = dumped
         noted = groups.schema.metadata
         self.forgotten = int(noted[_FORGOTTEN.encode()])
@@ -368,7 +368,7 @@ class GroupedTable:
 
     @property
     def bytes(self) -> int:
-        """Return the approximate size in memory."""
+        """Return the approximate bytes of the table in memory."""
         arrays = (self._shown, self._order, self._present)
         return sum(a.nbytes for a in arrays) + self._ordered.bytes + self.groups.bytes
 
@@ -393,7 +393,7 @@ class CopiedTable(GroupedTable):
         slots = update.slots
         self._begun = True
         self._make_room()
-        # Groups that are not shown have NULL as the number of their rows.
+        # Groups that are not shown have NULL instead of a number of rows.
         before = _numbers(self._outputs.decode(self._shown[slots])[0], self._present[slots])
         after = _numbers(update.rows.column(_COPIES), update.kept)
         self._shown[slots], self._order[slots] = update.words, update.sorts
@@ -423,8 +423,8 @@ def _numbers(column: pa.Array, shown: Bools) -> Ints:
 
 
 def _copies(many: Ints, few: Ints) -> tuple[Ints, Ints]:
-    """Return the rows ``few[i] + 1`` to ``many[i]`` of each group ``i``: positions of the groups,
-    and row numbers within them, from 1.
+    """Return rows ``few[i] + 1`` to ``many[i]`` of each group ``i``, as the group's position and
+    the row's number in the group, from 1.
     """
     more = np.maximum(many - few, 0)
     groups = np.repeat(np.arange(len(more)), more)

@@ -1,11 +1,11 @@
 """Groups of joined rows with their aggregates, for all views that group the same rows equally.
 
 The state of a group is a row of accumulators for all aggregates that some view reads, each once. An
-accumulator depends on the rows only, not on others beside it. So each view reads what groups of its
-own would have. Views that begin later or go on after a failure have groups of their own until they
-get the same rows. Then they read the others' groups, if both are equal (:meth:`Groups.agrees`), or
-if their aggregates are sums, from which the rows that they have not had are subtracted
-(:class:`Earlier`).
+accumulator depends on the rows only, not on other accumulators. So each view reads the same values
+as in separate groups. Views that begin later or continue after a failure have separate groups until
+they get the same rows as others. Then they read common groups if both are equal
+(:meth:`Groups.agrees`), or if their aggregates are sums, from which the rows that they have not had
+are subtracted (:class:`Earlier`).
 """
 
 from __future__ import annotations
@@ -37,62 +37,62 @@ _NEVER = int(np.iinfo(np.int64).max)
 
 
 class GroupReader(Protocol):
-    """A view's rows over groups."""
+    """A view's rows, computed from groups."""
 
     @property
     def aggregates(self) -> Sequence[ViewAggregate]:
-        """Return the aggregates that it reads, over columns of joined rows."""
+        """The aggregates that the view reads, over columns of joined rows."""
 
     @property
     def kinds(self) -> Mapping[str, DataType]:
-        """Return the types of these columns."""
+        """The types of these columns of joined rows."""
 
     @property
     def clock(self) -> int:
-        """Return the end of time windows up to which it has forgotten groups."""
+        """End of the time windows up to which the view has forgotten groups."""
 
     @property
     def groups(self) -> Groups:
-        """Return the groups that it reads."""
+        """The groups that the view reads."""
 
     @property
     def earlier(self) -> Earlier | None:
-        """Return what the groups have beyond its own rows; None: nothing."""
+        """Sums in the groups over rows that the view has not had; None: there are none."""
 
     def bind(self, groups: Groups, earlier: Earlier | None = None) -> None:
-        """Read ``groups``, which have the same contents as the ones before, from now on."""
+        """Read ``groups`` from now on; their contents equal the previous groups' contents."""
 
 
 @dataclass(slots=True, eq=False)
 class Earlier:
-    """Sums over rows that some readers of common groups have not had: they began later.
+    """Sums over rows that some readers of common groups have not had, because they began later.
 
     Attributes:
-        state: the sums by slot, as state rows; slots beyond have none.
+        state: the sums by slot, as state rows; further slots have no such rows.
     """
 
     state: Ints
 
     def of(self, slots: Ints) -> Ints:
-        """Return the state rows of ``slots``."""
+        """Return the sums of ``slots`` as state rows."""
         found = np.zeros((len(slots), self.state.shape[1]), np.int64)
         known = slots < len(self.state)
         found[known] = self.state[slots[known]]
         return found
 
     def drop(self, slots: Ints) -> None:
-        """Forget the sums of ``slots``."""
+        """Forget the sums of the groups ``slots``."""
         self.state[slots[slots < len(self.state)]] = 0
 
 
 @dataclass(slots=True)
 class Touched:
-    """Groups, and columns of them that several views read.
+    """Groups that rows have changed, and their columns, which several views read.
 
     Attributes:
         slots: the groups. ``state``: their state rows.
-        fresh, before: new groups, and state rows before the last rows.
-        later: the same for readers without earlier rows.
+        fresh, before: slots of new groups, and state rows before the last rows were added.
+        later: the same groups for readers that have not had certain earlier rows.
     """
 
     slots: Ints
@@ -112,10 +112,10 @@ class Groups:
 
     Attributes:
         columns: the columns of joined rows that are read.
-        readers: the views that read the groups. ``version``: of the last rows.
+        readers: the views that read the groups. ``version``: version of the last rows.
     """
 
-    #: Names of keys in a dump; whether readers may have had fewer rows.
+    #: Names of key columns in a dump; whether a reader may have had fewer rows than the groups.
     _key_name, subtracts = "k{}", True
 
     def __init__(
@@ -135,7 +135,7 @@ class Groups:
         self.is_one = not keys
         self._keys = TupleLayout(keys or [TupleField(_BIGINT, nullable=False)], self.pool)
         self._slots = Slots(self._keys.width)
-        # Rows move between sessions.
+        # Session windows can change, and then rows are deleted from one group and added to another.
         moves = prefix.window is not None and prefix.window.session
         self.aggregates = tuple(dict.fromkeys(aggregates))
         self._parts = GroupAggregates(self.aggregates, kinds, self.pool, deletes=deletes or moves)
@@ -145,14 +145,14 @@ class Groups:
         self.columns = list(dict.fromkeys([*(n for n, _ in prefix.keys), *window, *read]))
         self.readers: list[GroupReader] = []
         self.version = -1
-        #: CPU seconds of the last rows' addition.
+        #: CPU seconds that adding the last rows has taken.
         self.seconds = 0.0
-        #: The last rows' groups until all readers have read them, and readers that have not.
+        #: Groups that the last rows changed, until all readers have read them; the other readers.
         self._touched: Touched | None = None
         self._pending: list[GroupReader] = []
-        #: Whether a reader has left whose aggregates the others may not read.
+        #: Whether a reader has left, so that some aggregates may have no reader.
         self._wider = False
-        #: Lower limit of the ends of time windows.
+        #: Lower limit of the ends of the present time windows.
         self._next_end = _NEVER
         self._most_texts = texts_allowed(self.pool.size)
         if self.is_one:
@@ -174,7 +174,7 @@ class Groups:
     # --- rows ------------------------------------------------------------------------------------
 
     def begin(self, rows: Inputs, weights: Ints, version: int) -> None:
-        """Add weighted rows to groups that are closed; every reader reads them next."""
+        """Add weighted rows to closed groups; all readers then read the changed groups."""
         self._add(*self._repeated(rows, weights))
         self.version, self._pending = version, list(self.readers)
 
@@ -195,7 +195,7 @@ class Groups:
         self._touched = Touched(touched, state, fresh, before)
 
     def undo(self) -> None:
-        """Remove the last rows again."""
+        """Remove the rows that were added last."""
         touched, self._touched, self._pending = self._touched, None, []
         assert touched is not None
         self._parts.undo()
@@ -203,7 +203,7 @@ class Groups:
         self._slots.drop(touched.fresh)
 
     def touched(self, earlier: Earlier | None = None) -> Touched:
-        """Return the groups of the last rows, without ``earlier`` rows."""
+        """Return the groups that the last rows changed, computed without ``earlier`` rows."""
         assert self._touched is not None
         found = self._touched
         if earlier is None:
@@ -217,11 +217,11 @@ class Groups:
         return known
 
     def everything(self, earlier: Earlier | None = None) -> Touched:
-        """Return all groups, without ``earlier`` rows."""
+        """Return all groups, computed without ``earlier`` rows."""
         return self._some(self._slots.all(), earlier)
 
     def after(self, clock: int, earlier: Earlier | None = None) -> Touched:
-        """Return the same of the groups whose time windows end after ``clock``."""
+        """Return the groups whose time windows end after ``clock``, without ``earlier`` rows."""
         slots = self._slots.all()
         if self.prefix.window is not None:
             slots = slots[self._limits(self._slots.words[slots])[1] > clock]
@@ -237,14 +237,14 @@ class Groups:
         return Touched(slots, state, slots[:0], state)
 
     def _without(self, earlier: Earlier, slots: Ints, state: Ints) -> Ints:
-        """Return state rows without ``earlier`` rows."""
+        """Return state rows after subtracting the sums over ``earlier`` rows."""
         found = state.copy()
         self._parts.subtract(found, earlier.of(slots))
         return found
 
     @property
     def _earlier(self) -> list[Earlier]:
-        """Earlier rows that some readers have not had, each once."""
+        """Return the distinct earlier rows of the readers."""
         return list(dict.fromkeys(r.earlier for r in self.readers if r.earlier is not None))
 
     def awaits(self, reader: GroupReader, version: int) -> bool:
@@ -252,13 +252,13 @@ class Groups:
         return self.version == version and any(one is reader for one in self._pending)
 
     def read(self, reader: GroupReader) -> None:
-        """Note that ``reader`` has read the last rows; the last one closes them."""
+        """Record that ``reader`` has read the last rows; the last reader closes them."""
         self._pending = [one for one in self._pending if one is not reader]
         if not self._pending:
             self.close()
 
     def close(self) -> None:
-        """End the last rows; readers may be bound to other groups then."""
+        """Close the last rows, after which readers may be bound to other groups."""
         self._end()
         count, used = self.pool.size
         if self._wider or count > self._most_texts[0] or used > self._most_texts[1]:
@@ -266,7 +266,7 @@ class Groups:
             rebuild([self], self.readers)
 
     def _end(self) -> None:
-        """End the last rows: they can't be undone any more."""
+        """Make the last rows permanent: they can't be undone any more."""
         touched, self._touched = self._touched, None
         self._pending = []
         if touched is not None:
@@ -288,7 +288,7 @@ class Groups:
             self._slots.drop(slots[blank])
 
     def _repeated(self, rows: Inputs, weights: Ints) -> tuple[Inputs, Ints, Ints]:
-        """Return the rows, each once per window and grouping set, with weights and group keys."""
+        """Return the rows, once per window and grouping set, with weights and group keys."""
         prefix = self.prefix
         edges: tuple[Ints, ...] = ()
         if prefix.window is not None:
@@ -335,13 +335,13 @@ class Groups:
         return [known[one] for one in aggregates]
 
     def keys(self, touched: Touched) -> list[pa.Array]:
-        """Return the columns of the keys: by ``prefix.keys``, grouping id, limits of windows."""
+        """Return the key columns of groups: ``prefix.keys``, grouping id, limits of windows."""
         if touched.keys is None:
             touched.keys = self.keys_of(touched.slots)
         return touched.keys
 
     def keys_of(self, slots: Ints) -> list[pa.Array]:
-        """Return the same of any groups."""
+        """Return the key columns of any groups, as :meth:`keys`."""
         if self.is_one:
             return []
         prefix, words = self.prefix, self._slots.words[slots]
@@ -409,7 +409,7 @@ class Groups:
         return pa.RecordBatch.from_arrays(list(moved.values()), names=list(moved))
 
     def load(self, dumped: Sequence[pa.RecordBatch], aggregates: Sequence[ViewAggregate]) -> None:
-        """Restore some aggregates from a dump of them."""
+        """Restore some aggregates of groups from a dump of them."""
         groups, *collections = dumped
         columns, slots, _ = self._entered(groups)
         state = self._state[slots]
@@ -431,8 +431,8 @@ class Groups:
     def _beyond(
         self, dumped: Sequence[pa.RecordBatch], aggregates: Sequence[ViewAggregate]
     ) -> Earlier | None:
-        """Return what the groups have beyond a dump of ``aggregates``, which are sums; None:
-        nothing. Groups that only the dump has are added.
+        """Return the difference between the groups and a dump of ``aggregates``, which are sums;
+        None: there is no difference. Groups that only the dump has are added.
         """
         columns, slots, fresh = self._entered(dumped[0])
         own = np.zeros_like(self._state)
@@ -448,8 +448,8 @@ class Groups:
         return Earlier(found) if found.any() else None
 
     def attach(self, readers: Sequence[GroupReader]) -> None:
-        """Let ``readers`` of other groups read these, which have all of their aggregates and get
-        the same rows from now on, without the rows that they have not had.
+        """Let ``readers`` of other groups read these groups, which have all of their aggregates and
+        get the same rows from now on; rows that these readers have not had are subtracted.
         """
         known: dict[tuple[int, Earlier | None], Earlier | None] = {}
         clock = min((reader.clock for reader in readers), default=_NEVER)
@@ -462,7 +462,7 @@ class Groups:
 
     @property
     def rounds(self) -> bool:
-        """Whether sums of doubles of some groups have been rounded."""
+        """Whether some groups have float sums that are rounded."""
         return self._parts.rounds(self._state[self._slots.all()])
 
     def agrees(self, other: Groups) -> bool:
@@ -494,14 +494,14 @@ class Groups:
         return type(self)(self.prefix, kinds, read, deletes=self.deletes)
 
     def leave(self, reader: GroupReader) -> None:
-        """Forget ``reader``; aggregates that only it has read are dropped with the next rows."""
+        """Remove ``reader``; aggregates that only it has read are dropped with the next rows."""
         self.readers = [one for one in self.readers if one is not reader]
         self._pending = [one for one in self._pending if one is not reader]
         self._wider = True
 
     @property
     def bytes(self) -> int:
-        """Return the approximate size in memory."""
+        """Return the approximate bytes of the groups in memory."""
         others = (self.pool, self._slots, self._parts)
         states = [self._state, *(earlier.state for earlier in self._earlier)]
         return sum(s.nbytes for s in states) + sum(o.bytes for o in others)
@@ -510,8 +510,8 @@ class Groups:
 def rebuild(sources: Sequence[Groups], readers: Sequence[GroupReader]) -> None:
     """Give ``readers`` new groups of their own, with the contents of ``sources``, which agree.
 
-    They have all aggregates of the readers, but of readers of other groups, whose rows from before
-    are subtracted (:meth:`Groups.attach`).
+    The new groups have all aggregates of the readers. For readers of other groups than ``sources``,
+    rows that they have not had are subtracted (:meth:`Groups.attach`).
     """
     if not readers:
         return
@@ -520,7 +520,7 @@ def rebuild(sources: Sequence[Groups], readers: Sequence[GroupReader]) -> None:
     own = [reader for reader in readers if any(reader.groups is one for one in sources)]
     first = None
     if len(sources) == 1 and all(reader.earlier is not None for reader in own):
-        # The rows before the first one's are no longer needed.
+        # No reader needs the rows from before the first one began.
         first = own[0].earlier
     for source in sources:
         some = [a for a in source.aggregates if a in found.aggregates]

@@ -26,7 +26,7 @@ ALL: Bools = np.empty(0, np.bool_)
 
 
 def one_batch(rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
-    """Return ``rows`` as one batch."""
+    """Return the joined rows ``rows`` as one record batch."""
     if isinstance(rows, pa.RecordBatch):
         return rows
     columns = [c.combine_chunks() if c.num_chunks != 1 else c.chunk(0) for c in rows.columns]
@@ -34,7 +34,7 @@ def one_batch(rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
 
 
 class Inputs:
-    """The rows of ``batch`` with the declared types ``kinds`` of its columns."""
+    """Input rows: a record ``batch``, read with its columns' declared types ``kinds``."""
 
     __slots__ = ("_columns", "_floats", "_integers", "_valid", "batch", "kinds")
 
@@ -50,7 +50,7 @@ class Inputs:
         return int(self.batch.num_rows)
 
     def taken(self, rows: Ints) -> Inputs:
-        """Return the rows at these positions."""
+        """Return the input rows at these positions."""
         return Inputs(self.batch.take(pa.array(rows)), self.kinds)
 
     def column(self, name: str) -> pa.Array:
@@ -61,7 +61,7 @@ class Inputs:
         return found
 
     def valid(self, *names: str) -> Bools:
-        """Return the mask of rows without NULL in the columns ``names``; empty: all rows."""
+        """Return the mask of rows without NULL in the columns ``names``; empty: all are."""
         found = ALL
         for name in names:
             one = self._valid.get(name)
@@ -105,8 +105,8 @@ def windows(window: TimeWindow, moments: Ints, valid: Bools = ALL) -> tuple[Ints
     start and end.
 
     Args:
-        moments: times of the rows, in microseconds. ``valid``: the rows that have one; others are
-            in no window.
+        moments: times of the rows, in microseconds. ``valid``: mask of the rows that have a time;
+            other rows are in no window.
     """
     rows = np.flatnonzero(valid) if len(valid) else np.arange(len(moments))
     moments = moments[rows]

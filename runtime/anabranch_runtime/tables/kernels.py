@@ -20,13 +20,13 @@ I32 = NDArray[np.int32]
 U8 = NDArray[np.uint8]
 U64 = NDArray[np.uint64]
 
-#: Empty place of a hash table, removed tuple.
+#: Marks an empty place of a hash table, and a removed tuple.
 NONE = -1
 
 
 @njit(cache=True, nogil=True)
 def _last_word(place: int, size: int) -> int:
-    """Return the last 8 of ``size`` bytes at an address, or all if they are fewer, as a word."""
+    """Return the last 8 of ``size`` bytes at an address, or all if fewer, as a word."""
     if size >= 8:
         return load64_anywhere(place + size - 8, 0)
     word = np.uint64(0)
@@ -107,7 +107,7 @@ def intern(
 
 @njit(cache=True, nogil=True)
 def rehash(table: I32, hashes: U64, count: int) -> None:
-    """Enter the first ``count`` hashes into the empty ``table`` (all :data:`NONE`)."""
+    """Enter the first ``count`` hashes into ``table``, which is empty (all :data:`NONE`)."""
     size = np.int64(len(table) - 1)
     for n in range(count):
         place = np.int64(hashes[n] & np.uint64(size))
@@ -141,7 +141,7 @@ def text_bytes(numbers: Ints, data: U8, ends: Ints, offsets: Ints, out: U8) -> N
 
 @njit(cache=True, nogil=True)
 def compare_texts(a: int, b: int, data: U8, ends: Ints) -> int:
-    """Compare two texts of the pool by their bytes: -1, 0, 1."""
+    """Compare two texts of the pool by their bytes; return -1, 0 or 1."""
     if a == b:
         return 0
     x, y = ends[a], ends[b]
@@ -156,7 +156,7 @@ def compare_texts(a: int, b: int, data: U8, ends: Ints) -> int:
 def compare(
     one: Ints, i: int, other: Ints, j: int, first: int, end: int, texts: Ints, data: U8, ends: Ints
 ) -> int:
-    """Compare the words ``first`` to ``end`` of two tuples: -1, 0, 1."""
+    """Compare the words ``first`` to ``end`` of two tuples; return -1, 0 or 1."""
     for k in range(first, end):
         a, b = one[i, k], other[j, k]
         if a == b:
@@ -246,7 +246,7 @@ def forget_slots(slots: Ints, table: I32, hashes: U64, free: Ints, counts: Ints)
         place = np.int64(hashes[slot] & np.uint64(size))
         while table[place] != slot:
             place = (place + 1) & size
-        # Move later entries of the cluster back, so that none is cut off from its place.
+        # Later slots of the cluster are moved back, so that each remains reachable from its place.
         hole = place
         place = (place + 1) & size
         while table[place] >= 0:
@@ -300,7 +300,7 @@ def compact(slots: Ints, marks: I32, index: Ints, touched: Ints) -> int:
 
 @njit(cache=True, nogil=True)
 def link(members: Ints, owners: Ints, heads: Ints, following: Ints, before: Ints) -> None:
-    """Put each of ``members`` first in the list of its owner.
+    """Put each of ``members`` at the beginning of its owner's linked list.
 
     Args:
         heads: first member by owner. ``following``, ``before``: neighbours by member.
@@ -316,7 +316,7 @@ def link(members: Ints, owners: Ints, heads: Ints, following: Ints, before: Ints
 
 @njit(cache=True, nogil=True)
 def unlink(members: Ints, owners: Ints, heads: Ints, following: Ints, before: Ints) -> None:
-    """Take ``members`` out of the lists of their owners; arguments as of :func:`link`."""
+    """Take ``members`` out of their owners' linked lists; arguments as in :func:`link`."""
     for i in range(len(members)):
         after, ahead = following[members[i]], before[members[i]]
         if after >= 0:
@@ -341,8 +341,9 @@ def count_linked(owners: Ints, heads: Ints, following: Ints) -> int:
 
 @njit(cache=True, nogil=True)
 def list_linked(owners: Ints, heads: Ints, following: Ints, places: Ints, found: Ints) -> None:
-    """Write the members of the lists of ``owners`` to ``found``, the owners' places to
-    ``places``."""
+    """Write the members of ``owners``' lists to ``found``, their owners' positions to
+    ``places``.
+    """
     count = 0
     for i in range(len(owners)):
         member = heads[owners[i]] if owners[i] >= 0 else NONE

@@ -49,7 +49,7 @@ def _moment(n: int, powers: list[Fraction]) -> float | None:
         return None
     third = powers[2] / n - 3 * mean * powers[1] / n + 2 * mean**3
     if len(powers) == 3:
-        # Its square is rational.
+        # The square of the skewness is rational.
         square = third**2 / second**3
         return (1 if third > 0 else -1) * sqrt(_float(square))
     fourth = powers[3] / n - 4 * mean * powers[2] / n + 6 * mean**2 * powers[1] / n - 3 * mean**4

@@ -22,11 +22,11 @@ _NOTHING = np.empty(0, np.int64)
 
 
 class FirstNodes(NamedTuple):
-    """First nodes of several multisets, in order; arrays by listed node.
+    """The first nodes of several multisets, in order; arrays have one element per listed node.
 
     Attributes:
         nodes: node numbers. ``places``: place (row number or rank) of a node's first tuple.
-        times: number of a node's tuples. ``ends``: per slot, end of its part of the arrays.
+        times: number of a node's tuples. ``ends``: per slot, end of its nodes in the arrays.
     """
 
     nodes: Ints
@@ -36,7 +36,7 @@ class FirstNodes(NamedTuple):
 
     @property
     def totals(self) -> Ints:
-        """Return the number of listed tuples per slot."""
+        """Return the number of listed tuples of each multiset."""
         sums = np.concatenate([[0], np.cumsum(self.times)])
         return np.diff(sums[self.ends], prepend=0)
 
@@ -65,7 +65,7 @@ class Ordered:
         return int(self._counts[2])
 
     def make_room(self, slots: int) -> None:
-        """Prepare for slots below ``slots``."""
+        """Make room for slots below ``slots``."""
         if len(self.roots) < slots:
             roots = np.full(max(slots, 2 * len(self.roots)), NONE, np.int32)
             roots[: len(self.roots)] = self.roots
@@ -83,9 +83,9 @@ class Ordered:
         """Add weighted tuples, skipping those with negative slots.
 
         Returns:
-            With ``crossings``, per tuple 1 where its net weight becomes positive, -1 where it
-            ceases to be, else 0. With ``changes``, the change of its net weight, counting negative
-            ones as 0. Otherwise nothing.
+            With ``crossings``, per tuple: 1 if its net weight becomes positive, -1 if it ceases to
+                be, else 0. With ``changes``, per tuple: the change of its net weight, where
+                negative net weights count as 0. Otherwise an empty array.
         """
         changed = np.empty(len(slots), np.int64) if crossings or changes else _NOTHING
         pool = self.layout.pool
@@ -117,11 +117,11 @@ class Ordered:
             self._free = grown(self._free, room)
 
     def clear(self, slots: Ints) -> None:
-        """Empty the multisets of ``slots``."""
+        """Remove all tuples from the multisets of ``slots``."""
         trees.clear(self.roots, slots, self._links, self._free, self._counts)
 
     def totals(self, slots: Ints) -> Ints:
-        """Return the number of tuples of each slot (net weights below 0 count as 0)."""
+        """Return the number of tuples of each slot; net weights below 0 count as 0."""
         out = np.empty(len(slots), np.int64)
         trees.totals(self.roots, slots, self.sizes, out)
         return out
@@ -132,7 +132,7 @@ class Ordered:
         return found
 
     def at(self, slots: Ints, ranks: Ints) -> Ints:
-        """Return the node at each rank from 0 (negative: from the end), or -1."""
+        """Return the node at each rank, from 0 (negative: from the end); -1 if there is none."""
         out = np.empty(len(slots), np.int64)
         trees.at_ranks(self.roots, slots, ranks, self._links, self.sizes, out)
         return out
@@ -190,7 +190,7 @@ class Ordered:
         return nodes, np.repeat(np.arange(len(slots)), np.diff(ends, prepend=0))
 
     def cut(self, slots: Ints, most: Ints) -> None:
-        """Remove the last tuples of each slot until ``most`` remain."""
+        """Remove the last tuples of each slot, so that at most ``most`` remain."""
         trees.cut(self.roots, slots, most, self._links, self.sizes, self._free, self._counts)
 
     def among_first(
@@ -224,7 +224,7 @@ class Ordered:
         return out
 
     def mark_texts(self, used: Bools) -> None:
-        """Set the entry of each text in ``used`` that some tuple has."""
+        """Set ``used`` to True at the numbers of all texts that some tuple has."""
         nodes, free = self._counts[:2]
         live = np.ones(nodes, np.bool_)
         live[self._free[:free]] = False
@@ -233,7 +233,7 @@ class Ordered:
 
     @property
     def bytes(self) -> int:
-        """Return the size in memory."""
+        """Return the bytes of the multisets in memory."""
         arrays = (self.roots, self.words, self.sizes, self._links, self._free)
         return sum(a.nbytes for a in arrays)
 

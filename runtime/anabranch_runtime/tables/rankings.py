@@ -32,7 +32,7 @@ _NUMBER = TupleField(DataType(TypeKind.BIGINT), nullable=False)
 
 
 class _Shown(NamedTuple):
-    """Shown rows of some partitions.
+    """Rows of some partitions that are shown.
 
     Attributes:
         words: tuple of each row. ``places``: value of the ranking function; ``ranks``: position in
@@ -48,14 +48,14 @@ class _Shown(NamedTuple):
     computed: Mapping[str, pa.Array]
 
     def at(self, rows: Ints) -> _Shown:
-        """Return the rows at these positions."""
+        """Return the shown rows at these positions."""
         words, places, ranks, partitions, computed = self
         taken = {name: one.take(pa.array(rows)) for name, one in computed.items()}
         return _Shown(words[rows], places[rows], ranks[rows], partitions[rows], taken)
 
 
 class RankedTable:
-    """The state of a view without grouping."""
+    """The rows of a view without grouping, in order."""
 
     def __init__(self, view: View, kinds: Mapping[str, DataType], *, deletes: bool) -> None:
         self.view, self._kinds, self._deletes = view, kinds, deletes
@@ -69,12 +69,12 @@ class RankedTable:
         read += [one.column for one in view.windowed if one.column is not None]
         read += [c.name for one in view.windowed if one.default for c in columns(one.default)]
         computed = {PLACE, *(one.name for one in view.windowed)}
-        #: Columns of joined rows that are kept.
+        #: Columns of joined rows whose values are kept.
         self.columns = [n for n in dict.fromkeys(read) if n not in computed]
         fields = [TupleField(s.expr.type, s.descending, s.nulls_first) for s in view.order]
-        # Words of descending fields are inverted, which arguments of window functions exclude.
+        # Descending fields have inverted words, so arguments of window functions can't use them.
         apart = {one.column for one in view.windowed}
-        #: Position of a kept column's field; that of a sort key serves its column, too.
+        #: Kept column -> position of its field; a sort key's field is also that of its column.
         self._fields = {
             s.expr.name: n
             for n, s in enumerate(view.order)
@@ -120,7 +120,7 @@ class RankedTable:
             raise
         self._count += len(after.ranks) - len(before.ranks)
         if not self._deletes and self._most is not None:
-            # Remove the rows that can't be shown any more.
+            # Without deletes, rows beyond the shown ones will never be shown.
             self._tree.cut(touched, walk.totals)
         empty = self._tree.empty(touched)
         if empty.any():
@@ -141,7 +141,7 @@ class RankedTable:
         self._count = int(np.maximum(totals - self.view.offset, 0).sum())
 
     def dump(self) -> list[pa.RecordBatch]:
-        """Return the state: rows and their weights."""
+        """Return the state for a snapshot: the ranked rows and their weights."""
         walk = self._tree.walk(self._slots.all(), everything=True)
         words = self._tree.words[walk.nodes]
         arrays = [self._column(words, name) for name in self.columns]
@@ -163,7 +163,7 @@ class RankedTable:
         return self._tree.layout.encode([*sorts, *(rows.column(n) for n in self._beside)])
 
     def _found(self, rows: Inputs) -> tuple[Ints, Ints]:
-        """Return the slot of each row's partition, and the new slots."""
+        """Return the slot of each row's partition, and the slots that are new."""
         if self._partition is None:
             return self._slots.find(np.zeros((len(rows), 1), np.int64))
         keys = [rows.column(name) for name, _ in self.view.partition]
@@ -180,7 +180,7 @@ class RankedTable:
         most, ranking, layout = self._most, self.view.ranking, self._tree.layout
         if most is None or ranking is RankFunction.DENSE_RANK:
             return np.arange(len(rows))
-        # Sort keys before the first text suffice, without numbering texts of dropped rows.
+        # Sort keys before the first text suffice, so that texts of dropped rows need no numbers.
         some = sorts[: layout.leading]
         words = layout.encode(some) if some else self._encoded(rows, sorts)
         if not some and ranking is RankFunction.RANK:
@@ -205,7 +205,7 @@ class RankedTable:
         return found._replace(computed=self._computed(found)) if self.view.windowed else found
 
     def _computed(self, shown: _Shown) -> dict[str, pa.Array]:
-        """Return the values of window functions."""
+        """Return the values of the window functions, by name."""
         rows = SortedRows.of(shown.partitions, shown.words[:, : self._sort_words])
         return {
             one.name: window_values(
@@ -246,7 +246,7 @@ class RankedTable:
                 kinds = [one.type for one in self.view.windowed if one.name == name]
                 found |= _unequal(kinds, [old.computed[name]], [new.computed[name]])
         if not self._plain:
-            # Outputs of different values may be equal.
+            # Rows with different values may still have equal outputs.
             some = np.flatnonzero(found)
             pairs = [self._values(one.at(some)) for one in (old, new)]
             found[some] = _unequal([o.expr.type for o in self._outputs], *pairs)
@@ -254,7 +254,7 @@ class RankedTable:
 
     def _compared(self, slots: Ints, before: _Shown, after: _Shown, version: int) -> pa.Table:
         """Return the changes from the rows ``before`` to ``after``."""
-        # Position of each new row's predecessor, of equal partition and rank.
+        # Position of the old row with the partition and rank of each new row.
         sizes_old = np.bincount(before.partitions, minlength=len(slots))
         sizes_new = np.bincount(after.partitions, minlength=len(slots))
         starts_old = np.cumsum(sizes_old) - sizes_old
@@ -314,7 +314,7 @@ class RankedTable:
 
     @property
     def bytes(self) -> int:
-        """Return the approximate size in memory."""
+        """Return the approximate bytes of the table in memory."""
         return self.pool.bytes + self._slots.bytes + self._tree.bytes
 
 

@@ -1,8 +1,9 @@
 """Groups of joined rows with session windows.
 
 All rows of a session are kept, by group and time, as later rows may merge sessions, and deletes may
-split them. A batch affects the sessions near its rows. If a session changes its limits, its rows
-move to the new session; if not, only the batch's rows are added. The rest is as for other groups.
+split them. A batch affects the sessions near its rows. If the limits of a session change, its rows
+move to the new session; if not, only the batch's rows are added. Otherwise, sessions are groups
+like others.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _WEIGHT = "anabranch_weight"
 
 
 class _Rows(NamedTuple):
-    """Kept rows, by group and time, and the limits of their sessions."""
+    """Kept rows, in order of group and time, and the limits of their sessions."""
 
     slots: Ints
     tuples: Ints
@@ -42,7 +43,7 @@ class _Rows(NamedTuple):
     ends: Ints
 
     def some(self, mask: Bools) -> _Rows:
-        """Return the rows of ``mask``."""
+        """Return the rows for which ``mask`` is True."""
         return _Rows(*(part[mask] for part in self))
 
     @property
@@ -52,7 +53,7 @@ class _Rows(NamedTuple):
 
 
 class _LastRows(NamedTuple):
-    """The last rows with their groups, the sessions before, and the rows of those after."""
+    """The last rows and their groups; sessions before them; the sessions' rows after them."""
 
     slots: Ints
     fresh: Ints
@@ -88,16 +89,16 @@ class SessionGroups(Groups):
         #: Rows (time, columns) and sessions (start, end) of each group.
         self._rows = Ordered(TupleLayout(fields, self.pool))
         self._sessions = Ordered(TupleLayout([_TIME, _TIME], self.pool))
-        #: The last rows, and the sessions that they replace.
+        #: The rows that were added last, and the sessions that they replace.
         self._last: _LastRows | None = None
 
     def begin(self, rows: Inputs, weights: Ints, version: int) -> None:
-        """As :meth:`Groups.begin`."""
+        """Add weighted rows, as :meth:`Groups.begin`."""
         self._move(*self._given(rows, weights))
         self.version, self._pending = version, list(self.readers)
 
     def _given(self, rows: Inputs, weights: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """Return the rows with a time: slot of the group, words, weight; and the new slots."""
+        """Return the rows with a time (slot of the group, words, weight), and the new slots."""
         prefix = self.prefix
         valid = rows.valid(self._time)
         if len(valid) and not valid.all():
@@ -136,7 +137,7 @@ class SessionGroups(Groups):
             raise
 
     def undo(self) -> None:
-        """As :meth:`Groups.undo`."""
+        """Remove the rows that were added last, as :meth:`Groups.undo`."""
         super().undo()
         self._take_back()
 
@@ -158,8 +159,8 @@ class SessionGroups(Groups):
         self._groups.drop(touched[self._rows.empty(touched)])
 
     def _spans(self, points: Ints, owners: Ints, limits: Ints) -> Ints:
-        """Return (slot, first time, last time) of disjoint spans with all rows of sessions that may
-        change, ascending: old sessions (``owners``, ``limits``), and ``points`` outside them.
+        """Return disjoint spans (slot, first time, last time), ascending, with all rows of sessions
+        that may change: old sessions (``owners``, ``limits``), and ``points`` outside of them.
         """
         old = np.column_stack([owners, limits[:, 0], limits[:, 1] - self._gap])
         both = np.concatenate([old, np.column_stack([points, points[:, 1]])])
@@ -172,7 +173,7 @@ class SessionGroups(Groups):
         return spans
 
     def _kept_rows(self, spans: Ints) -> _Rows:
-        """Return the rows in ``spans`` with their sessions."""
+        """Return the kept rows in ``spans`` of time, with their sessions."""
         owners, lows, highs = (spans[:, n].copy() for n in range(3))
         nodes, span = self._rows.between(owners, lows, highs)
         weights = self._rows.sizes[nodes, 0]
@@ -189,7 +190,7 @@ class SessionGroups(Groups):
     def _difference(
         self, before: _Rows, after: _Rows, slots: Ints, tuples: Ints, changes: Ints
     ) -> _Rows:
-        """Return the weighted rows to be added to sessions."""
+        """Return the weighted rows that turn the sessions ``before`` into those ``after``."""
         # Equal sessions (same slot, start and end) before and after get the same number.
         both = np.concatenate([before.sessions, after.sessions])
         _, numbers = np.unique(both, axis=0, return_inverse=True)
@@ -254,7 +255,7 @@ class SessionGroups(Groups):
         return [pa.RecordBatch.from_arrays(arrays, names=names)]
 
     def load(self, dumped: Sequence[pa.RecordBatch], aggregates: Sequence[ViewAggregate]) -> None:
-        """Restore the rows of a dump, unless there are rows."""
+        """Restore the rows of a dump, unless there are rows already."""
         (batch,) = dumped
         if not batch.num_rows or len(self._rows):
             return
@@ -272,13 +273,13 @@ class SessionGroups(Groups):
         self._most_texts = texts_allowed(self.pool.size)
 
     def _equal(self, other: Groups) -> bool:
-        """Whether the kept rows are equal."""
+        """Whether both have equal kept rows of sessions."""
         ours, theirs = (_sorted(*one.dump((), 0)) for one in (self, other))
         return bool(ours.equals(theirs))
 
     @property
     def bytes(self) -> int:
-        """Return the approximate size in memory."""
+        """Return the approximate bytes of the sessions in memory."""
         return super().bytes + self._groups.bytes + self._rows.bytes + self._sessions.bytes
 
 

@@ -1,4 +1,4 @@
-"""Numbering of distinct tuples: each gets a slot, and slots of removed tuples are used again."""
+"""Numbers (slots) of distinct tuples; slots of removed tuples are used again."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Slots:
         return slots, fresh
 
     def distinct(self, slots: Ints) -> tuple[Ints, Ints]:
-        """Return the distinct ``slots``, and for each entry its position among them."""
+        """Return the distinct ``slots``, and for each of ``slots`` its position among them."""
         index = np.empty(len(slots), np.int64)
         touched = np.empty(len(slots), np.int64)
         count = kernels.compact(slots, self._marks, index, touched)
@@ -83,7 +83,7 @@ class Slots:
 
     @property
     def bytes(self) -> int:
-        """Return the size in memory."""
+        """Return the bytes of the slots in memory."""
         arrays = (self.words, self.alive, self._hashes, self._marks, self._table, self._free)
         return sum(a.nbytes for a in arrays)
 
@@ -97,5 +97,5 @@ class Slots:
         self.alive = alive
         self._marks = np.full(room, -1, np.int32)
         self._table = np.full(2 * room, kernels.NONE, np.int32)
-        # All slots are in use when room is needed.
+        # Room is needed only when all slots are in use.
         kernels.rehash_slots(self._table, self._hashes, used, np.zeros(used, np.bool_))

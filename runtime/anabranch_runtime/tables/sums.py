@@ -28,18 +28,18 @@ Bools = NDArray[np.bool_]
 
 #: Words of a float sum, and of its fixed-point number; exponent of the number's last bit.
 FLOAT_WORDS, FIXED, LAST_BIT = 12, 6, -200
-#: Words of each number in a float sum; the doubles of the sum beside are no numbers of bits.
+#: Words of each number in a float sum; the two doubles of the sum beside are not such numbers.
 FLOAT_NUMBERS = (FIXED, 1, 1, 1, 1, 1, 1)
-#: Positions of the parts after the number.
+#: Positions of the words after the fixed-point number.
 _BESIDE, _REST, BESIDE_COUNT, _NAN, _PLUS, _MINUS = 6, 7, 8, 9, 10, 11
-#: Greatest shift of a mantissa: 41 bits remain for the sum of weights.
+#: Greatest shift of a mantissa, which leaves 41 bits for the sum of weights.
 _MOST_SHIFT = 290
 _LOW32 = np.uint64(0xFFFFFFFF)
 
 
 @njit(cache=True, nogil=True)
 def _product(a: Any, b: Any) -> Any:
-    """The 128-bit product of two unsigned words of a sum: low, high."""
+    """Return the 128-bit product of two unsigned words, as its low and high words."""
     s = np.uint64(32)
     a0, a1 = a & _LOW32, a >> s
     b0, b1 = b & _LOW32, b >> s
@@ -107,7 +107,7 @@ def subtract(state: U64, others: U64, carries: Bools) -> None:
 
 @njit(cache=True, nogil=True)
 def add_counts(state: Ints, at: int, index: Ints, valid: Bools, weights: Ints) -> None:
-    """Add the weights of valid rows (no mask: of all) to the word ``at`` of their state rows."""
+    """Add the weights of valid rows (no mask: all rows) to the word ``at`` of their state rows."""
     if len(valid) == 0:
         for i in range(len(index)):
             state[index[i], at] += weights[i]
@@ -278,7 +278,7 @@ def _add_product(state: U64, floats: Floats, r: int, at: int, x: float, y: float
 
 @njit(cache=True, nogil=True)
 def add_bits(state: Ints, at: int, index: Ints, values: Ints, valid: Bools, weights: Ints) -> None:
-    """Add the weights of the values that have bit ``b`` to the word ``at + b``, for all 64 bits."""
+    """Add the weights of the values with bit ``b`` to the word ``at + b``, for all 64 bits."""
     for i in range(len(index)):
         if len(valid) > 0 and not valid[i]:
             continue
@@ -289,7 +289,7 @@ def add_bits(state: Ints, at: int, index: Ints, values: Ints, valid: Bools, weig
 
 @njit(cache=True, nogil=True)
 def _exact_product(x: float, y: float) -> Any:
-    """The product as an unevaluated sum of two doubles (Dekker, 1971)."""
+    """Return the product of two doubles as an unevaluated sum of two doubles (Dekker, 1971)."""
     p = x * y
     a = 134217729.0 * x
     b = 134217729.0 * y
@@ -304,7 +304,7 @@ def _exact_product(x: float, y: float) -> Any:
 
 @njit(cache=True, nogil=True)
 def _leading(state: U64, r: int, at: int) -> Any:
-    """The number as (sign, top 64 bits, next 64 bits, whether a lower bit is 1, top exponent)."""
+    """Return a number: sign, top 64 bits, next 64 bits, whether a lower bit is 1, exponent."""
     zero, one = np.uint64(0), np.uint64(1)
     negative = state[r, at + FIXED - 1] >> np.uint64(63) == one
     words = np.empty(FIXED, np.uint64)
@@ -342,7 +342,7 @@ def _leading(state: U64, r: int, at: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _special(state: U64, r: int, at: int) -> float:
-    """The sum if it is NaN or infinite because of its values; else 0."""
+    """Return the sum if its values make it NaN or infinite; else 0."""
     nans, plus, minus = (
         np.int64(state[r, at + _NAN]),
         np.int64(state[r, at + _PLUS]),
@@ -355,7 +355,7 @@ def _special(state: U64, r: int, at: int) -> float:
 
 @njit(cache=True, nogil=True)
 def float_sum(state: U64, floats: Floats, r: int, at: int) -> float:
-    """The float sum from ``at`` on of the row ``r``, rounded to the nearest double."""
+    """Return the float sum from ``at`` on of the row ``r``, rounded to the nearest double."""
     one = np.uint64(1)
     special = _special(state, r, at)
     if special != 0.0:
@@ -382,7 +382,7 @@ def float_sums(state: U64, floats: Floats, at: int, out: Floats) -> None:
 
 @njit(cache=True, nogil=True)
 def _pair(state: U64, floats: Floats, r: int, at: int) -> Any:
-    """The float sum as an unevaluated sum of two doubles."""
+    """Return the float sum as an unevaluated sum of two doubles."""
     sign, word, second, _, exponent = _leading(state, r, at)
     high = low = 0.0
     if sign != 0.0:

@@ -53,7 +53,7 @@ class MaintainedTable:
 
     Args:
         view: the post-join part.
-        rows: schema of the joined rows: the columns that the view reads.
+        rows: schema of the joined rows, with the columns that the view reads.
         deletes: whether rows may be deleted; without deletes, less state is kept.
         names: names of these columns in the rows that are added; None: the same.
     """
@@ -80,7 +80,7 @@ class MaintainedTable:
         """Add weighted rows, and return the changes of the table's rows.
 
         Args:
-            weights: net number of times that each row is inserted (negative: deleted); None: once.
+            weights: number of times that each row is inserted (negative: deleted); None: once each.
             version: version of the changes.
 
         Raises:
@@ -98,9 +98,9 @@ class MaintainedTable:
             raise ValueError("a row is deleted from a table that only gets new rows")
         weights = np.array(weights, np.int64)
         if isinstance(table, GroupedTable):
-            # The groups may be replaced by others with fewer columns.
+            # Closing may replace the groups by groups with fewer columns.
             table.groups.close()
-            # A batch without columns would have no rows to count.
+            # At least one column is read, since a batch without columns has no number of rows.
             batch = one_batch(rows.select(table.groups.columns or rows.column_names[:1]))
             return table.apply(Inputs(batch, table.groups.kinds), weights, version)
         batch = one_batch(rows.select(list(dict.fromkeys(self._names[n] for n in self._kinds))))
@@ -115,7 +115,7 @@ class MaintainedTable:
         return changes
 
     def _own(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the columns of added rows by the view's own names."""
+        """Return the columns of added rows under the names that the view has for them."""
         columns = [rows.column(self._names[name]) for name in self._kinds]
         return pa.RecordBatch.from_arrays(columns, names=list(self._kinds))
 
@@ -135,21 +135,21 @@ class MaintainedTable:
 
     @property
     def groups(self) -> Groups | None:
-        """Return the groups that it reads, which other tables may read, too; None: none."""
+        """The groups that the table reads, as other tables may too; None: it has none."""
         return self._table.groups if isinstance(self._table, GroupedTable) else None
 
     @property
     def reader(self) -> GroupReader | None:
-        """Return the reader of :attr:`groups`."""
+        """The reader (this view) of :attr:`groups`."""
         return self._table if isinstance(self._table, GroupedTable) else None
 
     def leave(self) -> None:
-        """Read no groups any more; the table is of no use then."""
+        """Stop reading the groups; the table can't be used any more."""
         if isinstance(self._table, GroupedTable):
             self._table.groups.leave(self._table)
 
     def first_changes(self, version: int) -> pa.Table:
-        """Return the row that aggregates without GROUP BY have before any input."""
+        """Return the row that aggregates without GROUP BY have even without input."""
         if isinstance(self._table, RankedTable):
             return self._changes.nothing()
         return self._table.first_changes(version)
@@ -166,7 +166,7 @@ class MaintainedTable:
         return self._table.forgotten
 
     def dump(self) -> list[pa.RecordBatch]:
-        """Return the state for a snapshot."""
+        """Return the table's state for a snapshot."""
         return self._table.dump()
 
     @classmethod
@@ -179,7 +179,7 @@ class MaintainedTable:
         deletes: bool = False,
         names: Mapping[str, str] | None = None,
     ) -> MaintainedTable:
-        """Return the table of a dump."""
+        """Restore a table from a dump."""
         table = cls(view, rows, deletes=deletes, names=names)
         table._table.load(dumped)
         table._compacted()
@@ -199,14 +199,14 @@ class MaintainedTable:
 
     @property
     def bytes(self) -> int:
-        """Return the approximate size in memory."""
+        """Return the approximate bytes of the table in memory."""
         return self._table.bytes
 
 
 # --- compilation ---------------------------------------------------------------------------------
 
 _F = AggregateFunction
-#: Number of rows of the trial tables; enough that hash tables grow.
+#: Number of rows of the tables that compile kernels; enough that hash tables grow.
 _ROWS = 200
 _TYPES = {
     "k": parse_type("string"),
@@ -216,7 +216,7 @@ _TYPES = {
     "t": parse_type("timestamp"),
 }
 _SUM = parse_type("decimal(34,2)")
-#: Trial aggregates: function, column, whether distinct, result type, second argument, option.
+#: Aggregates to compile kernels for: function, column, distinct, type, second argument, option.
 _AGGREGATES = (
     (_F.SUM, "i", True, _TYPES["i"], None, ""),
     (_F.SUM, "d", False, _SUM, None, ""),
@@ -313,5 +313,5 @@ def _warm_asof(outer: OuterJoin) -> None:
 
 
 if __name__ == "__main__":
-    # Run at installation, so that the process of tables loads the kernels instead of compiling.
+    # Called at installation, so that the process of tables loads compiled kernels.
     warm()

@@ -27,7 +27,7 @@ U8 = NDArray[np.uint8]
 _DEPTH = 256
 LEFT, RIGHT = 0, 1
 WEIGHT, TOTAL = 0, 1
-#: Ranking functions of :func:`walk`.
+#: Ranking functions, as numbers, for :func:`walk`.
 ROW_NUMBER, RANK, DENSE_RANK = 0, 1, 2
 
 
@@ -38,7 +38,7 @@ def _total(node: int, sizes: Ints) -> int:
 
 @njit(cache=True, nogil=True)
 def _joined(a: int, b: int, links: I32, sizes: Ints) -> int:
-    """Join two trees, all of whose tuples are less in ``a`` than in ``b``; returns the root."""
+    """Join tree ``a`` with ``b``, whose tuples are all greater; return the root."""
     root, parent, side = NONE, NONE, LEFT
     while a >= 0 and b >= 0:
         if mixed(np.uint64(a)) > mixed(np.uint64(b)):
@@ -152,7 +152,7 @@ def add(
         while at < depth and mixed(np.uint64(path[at])) > priority:
             sizes[path[at], TOTAL] += change
             at += 1
-        # Split the subtree at this place along the path.
+        # Split the subtree at this place along the path of the new tuple.
         low, high = NONE, NONE
         for k in range(depth - 1, at - 1, -1):
             here = path[k]
@@ -181,7 +181,7 @@ def add(
 
 @njit(cache=True, nogil=True)
 def clear(roots: I32, slots: Ints, links: I32, free: Ints, counts: Ints) -> None:
-    """Remove the trees of ``slots``."""
+    """Remove the trees of ``slots``, and free their nodes."""
     stack = np.empty(_DEPTH, np.int64)
     for i in range(len(slots)):
         if roots[slots[i]] < 0:
@@ -285,7 +285,7 @@ def walk(
 
     Returns:
         Per listed node its number, the place of the first of its equal tuples, and the number of
-        these that are listed; then the end of each slot's part.
+            these tuples that are listed; then the end of each slot's nodes.
     """
     room = 64
     nodes, places, times = (
@@ -353,7 +353,7 @@ def between(
     word ``high_word`` is at most ``highs[i]``, in order; both words ascend in the tree.
 
     Returns:
-        Nodes, and the end of the part of each entry of ``slots``.
+        Nodes, and the end of the nodes of each of ``slots``.
     """
     room, used = 64, 0
     nodes = np.empty(room, np.int64)
@@ -397,7 +397,7 @@ def _wider(values: Ints, room: int) -> Ints:
 def cut(
     roots: I32, slots: Ints, most: Ints, links: I32, sizes: Ints, free: Ints, counts: Ints
 ) -> None:
-    """Remove the last tuples of each slot's tree until ``most[i]`` remain (sum of weights)."""
+    """Remove the last tuples of each slot's tree until ``most[i]`` remain, as counted by weight."""
     path = np.empty(_DEPTH, np.int64)
     for i in range(len(slots)):
         slot = slots[i]
@@ -470,7 +470,7 @@ def among_first(
                 last = np.int64(links[last, RIGHT])
         else:
             last = np.int64(NONE)
-        # The greatest of the ``most`` least tuples is the heap's first.
+        # A heap of the ``most`` least tuples so far, with the greatest of them first.
         size = np.int64(0)
         for k in range(first, starts[n]):
             i = order[k]
@@ -563,7 +563,7 @@ def listed(
     ends: Ints,
     once: bool,
 ) -> tuple[Ints, U8]:
-    """Join the texts (word ``at``) of each slot's part of the nodes of :func:`walk`.
+    """Join the texts (word ``at``) of each slot's nodes, as listed by :func:`walk`.
 
     Returns:
         Offsets of the joined texts, and their bytes.

@@ -3,8 +3,8 @@
 A value takes a word for NULL (0 for values, -1 or 1 for NULL) unless its field excludes NULL, then
 one word, or two for decimals of more than 18 digits. Integers, dates, times and booleans are their
 own words; floats are mapped to integers of the same order (NaN last, -0.0 as 0.0); texts and
-binaries are numbers in a pool of texts (:class:`Texts`), compared there by their bytes, as are
-nested values, by exact texts of them without an order. Words of descending fields are inverted.
+binaries are numbers in a pool of texts (:class:`Texts`), where their bytes are compared. So are
+nested values, as exact texts without a meaningful order. Words of descending fields are inverted.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from anabranch_runtime.tables import kernels
 
 U8 = np.typing.NDArray[np.uint8]
 _TEXTS = frozenset({TypeKind.STRING, TypeKind.BINARY}) | UNORDERED
-#: Most digits of a decimal in one word.
+#: Maximum number of digits of a decimal in one word.
 _DIGITS = 18
 _SIGN = np.int64(np.iinfo(np.int64).min)
 _REST = np.int64(np.iinfo(np.int64).max)
 _ALL = np.empty(0, np.bool_)
-#: Sizes of an empty pool or table; a power of two.
+#: Initial size of a pool or table; a power of two.
 _FEW = 64
 
 
 def texts_allowed(used: tuple[int, int]) -> tuple[int, int]:
-    """Return the number of texts and of bytes at which a pool is compacted: twice those in use."""
+    """Return the numbers of texts and bytes at which a pool is compacted: twice those ``used``."""
     return 2 * used[0] + 4096, 2 * used[1] + 1_000_000
 
 
@@ -82,7 +82,7 @@ class Texts:
             self._grow(int(bounds[done + 1] - bounds[done]))
 
     def column(self, numbers: Ints, valid: Bools | None, target: pa.DataType) -> pa.Array:
-        """Return the texts ``numbers`` as a column of the type ``target``; NULL if not valid."""
+        """Return the texts ``numbers`` as a column of type ``target``, NULL if not ``valid``."""
         mask = np.ones(len(numbers), np.bool_) if valid is None else valid
         offsets = np.empty(len(numbers) + 1, np.int64)
         kernels.text_offsets(numbers, mask, self.ends, offsets)
@@ -92,7 +92,7 @@ class Texts:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Return the number of texts, and of their bytes."""
+        """Return the number of texts in the pool, and of their bytes."""
         return self.count, int(self.ends[self.count])
 
     def size_of(self, used: Bools) -> tuple[int, int]:
@@ -102,7 +102,7 @@ class Texts:
 
     @property
     def bytes(self) -> int:
-        """Return the size of the pool in memory."""
+        """Return the bytes of the pool of texts in memory."""
         return sum(a.nbytes for a in (self.data, self.ends, self._hashes, self._table))
 
     def _grow(self, size: int) -> None:
@@ -118,7 +118,7 @@ class Texts:
 
 
 def grown(values: np.typing.NDArray[Any], room: int) -> np.typing.NDArray[Any]:
-    """Return a copy of ``values`` with ``room`` rows; the new ones are undefined."""
+    """Return a copy of ``values`` with ``room`` rows; added rows are undefined."""
     wider = np.empty((room, *values.shape[1:]), values.dtype)
     wider[: len(values)] = values
     return wider
@@ -149,7 +149,7 @@ class TupleField:
 
     Attributes:
         nullable: whether the value has a word for NULL; ``nulls_first``: whether NULL sorts first.
-        exact: whether -0.0 differs from 0.0: for values that are only shown, or break ties.
+        exact: whether -0.0 differs from 0.0, as in values that are only shown or break ties.
     """
 
     kind: DataType
@@ -165,7 +165,7 @@ class TupleField:
 
     @property
     def width(self) -> int:
-        """Number of words, including that for NULL."""
+        """Number of words, including the word for NULL."""
         return int(self.nullable) + 1 + int(self.wide)
 
 
@@ -196,8 +196,8 @@ class TupleLayout:
         return next(texts, len(self.fields))
 
     def encode(self, columns: Sequence[pa.Array]) -> Ints:
-        """Return the tuples of ``columns`` (one per field, of its type) as rows of words; of fewer
-        columns, the first words.
+        """Return the tuples of ``columns`` (one per field, of its type) as rows of words; for fewer
+        columns than fields, the first words.
         """
         rows = len(columns[0]) if columns else 0
         out = np.zeros((rows, self.end(len(columns))), np.int64)
@@ -289,7 +289,7 @@ def column_of(field: TupleField, words: Ints, valid: Bools | None, pool: Texts) 
 def plain_column(
     values: np.typing.NDArray[Any], valid: Bools | None, target: pa.DataType
 ) -> pa.Array:
-    """Return ``values`` as a column of a type of the same width."""
+    """Return ``values`` as a column of the type ``target``, which has the same width."""
     buffers = [_bits(valid), pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(target, len(values), buffers)
 

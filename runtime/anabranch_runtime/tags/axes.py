@@ -32,7 +32,7 @@ _WIDTH = {
     TypeKind.TIMESTAMP: np.int64,
     TypeKind.TIMESTAMP_NTZ: np.int64,
 }
-#: Number of codes that are evaluated together.
+#: Number of codes whose conditions are evaluated together.
 _PIECE = 1 << 9
 _PRESENCE = {"is_null", "is_not_null"}
 _EQUAL = {"eq", "ne", "in"}
@@ -40,7 +40,7 @@ _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "
 
 
 def condition_on_column(conjunct: Expr) -> tuple[Column, str, tuple[Any, ...]] | None:
-    """``conjunct`` as column, operation and constants; None if no axis can test it."""
+    """Split ``conjunct`` into column, operation and constants; None if no axis can test it."""
     if not isinstance(conjunct, Call) or not conjunct.args:
         return None
     op, args = conjunct.op, conjunct.args
@@ -71,30 +71,30 @@ class Axis:
     def __init__(self, column: Column) -> None:
         self.column = column
         self._text = column.type.kind is TypeKind.STRING
-        #: Predicate -> operation and constants of each of its conditions.
+        #: Predicate -> its conditions, each as operation and constants.
         self._conditions: dict[int, list[tuple[str, tuple[Any, ...]]]] = defaultdict(list)
         self._constants: Any = None
-        #: (code, predicate) of the predicates that hold for some codes only, sorted by code.
+        #: Pairs (code, predicate), sorted by code, of predicates that hold for single codes only.
         self._points: tuple[Ints, Ints] = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._pointed: Ints = np.zeros(0, np.int64)
         self._ranges: list[tuple[Ints, Ints, Ints]] = []
-        #: Per code, the bits of the predicates that hold, where ``_known``.
+        #: Per code, the bits of the predicates that hold; computed only where ``_known``.
         self._bits: U64 = np.zeros((0, 1), np.uint64)
         self._known: Bools = np.zeros(0, np.bool_)
 
     def add(self, predicate: int, op: str, values: tuple[Any, ...]) -> None:
-        """Add a condition of the predicate with this number."""
+        """Add a condition on the column, of the predicate with this number."""
         self._conditions[predicate].append((op, values))
         self._constants = None
 
     @property
     def size(self) -> int:
-        """Number of codes; the greatest is that of NULL."""
+        """Number of codes; NULL has the greatest code."""
         self._prepare()
         return len(self._constants) + 2 if self._text else 2 * len(self._constants) + 2
 
     def codes(self, values: pa.Array) -> Ints:
-        """The code of each value; constant ``i`` has the code ``i`` (text) or ``2 i + 1``."""
+        """Return each value's code; constant ``i`` has the code ``i`` (text) or ``2 i + 1``."""
         null = self.size - 1
         if self._text:
             found = pc.index_in(values, value_set=self._constants)
@@ -112,8 +112,8 @@ class Axis:
         return codes
 
     def held(self, codes: Ints, predicates: int) -> U64:
-        """Bits of the predicates whose conditions on the column hold, per code: shape (codes,
-        words). Predicates without a condition on the column count as holding.
+        """Return, per code, the bits of the predicates whose conditions on the column hold: shape
+        (codes, words). Predicates without a condition on the column count as holding.
         """
         words = words_for(predicates)
         if len(self._known) != self.size or self._bits.shape[1] != words:
@@ -143,7 +143,7 @@ class Axis:
         return held
 
     def _prepare(self) -> None:
-        """Sort the constants; compute the codes, single ones or ranges, of each condition."""
+        """Sort the constants; find the codes of each condition: single codes or ranges of codes."""
         if self._constants is not None:
             return
         every = [one for some in self._conditions.values() for one in some]
@@ -185,7 +185,7 @@ class Axis:
 
 
 def _range(op: str, codes: Sequence[int], null: int) -> tuple[int, int]:
-    """Least and greatest code for which a condition holds; for ``ne`` an inverted range."""
+    """Return least and greatest code for which a condition holds; ``ne``: an inverted range."""
     at = codes[0] if codes else 0
     return {
         "lt": (0, at - 1),
@@ -199,11 +199,11 @@ def _range(op: str, codes: Sequence[int], null: int) -> tuple[int, int]:
 
 
 def words_for(predicates: int) -> int:
-    """Number of 64-bit words with a bit per predicate; at least 1."""
+    """Return the number of 64-bit words with a bit per predicate; at least 1."""
     return max(1, (predicates + 63) // 64)
 
 
 def packed(bits: Bools) -> U64:
-    """``bits`` (shape (rows, multiple of 64)) packed into 64-bit words, the first bit lowest."""
+    """Pack ``bits`` (shape (rows, multiple of 64)) into 64-bit words, the first bit lowest."""
     found: U64 = np.packbits(bits, axis=1, bitorder="little").view(np.uint64)
     return found

@@ -1,9 +1,9 @@
 """Groups of choices: the alternatives of predicates by which the queries of one probe tree differ.
 
-Each row's set of predicates is translated into the set of choices that it satisfies by one label.
-Within a group there are few different ones, however many queries and sets there are. They are
-numbered, so a row that many tuples meet costs two loads and an intersection of few words. A
-translation is kept as long as a tag program uses it, and goes on with new sets.
+For each label, a row's set of predicates is translated into the set of choices that it satisfies.
+Within a group there are few different sets of choices, however many queries and sets of predicates
+there are. They are numbered, so testing a row costs two loads and an intersection of few words. A
+translation is kept as long as a tag program uses it, and new sets are added.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from anabranch_runtime.index.choosing import rehash, translate
 from anabranch_runtime.index.predicate_sets import ALL, PredicateSets, longer
 
 _FIRST = 64
-#: Most sets that are translated together.
+#: Maximum number of sets of predicates that are translated together.
 _PIECE = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
 class TranslatedView:
-    """A translation at one moment; later sets do not change it.
+    """A translation at one moment; sets added later do not change it.
 
     Attributes:
         numbers: per set, its row of ``bits``. ``bits``: shape (different sets of choices, words).
@@ -37,12 +37,12 @@ class TranslatedView:
 
     @property
     def addresses(self) -> tuple[int, int]:
-        """Addresses of ``numbers`` and ``bits``."""
+        """The memory addresses of ``numbers`` and ``bits``."""
         return self.numbers.ctypes.data, self.bits.ctypes.data
 
 
 class TranslatedSets:
-    """For each set of predicates, the choices whose predicate of one label it has.
+    """For each set of predicates, the choices whose predicate of one label is in the set.
 
     Args:
         sets: the sets of predicates.
@@ -63,14 +63,15 @@ class TranslatedSets:
 
     @property
     def view(self) -> TranslatedView:
-        """The translation of all present sets."""
+        """The translation of all present sets of predicates."""
         with self._lock:
             wanted = len(self._sets)
-            # Copies: kernels may be reading the present arrays.
+            # A new array is made, since kernels may be reading the present one.
             if wanted > len(self._numbers):
                 self._numbers = longer(self._numbers, 2 * wanted)
             while self._known < wanted:
-                # Other translations go through the same whole pieces.
+                # In pieces with fixed ends, so that other translations reuse results of
+                # ``by_member``.
                 self._translate(min((self._known // _PIECE + 1) * _PIECE, wanted))
             return TranslatedView(self._numbers, self._bits)
 
@@ -119,8 +120,8 @@ class Choices:
     """Alternatives of predicates: a tuple passes if it satisfies all predicates of one of them.
 
     Attributes:
-        group: of all queries of the probe tree. ``chosen``: the choices in it, ascending; ``mask``:
-            their bits.
+        group: the choices of all queries of the probe tree. ``chosen``: these choices' numbers in
+            the group, ascending; ``mask``: their bits.
         labels: the tested labels, which have predicates.
     """
 
@@ -131,25 +132,25 @@ class Choices:
 
     @property
     def predicates(self) -> I32:
-        """Distinct predicates of ``labels``, in the order of the choices: shape (alternatives,
-        labels).
+        """Return the distinct predicates of ``labels``, in the order of the choices: shape
+        (alternatives, labels).
         """
         columns = [self.group.labels.index(label) for label in self.labels]
         found: I32 = np.unique(self.group.predicates[self.chosen][:, columns], axis=0)
         return found
 
     def views(self, labels: Sequence[Label]) -> list[TranslatedView]:
-        """The present translations of some labels' sets."""
+        """Return the present translations of some labels' sets."""
         return [self.group.translated[self.group.labels.index(label)].view for label in labels]
 
 
 def addresses_of(views: Sequence[TranslatedView]) -> Ints:
-    """The views as the kernels' table of labels; the views must outlive it."""
+    """Return the views as the kernels' table of labels; the views must outlive it."""
     return np.array([view.addresses for view in views], np.int64).reshape(-1, 2)
 
 
 def bits_of(numbers: Ints, words: int) -> U64:
-    """``words`` words with the bits of ``numbers``."""
+    """Return ``words`` words in which the bits ``numbers`` are set."""
     found = np.zeros(64 * words, np.bool_)
     found[numbers] = True
     packed: U64 = np.packbits(found, bitorder="little").view(np.uint64)

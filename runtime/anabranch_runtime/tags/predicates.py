@@ -35,25 +35,25 @@ class TaggedTable(Protocol):
 
     @property
     def derived(self) -> dict[str, DerivedColumn]:
-        """Columns computed from the rows, by name."""
+        """Columns computed from the table's rows, by name."""
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
+        """Number of the table's rows."""
 
     def column(self, name: str) -> pa.Array:
-        """The column ``name``."""
+        """Return the table's column ``name``."""
 
 
 #: Conditions of a predicate: expressions over one relation's columns.
 Conditions = tuple[Expr, ...]
 #: Number of the set of a row with unknown predicates; it has all of them.
 UNKNOWN = ALL
-#: Most bytes of an index's sets; further sets are unknown.
+#: Maximum bytes of an index's sets; beyond them, rows with new sets get :data:`UNKNOWN`.
 MOST_BYTES = 128 << 20
 #: Number of new combinations of codes whose sets are computed together.
 _PIECE = 1 << 12
-#: Number of new predicates from which a row's whole set is evaluated again.
+#: Number of new predicates above which rows' sets are computed again from all predicates.
 _MANY = 16
 
 
@@ -62,7 +62,7 @@ class PredicateIndex:
 
     Attributes:
         met: the sets of predicates that rows satisfy.
-        overflowed: whether rows may have got the set :data:`UNKNOWN`.
+        overflowed: whether some rows may have the set :data:`UNKNOWN`.
     """
 
     def __init__(self) -> None:
@@ -73,16 +73,16 @@ class PredicateIndex:
         self._others: dict[Expr, list[int]] = defaultdict(list)
         self.met = PredicateSets()
         self.overflowed = False
-        #: Combinations of codes with known sets, sorted, and these sets.
+        #: Sorted combinations of codes whose sets are known, and these sets.
         self._codes: tuple[Ints, I32] = np.zeros(0, np.int64), np.zeros(0, np.int32)
-        #: Predicates of choices -> the sets translated into these choices, while they are in use.
+        #: Predicates of choices -> the sets translated into these choices; kept while in use.
         self._translated = WeakValueDictionary[bytes, TranslatedSets]()
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def number(self, conditions: Conditions) -> int:
-        """The number of a predicate, which is added if it is new."""
+        """Return the number of a predicate, which is added if it is new."""
         with self._lock:
             found = self._numbers.get(conditions)
             if found is None:
@@ -91,7 +91,7 @@ class PredicateIndex:
             return found
 
     def translated(self, predicates: I32) -> TranslatedSets:
-        """For each set of predicates, the choices whose predicate it contains.
+        """Return the translation of each set of predicates into the choices whose predicate it has.
 
         Args:
             predicates: number of each choice's predicate; -1: it has none.
@@ -116,7 +116,7 @@ class PredicateIndex:
         self._codes = self._codes[0][:0], self._codes[1][:0]
 
     def sets(self, fetch: Fetch, rows: int) -> I32:
-        """The number of each row's set of predicates."""
+        """Return the number of each row's set of predicates."""
         with self._lock:
             found = self._by_codes(fetch, rows)
             for condition, predicates in self._others.items():
@@ -129,7 +129,7 @@ class PredicateIndex:
         """Give ``table`` the column ``name`` with the sets of its rows, or bring it up to date.
 
         Args:
-            prefix: of the names of the stream's columns in the table.
+            prefix: prefix of the names of the stream's columns in the table.
         """
 
         def fetch(column: Column) -> pa.Array:
@@ -144,7 +144,7 @@ class PredicateIndex:
                 else:
                     made.version = self.extend(made.values, made.version, fetch)
             except (*EVALUATION, KeyError):
-                # A column is missing or of another type: nothing is known of these rows.
+                # A column is missing or of another type, so these rows' predicates are unknown.
                 self.overflowed = True
                 made = table.derived.setdefault(name, DerivedColumn(_unknown(table.rows), 0))
                 made.values[:], made.version = UNKNOWN, len(self._numbers)
@@ -153,7 +153,7 @@ class PredicateIndex:
         """Bring ``sets``, which were computed for the first ``known`` predicates, up to date.
 
         Returns:
-            Number of predicates for which they are computed now.
+            Number of predicates for which ``sets`` are computed now.
         """
         with self._lock:
             count = len(self._numbers)
@@ -167,13 +167,13 @@ class PredicateIndex:
             return count
 
     def _by_codes(self, fetch: Fetch, rows: int) -> I32:
-        """Sets by the conditions of axes alone."""
+        """Return the sets of rows by those conditions that axes test."""
         key, room, columns = np.zeros(rows, np.int64), 1, list[Ints]()
         for axis in self._axes.values():
             codes = axis.codes(conform(fetch(axis.column), axis.column.type))
             columns.append(codes)
             if room * axis.size >= 1 << 62:
-                # The numbers of combinations are of these rows only, and not remembered.
+                # Combinations are now numbered for these rows only, so their sets are not cached.
                 _, key = np.unique(key, return_inverse=True)
                 room = 1 << 62
             key = key * axis.size + codes
@@ -199,7 +199,7 @@ class PredicateIndex:
         return found[inverse]
 
     def _held(self, columns: Sequence[Ints], rows: int) -> U64:
-        """Bits of the predicates that hold, for rows with these codes by axis."""
+        """Return the bits of the predicates that hold for rows, given the rows' codes by axis."""
         words = words_for(len(self._numbers))
         held = np.full((rows, words), ~np.uint64(0), np.uint64)
         for axis, codes in zip(self._axes.values(), columns, strict=True):
@@ -210,7 +210,7 @@ class PredicateIndex:
         return held
 
     def _change(self, sets: I32, rows: Ints, predicates: Sequence[int], *, held: bool) -> None:
-        """Set or clear the bits of ``predicates`` in the sets of ``rows``, in place."""
+        """Set (``held``) or clear the bits of ``predicates`` in the sets of ``rows``, in place."""
         if not len(rows):
             return
         old, inverse = np.unique(sets[rows], return_inverse=True)
@@ -224,7 +224,7 @@ class PredicateIndex:
         sets[rows] = new[inverse]
 
     def _numbered(self, bits: U64) -> I32:
-        """The number of each set; new sets get the next numbers, while there is room."""
+        """Return the number of each set; new sets get the next numbers while there is room."""
         found = self.met.numbered(bits, MOST_BYTES)
         self.overflowed |= self.met.size >= MOST_BYTES
         return found

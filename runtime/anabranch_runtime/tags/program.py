@@ -1,9 +1,9 @@
 """Tag program of a ruleset: the predicates that each probe and each output of it tests.
 
-A *tag* is a predicate that a query has on one of its labels and does not share with the label's
-relation: queries whose filters differ read one store. A probe is sent the tuples that some query
-downstream of it wants, and an output takes the tuples that its query wants. Queries of one probe
-tree with equal predicates are one *choice* (:mod:`~anabranch_runtime.tags.choices`).
+A *tag* is a predicate that a query has on one of its labels and that the filter of the label's
+relation does not contain: so queries with different filters can read one store. A tuple is sent to
+a probe if some query downstream wants it, and is put out for the queries that want it. Queries of
+one probe tree with equal predicates are one *choice* (:mod:`~anabranch_runtime.tags.choices`).
 
 Only conditions that can't raise an error are tags; others remain residuals.
 """
@@ -29,7 +29,7 @@ from anabranch_runtime.tags.predicates import PredicateIndex
 
 #: Name of the column with the numbers of rows' sets, before the generation of the indexes.
 TAGS = "#tags"
-#: Unused predicates of all indexes, relative to used ones, from which new indexes are begun.
+#: Ratio of unused to used predicates of all indexes from which on new indexes are begun.
 _WASTE = 3
 _FEW = 1024
 #: Least number of batches between two replacements of full indexes.
@@ -56,7 +56,7 @@ class RoundChoices:
 
 @dataclass(slots=True)
 class RoundChoicesBuilder:
-    """Collects :class:`RoundChoices`, row by row of ``rules``."""
+    """Collects :class:`RoundChoices`, rule by rule."""
 
     rules: list[tuple[int, int, int, int]] = field(default_factory=list)
     labels: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -64,7 +64,7 @@ class RoundChoicesBuilder:
     indexes: list[PredicateIndex] = field(default_factory=list)
 
     def add(self, places: Sequence[tuple[int, int, PredicateIndex]], predicates: I32) -> None:
-        """Add the choices of one rule: row set, column and index of each label."""
+        """Add the choices of one rule; ``places``: row set, column and index of each label."""
         first, begun = len(self.labels), self.rules[-1][3] if self.rules else 0
         for rows, column, index in places:
             self.labels.append((rows, column, 0, 0))
@@ -74,7 +74,7 @@ class RoundChoicesBuilder:
         self.rules.append((first, len(self.labels), begun, begun + len(flat)))
 
     def made(self) -> RoundChoices | None:
-        """The collected choices; None if no rule has any."""
+        """Return the collected choices; None if no rule has any."""
         if not self.labels:
             return None
         distinct = list({id(index): index for index in self.indexes}.values())
@@ -93,7 +93,7 @@ class TaggedRule:
     """An output rule with tags.
 
     Attributes:
-        tested: the rule without the conditions that tags test. ``whole``: with all conditions.
+        tested: the rule without conditions that tags test. ``whole``: the rule with all of them.
     """
 
     tested: OutputRule
@@ -105,7 +105,7 @@ class TaggedOutputs:
     """The output rules of one edge, some with tags.
 
     Attributes:
-        untagged: rules without tags. ``choices``: the predicates of the others.
+        untagged: rules without tags. ``choices``: the predicates of the rules with tags.
         rules: per chosen choice, its rules.
     """
 
@@ -122,8 +122,8 @@ class TagProgram:
         name: the column with the numbers of rows' sets.
         indexes: stream -> its predicates.
         inputs: outgoing edge of a probe -> choices of the tuples sent to it; absent: all are sent.
-        results: the same edge -> choices of its results; absent: all are needed, or are known to
-            satisfy one by the inputs.
+        results: the same edge -> choices of its results; absent: all are needed, or satisfy one
+            because their inputs do.
         residuals: outgoing edge of a probe -> its residuals that no tag tests; absent: all of them.
         outputs: edge -> its output rules; absent: none has tags.
     """
@@ -144,10 +144,10 @@ _Predicates = tuple[tuple[Label, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """The tags of an output rule, with residuals ``applied`` upstream.
+    """The tags of an output rule, if residuals ``applied`` are checked upstream.
 
     Attributes:
-        wanted: its query's predicates. ``tagged``: the rule without them and with them.
+        wanted: its query's predicates. ``tagged``: the rule, without and with their conditions.
     """
 
     output: OutputRule
@@ -161,7 +161,7 @@ class _Generation:
 
     Attributes:
         prepared: identity of each output rule of the newest program -> its tags. Most rules of a
-            ruleset are the last one's objects (``decoding.read_ruleset``).
+            ruleset are objects of the previous ruleset (``decoding.read_ruleset``).
     """
 
     def __init__(self, number: int) -> None:
@@ -181,12 +181,12 @@ class _Generation:
             return same and not full
 
     def wastes(self, used: int) -> bool:
-        """Whether too few predicates are among the ``used`` ones."""
+        """Whether too few of the indexes' predicates are in use (``used``)."""
         with self._lock:
             return sum(map(len, self._found.values())) > _FEW + _WASTE * used
 
     def of(self, stream: Stream) -> PredicateIndex:
-        """The index of a stream."""
+        """Return the predicate index of a stream, which is made if missing."""
         with self._lock:
             if stream.name not in self._found:
                 self._found[stream.name] = PredicateIndex()
@@ -200,7 +200,7 @@ _BEGINNING = Lock()
 
 
 def _generation(serves: Callable[[_Generation], bool]) -> _Generation:
-    """The newest generation, or a new one if that does not serve."""
+    """Return the newest generation, or a new one if ``serves`` rejects it."""
     with _BEGINNING:
         if not serves(_NEWEST[-1]):
             _NEWEST.append(_Generation(int(_NEWEST.pop().name[len(TAGS) :]) + 1))
@@ -216,8 +216,8 @@ class _Kept:
 
 
 def tag_program(ruleset: Ruleset) -> TagProgram:
-    """The tag program of ``ruleset`` for one batch; its predicates are in the indexes of this
-    process. Full indexes are replaced now and then, which drops the sets of expired rows.
+    """Return the tag program of ``ruleset`` for one batch, whose predicates are in this process's
+    indexes. Full indexes are replaced now and then, which drops the sets of expired rows.
     """
     kept = _kept(ruleset)
     kept.batches += 1
@@ -244,8 +244,8 @@ def _made(ruleset: Ruleset) -> TagProgram:
 
 @lru_cache(_CACHED)
 def _local_to(condition: Expr) -> str | None:
-    """The label of a residual that can be a tag, since it reads one label and fails on no row; None
-    for others. Cached, as few conditions change from ruleset to ruleset.
+    """Return the label of a residual that can be a tag because it reads one label and fails on no
+    row; None for other residuals. Cached, since most conditions are in successive rulesets.
     """
     labels = {column.alias for column in columns(condition)}
     return labels.pop() if len(labels) == 1 and is_total(condition) else None
@@ -253,7 +253,7 @@ def _local_to(condition: Expr) -> str | None:
 
 @lru_cache(_CACHED)
 def _predicate(conditions: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The predicate of the rows of any label with these conditions; cached."""
+    """Return the predicate of these conditions on the rows of any label; cached."""
     ordered = sorted(conditions, key=str)
     return tuple(substitute(e, lambda c: Column("", c.name, c.type)) for e in ordered)
 
@@ -263,9 +263,9 @@ class _Tree:
     """Predicates of the queries of one probe tree, while they are collected.
 
     Attributes:
-        steps: outgoing edge of a probe, labels before and after it, and the predicates of the
+        steps: per probe, its outgoing edge, labels before and after it, and the predicates of the
             queries downstream.
-        outputs: edge, rules without tags, and the other rules by their predicates.
+        outputs: per edge, its rules without tags, and the other rules by their predicates.
     """
 
     steps: list[tuple[str, tuple[Label, ...], tuple[Label, ...], list[_Predicates]]] = field(
@@ -280,14 +280,14 @@ class _Tree:
 class _TagCompiler:
     layout: Layout
     generation: _Generation
-    #: Stream -> index, of the streams with tags.
+    #: Stream with tags -> its predicate index.
     indexes: dict[str, PredicateIndex] = field(default_factory=dict)
     inputs: dict[str, Choices] = field(default_factory=dict)
     results: dict[str, Choices] = field(default_factory=dict)
     residuals: dict[str, tuple[Expr, ...]] = field(default_factory=dict)
     outputs: dict[str, TaggedOutputs] = field(default_factory=dict)
     prepared: dict[int, _Prepared] = field(default_factory=dict)
-    #: Stream and number of each predicate of the ruleset.
+    #: Stream and number of each predicate that the ruleset uses.
     used: set[tuple[str, int]] = field(default_factory=set)
 
     def program(self) -> TagProgram:
@@ -311,8 +311,8 @@ class _TagCompiler:
     def _below(
         self, edge: str, labels: tuple[Label, ...], applied: tuple[Expr, ...], tree: _Tree
     ) -> list[_Predicates] | None:
-        """Predicates per query downstream of ``edge``; None if all tuples are needed, as an
-        intermediate result downstream has no filter.
+        """Return the predicates of each query downstream of ``edge``; None if all tuples are needed
+        because an intermediate result is stored downstream.
 
         Args:
             applied: residuals checked upstream.
@@ -330,7 +330,7 @@ class _TagCompiler:
             if found is not None:
                 needed += found
                 own.steps.append((child.out, before, made, found))
-                # Its outputs and the probes below test them.
+                # Tags test the others, in the probe's outputs and in the probes downstream.
                 left = tuple(e for e in child.residuals if _local_to(e) is None)
                 if len(left) < len(child.residuals):
                     self.residuals[child.out] = left
@@ -386,7 +386,7 @@ class _TagCompiler:
         return self.indexes[stream]
 
     def _finish(self, tree: _Tree) -> None:
-        """Set the choices of a complete tree's probes and outputs."""
+        """Set the choices of the probes and outputs of a complete tree."""
         every = {wanted for _, _, rules in tree.outputs for wanted in rules}
         if not every:
             return

@@ -1,7 +1,6 @@
-"""Tags in one batch and task: the sets of its tables' rows, and the tuples that they let pass.
-
-The sets of a table's rows are computed when the table is first read, and kept with it. They are not
-stored: they are computed again for a merged segment, or after a start (ADR 0074).
+"""Tags in one batch and task: sets of predicates of tables' rows, and the tuples that pass tags.
+The sets of a table's rows are computed when the table is first read, and kept with the table in
+memory only: they are computed again for a merged segment, or after a start (ADR 0074).
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ from anabranch_runtime.tags.program import (
     tag_program,
 )
 
-#: Most pairs of tuples and choices that are tested in one call.
+#: Maximum number of pairs of tuples and choices that are tested in one call.
 _PAIRS = 1 << 22
-#: Tuples of a probe up to which all of its results are kept, as the test takes longer.
+#: Number of a probe's tuples up to which all its results are kept, as a test would take longer.
 FEW_TESTED = 256
 
 
@@ -49,9 +48,9 @@ class ChosenTuples:
 
     Attributes:
         tuples: the tuples.
-        positions, ends: positions in ``tuples`` by choice, and the end of each choice's part.
+        positions, ends: positions in ``tuples`` by choice, and where each choice's positions end.
         rules: per choice, its output rules.
-        exact: whether the tuples satisfy all conditions of their choices, as no set is unknown.
+        exact: whether the tuples satisfy all conditions of their choices: no set is unknown.
     """
 
     tuples: Partial
@@ -61,7 +60,7 @@ class ChosenTuples:
     exact: bool
 
     def timely(self, rules: Sequence[tuple[int, OutputRule]]) -> list[int]:
-        """Per choice and output rule, the number of the choice's tuples within the time bounds."""
+        """Return, per choice and output rule, how many of the choice's tuples are in time."""
         bounds = [bound for _, rule in rules for bound in rule.bounds]
         labels = dict.fromkeys(x for bound in bounds for x in (bound.later, bound.earlier))
         numbers = {label: n for n, label in enumerate(labels)}
@@ -81,7 +80,7 @@ class ChosenTuples:
         return found
 
     def parts(self) -> Iterator[tuple[Partial, OutputRule]]:
-        """The output rules, each with its tuples."""
+        """Yield each output rule with its tuples."""
         begin = 0
         for end, rules in zip(self.ends.tolist(), self.rules, strict=True):
             if end > begin:
@@ -96,8 +95,8 @@ class Tags:
     """The tags of one batch in one task.
 
     Attributes:
-        complete: whether tables have all columns of their streams, as on a single host. Otherwise
-            tags select starting tuples only, and residuals are checked as without tags.
+        complete: whether tables have all columns of their streams, as on a single host. If not,
+            tags only select starting tuples, and residuals are checked as if there were no tags.
     """
 
     layout: Layout
@@ -105,14 +104,14 @@ class Tags:
     program: TagProgram = field(init=False)
     #: Kind of a table (``NumberedTables``) -> (column of sets, prefix of the columns, index).
     _kinds: dict[str, tuple[tuple[str, str, PredicateIndex], ...]] = field(default_factory=dict)
-    #: Tables and columns that :meth:`column` has prepared.
+    #: Tables and columns of sets that :meth:`column` has already prepared.
     _prepared: set[tuple[Tables, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.program = tag_program(self.layout.ruleset)
 
     def prepare(self, table: Table, kind: str) -> None:
-        """Compute the sets of a table's rows, as far as they are missing."""
+        """Compute the sets of a table's rows where they are missing."""
         found = self._kinds.get(kind)
         if found is None:
             found = self._kinds[kind] = self._columns(kind)
@@ -134,8 +133,8 @@ class Tags:
     def sent(
         self, edges: Ints, which: I32, rows: I32, choices: RoundChoices, places: Ints
     ) -> tuple[I32, Ints]:
-        """Positions of the tuples that the edges of a round send, and the edges' new table."""
-        # Few rules of many have tuples: only their rows of the tables are prepared.
+        """Return positions of tuples that a round's edges send, and the table of these edges."""
+        # Of many rules, few have tuples: only those rules' rows of the tables are prepared.
         numbers = np.zeros(len(choices.rules), np.int64)
         numbers[edges[:, RULE]] = 1
         used = np.flatnonzero(numbers)
@@ -156,7 +155,7 @@ class Tags:
         return positions, edges
 
     def passing(self, partial: Partial, rule: ProbeRule) -> Partial:
-        """The tuples of ``partial`` that some query downstream of ``rule`` wants."""
+        """Return the tuples of ``partial`` that some query downstream of ``rule`` wants."""
         choices = self.program.inputs.get(rule.out)
         if choices is None or not (self.complete or len(partial.place) == 1):
             return partial
@@ -168,7 +167,7 @@ class Tags:
         return found
 
     def tested(self, partial: Partial, rule: ProbeRule) -> WantedResults | None:
-        """A test of the results of ``rule`` that ``partial`` gives; None: all are kept."""
+        """Return a test of the results that ``partial`` has by ``rule``; None: all are kept."""
         choices = self.program.results.get(rule.out)
         if choices is None or not self.complete or partial.length <= FEW_TESTED:
             return None
@@ -176,16 +175,16 @@ class Tags:
         return WantedResults(self, choices, held, [x for x in choices.labels if x in rule.members])
 
     def divided(self, partial: Partial, edge: str) -> Iterator[tuple[Partial, OutputRule]]:
-        """The output rules of an edge, each with the tuples that its tags let pass."""
+        """Yield the output rules of an edge, each with the tuples that pass its tags."""
         for rule in self.untagged(edge):
             yield partial, rule
         for chosen in self.chosen(partial, edge):
             yield from chosen.parts()
 
     def chosen(self, partial: Partial, edge: str) -> Iterator[ChosenTuples]:
-        """The tuples for outputs with tags, in pieces."""
+        """Yield the tuples for outputs with tags, in pieces."""
         outputs = self.program.outputs.get(edge)
-        # Tuples arrive for several labels over one edge; an output takes one label's.
+        # An edge carries tuples of several labels; an output may be for another label.
         if (
             outputs is None
             or not self.complete
@@ -198,16 +197,16 @@ class Tags:
             piece = partial.cut(first, first + most)
             positions, ends = choose(self._held(piece, choices))
             exact = not any(self._index(label).overflowed for label in choices.labels)
-            # The others are in no tuple's bits: a choice's part begins where the last one ends.
+            # Tuples have no bits of other choices, so a chosen one begins where the last one ends.
             yield ChosenTuples(piece, positions, ends[choices.chosen + 1], outputs.rules, exact)
 
     def untagged(self, edge: str) -> Sequence[OutputRule]:
-        """The output rules of an edge that have no tags."""
+        """Return the output rules of an edge that have no tags."""
         outputs = self.program.outputs.get(edge) if self.complete else None
         return self.layout.outputs.get(edge, ()) if outputs is None else outputs.untagged
 
     def _held(self, partial: Partial, choices: Choices) -> U64:
-        """Bits of the choices that tuples satisfy by the tested labels: shape (tuples, words)."""
+        """Return bits of the choices that tuples satisfy by the tested labels: (tuples, words)."""
         sets = np.empty((len(choices.labels), partial.length), np.int32)
         for j, label in enumerate(choices.labels):
             at, member = partial.place[label]
@@ -218,7 +217,7 @@ class Tags:
         return found
 
     def column(self, label: Label, member: str, tables: Tables) -> str:
-        """The column with the numbers of the sets of ``label``'s rows, computed in all tables.
+        """Return the column of numbers of the sets of ``label``'s rows; compute it in all tables.
 
         Args:
             member: prefix of the label's columns; empty in rows of a base store.
@@ -238,11 +237,11 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class WantedResults:
-    """A test of pairs of a probing tuple and a stored row: whether a query wants them.
+    """A test of pairs of a probing tuple and a stored row: whether some query wants the pair.
 
     Attributes:
         held: bits of the choices that each probing tuple satisfies, as words
-            (``index.choosing.words_of``). ``labels``: of the stored row, with predicates.
+            (``index.choosing.words_of``). ``labels``: of the stored row, if they have predicates.
     """
 
     tags: Tags
@@ -251,7 +250,7 @@ class WantedResults:
     labels: Sequence[Label]
 
     def of(self, tables: Tables, is_base: bool) -> PairTest:
-        """The test of stored rows in ``tables``."""
+        """Return the test of pairs with stored rows in ``tables``."""
         names = [self.tags.column(x, "" if is_base else str(x), tables) for x in self.labels]
         columns = np.stack([tables.places(name).first for name in names])
         views = self.choices.views(self.labels)
@@ -259,7 +258,7 @@ class WantedResults:
         return PairTest(*self.held, width, columns, addresses_of(views), views)
 
     def among(self, positions: I32, rows: RowSet, is_base: bool) -> I32:
-        """Indexes of the wanted pairs of tuple ``positions[i]`` and ``rows[i]``."""
+        """Return indexes of the wanted pairs of tuple ``positions[i]`` and row ``rows[i]``."""
         test = self.of(rows.tables, is_base)
         which = NOWHERE if rows.which is None else rows.which
         found: I32 = wanted_pairs(*test.arguments, positions, which, rows.rows)

@@ -47,16 +47,16 @@ _OF_A_RANK = 1 << (OFFSET_BITS - 2)
 
 @dataclass(slots=True)
 class TaskArrivals:
-    """A task's share of a batch's input: tables by relation; counts and rejected rows by stream."""
+    """A task's share of a batch's input: tables by relation; counts, rejected rows by stream."""
 
     tables: dict[RelationId, BatchTable] = field(default_factory=dict)
     meters: dict[str, StreamMeter] = field(default_factory=lambda: defaultdict(StreamMeter))
     aside: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
-    #: First sigma that no tuple of the task has.
+    #: Least sigma that is greater than the sigmas of all tuples of the task.
     next_sigma: int = 0
 
     def count(self, stream: str, meter: StreamMeter) -> None:
-        """Add to the counts of ``stream``."""
+        """Add ``meter`` to the counts of arrivals of ``stream``."""
         self.meters[stream] += meter
 
 
@@ -178,7 +178,7 @@ def _admit(
     block: Block,
     arrivals: TaskArrivals,
 ) -> pa.RecordBatch | None:
-    """The block's valid, timely tuples with their ``#sigma`` (and ``#tau``)."""
+    """Return the block's valid, timely tuples, with ``#sigma`` (and ``#tau``)."""
     rows = block.rows
     arrivals.count(block.stream, StreamMeter(rows.num_rows))
     spec = layout.streams.get(block.stream)
@@ -254,7 +254,7 @@ def _admit(
 
 
 def _latest_of(spec: Stream, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of a block that no other row of the block supersedes."""
+    """Return the rows of a block that no other row of the block supersedes."""
     if not spec.row_key or not rows.num_rows:
         return rows
     gone = superseded([rows.column(c) for c in spec.row_key], fixed(rows.column(TAU), np.int64))
@@ -262,7 +262,7 @@ def _latest_of(spec: Stream, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def filtered(relation: Relation, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of the relation's stream that pass its filter.
+    """Return the rows that pass the relation's filter.
 
     Raises:
         ExpressionError: the filter fails on a row.

@@ -28,13 +28,13 @@ def merge_parts(writer: PackWriter, layout: Layout, root: str, merges: Iterable[
         readers = [open_segment(root, s, changed) for s in one.segments]
         for reader in readers:
             reader.verify()
-        # A later merge of the store drops superseded rows.
+        # Superseded rows are kept here; a later merge of the store drops them.
         spec = layout.specs[StoreId(one.segments[0].store)]
         merge(writer, layout, spec, readers, since={}, boundaries={})
 
 
 def as_probe(spec: StoreSpec, work: Slice) -> tuple[ProbeRule, Access]:
-    """The slice's steps as the fill steps of a probe rule, and its access: gaps but no tiles."""
+    """Return the slice's steps as a probe rule's fill steps, and its access: gaps, no tiles."""
     steps = work.rule.steps
     rule = ProbeRule(
         edge=Edge(""),
@@ -52,7 +52,7 @@ def as_probe(spec: StoreSpec, work: Slice) -> tuple[ProbeRule, Access]:
 def stored_rows(
     layout: Layout, root: str, sources: tuple[SegmentRows, ...], label: Label, task: int, tasks: int
 ) -> Iterator[Partial]:
-    """Rows of ``sources``, as members ``label``: the share of ``task`` of ``tasks``, in chunks."""
+    """Yield this task's share of the rows of ``sources``, as members ``label``, in chunks."""
     rows = sum(s.rows for s in sources)
     first, last = rows * task // tasks, rows * (task + 1) // tasks
     left = cut(cut(sources, last)[0], first)[1]
@@ -65,7 +65,7 @@ def stored_rows(
 
 
 def _rows(layout: Layout, root: str, source: SegmentRows, label: Label) -> Partial:
-    """Rows of ``source`` in its batches that pass the relation's filter, as partial results."""
+    """Yield rows of ``source``, in its batches and the relation, as partial results."""
     reader = open_segment(root, source.segment, layout.changed(source.store))
     rows = np.arange(source.first, source.last, dtype=np.int32)
     found = Partial(len(rows), (RowSet(Tables([reader]), None, rows),), {label: (0, "")}, label)

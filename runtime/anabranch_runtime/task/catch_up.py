@@ -1,8 +1,8 @@
 """A task's share of a catch-up: results that batches withheld (``rations.catch_up``).
 
-Each withheld result is computed once, from one of its members. This member arrived in the last
-batch of all members; of the streams with members in that batch, its stream has the greatest name.
-Its rank is not below its goal's ration (``semantics.md``, "Rations"). Of several such members, it
+Each withheld result is computed once, from one of its members: one that arrived in the last batch
+of all members, in the stream with the greatest name among streams with members in that batch, and
+whose rank is not below its goal's ration (``semantics.md``, "Rations"). Of several such members, it
 is the first in the order of the query's aliases. Past results of a query over streams of changes
 are computed from the member of the first alias.
 """
@@ -41,7 +41,7 @@ class Payer:
 
     Attributes:
         access: edge -> tiles and gaps of its probe in the running batch.
-        router, pieces: run probes. ``guard``: passes on results until an expression fails.
+        router, pieces: run probes. ``guard``: passes results on until an expression fails.
         emit: writes the results of an output rule.
     """
 
@@ -53,7 +53,7 @@ class Payer:
     emit: Callable[[Partial, OutputRule], None]
 
     def walks(self, work: CatchUp) -> list[Walk]:
-        """The walks of the catch-up ``work``, one per entry of ``work.starts`` and label."""
+        """Return the walks of the catch-up: one per element of ``work.starts``, and label."""
         ruleset = self.layout.ruleset
         label_of = {(q.id, alias): label for q in ruleset.queries for alias, label, _ in q.members}
         missed = {
@@ -84,7 +84,7 @@ class Walk:
         owed: the withheld results to compute. ``name``: the walk's name. ``start``: the label.
         sources: the stored rows of the label's relation.
         missed: goal (query, label) of the catch-up -> how tuples are ranked, and the least rank of
-            the withheld ones. ``goals``: the entries of this label.
+            withheld tuples. ``goals``: the part of ``missed`` for this label.
         edges: edge -> per ranking, least withheld rank over all goals downstream of the edge.
         work: the walk's probes, for the router.
         alone: whether this label computes all results of the query, whatever the arrival order of
@@ -140,7 +140,7 @@ class Walk:
             self.payer.router.probe(self.work, found, rule)
 
     def _arrived(self, joined: Partial) -> Partial:
-        """The part of ``joined`` without members of later batches than the starting tuple's."""
+        """Return ``joined`` without members of later batches than the starting tuple's."""
         if self.owed.first == self.owed.last or self.alone:
             return joined
         last = joined.batch(joined.start)
@@ -150,7 +150,7 @@ class Walk:
         return joined.where(mask)
 
     def _withheld(self, found: Partial, query: QueryId, own: tuple[Ranking, int]) -> Partial:
-        """The withheld results in ``found`` to be computed from this start (module docstring)."""
+        """Return the withheld results in ``found`` that this start computes (module docstring)."""
         layout, start = self.payer.layout, found.start
         if self.alone:
             return found
@@ -164,7 +164,7 @@ class Walk:
             mask &= batch < last if other > stream else batch <= last
             limits = self.missed.get((query, label))
             if first and other == stream and limits is not None:
-                # If that member was withheld too, the result is computed from it.
+                # If that member was withheld too, the result is computed from that member.
                 reached = self._reached(found, label, frozenset((limits,)))
                 mask &= ~((batch == last) & reached)
         return found.where(mask)

@@ -36,11 +36,11 @@ class Compaction:
 
     Attributes:
         root: the state directory. ``pack``: the file to write, below it.
-        layout: the epoch's layout; it gives the indexes of the new segment.
+        layout: the epoch's layout, which has the indexes of the new segment.
         since: stream that keeps the latest per key -> first batch whose tuples supersede others of
             their key.
         objects: the object store behind the state directory, if there is one.
-        boundaries: batches at which ranges begin; a tuple and its delete cancel only within one.
+        boundaries: batches at which ranges begin; a tuple and its delete cancel within one range.
     """
 
     root: str
@@ -76,7 +76,7 @@ def compact(work: Compaction) -> MergedSegment:
 
 def compact_together(works: Sequence[Compaction]) -> list[MergedSegment]:
     """Rewrite the parts of each of ``works`` as one segment, all in the pack of the first one: for
-    small merges, a file and its syncs cost more than the rows.
+    small merges, creating and syncing a file costs more than writing the rows.
 
     Raises:
         StateError: a part is damaged or missing; no segment has been written.
@@ -93,7 +93,7 @@ def compact_together(works: Sequence[Compaction]) -> list[MergedSegment]:
 
     began, merges = time.thread_time(), [work.merge for work in works]
     segments = rewrite(Path(first.root), first.pack, merges, write, first.layout.changed)
-    # Time of opening, checking and writing files is divided equally.
+    # The time for opening, checking and writing files is divided equally among the merges.
     rest = (time.thread_time() - began - sum(seconds)) / len(works)
     return [MergedSegment(s, own + rest) for s, own in zip(segments, seconds, strict=True)]
 
@@ -124,5 +124,5 @@ def rewrite(
 
 
 def merged_pack() -> str:
-    """A unique name for the pack that a merge writes."""
+    """Return a unique name for the pack that a merge writes."""
     return f"segments/{MERGED}{uuid.uuid4().hex}.pack"

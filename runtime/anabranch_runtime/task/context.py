@@ -1,8 +1,8 @@
 """Description of a batch that the driver sends to its tasks: frozen and small.
 
 Tasks that have run the batch before get only the changes since then: bounds and layouts for
-hundreds of queries are megabytes, and a batch changes few of them. The description does not list
-the live segments, which may be many: tasks read them from the manifest that the batch starts from.
+hundreds of queries take megabytes, and few change in a batch. The description does not list the
+live segments, which may be many: tasks read them from the manifest that the batch starts from.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BatchContext:
         manifest: checksum of the manifest that the batch starts from; None: nothing is stored.
         replaced: store -> live segments, for stores whose segments differ from the manifest's.
         stores: layout of every live store.
-        bounds: thresholds of the statistics so far, below which a value can still change them.
+        bounds: thresholds by which tasks skip values that can't change the statistics.
         backfill: slice of an MIR's backfill, if one is running.
         memory_limit: bytes of private memory that the workers of a host may take together.
         objects: the object store behind the state directory, if there is one.
@@ -65,7 +65,7 @@ class BatchContext:
     objects: str | None = None
 
 
-#: Records whose fields are compared from one batch to the next.
+#: Types whose fields are compared one by one from one batch to the next.
 _INSIDE = frozenset((BatchContext, ProbeScope, Bounds))
 #: A batch's context, or its changes since the context of the batch before.
 Order = BatchContext | StateChange
@@ -77,9 +77,7 @@ def order_of(last: BatchContext | None, context: BatchContext) -> Order:
 
 
 def context_of(last: BatchContext | None, order: Order) -> BatchContext:
-    """Return the context that :func:`order_of` has encoded; unchanged parts of ``last`` stay the
-    same objects.
-    """
+    """Return the context that ``order`` encodes; unchanged parts of ``last`` stay the same."""
     if isinstance(order, BatchContext):
         return order
     assert last is not None
@@ -94,7 +92,7 @@ _OWNED: dict[str, dict[str, tuple[Sequence[Segment], bytes, tuple[Segment, ...]]
 def live_segments(
     context: BatchContext, own: Callable[[int], Bools] | None = None
 ) -> dict[str, tuple[Segment, ...]]:
-    """Store -> live segments of earlier batches.
+    """Return, by store, the live segments of earlier batches.
 
     Args:
         own: number of partitions -> mask of the wanted partitions; None: all.

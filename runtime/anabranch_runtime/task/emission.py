@@ -51,15 +51,15 @@ from anabranch_runtime.task.probe_router import ProbeRouter
 from anabranch_runtime.task.shared_rows import SharedRows, feeds, shared_rows
 from anabranch_runtime.task.weights import net_changes
 
-#: Kind of messages with results that visit all hosts in search of superseding tuples.
+#: Kind of messages with results that are sent from host to host to find superseding tuples.
 LEAVING = "leaving"
-#: Results of this batch; results that earlier batches withheld.
+#: Kinds of results: of this batch, or withheld by earlier batches.
 NOW, OWED = "now", "owed"
 #: Maximum number of results that wait to be written together.
 GATHERED = 1 << 16
 #: Number of results among which inserts and deletes of equal rows cancel before they are written.
 CHANGES = 1 << 14
-#: Number of results that are expanded together.
+#: Maximum number of results that are expanded in one step.
 EXPANDED = 1 << 12
 
 
@@ -69,7 +69,7 @@ class Emission:
 
     Attributes:
         page: maximum bytes of a query's results that wait in memory.
-        pack: opens the pack with this name, for joined rows.
+        pack: opens a pack for joined rows, given a name.
         report, failures: records of written results and of failed queries.
     """
 
@@ -90,10 +90,10 @@ class Emission:
     _writers: dict[str, RowBuffer] = field(default_factory=dict)
     #: The open pack of joined rows, and its writer.
     _rows: tuple[AbstractContextManager[PackWriter], PackWriter] | None = None
-    #: Small sets of results of equal shape, to be written together, and one of their rules.
+    #: Key of equal shape -> small sets of results to be written together, and one of their rules.
     _gathered: dict[Hashable, tuple[OutputRule, list[Partial]]] = field(default_factory=dict)
     _waiting: int = 0
-    #: Query -> whether nothing but counting is left to do with its results.
+    #: Query -> whether its results only have to be counted.
     _counts: dict[QueryId, bool] = field(init=False, default_factory=dict)
     #: Query -> number of rows that its expansions have made.
     _expanded: dict[QueryId, int] = field(init=False, default_factory=dict)
@@ -104,9 +104,7 @@ class Emission:
             self.report.feeds = feeds(self._shared.values())
 
     def output(self, found: Wanted, rule: OutputRule) -> None:
-        """Write the results of a probe that ``rule`` outputs and rations admit, at once or with the
-        next :meth:`flush`.
-        """
+        """Write a probe's results that ``rule`` and rations admit, now or in :meth:`flush`."""
         shared = self._shared.get(rule.query)
         if shared is not None and shared.queries[0] != rule.query:
             return
@@ -123,8 +121,8 @@ class Emission:
         self.emit(self._alike(partial, rule.query), rule, NOW)
 
     def output_chosen(self, wanted: Wanted, chosen: ChosenTuples) -> None:
-        """Write the results among ``wanted`` of outputs with tags, as :meth:`output` does. Results
-        that are only counted are not copied.
+        """Write the results in ``chosen``, which tags have chosen for outputs, as :meth:`output`
+        does. Results that are only counted are not copied.
         """
         if not chosen.exact or self.rationing.goals or self.router.traffic is not None:
             for some, rule in chosen.parts():
@@ -164,7 +162,7 @@ class Emission:
         return found
 
     def _count(self, counted: Mapping[QueryId, int], seconds: float) -> None:
-        """Count results of queries, which took ``seconds`` together."""
+        """Count results per query; they took ``seconds`` CPU seconds together."""
         measured, total = self.report.measured, sum(counted.values())
         for query, rows in counted.items():
             name = _written_as(self.layout.queries[query])
@@ -175,7 +173,7 @@ class Emission:
             measured.emitted += Writes(len(counted), total, seconds)
 
     def flush(self) -> None:
-        """Write the results that wait to be written together."""
+        """Write the results that are gathered to be written together."""
         gathered, self._gathered, self._waiting = self._gathered, {}, 0
         for rule, parts in gathered.values():
             self.emit(concat_alike(parts), rule, NOW)
@@ -217,7 +215,7 @@ class Emission:
         measured.emitted += Writes(1, rows, seconds)
 
     def arrived(self, letter: Letter) -> None:
-        """Continue with results that another host has checked."""
+        """Continue the check of results that another host has sent."""
         _, edge, query, due, at, origin = letter.address
         rule = next(o for o in self.layout.outputs[edge] if o.query == query)
         self.emit(unpack(letter.rows), rule, due, int(at), int(origin))
@@ -228,7 +226,7 @@ class Emission:
         for query, writer in self._writers.items():
             started = time.process_time()
             writer.close()
-            # The last row group is encoded here; in small batches it has all rows.
+            # Closing encodes the last row group, which in small batches has all rows.
             seconds = add_time(measured.cpu, CpuGroup.SINK, query, started)
             measured.emitted += Writes(seconds=seconds)
         if self._rows is not None:
@@ -237,7 +235,7 @@ class Emission:
             self.report.joined += rows.segments
 
     def _alike(self, partial: Partial, query: QueryId) -> Partial:
-        """``partial`` without results that a sibling member's ration withholds.
+        """Return ``partial`` without results that a sibling member's ration withholds.
 
         A sibling is another member from the start's stream that arrived in this batch. Only the
         numbering of the batch's tuples decides which of the two arrived last, so the rations of
@@ -253,7 +251,7 @@ class Emission:
         return partial
 
     def _emit(self, partial: Partial, rule: OutputRule, due: str, at: int, origin: int) -> int:
-        """Write the results; returns their number."""
+        """Write results of a query, and return their number."""
         query, report = self.layout.queries[rule.query], self.report
         if not at and origin < 0:
             partial = check(partial, rule.bounds, ())
@@ -284,7 +282,7 @@ class Emission:
         return made
 
     def _written(self, query: QuerySpec, partial: Partial, due: str) -> int:
-        """Write results to the query's file; returns their number, without changes that cancel."""
+        """Write results to the query's file; return their number, without changes that cancel."""
         made = 0
         if self._emits_changes(query):
             schema = output_schema(query)
@@ -303,7 +301,7 @@ class Emission:
         return made
 
     def _write_shared(self, shared: SharedRows, query: QuerySpec, partial: Partial) -> int:
-        """Write joined rows that several queries share; returns their number."""
+        """Write joined rows that several queries share, and return their number."""
         writer, made = self._writer(query, shared), 0
         for piece in self._pieces(query.expansions, partial, lambda: writer.room):
             rows = self._columns_of(shared, query, piece, writer.schema)
@@ -323,8 +321,8 @@ class Emission:
             done += most
 
     def _read(self, query: QuerySpec, results: Partial) -> tuple[Fetch, int, Ints | None]:
-        """Return a reader of the columns of results, after the query's expansions; their number;
-        and the result that each of them is made of (None: itself).
+        """Return a reader of columns after the query's expansions, the number of rows after them,
+        and the result that each row was made from (None: row ``i`` from result ``i``).
         """
         read = fetcher(results)
         if not query.expansions:
@@ -335,7 +333,7 @@ class Emission:
         return read, len(rows), rows
 
     def _emits_changes(self, query: QuerySpec) -> bool:
-        """Whether results are inserts and deletes."""
+        """Whether a query's results are inserts and deletes, not only inserts."""
         if query.has_post_join:
             return False
         if query.united:
@@ -354,7 +352,7 @@ class Emission:
             staging = Path(self.context.staging)
             if not self.report.files:
                 staging.mkdir(parents=True, exist_ok=True)
-            # No folder per query: making and removing hundreds of them takes longer than a batch.
+            # One folder for all: making and removing hundreds of folders takes longer than a batch.
             written = _written_as(query)
             is_gathered = query.sink.gathers
             path = staging / f"{written}.{self.task}{SUFFIX if is_gathered else '.parquet'}"
@@ -376,8 +374,8 @@ class Emission:
     def _columns_of(
         self, shared: SharedRows, query: QuerySpec, results: Partial, schema: pa.Schema
     ) -> pa.RecordBatch:
-        """Joined rows that several queries share. A column that can't be evaluated fails the
-        queries that read it, and is NULL for the others.
+        """Return columns of joined rows that several queries share. A column that can't be
+        evaluated fails the queries that read it, and is NULL for the others.
         """
         (read, length, _), arrays = self._read(query, results), list[pa.Array]()
         for (name, expr), kind in zip(shared.columns.items(), schema.types, strict=True):
@@ -392,17 +390,16 @@ class Emission:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _marks(self, due: str) -> Mapping[str, int]:
-        """Stream -> watermark at the start of the batch whose results are written."""
+        """Return stream -> watermark at the start of the batch whose results are written."""
         owed = self.context.shedding.catch_up
         return self.context.times.watermarks if due == NOW or owed is None else owed.watermarks
 
     def _current(
         self, partial: Partial, rule: OutputRule, due: str, at: int, origin: int
     ) -> Partial:
-        """``partial`` without results that have a superseded member.
-
-        With several hosts, each has only some of the superseding tuples. So results visit all hosts
-        in turn, once per member; the host where the last turn ends writes them.
+        """Return ``partial`` without results that have a superseded member. With several hosts,
+        each has only some of the superseding tuples. So results are sent to all hosts in turn, once
+        per member; the host where the last turn ends writes them.
 
         Args:
             at: index of the checked member among the members whose streams keep the latest.
@@ -431,8 +428,8 @@ class Emission:
     def _projected(
         self, query: QuerySpec, results: Partial, schema: pa.Schema, marks: Mapping[str, int]
     ) -> pa.RecordBatch:
-        """Output rows of complete results: the projection and the other columns of ``schema``
-        (bookkeeping of left rows in outer joins, sampling slots of rationed queries).
+        """Return the output rows of complete results: the projection and the other columns of
+        ``schema`` (bookkeeping of left rows in outer joins, sampling slots of rationed queries).
         """
         if query.has_outer_join:
             outer = query.outer
@@ -453,7 +450,7 @@ class Emission:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _visible(self, query: str, partial: Partial) -> Bools | None:
-        """Mask of results with only visible members (``semantics.md``, promise 4) or None (all)."""
+        """Return the mask of results with only visible members (promise 4); None: all."""
         mask: Bools | None = None
         scope = self.context.scope
         activated = scope.activated[query]
@@ -468,7 +465,7 @@ class Emission:
         return mask
 
     def _of_versions(self, query: QuerySpec, partial: Partial) -> Bools | None:
-        """Mask of results with current versions of tables' rows only, or None (all)."""
+        """Return the mask of results whose rows of tables are of current versions; None: all."""
         mask: Bools | None = None
         versions = self.context.scope.looked_up
         for _, label, _ in query.members if versions else ():
@@ -483,7 +480,7 @@ class Emission:
         return mask
 
     def _fresh(self, query: QuerySpec, partial: Partial) -> Bools | None:
-        """Mask of results with only fresh members (``semantics.md``, "Freshness") or None (all)."""
+        """Return the mask of results with only fresh members (``semantics.md``); None: all."""
         mask: Bools | None = None
         now = self.context.shedding.now
         if now is None:
@@ -495,5 +492,5 @@ class Emission:
 
 
 def _written_as(query: QuerySpec) -> QueryId:
-    """Return the query whose file gets the results of ``query``: the union, for a branch of one."""
+    """Return the query whose file gets the results of ``query``: itself, or its union."""
     return query.registered if query.united else query.id

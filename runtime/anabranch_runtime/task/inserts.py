@@ -48,8 +48,8 @@ from anabranch_runtime.task.stores import (
 
 @dataclass(slots=True)
 class Uploads:
-    """Makes packs below ``root`` durable, in the background and one at a time: syncs them, or
-    uploads them to the object store, if any.
+    """Makes packs below ``root`` durable, in the background and one at a time: uploads them to the
+    object store or, if there is none, syncs them to the disk.
     """
 
     root: str
@@ -79,8 +79,8 @@ class Uploads:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-#: Kinds of messages: arrived rows (of a relation), new rows and backfilled rows of intermediate
-#: results (of a store).
+#: Kinds of messages with rows to store: arrived rows of a relation, and new or backfilled rows of a
+#: store of intermediate results.
 ARRIVED, COMBINATION, PAST = "arrived", "combination", "past"
 
 
@@ -110,7 +110,7 @@ class Inserts:
     _rows: dict[tuple[str, ...], list[pa.RecordBatch]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    #: Segments of intermediate results that this level has written so far.
+    #: Segments of intermediate results that were written at this level so far.
     _written: list[Segment] = field(default_factory=list)
     _packs: int = 0
 
@@ -132,7 +132,7 @@ class Inserts:
         return writer.segments
 
     def combination(self, store: StoreId, made: Partial) -> None:
-        """Queue a part of an intermediate result for writing."""
+        """Queue some rows of an intermediate result for writing."""
         kept = kept_part(self.layout, self.layout.specs[store], made)
         if kept.length:
             self._made[store].append(kept)
@@ -159,9 +159,7 @@ class Inserts:
             self._write(self.received(COMBINATION))
 
     def end_level(self) -> list[Segment]:
-        """Write all waiting rows of intermediate results. Returns the segments written since the
-        last call.
-        """
+        """Write all waiting rows; return the segments written since the last call."""
         self.flush()
         self._write(self.received(COMBINATION))
         written, self._written = self._written, []
@@ -175,7 +173,7 @@ class Inserts:
 
     @contextmanager
     def pack(self, part: str) -> Iterator[PackWriter]:
-        """A new pack; the end of the ``with`` block completes it and begins its upload."""
+        """Yield a writer of a new pack; the pack is completed, and its upload begun, at the end."""
         name = f"segments/{self.context.batch:010d}-{self.context.attempt}-{self.task}-{part}.pack"
         with PackWriter(Path(self.context.root), name) as writer:
             yield writer
@@ -216,11 +214,11 @@ class Inserts:
                 self.traffic.send(fleet.peer(host), letter)
 
     def arrived(self, letter: Letter) -> None:
-        """Queue received rows that this task has to write."""
+        """Queue rows received from another host that this task has to write."""
         self._rows[letter.address].append(letter.rows)
 
     def received(self, kind: str) -> dict[str, pa.RecordBatch]:
-        """Take the queued rows of one kind, by relation or store."""
+        """Return and clear the queued rows of one kind of message, by relation or store."""
         keys = [address for address in self._rows if address[0] == kind]
         return {address[1]: pa.concat_batches(self._rows.pop(address)) for address in sorted(keys)}
 
@@ -248,7 +246,7 @@ class Inserts:
         add_time(self.report.measured.cpu, CpuGroup.INSERT, spec.id, began)
 
     def _own(self, spec: StoreSpec) -> NDArray[np.bool_] | None:
-        """Mask of this host's partitions of a store; None if this is the only host."""
+        """Return the mask of this host's partitions of a store; None if this is the only host."""
         return None if self.traffic is None else self.traffic.fleet.own(spec.partitions)
 
     @contextmanager

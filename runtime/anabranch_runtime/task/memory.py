@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from anabranch_runtime.errors import PipelineError
 
 _MIB = 1 << 20
-#: Anonymous memory of a worker that has done nothing yet: interpreter, libraries, kernels (70 MiB
-#: measured; forks share a part of it, which is counted for each).
+#: Anonymous memory of a worker without work: interpreter, libraries, kernels (70 MiB measured;
+#: memory that forks share is counted in each).
 BASE = 96 * _MIB
-#: Minimum bytes for the work of each task, and for merges.
+#: Minimum bytes for the work of each task, and as many for merges.
 _LEAST = 32 * _MIB
 #: Minimum seconds between two measurements by :meth:`PrivateMemory.glance`.
 _GLANCE = 0.005
@@ -50,7 +50,7 @@ class Budget:
 
 
 def budget(limit: int | None, tasks: int) -> Budget:
-    """Budget of each of the ``tasks`` tasks on a host with ``limit`` bytes of memory.
+    """Return the budget of each of ``tasks`` tasks on a host with ``limit`` bytes of memory.
 
     Merges get one further share (:func:`largest_merge`). A probe gets an eighth of a task's share,
     since the probes of a probe order are nested; pages and combinations get an eighth each.
@@ -70,14 +70,14 @@ def budget(limit: int | None, tasks: int) -> Budget:
 
 
 def largest_merge(limit: int | None, tasks: int) -> int | None:
-    """Maximum bytes of a merged segment: a third of a task's share of ``limit`` bytes, as a merge
-    copies rows twice and sorts indexes; None if ``limit`` is None.
+    """Return the maximum bytes of a merged segment: a third of a task's share of ``limit`` bytes,
+    as a merge copies rows twice and sorts indexes; None if ``limit`` is None.
     """
     return None if limit is None else _share(limit, tasks) // 3
 
 
 def least_limit(tasks: int) -> int:
-    """Minimum memory limit in bytes of a host with ``tasks`` tasks."""
+    """Return the minimum memory limit, in bytes, of a host with ``tasks`` tasks."""
     return tasks * (BASE + _LEAST) + _LEAST
 
 
@@ -143,7 +143,7 @@ class PrivateMemory:
 
     def give_back(self, budget: Budget) -> None:
         """Measure, and return the allocators' free memory to the system if over half of the budget
-        is used: what one phase of a batch freed must not add to the memory of the next.
+        is used: memory freed in one phase of a batch must not add to the memory of the next phase.
         """
         now = self.look()
         if budget.total is not None and now > budget.total // 2:
@@ -156,7 +156,7 @@ class PrivateMemory:
 
 
 def private_bytes() -> int:
-    """Anonymous memory of this process in bytes: resident memory less files and shared memory."""
+    """Return this process's anonymous memory in bytes (resident, without files or shared)."""
     try:
         with open("/proc/self/statm", "rb") as file:
             _, resident, shared = file.read().split()[:3]
@@ -167,7 +167,7 @@ def private_bytes() -> int:
 
 @functools.cache
 def _trim() -> Callable[[int], int] | None:
-    """The C library's ``malloc_trim``; None if it has no such function."""
+    """Return the C library's ``malloc_trim``; None if it has no such function."""
     found = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if found is not None:
         found.argtypes, found.restype = [ctypes.c_size_t], ctypes.c_int

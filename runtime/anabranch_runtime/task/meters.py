@@ -1,7 +1,7 @@
 """Statistics of a batch's tuples in one task: samples, key sketches, delays, frequent values.
 
-Measuring must cost next to nothing (``docs/statistics.md`` has its share of the run time), so a
-task looks only at values that can still change the statistics: the driver gives it thresholds
+Measuring must cost next to nothing (``docs/statistics.md`` states its share of the run time), so a
+task only examines values that can still change the statistics: the driver sends it thresholds
 (:class:`~anabranch_runtime.state.measures.Bounds`), and after a few batches hardly any hash is
 below its threshold. Reports do not depend on the split of tuples into blocks and tasks.
 """
@@ -45,24 +45,23 @@ from anabranch_runtime.task.stores import KeyCache
 if TYPE_CHECKING:  # its readers need more memory than a task has
     from anabranch_runtime.sources.blocks import Block
 
-#: One batch in ``EVERY`` is sampled once a stream's sample is full.
+#: One in ``EVERY`` batches is sampled once a stream's sample is full.
 EVERY = 4
 #: Number of tuples per block whose delays are measured, evenly spaced; all tuples of a block of
 #: less than twice this size.
 DELAYS = 2048
 #: Maximum number of sampled columns of a stream: its first ones.
 COLUMNS = 64
-#: Number of characters (bytes) to which sampled texts (binary values) are cut if they are longer on
-#: average.
+#: Length to which sampled texts (characters) and binaries (bytes) are cut if longer on average.
 TEXT = 128
 #: Maximum number of characters of a frequent value's text.
 NAME = 64
-#: Number of hashes above which filtering out known ones before sorting pays.
+#: Number of hashes above which filtering out known hashes before sorting saves time.
 _MANY = 4 * SIZE
 #: Number of hashes that are sorted first, in case few of them are distinct.
 _HEAD = 4096
 _SLOTS = np.uint64(4096)
-#: Makes ranks differ from the hashes of a key column that holds the same numbers.
+#: XORed with sigmas, so that ranks differ from hashes of key columns with the same numbers.
 _SALT = np.uint64(0x5851F42D4C957F2D)
 
 
@@ -126,7 +125,7 @@ class Collector:
             self._latest[stream] = [least(kept)]
 
     def keys(self, owner: str, name: str, keys: KeyVector) -> None:
-        """Add the keys ``name`` of a relation's arrivals, or of rows written to a store."""
+        """Add keys to sketches: of a relation's arrivals, or of rows written to a store."""
         if not self.enabled:
             return
         bound = self.bounds.keys.get(owner, {}).get(name, _UNKNOWN)
@@ -157,14 +156,14 @@ class Collector:
                 self.keys(STORE + spec.id, name, cache[refs, types])
 
     def sampled(self) -> dict[str, SampledRows]:
-        """Stream -> this task's part of its sample."""
+        """Return, by stream, the rows that this task has picked for its sample."""
         return {
             stream: SampledRows(seen, _few(kept) if (kept := self._picked.get(stream)) else None)
             for stream, seen in self._seen.items()
         }
 
     def latest(self) -> dict[str, pa.RecordBatch]:
-        """Stream -> this task's latest rows of it, with their ranks, at most ``SIZE``."""
+        """Return, by stream, this task's latest rows, at most ``SIZE``, with their ranks."""
         return {stream: _few(kept) for stream, kept in self._latest.items()}
 
 
@@ -173,7 +172,7 @@ _NO_VALUES = KeyValues().known
 
 
 def delays_behind(times: pa.Array, newest: int) -> tuple[int, ...]:
-    """Number of event times per class of delay behind ``newest``, from a sample of ``times``."""
+    """Return the number of ``times`` per class of delay behind ``newest``, from a sample."""
     step = max(len(times) // DELAYS, 1)
     micros = times.view(pa.int64())
     if micros.null_count:
@@ -183,13 +182,13 @@ def delays_behind(times: pa.Array, newest: int) -> tuple[int, ...]:
 
 
 def ranks_of(first: int, count: int) -> U64:
-    """Ranks of ``count`` tuples for sampling: hashes of their sigmas, from ``first`` on."""
+    """Return ``count`` tuples' ranks for sampling: hashes of their sigmas, from ``first`` on."""
     return mix(np.arange(first, first + count, dtype=np.uint64) ^ _SALT)
 
 
 def new_hashes(keys: KeyVector, bound: KeyBound) -> U64:
-    """Distinct hashes of ``keys`` that may enter the sketch with the threshold ``bound``: at most
-    the ``SIZE`` least ones, ascending. Hashes already in the sketch may be among them.
+    """Return distinct hashes of ``keys`` that may enter the sketch with the threshold ``bound``: at
+    most the ``SIZE`` least ones, ascending. Hashes already in the sketch may be among them.
     """
     hashes, valid = keys.hashes, keys.valid
     if bound.limit is not None:
@@ -241,8 +240,8 @@ def value_counts(
 
 
 def _least(expected: float) -> int:
-    """The least count that exceeds ``expected`` by one standard deviation. Without this margin,
-    some of a thousand nearly frequent values would look frequent in every batch by chance.
+    """Return the least count that exceeds ``expected`` by one standard deviation. Without this
+    margin, some of a thousand nearly frequent values would look frequent in every batch by chance.
 
     >>> [_least(expected) for expected in (0.2, 2, 100)]
     [2, 4, 111]
@@ -251,7 +250,7 @@ def _least(expected: float) -> int:
 
 
 def value_texts(column: pa.Array) -> tuple[str, ...]:
-    """Values as readable text of at most ``NAME`` characters; "" for types without text.
+    """Return values as readable text of at most ``NAME`` characters; "" for types without text.
 
     >>> value_texts(pa.array(["a", "b" * 99])), value_texts(pa.array([b"\x01"]))
     (('a', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb…'), ('01',))
@@ -270,7 +269,7 @@ def value_texts(column: pa.Array) -> tuple[str, ...]:
 
 
 def _unfamiliar(hashes: U64, seen: U64) -> Bools:
-    """Mask of hashes that are not in ``seen``; a few of those in ``seen`` are True as well.
+    """Return the mask of hashes that are not in ``seen``; it is also True for a few that are.
 
     The table has one slot per value of a hash's low bits. It fits the fastest cache, and the few
     hashes of ``seen`` seldom collide. An empty slot holds a hash that belongs in another slot.
@@ -283,7 +282,7 @@ def _unfamiliar(hashes: U64, seen: U64) -> Bools:
 
 
 def _few(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """A task's ranked rows as one record batch, at most ``SIZE``."""
+    """Return a task's ranked rows as one record batch, with the ``SIZE`` rows of least rank."""
     one = len(batches) == 1 and batches[0].num_rows <= SIZE
     return batches[0] if one else least(batches)
 
@@ -296,7 +295,7 @@ def _picked(rows: pa.RecordBatch, chosen: NDArray[np.int64], ranks: U64) -> pa.R
 
 
 def _short(column: pa.Array) -> pa.Array:
-    """``column`` with its values cut to ``TEXT``, if they are longer on average."""
+    """Return ``column`` with values cut to length ``TEXT`` if they are longer on average."""
     kind = column.type
     if column.nbytes <= TEXT * len(column):
         return column

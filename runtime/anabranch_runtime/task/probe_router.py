@@ -28,18 +28,18 @@ from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.tags.tags import Tags
 from anabranch_runtime.task.context import BatchContext
 
-#: First part of a hop's address. Edge, work and index of the fill step (-1: none) follow.
+#: First part of a hop's address, followed by edge, work and index of the fill step (-1: none).
 HOP = "hop"
-#: Assumed bytes of a sent value, before any is measured.
+#: Assumed bytes of a sent value, as long as none has been measured.
 COLUMN = 8.0
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeWork:
-    """Probes of one origin: the batch's own, a catch-up's, or a backfill's.
+    """Probes of one origin: of the batch's arrivals, of a catch-up, or of a backfill.
 
     Attributes:
-        name: identifies the work, equally in all tasks.
+        name: identifies the work, and is the same in all tasks.
         pieces: runs the probes.
         access: rule -> tiles and gaps of its probe.
         rules: probe rules by outgoing edge.
@@ -68,7 +68,7 @@ class ProbeRouter:
 
     Attributes:
         traffic: messages to other hosts; None on a single host. ``needs``: columns to send.
-        tags: select the tuples that a probe is sent.
+        tags: select the tuples to send to a probe.
     """
 
     layout: Layout
@@ -106,20 +106,20 @@ class ProbeRouter:
     def _split(
         self, work: ProbeWork, partial: Partial, rule: ProbeRule, at: int
     ) -> Iterator[Partial]:
-        """Send rows to the hosts of their matches; yield the rows that stay."""
+        """Send tuples to the hosts of their matches; yield the tuples to probe on this host."""
         traffic, access = self.traffic, work.access(rule)
         assert traffic is not None
         key: Sequence[KeyPart] = rule.key if at < 0 else rule.fill[at].key
         tiles: Sequence[Tile] = access.tiles if at < 0 else access.fill[at]
         fleet = traffic.fleet
-        # Demand counts only starting tuples: the placement itself decides where other tuples are.
+        # Demand counts only starting tuples: other tuples are where the placement has led them.
         given = work.is_batch and len(partial.place) == 1
         wanted: list[NDArray[np.int64]] = []
         count = wanted.append if given else None
         found = list(destinations(self.layout, fleet, partial, key, tiles, count))
         meter = work.pieces.prober.meters[rule.out]
         if at < 0:
-            # The probing host counts its probes; each tuple counts once.
+            # Each tuple counts once, on the host that probes with it.
             meter.probes += partial.length - sum(len(positions) for _, positions in found)
         needed = self.needs.probe(rule) if at < 0 else self.needs.fill(rule, at)
         width = 0.0
@@ -138,7 +138,7 @@ class ProbeRouter:
             traffic.add_demand(tuples, width or self._width(partial, needed))
 
     def _width(self, partial: Partial, needed: Needed) -> float:
-        """Approximate bytes of a tuple of ``partial`` in a message."""
+        """Estimate the bytes of a tuple of ``partial`` in a message."""
         columns = needed.columns_of(partial.start, self.layout.stream)
         return COLUMN * (1 + sum(label in partial.place for label, _ in columns))
 
@@ -174,19 +174,19 @@ class ProbeRouter:
         before = meters[rule.out].pairs
         for joined in work.guard(rule, work.pieces.probe(partial, rule, access)):
             work.done(joined, rule)
-        # Pairs count all ``of`` tuples, also those sent to other hosts, which match nothing here.
+        # Pairs count all ``of`` tuples; tuples sent to other hosts have no match on this one.
         found = meters[rule.out].pairs - before
         meters[rule.out].pairs += round(found * (of / max(partial.length, 1) - 1))
 
 
 @per_ruleset
 def _last_needs(ruleset: Ruleset) -> list[Needs]:
-    """A mutable list with the ``Needs`` of the last batch; empty before the first batch."""
+    """Return a mutable list with the ``Needs`` of the last batch; empty before the first batch."""
     return []
 
 
 def needs_of(layout: Layout, context: BatchContext) -> Needs:
-    """Columns to send in the batch of ``context``; the last batch's object if it is equal."""
+    """Return the columns to send in the batch of ``context``; the last batch's object if equal."""
     known = _last_needs(layout.ruleset)
     found = _needs(layout, context)
     if known and known[0].alike(found):
@@ -202,7 +202,7 @@ def _needs(layout: Layout, context: BatchContext) -> Needs:
     }
     goals = [(r.query, r.start, r.ranking) for r in context.shedding.rations]
     if context.shedding.catch_up is not None:
-        # Every edge needs the arrivals of a result's members, to find the last.
+        # Every edge needs the arrival numbers of all members, to find a result's last member.
         always |= Needed(sigmas=frozenset(label_of.values()))
         for goal in context.shedding.catch_up.goals:
             owed = label_of.get((goal.query, goal.alias))

@@ -3,14 +3,14 @@
 A row replaces its predecessor: of the stored rows with its key, the one with the greatest (batch,
 position in the input) below its own. So every row is replaced by at most one other row, in whatever
 tasks and batches the rows arrive, and each task finds the predecessors of its own rows. The search
-begins once all rows of the batch are stored. A replaced tombstone gives no delete.
+begins once all rows of the batch are stored. Replacing a tombstone makes no delete.
 
 A delete has the values of the replaced row, the weight -1, and the position of the row that
 replaces it. It is stored and probes with the batch's tuples (``semantics.md``, "Streams of
 changes").
 
-With several hosts, each has some of the stored rows: replacing rows visit all hosts in turn and
-carry the latest predecessor found so far. The last host visited makes the deletes.
+With several hosts, each has some of the stored rows: replacing rows are sent to all hosts in turn,
+with the latest predecessor found so far. The last host visited makes the deletes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Replacing:
 
     @property
     def rules(self) -> list[LatestRule]:
-        """The rules of tables with a key and of streams of upserts."""
+        """Rules of the streams with replacements: tables with a key, and streams of upserts."""
         layout = self.prober.layout
         return [r for r in layout.ruleset.latest_rules if layout.streams[r.stream].replaces_rows]
 
@@ -88,7 +88,7 @@ class Replacing:
         arrivals: TaskArrivals,
         failed: Callable[[RelationId, AnabranchRuntimeError], None],
     ) -> dict[RelationId, pa.RecordBatch]:
-        """The deletes of the replaced rows, by relation; their sigmas follow all of ``arrivals``.
+        """Return the deletes of replaced rows by relation, with sigmas above all of ``arrivals``.
 
         ``failed`` is called with a relation whose filter can't be evaluated.
         """
@@ -99,7 +99,7 @@ class Replacing:
             check_count(count := count + rows.num_rows, self.tasks)
             sigma = arrivals.next_sigma + np.arange(rows.num_rows, dtype=np.int64)
             arrivals.next_sigma += rows.num_rows
-            # The same order of columns as in arrived rows, so that a merge can join both.
+            # In the order of arrived rows' columns, so that a merge can concatenate both.
             rows = rows.add_column(rows.num_columns - 1, SIGMA, pa.array(sigma))
             for relation in layout.ruleset.relations:
                 if relation.stream != stream:
@@ -114,7 +114,7 @@ class Replacing:
         return made
 
     def _kinds(self, rule: LatestRule) -> dict[str, pa.DataType]:
-        """The columns of stored rows that replacing rows carry, with their types."""
+        """Return the columns of stored rows that replacing rows carry, with their types."""
         spec = self.prober.layout.streams[rule.stream]
         kinds = {name: arrow_type(kind) for name, kind in spec.stored_columns}
         return {**kinds, SIGMA: pa.int64(), TAU: pa.int64()}
@@ -139,7 +139,7 @@ class Replacing:
             self._found[rule.stream].append(pa.RecordBatch.from_arrays(arrays, names=names))
 
     def _searched(self, rule: LatestRule, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """``rows`` with the later of the carried predecessor and the one found on this host."""
+        """Return ``rows`` with the later of the carried predecessor and this host's."""
         label = Label(rule.relation)
         part = Partial(
             rows.num_rows,
@@ -170,7 +170,7 @@ class Replacing:
     def _best(
         self, tuples: Partial, label: Label, rule: LatestRule, target: Target
     ) -> tuple[I32, RowSet] | None:
-        """Positions of ``tuples`` with a predecessor on this host, and these; None without any."""
+        """Return the positions of ``tuples`` with predecessors here, and these; None: no tuple."""
         most = self.prober.most if tuples.length > 1 else ANY
         found: list[tuple[I32, RowSet]] = []
         try:
@@ -209,7 +209,7 @@ def _latest(positions: I32, rows: RowSet, tuples: Partial, label: Label) -> tupl
 
 
 def _later(one: Mapping[str, pa.Array], other: Mapping[str, pa.Array]) -> Bools:
-    """Mask of positions whose row in ``one`` is later than in ``other``; False for absent rows."""
+    """Return the mask of positions where ``one`` has the later row; False for absent rows."""
 
     def order(rows: Mapping[str, pa.Array]) -> tuple[Ints, ...]:
         sigma, tau = (rows[n].fill_null(-1).to_numpy(zero_copy_only=False) for n in (SIGMA, TAU))

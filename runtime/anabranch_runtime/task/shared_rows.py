@@ -1,8 +1,8 @@
 """Joins whose rows the post-join parts of several queries share: computed and written once.
 
 Queries share their joined rows if they have the same members, are output on the same edges under
-the same conditions, and see the same tuples as far as a tuple of the batch may join them, whenever
-they began. The shared rows have the columns of all of them.
+the same conditions, and see the same tuples among all that a tuple of the batch may join, whenever
+they began. The shared rows have the columns of all these queries.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _seen(query: QueryId, scope: ProbeScope) -> Hashable:
     if query in scope.whole:
         return ()
     limits = tuple(sorted(scope.visible.get(query, {}).items()))
-    # Tuples from the activation on are visible whatever their event times.
+    # Tuples since the activation are visible whatever their event times.
     timed = any(moment is not None for _, (_, moment) in limits)
     return (*limits, scope.activated[query]) if timed else limits
 

@@ -53,7 +53,7 @@ def insert(
 
     Args:
         failed: called with each index whose key can't be evaluated.
-        own: mask of the partitions to write; rows of others are skipped. None: all.
+        own: mask of the partitions to write; rows of other partitions are skipped. None: all.
         past: whether the rows belong to earlier batches; then rows of hot values are not spread.
 
     Returns:
@@ -91,7 +91,7 @@ def insert(
 
 
 def _keys_of(layout: Layout, store: StoreLayout, rows: pa.RecordBatch, cache: KeyCache) -> KeysOf:
-    """A function that returns key vectors of ``rows``, each computed once."""
+    """Return a function that returns key vectors of ``rows``, computing each once."""
     table = BatchTable(rows)
 
     def keys(parts: Sequence[tuple[AttrRef, str]]) -> KeyVector:
@@ -176,16 +176,16 @@ def merge_segments(
 
 
 def _all_rows(readers: Sequence[SegmentReader]) -> pa.RecordBatch:
-    """The rows of all ``readers``, with the columns of the newest ones."""
+    """Return the rows of all ``readers``, with the columns of the newest segments."""
     return pa.concat_batches([r.complete for r in readers])
 
 
 def _superseded(
     layout: Layout, spec: StoreSpec, readers: Sequence[SegmentReader], since: Mapping[str, int]
 ) -> Bools | None:
-    """Mask of rows with a member that a later tuple of these segments supersedes; None if none is.
+    """Return the mask of rows with a member that a later tuple here supersedes; None if none is.
 
-    Rows superseded by tuples of other segments are found when those are merged too.
+    Rows that tuples of other segments supersede are found when these segments are merged too.
     """
     store = layout.stores[spec.id]
     gone: Bools | None = None
@@ -209,8 +209,8 @@ def _superseded(
 def _annihilated(
     layout: Layout, spec: StoreSpec, readers: Sequence[SegmentReader], boundaries: Boundaries
 ) -> Bools | None:
-    """Mask of rows to drop: tuples and deletes that cancel, and tombstones with later rows of their
-    key; None if there is no such row.
+    """Return the mask of rows to drop: tuples and deletes that cancel, and tombstones with later
+    rows of their key; None if there is no such row.
     """
     stream = layout.streams[layout.relations[spec.relations[0]].stream]
     cells = boundaries.get(stream.name)
@@ -271,7 +271,7 @@ def _write_rest(
 
 
 def combination_rows(layout: Layout, spec: StoreSpec, partial: Partial) -> pa.RecordBatch:
-    """The rows of an MIR's store for ``partial``, a partial result over its members."""
+    """Return the rows of an MIR's store for ``partial``, a partial result over its members."""
     names, arrays = [], []
     for label, column in spec.columns:
         names.append(f"{label}.{column}")
@@ -286,7 +286,7 @@ def combination_rows(layout: Layout, spec: StoreSpec, partial: Partial) -> pa.Re
 
 
 def index_key(store: StoreLayout, index: IndexSpec) -> IndexKey:
-    """The key by which segments of ``store`` store ``index``."""
+    """Return the key of ``index`` in terms of the columns of segments of ``store``."""
     return IndexKey(
         tuple(store.column(r.label, r.attribute) for r, _ in index), tuple(t for _, t in index)
     )
@@ -321,7 +321,7 @@ def partition_numbers(
 
 
 def _arrived(store: StoreLayout, rows: pa.RecordBatch) -> NDArray[np.int64]:
-    """A number per row, derived from its sigma and different for nearly every row."""
+    """Return a number per row, derived from its sigma; nearly all are different."""
     if store.is_base:
         return fixed(rows.column(SIGMA), np.int64)
     found = np.zeros(rows.num_rows, np.uint64)
@@ -339,8 +339,8 @@ def _partitions(
     *,
     past: bool,
 ) -> list[tuple[int, NDArray[np.int64] | None]]:
-    """(partition, positions of its rows; None: all rows) for each partition of ``own`` (None: any)
-    with rows. With neither ``own`` nor a partition attribute, rows are cut into equal runs.
+    """Yield (partition, positions of its rows; None: all rows) for each partition with rows that
+    ``own`` (None: any) has. Without ``own`` and partition attribute, rows are cut into equal runs.
     """
     length = rows.num_rows
     if spec.partitions == 1 or length == 0:
@@ -361,7 +361,7 @@ def _partitions(
 def _stored_keys(
     layout: Layout, store: StoreLayout, rows: pa.RecordBatch, part: tuple[AttrRef, str]
 ) -> KeyVector:
-    """The keys of ``rows``; NULL where a key can't be evaluated."""
+    """Return the keys of ``rows``; NULL where a key can't be evaluated."""
     ref, kind = part
 
     def keys(first: int, last: int) -> KeyVector:
@@ -372,8 +372,8 @@ def _stored_keys(
 
 
 def lenient_keys(length: int, keys: Callable[[int, int], KeyVector]) -> KeyVector:
-    """The keys of ``length`` rows; a key that can't be evaluated is NULL. Failures are few, so they
-    are found by halving.
+    """Return the keys of ``length`` rows; a key that can't be evaluated is NULL. Such rows are few,
+    so they are found by halving.
 
     Args:
         keys: returns the keys of the rows from its first argument to before its second.
@@ -406,18 +406,18 @@ def _subset(keys: KeyVector, chosen: NDArray[np.int64] | None) -> KeyVector:
 
 
 def kept_part(layout: Layout, spec: StoreSpec, made: Partial) -> Partial:
-    """The results in ``made`` that the MIR's store keeps (``StoreSpec.kept``)."""
+    """Return the results in ``made`` that the MIR's store keeps (``StoreSpec.kept``)."""
     kept = spec.kept
     if kept is None:
         return made
     keys = probed_keys(layout, made, kept.attribute, kept.type)
     mask = np.isin(keys.hashes, np.array(kept.hashes, np.uint64), invert=not kept.listed)
-    # A row whose key can't be evaluated is stored.
+    # A row whose key can't be evaluated is stored too.
     return made.where(mask if keys.valid is None else mask | ~keys.valid)
 
 
 def probed_keys(layout: Layout, rows: Partial, attribute: AttrRef, kind: str) -> KeyVector:
-    """The keys of ``rows`` by one attribute; a key that can't be evaluated is NULL."""
+    """Return the keys of ``rows`` by one attribute; a key that can't be evaluated is NULL."""
     return lenient_keys(
         rows.length,
         lambda first, last: key_vector([layout.probed(rows.cut(first, last), attribute)], [kind]),

@@ -1,4 +1,4 @@
-"""Division of starting tuples into substreams, as a probe tree's first probe may be for some only.
+"""Division of starting tuples into substreams, since a first probe may be for some tuples only.
 
 The starting tuples of a label are divided once per chunk, by the hash of one key attribute
 (``Ruleset.substreams``). Later probes do not depend on substreams.
@@ -32,7 +32,7 @@ class DividedTuples:
         self._parts: dict[tuple[int, ...], Partial] = {(): whole}
 
     def of(self, substreams: tuple[int, ...]) -> Partial:
-        """Tuples of ``substreams``; all tuples if it is empty."""
+        """Return the tuples of ``substreams``; all tuples if it is empty."""
         found = self._parts.get(substreams)
         if found is None:
             if self._numbers is None:
@@ -44,10 +44,10 @@ class DividedTuples:
 
 
 def numbers(layout: Layout, starts: Partial, function: Substreams) -> NDArray[np.int64]:
-    """The number of the substream of each of ``starts``."""
+    """Return the number of the substream of each of ``starts``."""
     attribute = AttrRef(function.start, function.attribute)
     # A key that can't be evaluated fails later, in the rules that need it. All other tuples need
-    # their correct substream, as stores may keep the values of only some substreams.
+    # the right substream, as some stores have the values of some substreams only.
     keys = probed_keys(layout, starts, attribute, function.type)
     others = np.uint64(function.others)
     found = ((keys.hashes >> _HALF) * others >> _HALF).astype(np.int64)

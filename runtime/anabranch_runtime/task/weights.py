@@ -108,7 +108,7 @@ def net_changes(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _codes(column: pa.Array) -> Ints:
-    """A number per distinct value, NULL included; floats by their bits."""
+    """Return a number per distinct value, NULL included; floats differ by their bits."""
     if pa.types.is_floating(column.type):
         column = column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
     if is_nested(column.type):
@@ -118,14 +118,14 @@ def _codes(column: pa.Array) -> Ints:
 
 
 def _lowest(groups: Ints, signs: Ints) -> Bools:
-    """Mask of unmatched closing brackets within each group, if a sign of 1 opens and -1 closes a
-    bracket: there the running sum falls below 0, and below all earlier sums.
+    """Return the mask of unmatched closing brackets within each group, if a sign of 1 opens and -1
+    closes a bracket: there the running sum falls below 0 and below all earlier sums.
     """
     _, numbers = np.unique(groups, return_inverse=True)
     first = np.concatenate([[True], numbers[1:] != numbers[:-1]])
     sums = np.cumsum(signs)
     base = np.repeat((sums - signs)[first], np.diff(np.flatnonzero(first), append=len(signs)))
-    # Each group lies below all before, so a running minimum does not leave its group.
+    # Levels of each group are below all levels before, so a running minimum stays in its group.
     floor = -numbers * (2 * len(signs) + 2)
     levels = sums - base + floor
     least = np.minimum.accumulate(levels)

@@ -7,8 +7,8 @@ probes may need (``semantics.md``, "Exactly once within a batch").
 
 A task reads all segments of its host. Starting tuples stay with the task that read them. With
 several hosts, each has some partitions of every store. Rows are sent to the hosts that store them,
-partial results to the hosts of their matches (``probe_router``, ``Traffic``), in rounds, until a
-round has no messages.
+and partial results to the hosts of their matches (``probe_router``, ``Traffic``), in rounds, until
+a round has no messages.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ Exchange = Callable[..., list[str]]
 
 
 #: Number of starting tuples that are sent through a probe tree together: enough to amortise the
-#: cost of a call, few enough that a fan-out of a thousand still fits in memory.
+#: cost of a call, and few enough that a thousand matches of each still fit in memory.
 CHUNK = 1 << 16
 
 
@@ -122,7 +122,7 @@ def run_task(
 
 @dataclass(eq=False)
 class _Task:
-    """The working state of :func:`run_task`, with its arguments."""
+    """The arguments and the working state of :func:`run_task`."""
 
     context: BatchContext
     given: Ruleset
@@ -183,14 +183,14 @@ class _Task:
             lambda joined, rule: self._pass_on(joined, rule, self.layout.probes.get(rule.out, ())),
             self.rounds,
         )
-        #: Name -> work; messages from other hosts name theirs.
+        #: Name -> work; each message from another host names its work.
         self.works = {self.main.name: self.main}
         self.level = 0
         self.report = TaskReport()
         self.collector = Collector(context.bounds, context.batch, self.collect)
         self.pending: dict[int, list[tuple[Partial, ProbeRule]]] = defaultdict(list)
         self.uploads = Uploads(context.root)
-        #: Wall and CPU seconds spent in phases nested in the running one.
+        #: Wall and CPU seconds of phases that are nested in the running phase.
         self.inner = 0.0, 0.0
         #: Phase -> CPU seconds.
         self.cpu: dict[str, float] = {}
@@ -339,7 +339,7 @@ class _Task:
             arrivals.tables[relation] = BatchTable(rows)
 
     def _backfill(self, work: Slice) -> None:
-        # A prober with meters of its own: the plan's cost excludes backfills.
+        # This prober has its own meters, since the plan's cost does not include backfills.
         prober = Prober(self.layout, self.live, self.context.batch, self.budget.pairs)
         spec = self.layout.specs[StoreId(work.store)]
         rule, access = as_probe(spec, work)
@@ -400,7 +400,7 @@ class _Task:
     def _share_of(
         self, sources: tuple[SegmentRows, ...]
     ) -> tuple[tuple[SegmentRows, ...], int, int]:
-        """This task's share of the stored rows: this host's sources, index and number of shares."""
+        """Return this task's share of stored rows: its host's sources, index, number of shares."""
         if self.traffic is None:
             return sources, self.task, self.tasks
         mates = self.traffic.fleet.mates
@@ -487,7 +487,7 @@ class _Task:
         self.failures.add(ownership(self.ruleset).of_edge(rule.out), error)
 
     def _guarded(self, rule: ProbeRule, found: Iterator[Partial]) -> Iterator[Partial]:
-        """The results ``found`` of a probe, until an expression fails; records the failure."""
+        """Yield the results ``found`` of a probe until an expression fails; record the failure."""
         while True:
             try:
                 joined = next(found, None)
@@ -536,7 +536,7 @@ class _Task:
             self._probe(wanted.by(self.rationing.edge(child.out)), child)
 
     def _catch_up(self, work: CatchUp) -> None:
-        # A prober with meters of its own: the plan's cost excludes catch-ups.
+        # This prober has its own meters, since the plan's cost does not include catch-ups.
         pieces = Pieces(Prober(self.layout, self.live, self.context.batch, self.budget.pairs))
 
         def emit(partial: Partial, rule: OutputRule) -> None:
@@ -589,7 +589,7 @@ class _Task:
                     arrays = [self.layout.stored(store, table, rows, r) for r in refs]
                     cache[refs, types] = key_vector(arrays, types)
                 except EVALUATION:
-                    # Statistics never fail a query; a rule that needs the key fails by itself.
+                    # Measuring must not fail a query; a rule that needs this key fails by itself.
                     continue
             name = ",".join(sorted(a for a, _ in parts))
             self.collector.keys(relation, name, cache[refs, types])
@@ -598,7 +598,7 @@ class _Task:
                 self.collector.frequent(relation, name, cache[refs, types], stored)
 
     def _load(self) -> dict[int, list[float]]:
-        """Number of partitions -> CPU seconds of probes per partition, by lookups and matches."""
+        """Return probes' CPU seconds per partition, by number of partitions, from their work."""
         work: dict[int, NDArray[np.int64]] = {}
         for counts in self.live.work().values():
             work[len(counts)] = work.get(len(counts), 0) + counts

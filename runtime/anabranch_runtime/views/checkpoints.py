@@ -21,7 +21,7 @@ from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.segment import PackWriter, Segment
 from anabranch_runtime.storage.segment_cache import read_segment
 
-#: ``Segment.store`` of checkpoints.
+#: Store name (``Segment.store``) of checkpoints.
 STORE = "tables"
 _SCHEMA = pa.schema(
     [
@@ -53,7 +53,7 @@ def write_checkpoint(root: Path, batch: int, tables: Sequence[KeptTable]) -> Seg
     """Write ``tables`` as a checkpoint below the state directory; returns once it is durable.
 
     Args:
-        batch: number of the next batch; it gives the pack's age.
+        batch: number of the next batch, which is part of the pack's name and tells its age.
     """
     columns = [
         [str(one.query.id) for one in tables],
@@ -96,7 +96,7 @@ def read_checkpoint(root: Path, checkpoint: Segment, queries: Sequence[str]) -> 
 
 
 def _packed(contents: Sequence[Sequence[pa.RecordBatch] | None]) -> pa.Array:
-    """Return the column of contents, written once into its buffer."""
+    """Return the tables' contents as a column, written once into its buffer."""
     sink, ends = pa.BufferOutputStream(), [0]
     for batches in contents:
         for batch in batches or ():
@@ -114,6 +114,6 @@ def _unpacked(buffer: pa.Buffer) -> list[pa.RecordBatch]:
     while source.tell() < buffer.size:
         with pa.ipc.open_stream(source) as reader:
             found.append(reader.read_next_batch())
-            # The end of the stream.
+            # Reading on reaches the end of the stream, where the next one begins.
             reader.read_all()
     return found

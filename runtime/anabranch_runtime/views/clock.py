@@ -42,7 +42,7 @@ def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> in
 
 
 def branches(query: QuerySpec, ruleset: Ruleset) -> list[QuerySpec]:
-    """Return the branches of a union, or any other query itself."""
+    """Return the branches of a union; of any other query, the query itself."""
     if not query.united:
         return [query]
     return [one for one in ruleset.queries if one.registered == query.id]
@@ -54,7 +54,7 @@ def _clock(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int 
         return None
     i, streams = timed[0], _streams(query, ruleset)
     found = []
-    # Looked-up tuples never arrive last in a result.
+    # Looked-up tuples are never the last member of a result to arrive.
     for j in completing(query):
         stream = streams[j]
         bound = 0 if i == j else query.retention[i][j]
@@ -62,7 +62,7 @@ def _clock(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int 
         if mark is None or bound is None:
             return None
         found.append(mark - bound)
-    # Subtracting a time bound may leave the range of timestamps.
+    # Subtracting a time bound may leave the range of event times.
     return max(min(found), FIRST)
 
 
@@ -88,6 +88,6 @@ def timed_by(query: QuerySpec, ruleset: Ruleset) -> tuple[int, StreamName] | Non
 
 
 def _streams(query: QuerySpec, ruleset: Ruleset) -> list[StreamName]:
-    """Return the stream of each member of a view's join."""
+    """Return the stream of each member of the join below a view."""
     stream_of = {r.id: r.stream for r in ruleset.relations}
     return [stream_of[relation] for _, _, relation in query.members]

@@ -1,12 +1,12 @@
 """Tables of views over equal rows: maintained once, and read by all of them.
 
-Equal views (post-join parts, and the expressions below them, are equal) have one table. Views with
-equal prefixes (the same grouping, other aggregates, HAVING, SELECT lists or limits) have tables
+Equal views (their post-join parts, and the expressions below, are equal) have one table. Views with
+equal prefixes (the same grouping, but other aggregates, HAVING, SELECT lists or limits) have tables
 over the same groups. Both need the same rows in each round: rows that their queries share
 (``task.shared_rows``). One table needs equal contents. Common groups need equal contents too, or
-aggregates that are sums: rows of before a view began are subtracted (``groups.Earlier``). So it is
-tried whenever views begin to share their rows. A view that goes on alone (its sink refuses a
-version, its rows are its own) gets a copy until then, or until a restart.
+aggregates that are sums: rows from before a view began are subtracted (``groups.Earlier``). Both
+are tried whenever views begin to share rows. A view that continues alone (its sink refuses a
+version, or its rows are not shared) has a copy until then, or until a restart.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from anabranch_runtime.views.kept import KeptView
 
 
 def join_equal(views: Iterable[KeptView]) -> None:
-    """Give ``views``, which include the same rounds and get the same rows if their ``sources`` are
-    equal, one table where they are equal, and common groups where their prefixes are.
+    """Give equal ``views`` one table, and views with equal prefixes common groups. All of them
+    include the same rounds, and get the same rows if their ``sources`` are equal.
     """
     shareable = [view for view in views if view.meaning is not None]
     alike: dict[Hashable, list[KeptView]] = defaultdict(list)
@@ -46,7 +46,7 @@ def join_equal(views: Iterable[KeptView]) -> None:
 
 def share(views: Sequence[KeptView], joined: JoinedBatch) -> None:
     """Let ``views``, which include the same rounds, read common tables and groups if they get the
-    same rows from this round on, and others no longer.
+    same rows from this round on, and separate ones if they no longer do.
     """
     before = [view.sources for view in views]
     _part_unequal(views, joined)
@@ -57,7 +57,7 @@ def share(views: Sequence[KeptView], joined: JoinedBatch) -> None:
 
 
 def _part_unequal(views: Iterable[KeptView], joined: JoinedBatch) -> None:
-    """Give views with common tables or groups copies where this round has other rows for them."""
+    """Give copies to views with common tables or groups if this round has other rows for them."""
     tables: dict[int, dict[Hashable, list[KeptView]]] = defaultdict(lambda: defaultdict(list))
     for view in views:
         sources = tuple(joined.sources(view.name))
@@ -82,7 +82,7 @@ def _part_unequal(views: Iterable[KeptView], joined: JoinedBatch) -> None:
 
 
 def _join(views: list[KeptView]) -> None:
-    """Give the views among equal ones that have equal tables one table."""
+    """Give one table to all of the equal ``views`` whose tables are equal."""
     found: list[tuple[list[pa.RecordBatch], KeptView]] = []
     for view in views if len(views) > 1 else ():
         assert view.table is not None
@@ -96,13 +96,13 @@ def _join(views: list[KeptView]) -> None:
 
 @dataclass(slots=True)
 class _Agreeing:
-    """Groups that agree, and for each of their aggregates some of them that have it."""
+    """Groups that agree; for each aggregate, one of them that has it."""
 
     groups: list[Groups]
     having: dict[ViewAggregate, Groups] = field(default_factory=dict)
 
     def takes(self, one: Groups) -> bool:
-        """Whether ``one`` agrees, too, and has been added."""
+        """Add ``one`` if it agrees with these groups; return whether it does."""
         known = {id(g): g for a in one.aggregates if (g := self.having.get(a)) is not None}
         if not all(g.agrees(one) for g in (self.groups[0], *known.values())):
             return False
@@ -110,7 +110,7 @@ class _Agreeing:
         return True
 
     def add(self, one: Groups) -> None:
-        """Add groups that agree."""
+        """Add groups, which agree with these."""
         if one not in self.groups:
             self.groups.append(one)
         for aggregate in one.aggregates:
@@ -118,20 +118,20 @@ class _Agreeing:
 
     @property
     def readers(self) -> list[GroupReader]:
-        """All of their readers."""
+        """The readers of all of the groups."""
         return [reader for groups in self.groups for reader in groups.readers]
 
     @property
     def sums(self) -> list[GroupReader]:
-        """Readers whose rows from before can be subtracted: of sums that are not rounded."""
+        """Readers with sums that are not rounded: earlier rows can be subtracted from these."""
         if any(not one.subtracts or one.rounds for one in self.groups):
             return []
         return [r for r in self.readers if all(a.is_linear for a in r.aggregates)]
 
 
 def _unite(some: list[Groups], *, subtract: bool) -> None:
-    """Give the readers of groups that agree common groups; if ``subtract``, readers of sums those
-    of the others that have the most readers.
+    """Give common groups to readers of groups that agree; if ``subtract``, readers of sums also get
+    the groups with the most readers, although these don't agree with theirs.
     """
     found = list[_Agreeing]()
     for one in some:

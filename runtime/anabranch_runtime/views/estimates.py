@@ -5,15 +5,15 @@ the estimate of a sum is the sum over kept rows plus, for each row of a batch wi
 ``1/p - 1`` times its value. This module computes only this addition, the *correction*. Groups
 without such rows have none, and the aggregates of the table are not changed.
 
-**Variance.** Ranks (hashes of key values) are sampled, not rows. Let ``R`` be uniform on [0, 1):
-rows with this rank in a batch are kept if ``R < p``, and ranks are independent. Let
-``W(x)`` be the sum of ``value / p`` over the rank's kept rows with ``p <= x``. Then the integral of
-``W(x)^2`` over ``x`` from 0 to 1 is an unbiased estimate of the rank's contribution to the
-variance: two rows with probabilities ``p <= q`` have the covariance ``1/q - 1``, both are kept with
-probability ``p``, and the integral weighs their product by ``1 - q``. With a single ``p`` it is
-``(1 - p)/p^2`` times the square of the rank's total. A row with several ranks counts fully for each
-of them: by the Efron-Stein inequality the expected sum is then at least the variance. The variance
-of an average is that of its residuals, hence the sums of products.
+**Variance.** Sampling selects ranks (hashes of key values), not rows. Let ``R`` be uniform on [0,
+1): rows with this rank in a batch are kept if ``R < p``, and ranks are independent. Let ``W(x)`` be
+the sum of ``value / p`` over the rank's kept rows with ``p <= x``. Then the integral of ``W(x)^2``
+over ``x`` from 0 to 1 is an unbiased estimate of the rank's contribution to the variance: two rows
+with probabilities ``p <= q`` have the covariance ``1/q - 1``, both are kept with probability ``p``,
+and the integral weighs their product by ``1 - q``. With a single ``p`` it is ``(1 - p)/p^2`` times
+the square of the rank's total. A row with several ranks counts fully for each of them: by the
+Efron-Stein inequality the expected sum is then at least the variance. The variance of an average is
+that of its residuals, hence the sums of products.
 
 The corrections are part of the view's checkpoints.
 """
@@ -40,10 +40,10 @@ from anabranch_runtime.views.identities import texts
 
 #: Maximum number of groups with corrections per view.
 MOST_GROUPS = 100_000
-#: Columns: a group as a JSON object; number of distinct ranks of its rows in sampled batches.
+#: Columns: group as a JSON object; number of distinct ranks of the group's rows in sampled batches.
 GROUP, KEPT_RANKS = "group", "ranks"
-#: Per measured column: corrections of its count and its sum, and the variances and covariance of
-#: both.
+#: Columns per measured column: corrections of its count and of its sum, and their variances and
+#: covariance.
 PARTS = ("count", "sum", "count_count", "count_sum", "sum_sum")
 
 
@@ -75,12 +75,12 @@ def after(before: pa.Table | None, query: QuerySpec, view: View, rows: pa.Table)
 
 
 def are_sampled(rows: pa.Table) -> bool:
-    """Whether a view's joined rows carry inclusion probabilities."""
+    """Whether a view's joined rows have inclusion probabilities."""
     return RANK.format(0) in rows.column_names
 
 
 def added_up(tables: Sequence[pa.Table]) -> pa.Table:
-    """Add up the corrections of several tables by group."""
+    """Add up the corrections in several tables, by group."""
     together, schema = pa.concat_tables(tables), tables[0].schema
     names = [name for name in schema.names if name != GROUP]
     sums = together.group_by(GROUP, use_threads=False).aggregate([(n, "sum") for n in names])
@@ -131,7 +131,7 @@ def _units(codes: Ints, drawn: Sequence[tuple[Ints, Floats]]) -> tuple[Ints, lis
     first = np.ones(len(row), np.bool_)
     first[1:] = (group[1:] != group[:-1]) | (rank[1:] != rank[:-1])
     unit = np.cumsum(first) - 1
-    # Few iterations: there are at most as many probabilities as goals.
+    # The loop is short: there are at most as many probabilities as goals.
     entries = [_Entry(float(s), row[shares == s], unit[shares == s]) for s in np.unique(shares)]
     return group[first], entries
 
@@ -164,7 +164,7 @@ def _values(rows: pa.Table, name: str | None) -> tuple[Floats, Floats]:
     counted = pc.is_valid(column).to_numpy().astype(np.float64)
     kind = column.type
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    # Columns of text and times have only counts, no sums.
+    # Text and time columns are only counted, not summed.
     return counted, _floats(column) if number else np.zeros(rows.num_rows)
 
 

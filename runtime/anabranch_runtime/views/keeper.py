@@ -1,5 +1,5 @@
-"""Maintenance of the tables of all post-join parts, concurrent with batches: rounds (joined rows of
-a batch) in, versions of tables out.
+"""Maintenance of the tables of all post-join parts, concurrent with batches: it takes rounds
+(joined rows of a batch) in, and puts versions of tables out.
 
 A round is added to all tables before the next one. A table that fails (a sum overflows, its sink
 refuses rows) is retried after growing pauses, while the others go on; its rounds wait in the state.
@@ -39,13 +39,13 @@ from anabranch_runtime.views.kept import KeptView, VersionFile
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: A checkpoint is due once the rounds since the last one took over ``SECONDS`` and ``RATIO`` times
-#: its duration, have over ``BYTES`` and more bytes than the tables, or number over ``ROUNDS``.
+#: A checkpoint is due once the rounds since the last one have taken ``SECONDS`` and ``RATIO`` times
+#: its duration, have ``BYTES`` and the bytes of the tables, or are ``ROUNDS`` in number.
 SECONDS, RATIO, BYTES, ROUNDS = 2.0, 10.0, 1 << 25, 1024
 #: Seconds after which changed rows are published even if more rounds wait; greatest share of time
 #: for publishing; longest pause in seconds that this share causes.
 STALE, SHARE, RARELY = 0.5, 0.2, 5.0
-#: Seconds below which common work is not divided: the first of equal views has it, others none.
+#: Seconds below which time for common work is not divided, but counted for the first view.
 SHORT = 2e-5
 #: Number of views that are published by one call, and bytes of rows from which on followers get
 #: them before the end of the round.
@@ -79,8 +79,8 @@ class Checkpoint:
 
     Attributes:
         next: first round that its tables do not include.
-        written: queries with a table in it. ``unchanged``: queries whose tables have not changed
-            since their last checkpoints.
+        written: queries with a table in the checkpoint. ``unchanged``: queries whose tables have
+            not changed since their last checkpoints.
     """
 
     segment: Segment
@@ -119,7 +119,7 @@ class TablesStatus:
 
 @dataclass(slots=True)
 class _Aside:
-    """A failed table, to be retried, or one whose sink is still writing a version.
+    """A failed table, to be retried, or a table whose sink is still writing a version.
 
     Attributes:
         failures: 0 while the sink writes the version for the first time.
@@ -137,7 +137,7 @@ class _Aside:
 
 @dataclass(slots=True)
 class _Unshown:
-    """Changes that the REST API and followers do not have yet.
+    """Changes that have not been passed to the REST API and to followers yet.
 
     Attributes:
         changed: view with unpublished changes -> time of the oldest one.
@@ -157,7 +157,7 @@ class _Checkpoints:
 
     Attributes:
         dirty: queries whose tables have changed since the last checkpoint.
-        spent: seconds of rounds since then. ``length``: seconds that writing it took.
+        spent: seconds of rounds since then. ``length``: seconds that writing that checkpoint took.
         made: a checkpoint that :meth:`Keeper.status` has not reported yet.
         unnamed: the pack of a checkpoint that no manifest names yet.
     """
@@ -214,7 +214,7 @@ class Keeper:
         self._hear(News(next_batch, tables.rounds, tables.held, tables.checkpoints))
 
     def hear(self, news: News) -> None:
-        """Take note of a committed batch.
+        """Take a committed batch into account.
 
         Raises:
             StateError: a checkpoint can't be read.
@@ -236,7 +236,7 @@ class Keeper:
         needed = {held.pack for held in self._held.values()}
         self._packs = {path: segment for path, segment in self._packs.items() if path in needed}
         if not self._views and fresh:
-            # After a restart, rounds that some checkpoints already include are replayed.
+            # After a restart, rounds are replayed that some checkpoints already include.
             self.next = min(self._held[name].next for name in fresh)
         self._rounds |= {one.batch: one for one in news.rounds}
         self._clocks = news.clocks
@@ -250,7 +250,7 @@ class Keeper:
         self._end()
 
     def _join(self, fresh: Sequence[str]) -> None:
-        """Give ``fresh`` views, and those before them, common tables where they are equal."""
+        """Give common tables to ``fresh`` views and to older views that equal them."""
         alike: dict[int, list[KeptView]] = {}
         for name, view in self._views.items() if fresh else ():
             if name not in self._aside:
@@ -272,7 +272,7 @@ class Keeper:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is due now."""
+        """Whether the maintenance of tables has nothing to do now."""
         now = time.monotonic()
         waiting = any(one.retry <= now for one in self._aside.values())
         shown = not self._unshown.changed or now < self._unshown.publish_after
@@ -280,7 +280,7 @@ class Keeper:
 
     @property
     def pause(self) -> float:
-        """Seconds until a retry or publication is due, if no batch comes before; at most 60."""
+        """Seconds until the next retry or publication, if no batch commits before; at most 60."""
         now = time.monotonic()
         times = [one.retry for one in self._aside.values()]
         times += [self._unshown.publish_after] if self._unshown.changed else []
@@ -368,7 +368,7 @@ class Keeper:
         except Exception as error:  # noqa: BLE001 - whatever fails, the others go on
             self._fail(name, one.batch, error)
             if isinstance(error, StateError) and error.code == "table-too-large":
-                # The table of the last checkpoint takes less memory, if it can be read now.
+                # Read from its checkpoint, the table takes less memory, if that can be read now.
                 with suppress(Exception):
                     self._read([name])
             return False
@@ -396,7 +396,7 @@ class Keeper:
         """Raise an error if a table takes more memory than it may."""
         if self.most is None or view.bytes <= self.most:
             return
-        # Common groups may be larger than its own.
+        # Common groups may be larger than the groups that the view needs.
         view.part()
         if view.bytes <= self.most:
             return
@@ -431,7 +431,7 @@ class Keeper:
         return view.query.sink.kind is SinkKind.PARQUET
 
     def _follow(self) -> None:
-        """Give the written versions to followers."""
+        """Pass the written versions on to clients that follow queries."""
         written, self._unshown.written, self._unshown.bytes = self._unshown.written, [], 0
         if written:
             known = (self._views.get(one.query) for one in written)
@@ -452,7 +452,7 @@ class Keeper:
                 write_version(rows, fresh, written.rows)
             fresh.rename(target)
             if is_link:
-                # A link to the same file has not been renamed.
+                # Renaming does nothing if both names are links to the same file.
                 fresh.unlink(missing_ok=True)
             view.common_file = written
             return
@@ -468,7 +468,7 @@ class Keeper:
     def _note(self, name: str, counts: TableCounts) -> None:
         known = self.delivered.get(name)
         if known is not None and counts.version < known.version:
-            # An earlier run has delivered more.
+            # An earlier run has delivered a later version.
             return
         if counts != known:
             self.delivered[name] = self._counts[name] = counts
@@ -530,7 +530,7 @@ class Keeper:
         error: Exception,
         waiting: tuple[int, pa.Table] | None = None,
     ) -> None:
-        # Other views go on with a common table or groups meanwhile.
+        # While this view waits, other views continue with a common table or common groups.
         if waiting is not None:
             self._views[name].part()
         elif name in self._views:
@@ -592,7 +592,7 @@ class Keeper:
     # --- beginning and end -------------------------------------------------------------------
 
     def _read(self, names: Iterable[str]) -> None:
-        """Read tables from their checkpoints."""
+        """Read maintained tables from their checkpoints."""
         by_pack: dict[str, list[str]] = {}
         for name in names:
             by_pack.setdefault(self._held[name].pack, []).append(name)
@@ -615,7 +615,7 @@ class Keeper:
             sync_filesystem(self.results)
 
     def _end(self) -> None:
-        """Forget tables of ended queries that have included all of their rounds."""
+        """Drop the tables of ended queries that include all of their rounds."""
         if self._wanted is None or not self.up_to_date:
             return
         for name in [n for n in self._views if n not in self._wanted and n not in self._aside]:
@@ -645,7 +645,7 @@ class Keeper:
             return
         tables = [self._views[name].kept(self.next) for name in some]
         segment = write_checkpoint(self.root, self._next_batch, tables)
-        # After a restart, rounds are replayed that some tables already include.
+        # After a restart, replayed rounds may be included in some tables already.
         behind = (n for n in self._views if self._held[n].next <= self.next)
         others = [n for n in behind if n not in self._aside and n not in some]
         self._kept.made = Checkpoint(segment, self.next, tuple(some), tuple(others))
@@ -657,7 +657,7 @@ class Keeper:
 
 @contextmanager
 def _metered(*views: KeptView) -> Iterator[None]:
-    """Count this thread's CPU time in the block for views, in equal parts."""
+    """Count this thread's CPU time in the ``with`` block for ``views``, in equal parts."""
     began = time.thread_time()
     try:
         yield

@@ -1,8 +1,8 @@
 """One query's post-join part: an outer join, a view, or a view over an outer join, with its state.
 
 Rounds (a batch's joined rows) are included one after the other. A version depends only on the state
-and the round, so replayed rounds give the same versions. After an error the state may have included
-a part of the round; it is reloaded from its checkpoint.
+and the round, so replayed rounds result in the same versions. After an error the state may include
+a part of the round, so it is reloaded from its checkpoint.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from anabranch_runtime.views.parts import VersionRows, of_part, told
 from anabranch_runtime.views.rolling import RollingRows
 from anabranch_runtime.views.undecided import Undecided
 
-#: Maximum number of a view's rows that the REST API shows; number of rows of a table up to which
+#: Maximum number of a view's rows that the REST API shows; number of rows up to which a table's
 #: groups with closed windows are not dropped.
 MOST_SHOWN, MOST_KEPT = 1000, 10_000
 
@@ -49,7 +49,7 @@ class VersionFile:
     """A result file with the changes of a version.
 
     Attributes:
-        rows: number of rows of all versions up to it, which the file states.
+        rows: number of rows of all versions up to this one, which the file states.
     """
 
     path: Path
@@ -57,7 +57,7 @@ class VersionFile:
     rows: int
 
     def linked(self, path: Path, wanted: VersionFile) -> bool:
-        """Whether ``path`` has been made a link to the file, which is equal to ``wanted``."""
+        """Make ``path`` a link to the file, if that equals ``wanted``; return whether it is one."""
         if (self.version, self.rows) != (wanted.version, wanted.rows):
             return False
         try:
@@ -69,7 +69,7 @@ class VersionFile:
 
 @dataclass(slots=True)
 class _Once:
-    """Changes of the last version of a table that several views read, or the error instead.
+    """Last changes, or error, of a table that several views read; computed once.
 
     Attributes:
         file: the result file that a view has written last. ``readers``: number of the views.
@@ -102,10 +102,10 @@ class KeptView:
         results: the results directory, with the ledger of withheld results.
         counts: output counts up to the last included round.
         batch: the last included round; -1: none.
-        sources: the joins with its rows in the last round that had some.
-        added: number of joined rows that it has included since it was made or read.
+        sources: the joins with rows of the view, in the last round with such rows.
+        added: number of joined rows included since this object was made.
         common: CPU seconds of its last round's work for all views that read its table or groups.
-        seconds: CPU seconds of its work since then. ``grown``: whether they have not been reported.
+        seconds: CPU seconds of its work since then. ``grown``: whether some are unreported.
     """
 
     query: QuerySpec
@@ -118,7 +118,7 @@ class KeptView:
     seconds: float = field(init=False, default=0.0)
     grown: bool = field(init=False, default=False)
     _table: MaintainedTable | None = field(init=False, default=None)
-    #: None unless another view reads the table, too.
+    #: None if no other view reads the table.
     _once: _Once | None = field(init=False, default=None)
     #: Names of the view's columns in the joined rows that it adds; None: the same.
     _names: dict[str, str] | None = field(init=False, default=None)
@@ -126,7 +126,7 @@ class KeptView:
     _look_ups: LookUps | AsOfJoin | None = field(init=False, default=None)
     _undecided: Undecided | None = field(init=False, default=None)
     _rolling: RollingRows | None = field(init=False, default=None)
-    #: Corrections of estimates; None if there are too many groups.
+    #: Corrections of estimates; None: there are too many groups.
     _corrections: pa.Table | None = field(init=False, default=None)
     _missing: Activation | None = field(init=False, default=None)
 
@@ -164,7 +164,7 @@ class KeptView:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether the view reads its query's joined rows as they are."""
+        """Whether the view reads its query's joined rows as they are, without computation."""
         query = self.query
         if query.view is None or query.outer is not None:
             return False
@@ -172,7 +172,7 @@ class KeptView:
 
     @property
     def _deletes(self) -> bool:
-        """Whether rows that the view reads may be deleted."""
+        """Whether joined rows that the view reads may be deleted."""
         rolling = self.query.view is not None and bool(self.query.view.limits)
         return rolling or any(o.name == WEIGHT for o in self._below_view)
 
@@ -182,7 +182,7 @@ class KeptView:
 
     @property
     def name(self) -> str:
-        """Name of the query."""
+        """Name of the view's query."""
         return str(self.query.id)
 
     @property
@@ -198,13 +198,13 @@ class KeptView:
 
     @property
     def bytes(self) -> int:
-        """Approximate bytes of its state in memory."""
+        """Approximate bytes of the view's state in memory."""
         parts = (self._table, self._decided, self._look_ups, self._rolling)
         return sum(part.bytes for part in parts if part is not None)
 
     @property
     def identity(self) -> int:
-        """Equal for views that read the same groups or, without groups, the same table."""
+        """A value that is equal for views over the same groups or, without groups, one table."""
         table = self._table
         if table is None:
             return id(self)
@@ -218,7 +218,7 @@ class KeptView:
         return None if self._rolling is None else self._rolling.next
 
     def changes_in(self, batch: Round, joined: JoinedBatch) -> bool:
-        """Whether the round may change anything."""
+        """Whether the round may change anything in the view."""
         if self.name in batch.clocks or any(join in joined for join in self.joins):
             return True
         return self._rolling is not None and self._rolling.next <= batch.now
@@ -271,7 +271,7 @@ class KeptView:
 
     @property
     def meaning(self) -> Hashable | None:
-        """Equal for views whose tables are equal after equal rows; None: the table is its own."""
+        """A value that is equal for views whose tables stay equal by equal rows; None: alone."""
         query = self.query
         if self._names is None:
             return None
@@ -279,12 +279,12 @@ class KeptView:
 
     @property
     def table(self) -> MaintainedTable | None:
-        """The table of its view; the same object for views that read a common one."""
+        """The table of the view; the same object for views that read a common table."""
         return self._table
 
     @property
     def common_file(self) -> VersionFile | None:
-        """The file written last by a view with the same table; None: the table is its own."""
+        """The file written last by a view with the same table; None: no other view has it."""
         return None if self._once is None else self._once.file
 
     @common_file.setter
@@ -300,7 +300,7 @@ class KeptView:
         self._table, self._once = other._table, other._once
 
     def part(self) -> None:
-        """Go on with a copy of the table and its groups, if other views read them, too."""
+        """Continue with a copy of the table and its groups, if other views read them too."""
         view, table = self.query.view, self._table
         if table is None or view is None:
             return
@@ -315,7 +315,7 @@ class KeptView:
             rebuild([table.groups], [table.reader])
 
     def leave(self) -> None:
-        """Read the table no more: other views go on with it."""
+        """Stop reading the table, with which other views continue."""
         if self._once is not None and self._once.readers > 1:
             self._once.readers -= 1
         elif self._table is not None:

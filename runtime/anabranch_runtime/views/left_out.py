@@ -6,7 +6,7 @@ windows outside this span are complete. If tuples are sampled by the rank (hash)
 view groups by this key, groups with ranks below the sampling rates are complete too. All other
 groups may lack rows.
 
-Spans and keys are in the manifest (``Activation.left_out``), so a replayed batch has the same ones.
+The manifest has spans and keys (``Activation.left_out``), so a replayed batch has the same.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def note_left_out(
         if not own or known is None or query.view is None or query.id in owing:
             continue
         span = _span(query, query.view, own, before, after, ruleset)
-        # Use the spans before the batch, as ``known`` already counts the batch's withheld results.
+        # The spans before the batch, as ``known`` already counts what the batch has withheld.
         gaps = before.queries[str(query.id)].gaps
         queries = {**queries, str(query.id): replace(known, left_out=with_gap(gaps, span))}
     return queries
@@ -102,7 +102,7 @@ def standing(view: View, gaps: Iterable[LeftOut], rows: pa.Table) -> NDArray[np.
             worst = GroupKnowledge.UNBOUNDED
             if gap.key is not None and gap.key[0] in names:
                 met &= ~_kept(gap.key, gap.share, rows[names[gap.key[0]]])
-                # Rows kept for other keys give no estimate for withheld keys.
+                # Rows that were kept by other keys give no estimate for withheld keys.
                 worst = GroupKnowledge.UNKNOWN
         if gap.share == 0:
             worst = GroupKnowledge.UNKNOWN

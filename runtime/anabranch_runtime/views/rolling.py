@@ -1,9 +1,9 @@
 """Joined rows of a view whose presence depends on the time of the batch (``View.limits``).
 
-A row's moments are known when it comes. It waits until the first batch that may show it, is
-inserted by it, and deleted by the first batch that may not. Rows wait in *queues* by their moments:
-sorted runs, each at least twice as long as the next. So a row is copied a logarithmic number of
-times, and a batch touches the rows that come or go.
+The moments at which a row comes and leaves are known when it is joined. It waits until the first
+batch that may show it, which inserts it; the first batch that may no longer show it deletes it.
+Rows wait in *queues* by their moments: sorted runs, each at least twice as long as the next. So a
+row is copied a logarithmic number of times, and a batch reads only the rows that come or leave.
 
 The result of a batch is the sum of all rows so far, with their weights, whose interval contains the
 batch's time. So it depends neither on the order of rows nor on the batches before.
@@ -24,10 +24,10 @@ from anabranch_runtime.columns.arrow_types import field_type, typed_field
 from anabranch_runtime.tables.inputs import Inputs, one_batch
 from anabranch_runtime.tables.words import integers_of
 
-#: Moments of rows without a first or a last one.
+#: Moments of rows that have always come, or never leave.
 _ALWAYS, _NEVER = -(1 << 62), 1 << 62
-#: Columns with moments: when a row leaves, kept with rows that are not shown yet; and, in the
-#: written form of a queue, the moment by which it orders the row.
+#: Columns with moments: when a row leaves, for rows that are not shown yet; and, in the dump of a
+#: queue, the moment by which the queue orders the row.
 _UNTIL, _MOMENT = "anabranch_until", "anabranch_at"
 
 
@@ -44,18 +44,18 @@ class _Run:
 
     @property
     def left(self) -> tuple[Ints, pa.RecordBatch]:
-        """The rows that have not been taken."""
+        """The rows that have not been taken, with their moments."""
         return self.moments[self.start :], self.rows.slice(self.start)
 
 
 @dataclass(slots=True)
 class _MomentQueue:
-    """Rows by their moments."""
+    """Queue of rows, ordered by their moments."""
 
     _runs: list[_Run] = field(default_factory=list)
 
     def add(self, moments: Ints, rows: pa.RecordBatch) -> None:
-        """Add rows with these moments."""
+        """Add rows to the queue by these moments."""
         if not len(moments):
             return
         order = np.argsort(moments, kind="stable")
@@ -86,23 +86,23 @@ class _MomentQueue:
 
     @property
     def next(self) -> int:
-        """The least moment."""
+        """The least moment in the queue."""
         return min((int(run.moments[run.start]) for run in self._runs), default=_NEVER)
 
     @property
     def bytes(self) -> int:
-        """Approximate bytes in memory."""
+        """Approximate bytes of the queue in memory."""
         return sum(run.moments.nbytes + run.rows.nbytes for run in self._runs)
 
     def dump(self, schema: pa.Schema) -> pa.RecordBatch:
-        """All rows with their moments."""
+        """Return all rows with their moments, for a checkpoint."""
         left = [run.left for run in self._runs]
         rows = _together(schema, [rows for _, rows in left])
         moments = np.concatenate([np.empty(0, np.int64), *(moments for moments, _ in left)])
         return rows.append_column(_MOMENT, pa.array(moments))
 
     def load(self, dumped: pa.RecordBatch) -> None:
-        """Add the rows of a dump."""
+        """Add the rows of a dump to the queue."""
         rows = dumped.drop_columns([_MOMENT])
         self.add(integers_of(dumped.column(_MOMENT)), rows)
 
@@ -155,7 +155,7 @@ class RollingRows:
         return pa.Table.from_batches(found, schema=self.schema)
 
     def _shown(self, rows: pa.RecordBatch, ends: Ints, now: int) -> list[pa.RecordBatch]:
-        """The rows that do not leave by ``now``; they wait until they leave."""
+        """Return the rows that do not leave by ``now``, and queue them until they leave."""
         stay = np.flatnonzero(ends > now)
         rows, ends = rows.take(pa.array(stay)), ends[stay]
         leaving = np.flatnonzero(ends < _NEVER)
@@ -163,14 +163,14 @@ class RollingRows:
         return [rows]
 
     def _moments(self, rows: pa.RecordBatch) -> tuple[Ints, Ints]:
-        """For each row, the moment from which it is shown, and the moment from which it is hidden
-        again. A row with NULL in a limit is never shown.
+        """Return, per row, the moment from which it is shown, and the moment from which it is
+        hidden again. A row with NULL in a limit is never shown.
         """
         starts = np.full(len(rows), _ALWAYS)
         ends = np.full(len(rows), _NEVER)
         for limit in self._limits:
             column = rows.column(limit.column)
-            # Far beyond all times of batches, and sums stay in the range of integers.
+            # This is far beyond all times of batches, and keeps sums in the range of integers.
             times = np.clip(integers_of(column), -(1 << 61), 1 << 61) + limit.shift
             moments = _months(times, limit) if limit.months else _multiples(times, limit.unit)
             moments += limit.delay
@@ -184,24 +184,24 @@ class RollingRows:
         return starts, ends
 
     def dump(self) -> list[pa.RecordBatch]:
-        """The state, for a checkpoint."""
+        """Return the state for a checkpoint."""
         coming = self.schema.append(pa.field(_UNTIL, pa.int64()))
         return [self._coming.dump(coming), self._leaving.dump(self.schema)]
 
     def load(self, dumped: Sequence[pa.RecordBatch]) -> None:
-        """Restore the state of a dump in a new object."""
+        """Restore the state of a dump in this object, which must be new."""
         self._coming.load(dumped[0])
         self._leaving.load(dumped[1])
 
 
 def _multiples(times: Ints, unit: int) -> Ints:
-    """The least multiples of ``unit`` at or after ``times``."""
+    """Return the least multiples of ``unit`` at or after ``times``."""
     return -(-times // unit) * unit
 
 
 def _months(times: Ints, limit: TimeLimit) -> Ints:
-    """The least first days of ``limit.months`` months that are, moved by ``limit.later`` months,
-    at or after ``times``.
+    """Return the least beginnings of ``limit.months`` months that, moved by ``limit.later`` months,
+    are at or after ``times``.
     """
     before = (times - 1).view("datetime64[us]").astype("datetime64[M]").view(np.int64)
     found = _multiples(before + 1 - limit.later, limit.months)
@@ -209,7 +209,7 @@ def _months(times: Ints, limit: TimeLimit) -> Ints:
 
 
 def _negated(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """``rows`` with the negative of their weights."""
+    """Return ``rows`` with their weights negated (inserts become deletes)."""
     weights = pa.array(-integers_of(rows.column(WEIGHT)))
     return pa.RecordBatch.from_arrays([*rows.columns[:-1], weights], schema=rows.schema)
 

@@ -1,5 +1,5 @@
-"""Updates of the maintained tables in the durable state; pure functions, but :func:`entered` writes
-a checkpoint.
+"""Updates of the maintained tables in the durable state; pure functions, except that
+:func:`entered` writes a checkpoint.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Write = Callable[[int, Sequence[KeptTable]], Segment]
 
 @per_ruleset
 def post_joins(ruleset: Ruleset) -> dict[str, QuerySpec]:
-    """Return the queries with post-join parts by name."""
+    """Return the ruleset's queries with post-join parts, by name."""
     return {str(q.id): q for q in ruleset.queries if q.has_post_join and q.registered == q.id}
 
 

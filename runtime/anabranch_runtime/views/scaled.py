@@ -36,7 +36,7 @@ DEVIATIONS = 1.96
 def scaled_rows(
     view: View, rows: pa.Table, found: NDArray[np.int8], table: pa.Table
 ) -> tuple[str, ...]:
-    """Return for each of ``rows`` a JSON object: column -> estimate (``value``, ``error``) or null.
+    """Return for each row a JSON object: column -> estimate (``value``, ``error``) or null.
 
     Args:
         found: :class:`~anabranch_runtime.views.left_out.GroupKnowledge` of each row.

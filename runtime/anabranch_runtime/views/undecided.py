@@ -46,8 +46,8 @@ class _Withheld(NamedTuple):
     Attributes:
         mark: the watermark of the partner's stream at the start of the batch.
         key: the ranking key; None: left rows lack it, so all of them count as undecided.
-        limits: last-arriving alias -> least withheld rank; without aliases whose withheld results
-            a catch-up has computed.
+        limits: last-arriving alias -> least withheld rank; aliases whose withheld results a
+            catch-up has computed are left out.
     """
 
     mark: int
@@ -98,7 +98,7 @@ class Undecided:
         return found
 
     def chances(self, rows: int, came: Ints, deadlines: Ints) -> NDArray[np.float64]:
-        """Return each left row's probability of not being undecided, over random ranks: that its
+        """Return each left row's probability, over random ranks, of not being undecided: that its
         rank is below the limits of all its batches. Ranks by different keys are independent. Uses
         the ledger as read by the last call of :meth:`among`.
         """
@@ -114,7 +114,7 @@ class Undecided:
         return found
 
     def _read(self) -> None:
-        """Read the ledger's new entries."""
+        """Read the entries that the ledger has got since the last call."""
         rationed, made_good = self._entries.rationed(), self._entries.paid()
         if not (rationed or made_good):
             return
@@ -128,8 +128,8 @@ class Undecided:
         self._by_key = self._columns()
 
     def _columns(self) -> dict[_Key | None, tuple[Ints, Ints, Ints]]:
-        """Return, by ranking key, arrays over the batches with withheld rows: ascending batch
-        numbers, watermarks, least withheld ranks.
+        """Return, by ranking key, three arrays with an element per batch with withheld rows:
+        ascending batch numbers, watermarks, least withheld ranks.
         """
         some: dict[_Key | None, list[tuple[int, int, int]]] = defaultdict(list)
         for batch, one in sorted(self._withheld.items()):

@@ -20,7 +20,7 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 
 class Times(NamedTuple):
-    """Times of a batch's start, its job's start and end, and its commit; one clock, seconds."""
+    """Times of a batch's start, of its job's start and end, and of its commit, in seconds."""
 
     started: float
     entered: float
@@ -28,7 +28,7 @@ class Times(NamedTuple):
     committed: float = 0.0
 
     def phases(self, reports: Sequence[TaskReport]) -> dict[str, float]:
-        """Phase -> seconds; for a task phase, of the slowest task; ``spark``: the job's rest."""
+        """Phase -> seconds; of a task phase: the slowest task's; ``spark``: the job's rest."""
         job, tasks = self.done - self.entered, task_phases(reports)
         spark = max(job - sum(tasks.values()), 0.0)
         commit = self.committed - self.done
@@ -36,7 +36,7 @@ class Times(NamedTuple):
 
 
 def batch_report(state: State, reports: Sequence[TaskReport], times: Times) -> BatchReport:
-    """The report of the batch that ended in ``state``."""
+    """Return the service's report of the batch that ended in ``state``."""
     work = [sum(s for phase, s in r.phases.items() if phase != "wait") for r in reports]
     slowest = max(range(len(work)), key=work.__getitem__, default=0)
     phases = reports[slowest].phases if reports else {}
@@ -87,7 +87,7 @@ def counted(
     phases: Mapping[str, float],
     ages: Mapping[str, float],
 ) -> Telemetry:
-    """``known`` plus a batch of ``spent`` seconds, committed at ``now`` (seconds since 1970).
+    """Add a batch of ``spent`` seconds, committed at ``now`` (seconds since 1970), to ``known``.
 
     Args:
         phases: phase -> seconds. ``ages``: stream -> age of its oldest row, seconds.

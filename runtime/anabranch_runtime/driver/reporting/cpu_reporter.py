@@ -21,7 +21,7 @@ from anabranch_runtime.control import Control
 from anabranch_runtime.cpu import CpuUses, take_metered
 from anabranch_runtime.epochs.ownership import ownership
 
-#: Least seconds between two reports, and least ratio of this time to the CPU time of a report.
+#: Least seconds between two reports, also as a multiple of the CPU time that a report takes.
 EVERY, REST = 1.0, 100.0
 #: Number of uses above which uses of earlier rulesets are no longer counted by name.
 MOST = 2000
@@ -31,7 +31,7 @@ _Key = tuple[CpuGroup, str, tuple[str, ...]]
 
 
 class CpuReporter:
-    """Sums the CPU seconds of one run by use."""
+    """Sums and reports the CPU seconds of one run of the runtime, by use."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
@@ -53,18 +53,18 @@ class CpuReporter:
         self._spent[CpuGroup.DRIVER, step, ()] += spent
 
     def batch(self, ruleset: Ruleset, tasks: Iterable[CpuUses]) -> None:
-        """Add the uses of a batch's tasks, which ``ruleset`` ran."""
+        """Add the CPU seconds that the tasks of a batch of ``ruleset`` spent, by use."""
         if ruleset is not self._ruleset:
             self._ruleset, self._keys = ruleset, {}
         for task in tasks:
             self._tasks += self._add(task)
 
     def of_tables(self, uses: CpuUses) -> None:
-        """Add the uses of the process that maintains tables."""
+        """Add the CPU seconds of the process that maintains tables, by use."""
         self._others += self._add(uses)
 
     def _add(self, uses: CpuUses) -> float:
-        """Add ``uses``; returns their sum."""
+        """Add CPU seconds by use; return their sum."""
         for (group, name), seconds in uses.items():
             self._spent[self._key(group, name)] += seconds
         return sum(uses.values())
@@ -100,7 +100,7 @@ class CpuReporter:
         return known
 
     def _users(self, group: CpuGroup, name: str) -> Collection[str]:
-        """The queries of the running ruleset that depend on a use; empty: all, or unknown."""
+        """The queries of the running ruleset that a use serves; empty if all, or if unknown."""
         if group in (CpuGroup.SINK, CpuGroup.VIEW):
             return (name,)
         ruleset = self._ruleset
@@ -115,7 +115,7 @@ class CpuReporter:
         return owners.of_store(StoreId(name))
 
     def _forget(self, kept: Collection[_Key]) -> None:
-        """Add the seconds of uses of earlier rulesets to the common use of their group."""
+        """Add the seconds of all uses but ``kept`` to the common use of their group."""
         for key in [k for k in self._spent if (k[1] or k[2]) and k not in kept]:
             if key[0] in (CpuGroup.DRIVER, CpuGroup.TASK):
                 continue
@@ -126,7 +126,7 @@ def _children() -> dict[str, float]:
     """CPU seconds of this process's descendants, with their ended children: of Spark's JVM, of the
     processes of tasks, and of others.
     """
-    # Tests limit the memory of a driver and its task in one process up to the first report.
+    # Imported late, since tests limit the memory that driver and task use up to the first report.
     import psutil
 
     found: dict[str, float] = defaultdict(float)

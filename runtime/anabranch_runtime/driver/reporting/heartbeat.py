@@ -27,7 +27,7 @@ LONG = 600.0
 
 
 class Heart:
-    """Writes the heartbeat; see the module docstring. A ``standby`` has one under another key."""
+    """Writes the heartbeat; see the module docstring. A ``standby`` has its own key."""
 
     def __init__(self, control: Control, *, standby: bool = False) -> None:
         self._control, self._standby = control, standby
@@ -36,7 +36,7 @@ class Heart:
         self._over = threading.Event()
 
     def well(self, seconds: float = TURN) -> None:
-        """Extend the heartbeat for ``seconds``, within which the main loop calls this again."""
+        """Extend the heartbeat by ``seconds``, within which the main loop calls this again."""
         self._until = time.monotonic() + seconds
 
     def working(self) -> None:
@@ -60,7 +60,7 @@ class Heart:
     def _beat(self) -> None:
         while True:
             if time.monotonic() < self._until:
-                # A server that is unreachable gets no heartbeats.
+                # While the server is unreachable, heartbeats are left out.
                 with contextlib.suppress(RedisError):
                     self._control.beat(self._state, standby=self._standby)
             if self._over.wait(EVERY):

@@ -19,10 +19,10 @@ from anabranch_runtime.measure.interims import Period, begin, close, leave_rules
 from anabranch_runtime.measure.join_samples import Steps
 from anabranch_runtime.state.manifest import State
 
-#: Minimum seconds from a report to an early one. With many queries, a decision of the service takes
-#: up to seconds of CPU, and a period should have a few batches.
+#: Minimum seconds between a report and an early report after it. With many queries, the service
+#: needs up to seconds of CPU to decide on a report, and a period should have a few batches.
 EARLY = 1.0
-#: Number of recent batches before which a period can still be cut.
+#: Number of recent commits that are kept, at which a period can be cut afterwards.
 KEPT = 16
 
 
@@ -42,7 +42,7 @@ class _Commit:
     Attributes:
         now: time on a monotonic clock, seconds. ``until``: the same time in seconds since 1970.
         steps: edge -> its step in the ruleset of ``state``.
-        fresh, written: writes of its batch, and of all batches since the period began.
+        fresh, written: rows written in its batch, and in all batches since the period began.
     """
 
     now: float
@@ -63,7 +63,7 @@ class InterimReporter:
     A period begins at a driver's start, so time without a driver belongs to no period.
 
     Args:
-        early: minimum seconds from a report to an early one. Infinite: drifts are noticed
+        early: minimum seconds between a report and an early one. Infinite: drifts are noticed
             (:attr:`drifted`) but reported by :meth:`require` only. None: drifts are ignored.
     """
 
@@ -114,8 +114,8 @@ class InterimReporter:
             self._begin()
 
     def require(self, state: State) -> None:
-        """Report the interim period up to ``state``, if it was not reported. The driver then waits
-        for the service's revision of the ruleset.
+        """Report the interim period up to ``state``, unless it is reported already. The driver then
+        waits for the service's revision of the ruleset.
         """
         if self._reported != state.next_batch:
             self._report(asks=True)
@@ -136,12 +136,12 @@ class InterimReporter:
             self._watch = begun_anew(self._watch)
         last = replace(_closed(self._commits[-1]), asks=asks, drifted=found)
         self._reported = last.next_batch
-        # Reported together: the service responds to the newest report only.
+        # One call for both periods, since the service responds to the newest report only.
         self._control.report_interim(*before, last)
         self._begin()
 
     def _cut(self, lasted: int) -> list[Interim]:
-        """End a period that began before the newest ``lasted`` batches; return its measurements."""
+        """End the period before the newest ``lasted`` batches; return its measurements."""
         end = self._commits[-1].state.next_batch - lasted
         commits = list(self._commits)
         place = next((n for n, c in enumerate(commits) if c.state.next_batch == end), None)
@@ -175,5 +175,5 @@ def _entering(before: State, after: State) -> bool:
 
 
 def _entered(period: Period, last: _Commit, state: State) -> Period:
-    """``period`` continued with ``state``; at a change of ruleset its counts are moved to steps."""
+    """Continue ``period`` with ``state``; move counts by edge of a former ruleset to its steps."""
     return leave_ruleset(period, last.state, last.steps) if _entering(last.state, state) else period

@@ -41,7 +41,7 @@ class ProgressReporter:
     Attributes:
         sources: sources that are read; None: the job itself produces the input of a batch.
         left_out: stream -> error of its source, for errors that the sources don't report.
-        sites: sites of the last batch's executors.
+        sites: sites where executors of the last batch were.
     """
 
     control: Control
@@ -50,11 +50,11 @@ class ProgressReporter:
     left_out: dict[str, str] = field(default_factory=dict)
     sites: tuple[str, ...] = ()
     _reported: dict[str, StreamIntake] = field(default_factory=dict)
-    #: The sources last checked for streams whose sites have no executors.
+    #: The sources for which sites without executors have already been checked.
     _warned: Sources | None = None
 
     def input(self, state: State, *, exhausted: bool) -> InputProgress:
-        """Input progress to report with ``state``."""
+        """Progress of the input as of ``state``; ``exhausted``: all recorded streams are read."""
         self._reported = self.rate_limiter.intake(self.left_out, self._feeds(state.feeds))
         return InputProgress(
             self._reported,
@@ -87,13 +87,13 @@ class ProgressReporter:
         return self.rate_limiter.intake(self.left_out, self._feeds(state.feeds)) != self._reported
 
     def held(self, state: State) -> dict[str, str]:
-        """Stream -> reason for which its feed is held."""
+        """Return stream -> reason why batches do not read its feed at present."""
         feeds = self._feeds(state.feeds)
         return {feed.stream: feed.held.error for feed in feeds if feed.held is not None}
 
     def direct(self, state: State) -> None:
-        """Pass held feeds, the streams' definitions and owed batches to the sources, before they
-        plan the next batch.
+        """Pass to the sources the held feeds, the streams' definitions and the batches with owed
+        results, before they plan the next batch.
         """
         known, feeds = self.rate_limiter.input, state.feeds.items()
         specs = (stream.spec for stream in state.streams.values())
@@ -102,6 +102,6 @@ class ProgressReporter:
         known.owed = state.next_batch if state.debt.batches else None
 
     def _feeds(self, feeds: Mapping[str, FeedState]) -> list[FeedState]:
-        """The registered feeds of ``feeds``."""
+        """The feeds among ``feeds`` whose streams are registered."""
         gone = frozenset() if self.sources is None else self.sources.gone(feeds)
         return [feed for name, feed in feeds.items() if name not in gone]

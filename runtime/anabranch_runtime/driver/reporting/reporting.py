@@ -46,9 +46,9 @@ from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.state.derived import Derived
 from anabranch_runtime.state.manifest import State, StoreState
 
-#: Least seconds between two reports of the progress after batches.
+#: Least seconds between two reports of the progress that are made after batches.
 PAUSE = 0.1
-#: Number of seconds between two publications of latest rows; as much again for 20 streams.
+#: Number of seconds between two publications of latest rows; one second more for every 20 streams.
 LATEST_SECONDS = 1.0
 
 
@@ -98,21 +98,21 @@ class Reporting:
         self._telemetry = Telemetry()
         self._latest_due = 0.0
         self._resources = Resources(memory_limit=settings.memory.workers)
-        #: Reports of batches since the last report of the progress; its ruleset, its failed queries
-        #: and its time.
+        #: Batch reports not yet sent with a progress report; ruleset, failed queries and time of
+        #: the last progress report.
         self._batches: list[BatchReport] = []
         self._reported = (state.ruleset, failed(state)), float("-inf")
         #: Last reported problems of queries, output of views, and views that lag behind.
         self._last: tuple[dict[str, str], ViewOutput, frozenset[str]]
         self._last = {}, ViewOutput(), frozenset()
-        #: View -> number of batches that it includes by an earlier report: while a restarted run
-        #: makes its last versions again, from its last checkpoint, their files are still there.
+        #: View -> number of batches that it includes by an earlier run's report: until this run has
+        #: made the versions since the last checkpoint again, their files are still there.
         self._included = control.included()
         self._bytes = Derived[StoreState, int](lambda _, store: store.bytes)
         self._results = Derived[Activation, int](lambda _, query: query.results)
 
     def begin(self, state: State) -> None:
-        """Start the run's reports."""
+        """Start the reports of the driver's run."""
         self._completeness.begin(state.queries, state.next_batch - 1)
 
     def exhausted(self, state: State) -> bool:
@@ -136,12 +136,12 @@ class Reporting:
             self.report("running", state)
         self.show_stores(state)
         self._show_latest(state)
-        # Views decide unmatched left rows only after the batch.
+        # After the batch, since only then views decide unmatched left rows.
         self._show_completeness(state)
 
     def progress_made(self, state: State) -> None:
-        """Report the progress after a batch; live, only once :data:`PAUSE` seconds have passed
-        (:meth:`tick` reports the last batches), or queries may have begun or failed.
+        """Report the progress after a batch; in live mode, only :data:`PAUSE` seconds after the
+        last report (:meth:`tick` reports the last batches), or if queries may have begun or failed.
         """
         known, begun = self._reported
         due = self.settings.mode is Mode.STEP or time.monotonic() >= begun + PAUSE
@@ -197,7 +197,7 @@ class Reporting:
             self.report("idle" if self.exhausted(state) else "running", state)
 
     def show_stores(self, state: State) -> None:
-        """Report the contents of stores, if a report is due."""
+        """Report the contents of stores to the service, if a report is due."""
         rules, last = self.durability.rules, self.exhausted(state)
         costs = self.tables.costs()
         self.stores.show(state, lambda: rules(state), at_once=last, costs=costs)
@@ -205,7 +205,7 @@ class Reporting:
     def end_epoch(self, state: State, epoch: int) -> None:
         """Report the end of ``epoch`` with its statistics.
 
-        Planning of the next epoch needs the failed queries, so these are written first.
+        The failed queries are written first, since the service needs them to plan the next epoch.
         """
         if failed(state):
             self.report("running", state)
@@ -220,7 +220,7 @@ class Reporting:
         self.control.report_boundary(boundary)
 
     def close(self, state: State) -> None:
-        """End the run's reports, after the last batch."""
+        """End the reports of the driver's run, after the last batch."""
         self.tails.close()
         self._show_completeness(state, at_once=True)
 
@@ -237,7 +237,7 @@ class Reporting:
         self.cpu.batch(ruleset, (task.cpu for task in tasks))
 
     def committed(self, state: State, ruleset: Ruleset) -> None:
-        """Report a committed state that runs ``ruleset``."""
+        """Report the state that a batch under ``ruleset`` has committed."""
         self.progress.direct(state)
         self.tables.committed(state, ruleset)
         self.interims.committed(state, ruleset)
@@ -283,12 +283,12 @@ class Reporting:
         self._completeness.show(state.queries, state.next_batch - 1, left, at_once=at_once)
 
     def _totals(self, state: State) -> dict[str, int]:
-        """Query -> number of results so far, except views and outer joins (:meth:`_written`)."""
+        """Query -> number of results so far; views and outer joins are in :meth:`_written`."""
         results, versions = self._results.of(state.queries), self._written()
         return {q: n for q, n in results.items() if q not in versions} if versions else results
 
     def _written(self) -> dict[str, tuple[int, int]]:
-        """View or outer join -> its last written version, and rows written so far."""
+        """View or outer join -> its last written version, and number of rows written so far."""
         return self.tables.written()
 
     def _problems(self) -> dict[str, str]:
@@ -303,7 +303,7 @@ class Reporting:
         return {n: max(state.next_batch - known, 0) for n, known in self._included.items()}
 
     def _behind(self) -> frozenset[str]:
-        """Views that lack committed batches."""
+        """Views whose files lack some committed batches."""
         return frozenset(name for name, batches in self.tables.lag().items() if batches)
 
     def _shown(self, state: State) -> ViewOutput:

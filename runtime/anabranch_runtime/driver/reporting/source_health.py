@@ -45,9 +45,9 @@ class SourceHealth:
 
     Attributes:
         input: progress of the sources that the runtime reads itself.
-        left_out: stream -> error for which batches leave it out.
+        left_out: stream -> error that makes batches leave it out.
         opened: registrations of the streams that batches read.
-        held: stream -> reason for which batches currently read no more of it.
+        held: stream -> reason why batches currently do not read it further.
     """
 
     control: Control
@@ -95,7 +95,7 @@ class SourceHealth:
         self._told = statuses
 
     def unread(self) -> dict[str, str]:
-        """Stream -> error for which it is not read, from opening sources and ingest queries."""
+        """Stream -> error, of its source or ingest query, that prevents reading the stream."""
         failed = {
             name: status.error or ""
             for name, status in self.ingest.statuses().items()
@@ -105,7 +105,7 @@ class SourceHealth:
 
 
 def is_sparks(record: StreamRecord) -> bool:
-    """Whether a stream's source is one of Spark's."""
+    """Whether a stream's source is read by an ingest query of Spark."""
     source = record.source
     ours = source.format in (RECORDED, REDIS_STREAM, QUERY, *LAKE)
     ours = ours or is_own_topic(source.format, source.options)
@@ -124,7 +124,7 @@ def _tried(record: StreamRecord, url: str) -> str | None:
         elif source.format == RECORDED:
             check_recording(record)
         elif is_own_topic(source.format, source.options):
-            # Imported when needed: its client is a large library.
+            # Imported only here, since it imports Kafka's large client library.
             from anabranch_runtime.sources.kafka.feed import kafka_feed
 
             kafka_feed(record, "").look(None)

@@ -27,11 +27,11 @@ from anabranch_runtime.storage.segment import Segment
 
 #: Minimum seconds between two reports: with many stores, a report takes some milliseconds.
 INTERVAL = 1.0
-#: Average bytes per ``INTERVAL``: after a larger report the pause is longer.
+#: Bytes that a report may have per ``INTERVAL`` of pause after it; larger reports pause longer.
 PACE = 1 << 20
 #: Minimum pause after a report, as a multiple of its duration, since batches wait for reports.
 RARER = 10
-#: Bytes of stores' documents in a report, above which the other documents wait for the next one.
+#: Bytes of stores' documents above which a report leaves further documents to the next report.
 ROOM = 1 << 19
 
 
@@ -48,8 +48,8 @@ class StatePublisher:
     _at: float = float("-inf")
     #: Pause until the next report, in multiples of ``INTERVAL``.
     _pause: float = 1.0
-    #: Store -> segments and ruleset in its last document, longest waiting first. None before the
-    #: first report, which reads the names of an earlier driver's documents.
+    #: Store -> segments and ruleset in its last document, the longest waiting first. None before
+    #: the first report, which begins with the names of an earlier driver's documents.
     _parts: dict[str, tuple[tuple[Segment, ...], RulesetId] | None] | None = None
     _waiting: bool = False
     _weights: Weights = field(default_factory=Weights)
@@ -67,7 +67,7 @@ class StatePublisher:
         Args:
             ruleset: returns the ruleset of ``state``, or None if it is unknown.
             at_once: report everything now, as this may be the last call.
-            costs: query -> measured cost of its table; another object if one has changed.
+            costs: query -> measured cost of its table; a new object whenever a cost has changed.
         """
         now = time.monotonic()
         known = state is self._shown and costs is self._costs and not self._waiting
@@ -87,7 +87,7 @@ class StatePublisher:
         self._shown, self._at, self._pause = state, now, max(1.0, size / PACE, spent * RARER)
 
     def _forget(self, state: State) -> set[str]:
-        """Reported stores that ``state`` does not have any more."""
+        """Names of reported stores that ``state`` no longer has; their documents are forgotten."""
         if self._parts is None:
             self._parts = dict.fromkeys(self.control.reported_parts())
         gone = self._parts.keys() - state.stores.keys()
@@ -96,7 +96,7 @@ class StatePublisher:
         return gone
 
     def _changed(self, state: State, users: Readers, room: int | None) -> dict[str, str]:
-        """Documents of stores changed since their last one, until they exceed ``room`` bytes."""
+        """Documents of stores that have changed since their last one; ends after ``room`` bytes."""
         assert self._parts is not None
         known, found, used = self._parts, {}, 0
         waiting = [name for name in state.stores if name not in known]

@@ -18,7 +18,7 @@ _FOUR = "^" + r"\.".join(f"(?P<p{n}>{_NUMBER})" for n in range(4)) + "$"
 
 
 def cidr_match(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``cidr_match(address, network)``: NULL for a text that is no address."""
+    """Evaluate ``cidr_match(address, network)``: NULL if the address is not valid."""
     network, texts = call.args[1], args[0]
     assert isinstance(network, Literal)
     inside = ip_network(str(network.value), strict=False)

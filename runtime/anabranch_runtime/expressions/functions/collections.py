@@ -24,19 +24,19 @@ from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.columns.nested import elements, limits_of, lists, maps, owners, structs
 from anabranch_runtime.errors import ExpressionError
 
-#: Most elements of an array that sequence() and array_repeat() make.
+#: Maximum number of elements of an array that sequence() or array_repeat() makes.
 MOST = 1_000_000
-#: Most elements of all arrays that they make of a batch of rows.
+#: Maximum number of elements of all arrays that they make for a batch of rows.
 MOST_TOGETHER = 20_000_000
 
 
 def _ints(column: pa.Array) -> Ints:
-    """Integers of a function's argument; 0 for NULL."""
+    """Return a function's integer argument as an int64 array, with 0 for NULL."""
     return np.asarray(pc.fill_null(column.cast(pa.int64()), 0).to_numpy(), np.int64)
 
 
 def _taken(values: pa.Array, at: Ints, good: Bools) -> pa.Array:
-    """Elements of arrays at positions; NULL where not good."""
+    """Return the elements of ``values`` at positions ``at``, NULL where ``good`` is False."""
     return values.take(pa.array(np.where(good, at, 0), mask=~good))
 
 
@@ -56,7 +56,7 @@ def _outside(row: int, limits: Ints, place: int, remedy: str) -> ExpressionError
 
 
 def _field(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``struct.field``; of an array of structs the array of the fields."""
+    """Evaluate ``struct.field``; for an array of structs, return the array of the fields."""
     kind = call.args[0].type
     name = call.args[1]
     assert isinstance(name, Literal)
@@ -69,7 +69,7 @@ def _field(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _item(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``array[place]`` from 0.
+    """Evaluate ``array[place]``, with places from 0.
 
     Raises:
         ExpressionError: an array has no such element.
@@ -84,15 +84,15 @@ def _item(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _get(_call: Call, args: list[pa.Array]) -> pa.Array:
-    """``get(array, place)`` from 0; NULL where there is no such element."""
+    """Evaluate ``get(array, place)``, with places from 0; NULL if there is no such element."""
     limits, values = elements(args[0])
     place, valid = _ints(args[1]), _all(all_present(*args), len(args[0]))
     return _taken(values, limits[:-1] + place, valid & (place >= 0) & (place < np.diff(limits)))
 
 
 def _element_at(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``element_at(array, place)`` from 1, or from -1 at the end; with a third argument NULL where
-    there is no such element.
+    """Evaluate ``element_at(array, place)``, with places from 1, or from -1 at the end; a third
+    argument makes the result NULL if there is no such element.
 
     Raises:
         ExpressionError: an array has no such element, or the place is 0.
@@ -110,7 +110,7 @@ def _element_at(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _map_value(_call: Call, args: list[pa.Array]) -> pa.Array:
-    """``map[key]``; NULL where the map has no such key."""
+    """Evaluate ``map[key]``: NULL if the map has no such key."""
     limits, pairs = elements(args[0])
     row = owners(limits)
     same = _equal(pc.struct_field(pairs, [0]), args[1].take(pa.array(row)))
@@ -151,10 +151,10 @@ def _struct(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _map(_call: Call, args: list[pa.Array]) -> pa.Array:
-    """``map_from_arrays(keys, values)``.
+    """Evaluate ``map_from_arrays(keys, values)``, an SQL function.
 
     Raises:
-        ExpressionError: a key is NULL or twice in a map, or there are not as many values.
+        ExpressionError: a key is NULL or twice in a map, or has no value, or a value no key.
     """
     (limits, keys), (others, values) = map(elements, args)
     valid = all_present(*args)
@@ -169,7 +169,7 @@ def _map(_call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _map_of_entries(_call: Call, args: list[pa.Array]) -> pa.Array:
-    """``map_from_entries(array of structs)``; NULL where an entry is NULL.
+    """Evaluate ``map_from_entries(array of structs)``; NULL where an entry is NULL.
 
     Raises:
         ExpressionError: a key is NULL or twice in a map.
@@ -180,7 +180,7 @@ def _map_of_entries(_call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def unique_keys(limits: Ints, keys: pa.Array, values: pa.Array, valid: Bools | None) -> pa.Array:
-    """Return the map column of offsets ``limits``, keys and values.
+    """Return the map column with offsets ``limits`` over keys and values.
 
     Raises:
         ExpressionError: a key is NULL or twice in a map.
@@ -209,7 +209,7 @@ def zipped(left: pa.Array, right: pa.Array) -> tuple[Ints, pa.Array, list[pa.Arr
     places = np.full((2, len(first)), -1)
     half = len(parts[0][1])
     for side, (start, within) in enumerate(((0, kept < half), (half, kept >= half))):
-        # The first of equal keys remains.
+        # Of equal keys, the first one in the row determines the value.
         places[side, group[within][::-1]] = kept[within][::-1] - start
     values = [_taken(of, at[order], at[order] >= 0) for of, at in zip(both[1], places, strict=True)]
     keys = pa.concat_arrays(both[0]).take(pa.array(kept[first][order]))
@@ -232,13 +232,13 @@ def _concat(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _ranges(starts: Ints, sizes: Ints) -> Ints:
-    """Concatenate ``range(start, start + size)``, the places of elements."""
+    """Return the concatenated positions ``start, …, start + size - 1`` of all pairs."""
     before = np.cumsum(sizes) - sizes
     return np.arange(int(sizes.sum())) - np.repeat(before - starts, sizes)
 
 
 def _sequence(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``sequence(start, stop[, step])``.
+    """Evaluate ``sequence(start, stop[, step])``: an array from ``start`` to ``stop``.
 
     Raises:
         ExpressionError: the step leads away from the stop, or there are too many elements.
@@ -253,7 +253,7 @@ def _sequence(call: Call, args: list[pa.Array]) -> pa.Array:
             "the step of a sequence leads away from its end",
             remedy="write a positive step for a rising sequence, a negative one for a falling one",
         )
-    # Read as unsigned, a distance that has overflowed is correct.
+    # A distance may overflow int64; its bits read as unsigned are the correct distance.
     distance = np.where(step > 0, stop - start, start - stop).view(np.uint64)
     counts = distance // np.abs(np.where(step == 0, 1, step)).view(np.uint64)
     sizes = _bound(np.where(valid, np.minimum(counts, 2**40).astype(np.int64) + 1, 0))
@@ -272,10 +272,10 @@ def _repeat(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _bound(sizes: npt.NDArray[Any]) -> Ints:
-    """Return ``sizes`` after checking that no array is too large, nor all arrays together.
+    """Check that neither one array nor all arrays together are too large; return ``sizes``.
 
     Raises:
-        ExpressionError: they are.
+        ExpressionError: they are too large.
     """
     longest, together = int(sizes.max(initial=0)), float(sizes.sum(dtype=np.float64))
     if longest > MOST or together > MOST_TOGETHER:
@@ -291,21 +291,21 @@ def _bound(sizes: npt.NDArray[Any]) -> Ints:
 
 
 def _codes(values: pa.Array) -> tuple[Ints, Bools]:
-    """Return a number per distinct element, and where elements are not NULL."""
+    """Return a number for each element, equal for equal elements, and the mask of non-NULL ones."""
     encoded = canonical(values).dictionary_encode()
     codes = pc.fill_null(encoded.indices.cast(pa.int64()), len(encoded.dictionary)).to_numpy()
     return np.asarray(codes, np.int64), _all(present(values), len(values))
 
 
 def _equal(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Equality of elements in which NaN equals NaN; NULL where a side is NULL."""
+    """Compare elements for equality, where NaN equals NaN; NULL if either side is NULL."""
     codes, known = _codes(pa.concat_arrays([left, right]))
     half = len(left)
     return pa.array(codes[:half] == codes[half:], mask=~(known[:half] & known[half:]))
 
 
 def _ranks(values: pa.Array) -> Ints:
-    """Return the rank of each value among all, from 1: NaN last; 0 for NULL."""
+    """Return each value's dense rank among all values, from 1, with NaN last; 0 for NULL."""
     if values.null_count == len(values):
         return np.zeros(len(values), np.int64)
     ranks = pc.rank(canonical(values), sort_keys="ascending", tiebreaker="dense")
@@ -313,7 +313,7 @@ def _ranks(values: pa.Array) -> Ints:
 
 
 def _firsts(limits: Ints, values: pa.Array) -> Ints:
-    """Return the positions of the first of equal elements of a row, in order."""
+    """Return, in ascending order, the position of each row's first occurrence of each element."""
     codes, _ = _codes(values)
     _, first = np.unique(owners(limits) * (len(values) + 2) + codes, return_index=True)
     return np.sort(first)
@@ -322,14 +322,14 @@ def _firsts(limits: Ints, values: pa.Array) -> Ints:
 def _kept(
     kind: DataType, limits: Ints, values: pa.Array, at: Ints, valid: Bools | None
 ) -> pa.Array:
-    """Return lists of type ``kind`` with only the elements at positions ``at``, which ascend."""
+    """Return lists of type ``kind`` with only the elements at the ascending positions ``at``."""
     counts = np.bincount(owners(limits)[at], minlength=len(limits) - 1)
     return lists(limits_of(counts), values.take(pa.array(at)), valid, arrow_type(kind))
 
 
 def _matches(args: list[pa.Array]) -> tuple[Ints, pa.Array, Ints, Bools, Bools]:
-    """Return offsets, elements and rows of arrays, and two masks of elements: equal to the row's
-    value, and NULL.
+    """Return offsets, elements and rows of arrays, and two masks of elements: elements equal to the
+    row's value, and NULLs.
     """
     limits, values = elements(args[0])
     row = owners(limits)
@@ -339,7 +339,7 @@ def _matches(args: list[pa.Array]) -> tuple[Ints, pa.Array, Ints, Bools, Bools]:
 
 
 def _contains(_call: Call, args: list[pa.Array]) -> pa.Array:
-    """``array_contains``: NULL where no element matches and one is NULL."""
+    """Evaluate ``array_contains``: NULL if no element matches but some element is NULL."""
     _, _, row, same, nulls = _matches(args)
     rows = len(args[0])
     found = np.bincount(row[same], minlength=rows) > 0
@@ -366,7 +366,7 @@ def _remove(call: Call, args: list[pa.Array]) -> pa.Array:
 
 def _extreme(sign: int) -> Callable[[Call, list[pa.Array]], pa.Array]:
     def kernel(_call: Call, args: list[pa.Array]) -> pa.Array:
-        """The least or greatest element; NULL without any that is not NULL."""
+        """Return the least or greatest element that is not NULL; NULL if there is none."""
         limits, values = elements(args[0])
         ranks, row = _ranks(values), owners(limits)
         at = np.flatnonzero(ranks)
@@ -380,7 +380,7 @@ def _extreme(sign: int) -> Callable[[Call, list[pa.Array]], pa.Array]:
 
 
 def _sort(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``sort_array``: NULL first if ascending, last if descending or with a third argument."""
+    """Evaluate ``sort_array``; NULL first if ascending, last if descending or with 3 arguments."""
     ascending = call.args[1]
     assert isinstance(ascending, Literal)
     limits, values = elements(args[0])
@@ -425,7 +425,7 @@ def _of_members(wanted: bool) -> Callable[[Call, list[pa.Array]], pa.Array]:
 
 
 def _overlap(_call: Call, args: list[pa.Array]) -> pa.Array:
-    """``arrays_overlap``: NULL where both have elements, none is in both, and one is NULL."""
+    """Evaluate ``arrays_overlap``: NULL if both have elements, share none, and one has a NULL."""
     rows = len(args[0])
     limits, values, first, inside = _members(args)
     valid = _all(present(values), len(values))
@@ -441,7 +441,7 @@ def _overlap(_call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _compact(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``array_compact``, and the first step of ``array_join``: NULLs are left out."""
+    """Evaluate ``array_compact``, also as the first step of ``array_join``: leave out NULLs."""
     limits, values = elements(args[0])
     at = np.flatnonzero(_all(present(values), len(values)))
     return _kept(call.args[0].type, limits, values, at, present(args[0]))
@@ -455,7 +455,7 @@ def _reverse(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _slice(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``slice(array, start, length)``.
+    """Evaluate ``slice(array, start, length)``: a part of each array.
 
     Raises:
         ExpressionError: the start is 0, or the length negative.
@@ -478,14 +478,14 @@ def _slice(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _flatten(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``flatten``: NULL where an inner array is NULL."""
+    """Evaluate ``flatten``: NULL if an inner array is NULL."""
     limits, inner, valid = _without_nulls(args[0])
     bounds, values = elements(inner)
     return lists(bounds[limits], values, valid, arrow_type(call.type))
 
 
 def _without_nulls(column: pa.Array) -> tuple[Ints, pa.Array, Bools]:
-    """Return offsets and elements of the arrays without NULLs, and a mask of these arrays."""
+    """Return offsets and elements of the arrays that have no NULL, and a mask of these arrays."""
     limits, inner = elements(column)
     rows = len(column)
     missing = np.bincount(owners(limits)[~_all(present(inner), len(inner))], minlength=rows) > 0
@@ -498,7 +498,7 @@ def _without_nulls(column: pa.Array) -> tuple[Ints, pa.Array, Bools]:
 
 
 def _join(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``array_join``: NULLs are left out, or replaced by the third argument."""
+    """Evaluate ``array_join``: NULLs are left out, or replaced by the third argument."""
     texts = [str(arg.value) for arg in call.args[1:] if isinstance(arg, Literal)]
     if len(texts) == 1:
         return pc.binary_join(_compact(call, args), texts[0])

@@ -62,20 +62,20 @@ def _integers(column: pa.Array) -> Ints:
 
 
 def _civil(days: Ints) -> tuple[Ints, Ints]:
-    """Months since January 1970 of dates, and days of the month from 1."""
+    """Return dates as months since January 1970, and days of the month, from 1."""
     moment = days.astype("M8[D]")
     months = moment.astype("M8[M]")
     return months.astype(np.int64), (moment - months.astype("M8[D]")).astype(np.int64) + 1
 
 
 def _first(months: Ints) -> Ints:
-    """Days since 1970 of the first day of a month."""
+    """Return the first days of ``months`` (months since January 1970) as days since 1970."""
     days: Ints = months.astype("M8[M]").astype("M8[D]").astype(np.int64)
     return days
 
 
 def _moved(days: Ints, months: Ints) -> Ints:
-    """``days`` moved by a number of months; the 31st becomes the last day of a shorter month."""
+    """Move dates by months; the 31st becomes the last day of a shorter month."""
     before, day = _civil(days)
     target = before + months
     length = _first(target + 1) - _first(target)
@@ -84,7 +84,7 @@ def _moved(days: Ints, months: Ints) -> Ints:
 
 
 def _made(values: Ints, call: Call, valid: Any) -> pa.Array:
-    """A column of the call's type; an error where a valid value exceeds its range."""
+    """Return ``values`` as a column of the call's type; raises an error if one is out of range."""
     target = arrow_type(call.type)
     if target.bit_width == 32:
         beyond = (values < -(2**31)) | (values >= 2**31)
@@ -106,7 +106,7 @@ def _day_of_year(days: Ints) -> Ints:
 
 
 def _week_of_year(days: Ints) -> Ints:
-    """The week of ISO 8601, which belongs to the year of its Thursday."""
+    """Return the week of dates as in ISO 8601: a week belongs to the year of its Thursday."""
     thursday: Ints = days - (days + 3) % 7 + 3
     week: Ints = (_day_of_year(thursday) - 1) // 7 + 1
     return week
@@ -117,22 +117,22 @@ def _last_day(days: Ints) -> Ints:
 
 
 def date_add(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``date_add(date, days)``."""
+    """Evaluate ``date_add(date, days)``, an SQL function."""
     return _made(_integers(args[0]) + _integers(args[1]), call, all_present(*args))
 
 
 def add_months(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``add_months(date, months)``."""
+    """Evaluate ``add_months(date, months)``, an SQL function."""
     return _made(_moved(_integers(args[0]), _integers(args[1])), call, all_present(*args))
 
 
 def datediff(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``datediff(end, start)`` in days."""
+    """Evaluate ``datediff(end, start)``: the days between two dates."""
     return _made(_integers(args[0]) - _integers(args[1]), call, all_present(*args))
 
 
 def make_date(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``make_date(year, month, day)``.
+    """Evaluate ``make_date(year, month, day)``, an SQL function.
 
     Raises:
         ExpressionError: there is no such date.
@@ -154,8 +154,8 @@ def make_date(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def make_timestamp(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``make_timestamp(year, month, day, hour, minute, second)`` in UTC; a second of 60 is the
-    first one of the next minute.
+    """Evaluate ``make_timestamp(year, month, day, hour, minute, second)`` in UTC; a second of 60 is
+    the first second of the next minute.
 
     Raises:
         ExpressionError: there is no such time.
@@ -181,7 +181,7 @@ def make_timestamp(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _where(columns: list[pa.Array], valid: Bools | None) -> list[pa.Array]:
-    """``columns`` with NULL where a row is not valid."""
+    """Return ``columns`` with NULL in rows that are not ``valid``."""
     if valid is None:
         return columns
     nothing, mask = pa.scalar(None, pa.int32()), pa.array(valid)
@@ -189,7 +189,7 @@ def _where(columns: list[pa.Array], valid: Bools | None) -> list[pa.Array]:
 
 
 def trunc(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``trunc(date, unit)``: the first day of its week, month, quarter or year."""
+    """Evaluate ``trunc(date, unit)``: the first day of the date's week, month, quarter or year."""
     unit = call.args[1]
     assert isinstance(unit, Literal)
     days = _truncated(_integers(args[0]), str(unit.value))
@@ -197,7 +197,7 @@ def trunc(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def date_trunc(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``date_trunc(unit, timestamp)``: the beginning of the unit."""
+    """Evaluate ``date_trunc(unit, timestamp)``: the start of the unit that has the timestamp."""
     unit, micros = _unit(call), _integers(args[1])
     if unit in _LENGTHS and unit != "week":
         size = _LENGTHS[unit]
@@ -219,7 +219,7 @@ def _truncated(days: Ints, unit: str) -> Ints:
 
 
 def timestampadd(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``timestampadd(unit, number, timestamp)``."""
+    """Evaluate ``timestampadd(unit, number, timestamp)``, an SQL function."""
     unit, valid = _unit(call), all_present(args[1], args[2])
     number, micros = _integers(args[1]), _integers(args[2])
     if unit in _MONTHS:
@@ -237,7 +237,7 @@ def timestampadd(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def timestampdiff(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``timestampdiff(unit, start, end)``: whole units, rounded towards zero."""
+    """Evaluate ``timestampdiff(unit, start, end)``: whole units, rounded towards zero."""
     unit, valid = _unit(call), all_present(args[1], args[2])
     start, end = _integers(args[1]), _integers(args[2])
     if unit in _LENGTHS:
@@ -247,7 +247,7 @@ def timestampdiff(call: Call, args: list[pa.Array]) -> pa.Array:
         return with_nulls(found, arrow_type(call.type), valid)
     days, time = np.divmod(start, MICROS_PER_DAY)
     later, later_time = np.divmod(end, MICROS_PER_DAY)
-    # As java.time: the end moves by a day where its time of day has not been reached.
+    # As in java.time, a day that has not passed completely does not count.
     later = later - ((later > days) & (later_time < time)) + ((later < days) & (later_time > time))
     months, day = _civil(days)
     later_months, later_day = _civil(later)
@@ -258,7 +258,7 @@ def timestampdiff(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def months_between(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``months_between(end, start)``: months of 31 days; rounded to eight digits."""
+    """Evaluate ``months_between(end, start)``: months of 31 days; rounded to eight digits."""
     parts = []
     for arg in args:
         days, time = np.divmod(_integers(arg), MICROS_PER_DAY)
@@ -275,7 +275,7 @@ def months_between(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def next_day(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``next_day(date, day)``: the first such day of the week after the date."""
+    """Evaluate ``next_day(date, day)``: the first such weekday after the date."""
     wanted = call.args[1]
     assert isinstance(wanted, Literal)
     days = _integers(args[0])
@@ -284,7 +284,7 @@ def next_day(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def from_unix(call: Call, args: list[pa.Array]) -> pa.Array:
-    """Timestamps of numbers of seconds, milliseconds or microseconds since 1970."""
+    """Convert numbers of seconds, milliseconds or microseconds since 1970 to timestamps."""
     if pa.types.is_null(args[0].type):
         return pa.nulls(len(args[0]), arrow_type(call.type))
     unit = pa.scalar(_FROM_UNIX[call.op], pa.int64())
@@ -296,7 +296,7 @@ def from_unix(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def to_unix(call: Call, args: list[pa.Array]) -> pa.Array:
-    """Numbers of seconds, milliseconds or microseconds since 1970, rounded down."""
+    """Convert timestamps to seconds, milliseconds or microseconds since 1970, rounded down."""
     if pa.types.is_null(args[0].type):
         return pa.nulls(len(args[0]), arrow_type(call.type))
     micros = fixed(args[0].view(pa.int64()), np.int64)

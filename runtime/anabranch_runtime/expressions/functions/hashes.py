@@ -1,4 +1,4 @@
-"""Spark's ``hash`` (MurmurHash3, x86, 32 bits) and ``xxhash64``, column after column."""
+"""Spark's ``hash`` (MurmurHash3, x86, 32 bits) and ``xxhash64``, one column after the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
 
 
 def murmur3(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``hash(values...)``: MurmurHash3; a NULL leaves the hash unchanged."""
+    """Evaluate ``hash(values...)``: MurmurHash3; a NULL leaves the hash unchanged."""
     found: _Words = np.full(len(args[0]), _SEED, dtype=np.uint32)
     with np.errstate(over="ignore"):
         for arg in args:
@@ -30,7 +30,7 @@ def murmur3(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def xxhash64(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``xxhash64(values...)``: XXH64 with seed 42; a NULL leaves the hash unchanged."""
+    """Evaluate ``xxhash64(values...)``: XXH64 with seed 42; a NULL leaves the hash unchanged."""
     found = np.full(len(args[0]), _SEED, dtype=np.uint64)
     for arg in args:
         words, valid = words_of(arg), present(arg)
@@ -40,7 +40,7 @@ def xxhash64(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def words_of(column: pa.Array) -> npt.NDArray[Any] | list[bytes | None]:
-    """The values of a column as Spark hashes them: as words of 32 or 64 bits, or as bytes."""
+    """Return a column's values in the form that Spark hashes: words of 32 or 64 bits, or bytes."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         found: list[bytes | None] = column.cast(pa.binary()).to_pylist()
@@ -54,7 +54,7 @@ def words_of(column: pa.Array) -> npt.NDArray[Any] | list[bytes | None]:
             return np.array([(v or 0) & (2**64 - 1) for v in values], dtype=np.uint64)
         return [None if v is None else v.to_bytes(_bytes(v), "big", signed=True) for v in values]
     if pa.types.is_floating(kind):
-        # Zeros and NaNs each have one hash.
+        # Make all zeros equal, and all NaNs, so that they have equal hashes.
         return fixed(canonical(column), np.uint32 if kind.bit_width == 32 else np.uint64)
     if kind.bit_width == 64:
         return fixed(column, np.int64).view(np.uint64)
@@ -80,7 +80,7 @@ def _rotated(words: Any, by: int) -> Any:
 
 
 def _mixed(found: Any, word: Any) -> Any:
-    """The hash ``found`` with another 32-bit word (mixing step of Murmur3)."""
+    """Return the hashes ``found`` after another 32-bit word (mixing step of Murmur3)."""
     word = _rotated(word * _C1, 15) * _C2
     return _rotated(found ^ word, 13) * np.uint32(5) + np.uint32(0xE6546B64)
 
@@ -117,7 +117,7 @@ def _of_bytes(data: bytes, seed: int) -> int:
     whole = len(data) // 4 * 4
     for word in np.frombuffer(data[:whole], dtype="<u4"):
         found = _mixed(found, word)
-    # Unlike the standard, each byte of the rest is mixed by itself, with its sign.
+    # Unlike standard Murmur3, Spark mixes each remaining byte separately, as a signed number.
     for byte in np.frombuffer(data[whole:], dtype=np.int8).astype(np.int32).view(np.uint32):
         found = _mixed(found, byte)
     return int(_finished(found, len(data)))

@@ -26,7 +26,7 @@ _NUMBERS = {"NaN": "NaN", "Infinity": "inf", "+Infinity": "inf", "-Infinity": "-
 
 
 def get_json_object(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``get_json_object(text, path)``: NULL where the text is no JSON, or has nothing there."""
+    """Evaluate ``get_json_object(text, path)``: NULL if not JSON, or if nothing is there."""
     path = call.args[1]
     assert isinstance(path, Literal)
     through = steps(str(path.value))
@@ -55,7 +55,7 @@ def _found(text: str, through: tuple[str | int, ...]) -> str | None:
 
 
 def _encodable(text: str) -> str:
-    """Return ``text`` with question marks for halves of surrogate pairs, as Java writes them."""
+    """Return ``text`` with a question mark for each unpaired surrogate, as Java encodes it."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -70,14 +70,14 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-#: Reader of JSON as Spark reads it: the first of equal keys, control characters in texts.
+#: Reader of JSON as Spark reads it: uses the first of equal keys, allows control characters.
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_first_of_each, parse_constant=_no_constant, strict=False
 )
 
 
 def _written(value: Any) -> str:
-    """Return the JSON text of a value in ``to_json``, with Java's numbers."""
+    """Return a value as JSON text in the form of ``to_json``, with numbers as in Java."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:
@@ -97,7 +97,7 @@ def _quoted(text: str) -> str:
 
 
 def from_json(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``from_json(text, schema)``: a value that does not fit is NULL, and so are all fields of a
+    """Evaluate ``from_json(text, schema)``: values that do not fit are NULL, as are all fields of a
     text that is no JSON. Each distinct text is parsed once.
     """
     kind = call.type
@@ -117,7 +117,7 @@ def _parsed(text: str, kind: DataType) -> Any:
 
 
 def _unwrapped(value: Any, kind: DataType) -> Any:
-    """The value of ``kind``, out of an array or in one where Spark reads it so."""
+    """Convert a JSON value to ``kind``; a struct and an array of only it convert to each other."""
     if kind.kind is TypeKind.STRUCT and isinstance(value, list):
         value = value[0] if len(value) == 1 else None
     if kind.kind is TypeKind.ARRAY and isinstance(value, dict):
@@ -126,7 +126,7 @@ def _unwrapped(value: Any, kind: DataType) -> Any:
 
 
 def _value(value: Any, kind: DataType) -> Any:
-    """A value of ``from_json`` as a value of ``kind``; None if it is none."""
+    """Convert a value that ``from_json`` has parsed to ``kind``; None if it does not fit."""
     if value is None:
         return None
     here = kind.kind
@@ -159,7 +159,7 @@ def _value(value: Any, kind: DataType) -> Any:
 
 
 def _read(value: Any, kind: DataType) -> Any:
-    """A JSON value converted to a decimal, date, time or binary value; None if it does not fit."""
+    """Convert a JSON value to a decimal, date, time or binary value; None if it does not fit."""
     try:
         if kind.kind is TypeKind.DECIMAL:
             return (
@@ -176,7 +176,7 @@ def _read(value: Any, kind: DataType) -> Any:
 
 
 def to_json(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``to_json(value)``: fields that are NULL are left out."""
+    """Evaluate ``to_json(value)``: fields that are NULL are left out."""
     if call.args[0].type.kind is TypeKind.VARIANT:
         return args[0]
     return json_of(args[0], _leaf, nulls=False).cast(pa.string())

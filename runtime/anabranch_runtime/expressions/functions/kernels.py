@@ -15,7 +15,7 @@ from anabranch_runtime.expressions.functions.time_texts import TIME_TEXTS
 from anabranch_runtime.expressions.functions.variants import VARIANTS
 from anabranch_runtime.expressions.functions.zones import ZONES
 
-#: Operation -> kernel of a call and its evaluated arguments.
+#: Operation -> kernel, which takes a call and its evaluated arguments.
 KERNELS: dict[str, Callable[[Call, list[pa.Array]], pa.Array]] = {
     **collections.COLLECTIONS,
     **dates.DATES,

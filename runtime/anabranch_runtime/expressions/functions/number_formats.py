@@ -11,24 +11,24 @@ _SIGNS = "+-<"
 
 
 class _NumberText:
-    """A text under construction."""
+    """A formatted number under construction."""
 
     def __init__(self) -> None:
         self.text = ""
 
     def blank(self) -> None:
-        """Add a space, before a sign at the end: a sign stands beside the first digit."""
+        """Add a space, but before a sign at the end: signs stand next to the first digit."""
         sign = self.text[-1:]
         moved = sign != "" and sign in _SIGNS
         self.text = f"{self.text[:-1]} {sign}" if moved else f"{self.text} "
 
     def after(self, sign: str) -> None:
-        """Add a sign before the spaces at the end."""
+        """Add a sign to the number's text, before the spaces at its end."""
         kept = self.text.rstrip(" ")
         self.text = kept + sign + " " * (len(self.text) - len(kept))
 
     def digits(self, group: str, given: str) -> None:
-        """Add a group of digits before the point; a ``0`` at its beginning stands for zeros."""
+        """Add a ``group``'s digits; for missing ones zeros if it begins with ``0``, or spaces."""
         for digit in given:
             if digit != " ":
                 self.text += digit
@@ -39,7 +39,7 @@ class _NumberText:
 
 
 def to_char(value: Decimal, pattern: str) -> str:
-    """``value`` in the format ``pattern``; with ``#`` in place of digits if it has too many.
+    """Format ``value`` by ``pattern``; with ``#`` in place of digits if it has too many.
 
     >>> to_char(Decimal("-1234.5"), "S$9,999.99"), to_char(Decimal(12345), "9,999")
     ('-$1,234.50', '# ###')

@@ -49,7 +49,7 @@ def _plain(function: Callable[[Doubles], Any]) -> Callable[[Call, list[pa.Array]
 def _logarithm(
     function: Callable[[Doubles], Any], above: float
 ) -> Callable[[Call, list[pa.Array]], pa.Array]:
-    """A logarithm, which is NULL of values up to ``above``."""
+    """Return the kernel of a logarithm, which is NULL for values up to ``above``."""
 
     def kernel(call: Call, args: list[pa.Array]) -> pa.Array:
         values = _doubles(args[0])
@@ -73,14 +73,14 @@ def _two(
 
 
 def _power(base: Doubles, exponent: Doubles) -> Doubles:
-    """As Java: 1 to the power of NaN, and -1 to that of an infinity, are NaN."""
+    """Compute powers; as in Java, NaN for 1 to the power of NaN, and 1 or -1 to infinity."""
     odd = np.isnan(exponent) | ((np.abs(base) == 1) & np.isinf(exponent))
     found: Doubles = np.where(odd, np.nan, np.power(base, exponent))
     return found
 
 
 def log(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``log(base, x)``: NULL if either is not positive."""
+    """Evaluate ``log(base, x)``: NULL if either argument is not positive."""
     base, value = (_doubles(arg) for arg in args)
     with np.errstate(all="ignore"):
         found = np.log(value) / np.log(base)
@@ -109,7 +109,7 @@ def _integral(up: bool) -> Callable[[Call, list[pa.Array]], pa.Array]:
 
 
 def pmod(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``pmod(n, divisor)``: the remainder, with the sign of the divisor added where negative.
+    """Evaluate ``pmod(n, divisor)``: the remainder, plus the divisor where it would be negative.
 
     Raises:
         ExpressionError: a divisor of zero.
@@ -130,7 +130,7 @@ def pmod(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def div_int(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``left DIV right``: the quotient without its fraction, as a bigint.
+    """Evaluate ``left DIV right``: the quotient without its fraction, as a bigint.
 
     Raises:
         ExpressionError: a divisor of zero, or a quotient beyond bigint.
@@ -174,7 +174,7 @@ def _unscaled(column: pa.Array, scale: int) -> list[int | None]:
 
 
 def sign(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``sign(x)``, as a double."""
+    """Evaluate ``sign(x)``: -1.0, 0.0 or 1.0 as a double."""
     values = _doubles(cast(args[0], call.args[0].type, DOUBLE))
     # The sign of -0.0 is -0.0.
     signs = np.where(values == 0, values, np.sign(values))
@@ -182,7 +182,7 @@ def sign(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def isnan(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``isnan(x)``: false of NULL."""
+    """Evaluate ``isnan(x)``: whether a float is NaN; false for NULL."""
     return pc.fill_null(pc.is_nan(args[0]), False)
 
 
@@ -198,7 +198,7 @@ def _bits(function: Callable[..., Any]) -> Callable[[Call, list[pa.Array]], pa.A
 
 def _shifted(*, left: bool) -> Callable[[Call, list[pa.Array]], pa.Array]:
     def shift(values: Any, by: Any) -> Any:
-        # As in Java: only the low bits of the distance count.
+        # As in Java, only the low bits of the shift distance count.
         places = (by & (values.dtype.itemsize * 8 - 1)).astype(values.dtype)
         return np.left_shift(values, places) if left else np.right_shift(values, places)
 
@@ -206,7 +206,7 @@ def _shifted(*, left: bool) -> Callable[[Call, list[pa.Array]], pa.Array]:
 
 
 def bround(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``bround(x, digits)``: rounds halves to the even digit."""
+    """Evaluate ``bround(x, digits)``: rounds halves to the even digit."""
     digits = call.args[1]
     assert isinstance(digits, Literal)
     step = Decimal(1).scaleb(-int(str(digits.value)))
@@ -217,14 +217,14 @@ def bround(call: Call, args: list[pa.Array]) -> pa.Array:
         number = float(value)
         if not np.isfinite(number) or abs(number) >= 1e15:
             return number
-        # Adding zero makes -0.0 positive.
+        # Adding 0.0 turns -0.0 into 0.0.
         return float(Decimal(repr(number)).quantize(step, ROUND_HALF_EVEN, WIDE)) + 0.0
 
     return by_value(args[0], rounded_even, arrow_type(call.type))
 
 
 def width_bucket(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``width_bucket(x, low, high, buckets)``: 0 below, ``buckets + 1`` above."""
+    """Evaluate ``width_bucket(x, low, high, buckets)``: 0 is below, ``buckets + 1`` above."""
     value, low, high = (_doubles(arg) for arg in args[:3])
     buckets = fixed(args[3], np.int64)
     wrong = (buckets <= 0) | (low == high) | ~np.isfinite(low) | ~np.isfinite(high)

@@ -1,4 +1,4 @@
-"""Spark's functions of regular expressions, by a linear engine, and of paths into JSON."""
+"""Spark's functions of regular expressions, by an engine of linear time, and of URLs."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def _run(kernel: Callable[..., pa.Array], text: pa.Array, **options: Any) -> pa.
 
 
 def rlike(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``text RLIKE pattern``."""
+    """Evaluate ``text RLIKE pattern``: whether a regular expression matches a part of the text."""
     (pattern,) = _literals(call)
     return _run(pc.match_substring_regex, args[0], pattern=rewritten(pattern).condition)
 
 
 def regexp_count(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``regexp_count(text, pattern)``."""
+    """Evaluate ``regexp_count(text, pattern)``: the number of matches."""
     (pattern,) = _literals(call)
     return _run(pc.count_substring_regex, args[0], pattern=rewritten(pattern).condition)
 
 
 def regexp_replace(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``regexp_replace(text, pattern, replacement)``."""
+    """Evaluate ``regexp_replace(text, pattern, replacement)``, an SQL function."""
     pattern, replacement = _literals(call)
     found = rewritten(pattern)
     made = rewritten_replacement(replacement, found.groups)
@@ -60,7 +60,7 @@ def regexp_replace(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def regexp_extract(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``regexp_extract(text, pattern, group)``: an empty text where nothing matches."""
+    """Evaluate ``regexp_extract(text, pattern, group)``: an empty text if nothing matches."""
     pattern, group = _literals(call)
     found = rewritten(pattern)
     matched = _run(
@@ -73,7 +73,7 @@ def regexp_extract(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def _picked(pattern: str, group: int) -> str:
-    """``pattern`` with a name for one group, 0 for the whole, and no other groups."""
+    """Return ``pattern`` with a name for ``group`` (0: the complete match) and no other groups."""
     if group == 0:
         flags = "(?i)" if pattern.startswith("(?i)") else ""
         return f"{flags}(?P<it>{_picked(pattern.removeprefix(flags), -1)})"
@@ -90,7 +90,7 @@ def _picked(pattern: str, group: int) -> str:
 
 
 def split(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``split(text, pattern)``: the pieces between matches of a pattern."""
+    """Evaluate ``split(text, pattern)``: the pieces between matches of the pattern."""
     pattern = rewritten(_literals(call)[0]).text
     pieces = _run(pc.split_pattern_regex, pc.fill_null(args[0], ""), pattern=pattern)
     limits, values = elements(pieces)
@@ -105,7 +105,7 @@ _NO_URL = re.compile(r"[\s<>\"{}|\\^`\x00-\x1f\x7f]|%(?![0-9A-Fa-f]{2})")
 
 
 def parse_url(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``parse_url(url, part[, key])``; NULL where the URL has no such part.
+    """Evaluate ``parse_url(url, part[, key])``; NULL if the URL has no such part.
 
     Raises:
         ExpressionError: a text that is no URL.

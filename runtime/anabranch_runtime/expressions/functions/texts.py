@@ -1,4 +1,4 @@
-"""Spark's functions of texts: Arrow kernels where they agree, else once per distinct value."""
+"""Spark's functions of texts: by Arrow where it agrees, else once per distinct value."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from anabranch_runtime.expressions.functions.number_formats import to_char
 from anabranch_runtime.expressions.text import is_ascii
 
 Kernel = Callable[[Call, list[pa.Array]], pa.Array]
-#: Most characters that repeat and pad make of one text.
+#: Maximum number of characters of one text that repeat and pad make.
 _LONGEST = 1 << 24
-#: Bytes of the texts of a column: Arrow's offsets have 32 bits.
+#: Maximum bytes of a column's texts, as Arrow's offsets have 32 bits.
 _MOST_BYTES = (1 << 31) - 1
 
 
 def constants(call: Call) -> list[Any] | None:
-    """The values of all arguments but the first, if they are literals other than NULL."""
+    """Return the values of all arguments but the first; None unless they are non-NULL literals."""
     rest = call.args[1:]
     if all(isinstance(arg, Literal) and arg.value is not None for arg in rest):
         return [arg.value for arg in rest if isinstance(arg, Literal)]
@@ -42,10 +42,10 @@ def constants(call: Call) -> list[Any] | None:
 def kernel(
     function: Callable[..., Any], fast: Callable[..., pa.Array | None] | None = None
 ) -> Kernel:
-    """A kernel that applies ``function`` to each combination of values without NULL.
+    """Return a kernel that applies ``function`` to each row's values; NULL if one is NULL.
 
     Args:
-        fast: computes a whole column for literal further arguments; None: it can not.
+        fast: computes a column at once if further arguments are literals; returns None if it can't.
     """
 
     def run(call: Call, args: list[pa.Array]) -> pa.Array:
@@ -71,7 +71,7 @@ def kernel(
 
 
 def replace(text: str, search: str, replacement: str) -> str:
-    """``replace(text, search, replacement)``; replaces nothing if ``search`` is empty."""
+    """Evaluate ``replace(text, search, replacement)``; an empty ``search`` replaces nothing."""
     return text.replace(search, replacement) if search else text
 
 
@@ -110,7 +110,7 @@ def replaced(
 
 
 def split_part(text: str, separator: str, place: int) -> str:
-    """``split_part(text, separator, place)`` with places from 1, or from -1 at the end.
+    """Evaluate ``split_part(text, separator, place)``; place 1 is the first, -1 the last.
 
     Raises:
         ExpressionError: place 0.
@@ -136,7 +136,7 @@ def _split_part(text: pa.Array, separator: str, place: int) -> pa.Array | None:
 
 
 def padded(text: str, length: int, pad: str, *, left: bool) -> str:
-    """``text`` cut or padded to ``length`` characters.
+    """Cut or pad ``text`` to ``length`` characters.
 
     Raises:
         ExpressionError: more than 16 million characters.
@@ -169,7 +169,7 @@ def _check_length(characters: int) -> None:
 
 
 def repeat(text: str, times: int) -> str:
-    """``repeat(text, times)``.
+    """Evaluate ``repeat(text, times)``: the text, written so many times.
 
     Raises:
         ExpressionError: more than 16 million characters.
@@ -179,18 +179,18 @@ def repeat(text: str, times: int) -> str:
 
 
 def initcap(text: str) -> str:
-    """Each word, up to a space, with a capital first letter."""
+    """Evaluate ``initcap(text)``: every word after a space begins with a capital letter."""
     return " ".join(map(_capital, text.split(" ")))
 
 
 def _capital(word: str) -> str:
     first = word[:1]
-    # A final sigma has another lower case within its word than alone.
+    # Lower-cased with its word, as the lower case of a sigma depends on its place in the word.
     return first.title() + word.lower()[len(first.lower()) :]
 
 
 def instr(text: str, part: str) -> int:
-    """The place of ``part``, from 1; 0 if it does not occur."""
+    """Return the position of ``part`` in ``text``, from 1; 0 if it does not occur."""
     return text.find(part) + 1
 
 
@@ -201,14 +201,14 @@ def _instr(text: pa.Array, part: str) -> pa.Array | None:
 
 
 def locate(part: str, text: str, start: int) -> int:
-    """The place of ``part`` at or after ``start``, from 1; 0 if it does not occur."""
+    """Return the first position of ``part`` from ``start`` on, from 1; 0 if it does not occur."""
     if start < 1 or not part:
         return int(start >= 1)
     return text.find(part, start - 1) + 1
 
 
 def translate(text: str, letters: str, others: str) -> str:
-    """``text`` with each of ``letters`` replaced by its counterpart, or removed if it has none."""
+    """Replace each of ``letters`` in ``text`` by its counterpart; remove it if it has none."""
     table: dict[int, str | None] = {}
     for place, letter in enumerate(letters):
         table.setdefault(ord(letter), others[place] if place < len(others) else None)
@@ -216,7 +216,7 @@ def translate(text: str, letters: str, others: str) -> str:
 
 
 def substring_index(text: str, separator: str, count: int) -> str:
-    """``text`` before the ``count``-th separator; if negative, after it, counted from the end."""
+    """Return ``text`` before the ``count``-th separator; if negative, after it, from the end."""
     if not separator or not count:
         return ""
     if count > 0:
@@ -235,18 +235,18 @@ def substring_index(text: str, separator: str, count: int) -> str:
 
 
 def char(code: int) -> str:
-    """The character of a code from 0 to 255; of greater ones the last byte."""
+    """Return the character with a code from 0 to 255; of greater codes the last byte counts."""
     return "" if code < 0 else chr(code % 256)
 
 
 def sha2(data: bytes, bits: int) -> str | None:
-    """SHA-2 in hexadecimal; 0 bits: 256; NULL for other sizes than 224, 256, 384 and 512."""
+    """Return the SHA-2 hash in hexadecimal; ``bits``: 224, 256 (or 0), 384, 512; others: None."""
     name = {0: "sha256", 224: "sha224", 256: "sha256", 384: "sha384", 512: "sha512"}.get(bits)
     return None if name is None else hashlib.new(name, data).hexdigest()
 
 
 def _trimmed(trim: Callable[..., pa.Array]) -> Kernel:
-    """A kernel that trims the characters in the second argument; without that argument, spaces."""
+    """Return a kernel that trims the characters of the second argument, or spaces without one."""
     strip = {pc.utf8_trim: str.strip, pc.utf8_ltrim: str.lstrip, pc.utf8_rtrim: str.rstrip}[trim]
 
     def fast(text: pa.Array, characters: str = " ") -> pa.Array:
@@ -269,7 +269,7 @@ def _ascii(call: Call, args: list[pa.Array]) -> pa.Array:
 
 
 def hexadecimal(value: Any) -> str:
-    """``hex``: of a number its digits, of bytes or a text two digits a byte."""
+    """Evaluate ``hex``: hexadecimal digits of a number; of bytes or a text, two per byte."""
     if isinstance(value, int):
         return f"{value & (2**64 - 1):X}"
     data = value.encode() if isinstance(value, str) else value
@@ -277,7 +277,7 @@ def hexadecimal(value: Any) -> str:
 
 
 def unhex(text: str) -> bytes | None:
-    """The bytes of hexadecimal digits; NULL if it has others."""
+    """Return the bytes of hexadecimal digits; None if ``text`` has other characters."""
     try:
         return bytes.fromhex(text if len(text) % 2 == 0 else "0" + text)
     except ValueError as error:
@@ -295,20 +295,20 @@ def format_number(value: Any, digits: int) -> str:
     elif not np.isfinite(value):
         return "NaN" if np.isnan(value) else "∞" if value > 0 else "-∞"
     elif abs(value) >= 1e15:
-        # Java writes zeros after the shortest digits that read back equal.
+        # As in Java, zeros follow the fewest digits that read back as the same number.
         value = Decimal(repr(float(value)))
     return f"{value:,.{max(digits, 0)}f}"
 
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-#: Digit of each letter in soundex(); 7: passed over.
+#: Digit of each letter in soundex(); 7: the letter is passed over.
 _SOUNDS = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "01230127022455012623017202", strict=True))
 _SPECIFIER = re.compile(r"%([-+ ,0]*)([1-9][0-9]*)?(?:\.([0-9]+))?([sdxf])")
 
 
 def conv(text: str, given: int, wanted: int) -> str | None:
-    """``conv(number, from base, to base)``: digits up to the first other character; unsigned, or
-    signed in a negative base. NULL of an empty text, and for bases beyond 2 to 36.
+    """Evaluate ``conv(number, from base, to base)`` on the first digits; unsigned, or signed in a
+    negative base. None for an empty text, and for bases beyond 2 to 36.
 
     Raises:
         ExpressionError: a number of more than 64 bits.
@@ -341,7 +341,7 @@ def conv(text: str, given: int, wanted: int) -> str | None:
 
 
 def soundex(text: str) -> str:
-    """The code of a word by its sound, of a letter and three digits; any other text as it is."""
+    """Return a word's soundex code (a letter and three digits), any other text unchanged."""
     first = text[:1].upper() if text[:1].isascii() else ""
     if first not in _SOUNDS:
         return text
@@ -360,8 +360,8 @@ def soundex(text: str) -> str:
 
 
 def overlay(text: str, other: str, place: int, length: int) -> str:
-    """``text`` with ``other`` in place of ``length`` characters from ``place``; a negative length
-    is that of ``other``.
+    """Replace ``length`` characters of ``text`` from ``place`` on by ``other``; a negative length
+    stands for the length of ``other``.
     """
     after = place + (len(other) if length < 0 else length)
     start = after - 1 if after > 0 else max(len(text) + after, 0) if after else 0
@@ -369,7 +369,7 @@ def overlay(text: str, other: str, place: int, length: int) -> str:
 
 
 def _format_string(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``format_string(specifier, value)``, with the rules of Java's formatter."""
+    """Evaluate ``format_string(specifier, value)``, by the rules of Java's formatter."""
     specifier = call.args[0]
     assert isinstance(specifier, Literal)
     found = _SPECIFIER.fullmatch(str(specifier.value))
@@ -398,7 +398,7 @@ def _cut(text: str, units: int | None) -> str:
 
 
 def _number(value: Any, flags: str, places: int) -> str:
-    """The digits of an integer or a double, with sign."""
+    """Return the digits of an integer or a double, with its sign, for ``format_string``."""
     if isinstance(value, int):
         negative, digits = value < 0, f"{abs(value):,}"
     else:
@@ -461,7 +461,7 @@ def url_decode(text: str) -> str:
 
 
 def url_encode(text: str) -> str:
-    """Encode a text for use in a URL."""
+    """Encode a text for use in a URL (SQL's ``url_encode``)."""
     return quote_plus(text, safe="*").replace("~", "%7E")
 
 

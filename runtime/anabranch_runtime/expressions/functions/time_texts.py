@@ -25,7 +25,7 @@ _ORDINALS = ["1st quarter", "2nd quarter", "3rd quarter", "4th quarter"]
 
 
 class _Fields:
-    """Fields of timestamps, each computed once."""
+    """Fields of timestamps, such as year and hour, each computed once."""
 
     day: Ints
     of_year: Ints
@@ -41,7 +41,7 @@ class _Fields:
         self.hour = self.time // 3_600_000_000
 
     def field(self, letter: str, width: int) -> pa.Array:
-        """The texts of one field of a pattern."""
+        """Return, for each timestamp, the text of a pattern's field."""
         if letter in "ML" and width > 2:
             return _named([m[:3] if width == 3 else m for m in _MONTHS], self.month)
         if letter == "E":
@@ -92,7 +92,7 @@ def _numbers(values: Ints, width: int) -> pa.Array:
 
 
 def date_format(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``date_format(timestamp, pattern)``.
+    """Evaluate ``date_format(timestamp, pattern)``: timestamps as texts by a pattern.
 
     Raises:
         ExpressionError: a year outside 0001 to 9999.
@@ -123,7 +123,7 @@ _SHORT = {name[:3].lower(): n for n, name in enumerate(_MONTHS)}
 
 @lru_cache(maxsize=256)
 def _expression(pattern: tuple[Part, ...]) -> str:
-    """The regular expression that a text of a pattern matches, with a group per field."""
+    """Return the regular expression of texts that fit a pattern, with a group per field."""
     found = "(?i)^"
     for part in pattern:
         if isinstance(part, str):
@@ -143,7 +143,7 @@ def _expression(pattern: tuple[Part, ...]) -> str:
 
 
 def to_timestamp(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``to_timestamp(text, pattern)``; missing fields as of 1970-01-01 00:00:00.
+    """Evaluate ``to_timestamp(text, pattern)``; missing fields are from 1970-01-01 00:00:00.
 
     Raises:
         ExpressionError: a text that does not match the pattern, or has no such date or time.
@@ -171,7 +171,7 @@ def to_timestamp(call: Call, args: list[pa.Array]) -> pa.Array:
 def _composed(
     values: dict[str, pa.Array], length: int, widths: dict[str, int]
 ) -> tuple[Ints, Bools]:
-    """Timestamps of fields' texts, and whether there are such dates and times."""
+    """Compute timestamps from the texts of their fields, and a mask of valid dates and times."""
 
     def number(
         letter: str, missing: int, read: Callable[[pa.Array], pa.Array] | None = None

@@ -30,12 +30,12 @@ from anabranch_runtime.columns.nested import limits_of, lists, maps, structs
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.expressions.casts import cast, java_text
 
-#: Most digits of an exact number, and most characters of any number.
+#: Maximum digits of an exact number, and maximum characters of any number.
 _DIGITS, _LONGEST = 38, 1000
 _SHOWN = 80
-#: Text allowed after the first value, which is ignored: after a number, and after a word.
+#: Text that may follow the first JSON value, and is ignored: after a number, and after a word.
 _AFTER_NUMBER, _AFTER_WORD = re.compile(r"[ \t\r\n]|\Z"), re.compile(r"\W|\Z")
-#: Kind of a Python value, without precision and scale.
+#: Python type of a variant's value -> its SQL type, without precision and scale.
 _KINDS = {
     bool: DataType(TypeKind.BOOLEAN),
     int: DataType(TypeKind.BIGINT),
@@ -45,12 +45,12 @@ _KINDS = {
 _UNICODE = re.compile(r"\\u00[01][0-9a-f]")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VOID, _WIDE_BIGINT = DataType(TypeKind.NULL), DataType(TypeKind.DECIMAL, 20, 0)
-#: Type of a variant's value: of an object its members' types by name, of an array its elements'.
+#: Type of a variant: of a simple value; of an object, by member name; of an array's elements.
 _Type = DataType | dict[str, "_Type"] | list["_Type"]
 
 
 class _Missing:
-    """The value where a path leads nowhere; None is the value ``null``."""
+    """Marks a variant's path that leads nowhere, unlike None, the value ``null``."""
 
 
 _MISSING = _Missing()
@@ -60,7 +60,7 @@ _MISSING = _Missing()
 
 
 def parse_json(_call: Call, args: list[pa.Array]) -> pa.Array:
-    """``parse_json(text)``. Each distinct text is parsed once.
+    """Evaluate ``parse_json(text)``: texts as variants. Each distinct text is parsed once.
 
     Raises:
         ExpressionError: a text is no JSON, or has a name twice in an object.
@@ -72,7 +72,7 @@ def parsed(text: str) -> str:
     """Return the canonical text of the first JSON value of ``text``.
 
     Raises:
-        ExpressionError: there is none, or a name is twice in an object.
+        ExpressionError: the text has no JSON value, or a name is twice in an object.
 
     >>> parsed('{"b": 1.50, "a": [1e2, "x"]} rest')
     '{"a":[100.0,"x"],"b":1.5}'
@@ -137,7 +137,7 @@ _CANONICAL = json.JSONDecoder(parse_int=_integer, parse_float=_canonical_fractio
 
 
 def _text(value: Any) -> str:
-    """Return the canonical text of a variant's value."""
+    """Return the canonical JSON text of a variant's value."""
     if isinstance(value, str):
         quoted = json.dumps(value, ensure_ascii=False)
         return _UNICODE.sub(lambda m: "\\u" + m[0][2:].upper(), quoted)
@@ -154,7 +154,7 @@ def _text(value: Any) -> str:
 
 
 def _exact(value: int | Decimal) -> str:
-    """Return the text of an exact number without zeros at its end."""
+    """Return the text of an exact number, without zeros at the end of its fraction."""
     text = format(value, "f") if isinstance(value, Decimal) else str(value)
     if "." in text:
         text = text.rstrip("0").rstrip(".")
@@ -165,8 +165,8 @@ def _exact(value: int | Decimal) -> str:
 
 
 def variant_get(call: Call, args: list[pa.Array]) -> pa.Array:
-    """``variant_get(variant, path)`` as a value of the call's type; NULL where the path leads
-    nowhere. With a third argument NULL also for what can't be cast.
+    """Evaluate ``variant_get(variant, path)`` as the call's type; NULL if the path leads nowhere.
+    With a third argument, values that can't be cast are NULL too.
 
     Raises:
         ExpressionError: a value can't be cast.
@@ -191,7 +191,7 @@ def _at(value: Any, through: tuple[str | int, ...]) -> Any:
 
 
 def _values(values: list[Any], kind: DataType, lenient: bool) -> pa.Array:
-    """Return the values as a column of ``kind``, the elements of all arrays at once."""
+    """Return variants' values as a column of ``kind``; all arrays' elements are read together."""
     here, target = kind.kind, arrow_type(kind)
     if here is TypeKind.VARIANT:
         return pa.array([None if one is _MISSING else _text(one) for one in values], target)
@@ -223,10 +223,10 @@ def _values(values: list[Any], kind: DataType, lenient: bool) -> pa.Array:
 
 
 def _unfit(value: Any, kind: DataType, lenient: bool) -> None:
-    """Reject a value that is no ``kind``, unless it is ``null`` or ``lenient``.
+    """Raise an error for a value that is no ``kind``, unless it is ``null``, or if ``lenient``.
 
     Raises:
-        ExpressionError: it is none.
+        ExpressionError: the value can't be cast.
     """
     if value is not None and not lenient:
         raise ExpressionError(
@@ -237,7 +237,7 @@ def _unfit(value: Any, kind: DataType, lenient: bool) -> None:
 
 
 def _simple(values: list[Any], kind: DataType, lenient: bool) -> pa.Array:
-    """Cast values by Spark's casts of their own types; the values of one type at once."""
+    """Cast variants' simple values to ``kind`` by Spark's casts, all values of one type at once."""
     rows: dict[DataType, list[int]] = {}
     for row, value in enumerate(values):
         if value is None:
@@ -274,7 +274,7 @@ def _cast(column: pa.Array, source: DataType, kind: DataType, lenient: bool) -> 
 
 
 def schema_of_variant(_call: Call, args: list[pa.Array]) -> pa.Array:
-    """``schema_of_variant(variant)``. The type of each distinct variant is found once."""
+    """Evaluate ``schema_of_variant(variant)``. Each distinct variant's type is found once."""
     return by_value(args[0], schema_of, pa.string())
 
 
@@ -303,7 +303,7 @@ def _type_of(value: Any) -> _Type:
 
 
 def _met(one: _Type, other: _Type) -> _Type:
-    """Return the type of values of both types: that of numbers, of the members, or any."""
+    """Return the type of values of either type: a number type, merged members, or VARIANT."""
     if one == other or other == _VOID:
         return one
     if one == _VOID:

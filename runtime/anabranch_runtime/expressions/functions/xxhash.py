@@ -15,7 +15,7 @@ _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 
 
 def of_words(words: npt.NDArray[Any], seeds: U64) -> U64:
-    """The hash of one word of 32 or 64 bits per row, each with a seed of its own."""
+    """Return the hash of one word of 32 or 64 bits per row, each with its row's seed."""
     wide = words.dtype == np.uint64
     word: Any = words.astype(np.uint64)
     p1, p2, p3, p4 = (np.uint64(p) for p in (_P1, _P2, _P3, _P4))
@@ -38,7 +38,7 @@ def _rotated(words: Any, by: int) -> Any:
 
 
 def of_bytes(values: list[bytes | None], seeds: U64) -> U64:
-    """The hash of bytes per row, once for each pair of bytes and seed; 0 for None."""
+    """Return the hash of each row's bytes, computed once per pair of bytes and seed; 0 for None."""
     known: dict[tuple[bytes | None, int], int] = {}
     found = np.zeros(len(values), dtype=np.uint64)
     for row, pair in enumerate(zip(values, seeds.tolist(), strict=True)):
@@ -84,7 +84,7 @@ def _round(lane: int, word: bytes) -> int:
 
 
 def _mixed(word: int, *, scaled: bool = False) -> int:
-    """One lane or word before it is merged; ``scaled``: already multiplied by the second prime."""
+    """Prepare one lane or word for merging; ``scaled``: already multiplied by the second prime."""
     return _turned(word if scaled else word * _P2 & _ALL, 31) * _P1 & _ALL
 
 

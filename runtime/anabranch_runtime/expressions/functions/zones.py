@@ -1,8 +1,8 @@
 """Timestamps between UTC and a time zone, by the time zone database, as java.time does.
 
-A local time that a zone skips is read as if its clock had not been put forward; one that occurs
-twice as the earlier moment, by AT TIME ZONE as the later one, as in PostgreSQL and DuckDB. Years
-before 1900 and after 2200 are refused: databases differ there.
+A local time that a zone skips is read as if its clock had not been put forward. A local time that
+occurs twice is read as the earlier moment, or by AT TIME ZONE as the later one, as in PostgreSQL
+and DuckDB. Years before 1900 and after 2200 are refused, since time zone databases differ in them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anabranch_runtime.columns.arrays import MICROS_PER_DAY, Ints, fixed, presen
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import ExpressionError
 
-#: Microseconds of spans within which no zone changes its offset: a minute from 1973 on, as some
+#: Spans in microseconds within which no zone changes its offset: a minute from 1973 on, as some
 #: zones changed a minute after midnight; a quarter of an hour from 2012 on.
 _MINUTE, _QUARTER = 60_000_000, 15 * 60_000_000
 _MINUTES_SINCE, _QUARTERS_SINCE = 3 * 365 * MICROS_PER_DAY, 15_340 * MICROS_PER_DAY
@@ -31,16 +31,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @lru_cache(maxsize=64)
 def _zone(name: str) -> tzinfo | int:
-    """The time zone of a function, or its fixed offset in microseconds."""
+    """Return the time zone of this name, or its offset in microseconds if it is fixed."""
     offset = fixed_offset(name)
     return ZoneInfo(name) if offset is None else offset
 
 
 def _offsets(moments: Ints, name: str, *, local: bool, later: bool) -> Ints:
-    """Offset from UTC, in microseconds, at each moment.
+    """Return the zone's offset from UTC, in microseconds, at each moment.
 
     Args:
-        local: moments are local times; of such as occur twice the second counts if ``later``.
+        local: moments are local times; one that occurs twice is the second if ``later``.
     """
     zone = _zone(name)
     if isinstance(zone, int):
@@ -52,7 +52,7 @@ def _offsets(moments: Ints, name: str, *, local: bool, later: bool) -> Ints:
     def offset(micros: int) -> int:
         moment = _EPOCH + timedelta(microseconds=micros)
         if local:
-            # Fold 0: the offset before a change, in a gap as in an overlap.
+            # Fold 0: the offset before a change, for skipped local times and for repeated ones.
             found = moment.replace(tzinfo=zone).utcoffset()
             second = moment.replace(tzinfo=zone, fold=1).utcoffset()
             if later and found is not None and second is not None:
@@ -68,7 +68,7 @@ def _offsets(moments: Ints, name: str, *, local: bool, later: bool) -> Ints:
 
 def _moved(*, local: bool, later: bool = False) -> Callable[[Call, list[pa.Array]], pa.Array]:
     def kernel(call: Call, args: list[pa.Array]) -> pa.Array:
-        # timezone() has the zone first.
+        # timezone() takes the zone as its first argument.
         moments, zone = (args[1], call.args[0]) if later else (args[0], call.args[1])
         assert isinstance(zone, Literal)
         valid = present(moments)

@@ -1,4 +1,4 @@
-"""Sends deliveries in a thread of its own, while the next batches run.
+"""Sending of deliveries to Kafka topics in a separate thread, while the next batches run.
 
 The caller keeps a delivery's files until it is done, and has one delivery of a query underway at a
 time. So all clients of Kafka, and all knowledge of them, belong to this one thread.
@@ -18,24 +18,24 @@ LOOK = 0.01
 
 @dataclass(slots=True)
 class Courier:
-    """Writes deliveries beside its callers, one after the other in order of their first calls.
+    """Writes deliveries in its own thread, one after the other in order of their first calls.
 
     Attributes:
         write: writes a delivery, and returns when the sink has it.
     """
 
     write: Write
-    #: Query -> batch of its delivery that is underway.
+    #: Query -> batch of its delivery in progress, and the future of that delivery.
     _underway: dict[str, tuple[int, Future[None]]] = field(default_factory=dict)
     _thread: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="kafka")
     )
 
     def __call__(self, delivery: Delivery) -> None:
-        """Begin a delivery, or look how it fares; return if the sink has it.
+        """Begin a delivery or check its progress; return if the sink has it.
 
         Raises:
-            SinkUnderway: it goes on; always by the call that begins it.
+            SinkUnderway: it is in progress; always raised by the call that begins it.
             BaseException: the writer's error; the next call begins the delivery again.
         """
         batch, attempt = self._underway.get(delivery.query, (None, None))

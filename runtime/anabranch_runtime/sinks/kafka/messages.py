@@ -1,9 +1,9 @@
 """Messages of a delivery to a Kafka topic: keys and values, column by column.
 
-``json``: a message per row, in no order. ``upsert`` and ``debezium``: inserts and deletes of equal
-rows cancel each other out within a delivery first, since its rows have no order. Then an upsert is
-the remaining row of a key, or a message without a value if only a deletion remains; envelopes are
-all remaining deletes of a key, then its inserts, and a single pair of them is an update.
+``json``: a message per row, in no order. ``upsert`` and ``debezium``: first, inserts and deletes of
+equal rows in a delivery cancel each other out, since its rows have no order. Then an upsert is the
+remaining row of a key, or a message without a value if only a delete remains. Envelopes are a key's
+remaining deletes and then its inserts, or an update if there is one of each.
 
 A key of one column is its text in ``json`` messages; all other keys are JSON objects.
 """
@@ -22,10 +22,10 @@ from anabranch_contract.queries.views import CHANGE, VERSION
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.rows import ROWS, json_rows, json_table, json_values
 
-#: Bytes of values that are handed to the client at once: no other thread of Python runs meanwhile.
+#: Bytes of values that are handed to the client at once, during which Python runs no other thread.
 BYTES = 1 << 20
 _DELETE = "delete"
-#: Checks of the types of key columns whose bytes are the key.
+#: Type checks of key columns whose text in JSON is the key, without a JSON object around it.
 _PLAIN = (
     *(pa.types.is_string, pa.types.is_large_string),
     *(pa.types.is_binary, pa.types.is_large_binary),
@@ -45,7 +45,7 @@ class Messages:
     values: pa.Array
 
     def parts(self) -> Iterator[tuple[list[bytes | None] | None, list[bytes | None]]]:
-        """Yield keys and values of some :data:`BYTES`, as the client takes them."""
+        """Yield keys and values of some :data:`BYTES`, in the form that the client takes."""
         count = len(self.values)
         step = max(count * BYTES // max(self.values.nbytes, BYTES), 1)
         for first in range(0, count, step):
@@ -68,7 +68,7 @@ def messages_of(table: pa.Table, options: KafkaSinkOptions) -> Iterator[Messages
     changes = table.column(CHANGE) if CHANGE in columns else None
     rows = table.drop_columns([name for name in (CHANGE, VERSION) if name in columns])
     if options.payload is KafkaPayload.DEBEZIUM:
-        # Without a key, equal rows still have to be in one partition, in order.
+        # Without a key, equal rows still need the same partition, in order, so the row is the key.
         yield _envelopes(_net(rows, key or rows.column_names, changes))
     elif VERSION in columns:
         deleted = pc.equal(changes, _DELETE).combine_chunks()
@@ -79,7 +79,7 @@ def messages_of(table: pa.Table, options: KafkaSinkOptions) -> Iterator[Messages
 
 
 def _net(rows: pa.Table, key: Sequence[str], changes: pa.ChunkedArray | None) -> pa.Table:
-    """Return per distinct row ``key`` and ``row`` as JSON, and ``count``: inserts minus deletes."""
+    """Return distinct rows: ``key``, ``row`` (JSON), and ``count`` (inserts minus deletes)."""
     weights = pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)
     if changes is not None:
         weights = pc.if_else(pc.equal(changes, _DELETE), -1, 1)
@@ -116,7 +116,7 @@ def _envelopes(net: pa.Table) -> Messages:
     pairs = _single(inserted).filter(pc.is_in(_single(inserted), _single(deleted)))
     after = _of_keys(inserted, pairs)
     before = _of_keys(deleted, pairs)
-    # Both have the same keys in the same order, each once.
+    # ``before`` and ``after`` have the same keys in the same order, each once.
     updates = _envelope("u", before["row"], after["row"])
     created, removed = (
         rows.filter(pc.invert(pc.is_in(rows["key"], pairs))) for rows in (inserted, deleted)
@@ -145,14 +145,14 @@ def _envelope(
 
 
 def _split(net: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return the rows of a delivery that are inserted and deleted, with counts."""
+    """Return the inserted and the deleted rows of a delivery, both with positive counts."""
     deleted = net.filter(pc.field("count") < 0)
     counts = pc.negate(deleted["count"])
     return net.filter(pc.field("count") > 0), deleted.set_column(2, "count", counts)
 
 
 def _repeated(rows: pa.Table) -> pa.Table:
-    """Return each row of a delivery as often as it counts."""
+    """Return each row of a delivery as many times as its ``count``."""
     counts = rows["count"].to_numpy()
     if (counts == 1).all():
         return rows
@@ -160,7 +160,7 @@ def _repeated(rows: pa.Table) -> pa.Table:
 
 
 def _single(rows: pa.Table) -> pa.ChunkedArray:
-    """Return the keys that occur in exactly one row."""
+    """Return the keys of a delivery that occur in exactly one row."""
     counts = rows.group_by("key", use_threads=False).aggregate([("row", "count")])
     return counts.filter(pc.field("row_count") == 1)["key"]
 
@@ -185,7 +185,7 @@ def _keys(rows: pa.RecordBatch, key: Sequence[str]) -> pa.Array | None:
     kind = column.type
     if any(check(kind) for check in _PLAIN):
         return column
-    # Only times, decimals and intervals are in quotes, and have none inside.
+    # Of these types, only times, decimals and intervals are in quotes, and they contain none.
     return pc.utf8_trim(json_values(column, rows.schema.field(key[0])), '"')
 
 

@@ -1,7 +1,6 @@
-"""The progress topic: the last delivery of each query that a cluster's topics have.
-
-A compacted topic of one partition. A transaction that sends a delivery's messages also sends a
-record here, so both are committed or neither. Its key is ``<namespace>/<pipeline>/<role>/<run>``
+"""The progress topic: for each query, the last delivery that the topics of a Kafka cluster have. It
+is a compacted topic of one partition. A transaction that sends a delivery's messages also sends a
+record to it, so both are committed or neither. Its key is ``<namespace>/<pipeline>/<role>/<run>``
 (``role``: of the process), its value the :class:`DeliveryRecord` as JSON.
 """
 
@@ -25,7 +24,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sources.kafka.client import LEADERLESS
 
-#: Settings of the topic. Small segments are compacted soon, so there is little to read.
+#: Settings of the topic. Small segments are compacted soon, so a start has little to read.
 _CONFIG = {
     "cleanup.policy": "compact",
     "segment.bytes": str(16 << 20),
@@ -39,8 +38,7 @@ _READING = {
     "enable.partition.eof": True,
     "fetch.wait.max.ms": 10,
 }
-#: Codes of errors of a topic that was just made, or whose leader moves: the next request may
-#: reach a leader.
+#: Codes of errors of a topic that is new, or whose leader changes; the next request may reach one.
 _LEADERLESS = LEADERLESS | {
     *(KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION),
 }
@@ -56,28 +54,28 @@ _FORBIDDEN = (
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRecord:
-    """The last delivered batch of a run, and the id of the process's life that delivered it."""
+    """The last delivered batch of a query's run, and the id of the process that delivered it."""
 
     batch: int
     life: str
 
     def to_json(self) -> str:
-        """Return a message's value."""
+        """Return the record as the value of a message."""
         return json.dumps({"batch": self.batch, "life": self.life})
 
 
 def read_progress(
     settings: Mapping[str, Any], topic: str, prefix: str
 ) -> dict[str, DeliveryRecord]:
-    """Return the record of each run; make the topic if it does not exist.
+    """Return the record of each query's run; make the topic if it does not exist.
 
-    Call after unfinished transactions of the caller's own have been decided. Other open
-    transactions may hide later records, so their end is waited for.
+    Call it when the caller has no unfinished transaction. Open transactions of others may hide
+    later records, so it waits for their end.
 
     Args:
-        settings: of the client's connection.
+        settings: settings of the client's connection.
         topic: name of the progress topic.
-        prefix: of the keys, which the name of a run follows.
+        prefix: beginning of the records' keys, before the name of the run.
 
     Raises:
         SinkError: the topic deletes records, or another process's transaction has not ended.
@@ -136,7 +134,7 @@ def _ensure(admin: AdminClient, topic: str) -> None:
 
 
 def _end(admin: AdminClient, partition: TopicPartition, level: IsolationLevel) -> int:
-    """Return the partition's end; a new topic has none until a broker leads it."""
+    """Return the partition's end offset; a new topic has none until a broker leads it."""
     deadline = time.monotonic() + PATIENCE
     while True:
         asked = admin.list_offsets(

@@ -1,14 +1,14 @@
-"""Writer of Kafka topics, each result exactly once for readers of committed messages.
+"""Writer of Kafka topics: readers of committed messages get each result exactly once.
 
-A delivery is one transaction: its messages, and a record of its batch in the progress topic
-(``progress``). A batch that is recorded is not sent again. A process has one producer per
-connection, for all queries. Its transactional id is the same in every life of the process, so a new
-life ends an unfinished transaction of the former one, and fences it off, before it reads what has
-been recorded.
+A delivery is sent in one transaction: its messages, and a record of its batch in the progress topic
+(``progress``). A batch with a record is not sent again. A process has one producer per connection,
+for all queries. Its transactional id stays the same when the process is restarted, so the new
+process first ends an unfinished transaction of the former one, and fences it off, before it reads
+the records.
 
 After an error the producer is dropped: only a new one, with the records read again, knows whether
-the transaction was committed. If another process has added to these records, it runs the pipeline,
-and this one sends nothing any more.
+the transaction was committed. If another process has added records, that process runs the pipeline
+now, and this one sends nothing any more.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from anabranch_runtime.sinks.kafka.messages import messages_of
 from anabranch_runtime.sinks.kafka.progress import PATIENCE, DeliveryRecord, read_progress
 from anabranch_runtime.sources.kafka.client import AWAY, COMMON, Trouble
 
-#: Seconds for the delivery of a message, the commit of a transaction, and its abortion.
+#: Maximum seconds for the delivery of a message, for a commit, and for aborting a transaction.
 DELIVERY, COMMIT, ABORT = 10.0, 20.0, 3.0
-#: Seconds after which brokers end a transaction whose producer has gone.
+#: Seconds after which brokers end a transaction whose producer has vanished.
 ABANDONED = 60.0
-#: Seconds for which no delivery is tried after brokers have not answered: with many queries, a
-#: batch would wait for each.
+#: Seconds without attempts after brokers have not answered: otherwise, a batch with many queries
+#: would wait for each of them.
 PAUSE = 5.0
-#: Bytes of messages after which sent ones are waited for.
+#: Bytes of messages after which their acknowledgements are awaited.
 UNSENT = 1 << 26
-#: Maximum number of producers, each with threads of its own.
+#: Maximum number of producers; each has its own threads.
 MOST = 8
 
 _PRODUCING = {
     "compression.type": "lz4",
-    # Requests of full batches; a commit does not wait for it.
+    # Messages wait for full requests; a commit sends them without this delay.
     "linger.ms": 100,
-    # As Java's clients do, so rows of equal keys of different programs are in one partition.
+    # Java clients' partitioner, so that equal keys of other programs are in the same partition.
     "partitioner": "murmur2_random",
     "message.timeout.ms": int(DELIVERY * 1000),
     "transaction.timeout.ms": int(ABANDONED * 1000),
@@ -69,7 +69,7 @@ _PRODUCING = {
 }
 _SECRET = ("sasl.password", "ssl.key.pem", "ssl.key.password")
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
-#: ``_INCONSISTENT``: messages had no answer in time when the commit began.
+#: ``_INCONSISTENT``: some messages had no answer in time when the commit began.
 _UNANSWERED = AWAY | {
     *(KafkaError._MSG_TIMED_OUT, KafkaError._INCONSISTENT),
     *(KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT),
@@ -87,7 +87,7 @@ def default_progress(namespace: str) -> str:
 
 @dataclass(slots=True)
 class _Connected:
-    """A producer with the last delivered batch of each run, and the topics that it has found."""
+    """A producer, the last delivered batch of each query's run, and topics known to exist."""
 
     producer: Producer
     batches: dict[str, int]
@@ -99,27 +99,27 @@ class KafkaWriter:
     """Writes deliveries to Kafka topics.
 
     Attributes:
-        namespace: the pipeline's.
+        namespace: namespace of the pipeline.
         role: distinguishes the processes of a pipeline that write at the same time.
     """
 
     namespace: str
     role: str
     _links: dict[_Target, _Connected] = field(default_factory=dict)
-    #: Id of this life of the process, in its records; the records of others at first.
+    #: Id of this process in its records; other records are of other processes.
     _life: str = field(default_factory=lambda: uuid.uuid4().hex)
     _found: dict[str, DeliveryRecord] = field(default_factory=dict)
     _opened: set[_Target] = field(default_factory=set)
-    #: Trouble of the newest producer.
+    #: Errors that the newest producer has reported.
     _trouble: Trouble = field(default_factory=Trouble)
-    #: Error of a connection, and the monotonic time until which it is repeated.
+    #: Connection -> its error, and the (monotonic) time until which deliveries get it at once.
     _failed: dict[_Target, tuple[SinkError, float]] = field(default_factory=dict)
 
     def write(self, delivery: Delivery, identity: str) -> None:
         """Send a delivery, unless the topic has it.
 
         Args:
-            delivery: with secrets in place of their references.
+            delivery: the delivery, with secrets in place of references to them.
             identity: id of the pipeline's state.
 
         Raises:
@@ -141,7 +141,7 @@ class KafkaWriter:
         except BaseException as cause:
             link = None
             self._drop(target, cause)
-            # The frames of the error refer to the producer, which would go on beside the next one.
+            # The error's frames would keep the old producer alive, beside its successor.
             clear_frames(cause.__traceback__)
             if not isinstance(cause, (KafkaException, BufferError)):
                 raise
@@ -149,7 +149,7 @@ class KafkaWriter:
         self._failed.pop(target, None)
 
     def _open(self, target: _Target) -> _Connected:
-        """Make a producer, which ends the transaction of an earlier one, then read the records."""
+        """Make a producer, which ends an earlier one's transaction, and read the records."""
         settings, progress, identity = dict(target[0]), *target[1:]
         while len(self._links) >= MOST:
             del self._links[next(iter(self._links))]
@@ -180,7 +180,7 @@ class KafkaWriter:
         return f"{self.namespace}/{identity}/{self.role}/"
 
     def _transactional(self, target: _Target) -> str:
-        """Transactional id of the producer: the same in all lives of the process, per connection.
+        """Return the producer's transactional id: per connection, and the same after a restart.
 
         Runs of a query with different connections send different messages. Deliveries begun by a
         former run are repeated through its connection, before the later runs' ones.
@@ -211,7 +211,7 @@ class KafkaWriter:
         unsent = 0
         for messages in messages_of(delivery.read(), options):
             for keys, values in messages.parts():
-                # No Python code per message.
+                # ``deque`` exhausts the map without Python code per message.
                 deque(map(send, values, repeat(None) if keys is None else keys), maxlen=0)
             unsent += messages.values.nbytes
             if unsent > UNSENT:
@@ -226,7 +226,7 @@ class KafkaWriter:
         producer.commit_transaction(COMMIT)
 
     def _drop(self, target: _Target, cause: BaseException) -> None:
-        """Forget the producer, and end its transaction if brokers answer: it holds up readers."""
+        """Forget the producer; end its transaction if brokers answer, as it delays readers."""
         link = self._links.pop(target, None)
         if link is None or (isinstance(cause, KafkaException) and _code(cause) in _UNANSWERED):
             return
@@ -238,7 +238,7 @@ class KafkaWriter:
         self, target: _Target, cause: KafkaException | BufferError, brokers: str,
         options: KafkaSinkOptions,
     ) -> SinkError:  # fmt: skip
-        """Return the sink's error for a client's, which is repeated while it is certain."""
+        """Return the sink's error for a client's; kept while it holds for all deliveries."""
         if isinstance(cause, BufferError):
             return SinkError(
                 "sink-refused",

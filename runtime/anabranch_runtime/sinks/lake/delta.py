@@ -1,9 +1,9 @@
 """Sink that commits each batch to a Delta table, once.
 
-The table's log keeps the last batch of each writer (a ``txn`` action), and a commit names its own.
-A batch that comes again finds itself there. Two processes that commit the same batch conflict: the
-log takes one commit per version, and a commit that another one has overtaken fails if that one was
-the same writer's. A table is therefore created by a commit of its own.
+The table's log keeps the last batch of each writer (a ``txn`` action), which each commit sets, so a
+repeated batch is recognised. Two processes that commit the same batch conflict: the log accepts one
+commit per version, and a commit that another commit has overtaken fails if both are of the same
+writer. A table is therefore created by a separate commit.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def commit(delivery: Delivery, writer: str) -> None:
             _write(lake, table, rows, sink, writer, delivery.batch)
             break
         except lake.exceptions.CommitFailedError:
-            # Another commit was first: perhaps of the same batch.
+            # Another commit was first; the next attempt checks whether it was of the same batch.
             if attempt == ATTEMPTS - 1:
                 raise
     if sink.path.startswith("/"):
@@ -117,7 +117,7 @@ def _write(lake: Any, table: Any, rows: pa.Table, sink: SinkSpec, writer: str, b
 
 
 def _merge(table: Any, rows: pa.Table, sink: SinkSpec, written: Mapping[str, Any]) -> None:
-    """Merge changes: of a view by key, of other queries by all columns, adding their counts."""
+    """Merge changes into the table: a view's by key, others by all columns, adding counts."""
     names = [name for name in rows.schema.names if name != GONE]
     values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
     is_view = COUNT not in names
@@ -128,7 +128,7 @@ def _merge(table: Any, rows: pa.Table, sink: SinkSpec, written: Mapping[str, Any
     equal = [f"(t.{_quoted(name)} IS NOT DISTINCT FROM s.{_quoted(name)})" for name in matched]
     merger = table.merge(
         rows,
-        # A view without a key has one row.
+        # A view without grouping columns has one row, which always matches.
         predicate=" AND ".join(equal) or "true",
         source_alias="s",
         target_alias="t",

@@ -2,10 +2,10 @@
 
 Catalogs, with their addresses and secrets, are configured by the operator, for PyIceberg. A
 property of the table, set by the commit that adds the rows, names the last batch of each writer; it
-outlives expired snapshots. A commit fails unless the snapshot with which it has read the property
-is still the newest. By itself PyIceberg would then repeat the commit on the newest snapshot, in
-which another process may have committed the same batch. So its repetitions are off, and the
-property is read again.
+outlives expired snapshots. A commit fails unless the snapshot from which it has read the property
+is still the newest. PyIceberg's own retries would then repeat the commit on the newest snapshot, in
+which another process may have committed the same batch. So these are off, and the property is read
+again before each retry.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from anabranch_runtime.sinks.lake.rows import (
 from anabranch_runtime.sources.lake.library import catalog_of, library
 from anabranch_runtime.storage.documents import sync_filesystem
 
-#: Property of tables: at least so many newest snapshots stay when older ones expire, which happens
-#: when there are twice as many. Tables without it keep all.
+#: Property of tables: number of newest snapshots that stay when older ones expire, which happens
+#: when there are twice as many. Tables without the property keep all snapshots.
 SNAPSHOTS, KEPT = "anabranch.snapshots", 250
-#: Properties of created tables: commits neither list all earlier manifests nor keep all metadata.
+#: Properties of created tables: commits list few earlier manifests, and keep little metadata.
 _PROPERTIES = {
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -73,7 +73,7 @@ def commit(delivery: Delivery, writer: str) -> None:
             _append(table, rows, {mark: str(delivery.batch)})
             break
         except (errors.CommitFailedException, errors.TableAlreadyExistsError):
-            # Another commit was first: perhaps of the same batch.
+            # Another commit was first; the next attempt checks whether it was of the same batch.
             if attempt == ATTEMPTS - 1:
                 raise
     _expire(table)
@@ -109,8 +109,8 @@ def _created(catalog: Any, identifier: str, sink: SinkSpec, schema: pa.Schema) -
 def _append(table: Any, rows: pa.Table, properties: dict[str, str]) -> None:
     """Add rows and set properties by one commit; its retries are left to the caller.
 
-    The transaction sees the table without its past: PyIceberg copies all metadata some twenty
-    times. The catalog applies the transaction's changes to the whole.
+    The transaction sees the table without its history, since PyIceberg copies all metadata some
+    twenty times. The catalog applies the transaction's changes to the complete table.
     """
     whole = table.metadata
     current = whole.current_snapshot_id
@@ -131,7 +131,7 @@ def _append(table: Any, rows: pa.Table, properties: dict[str, str]) -> None:
 
 
 def _widened(kind: DataType) -> DataType:
-    """Return the type with the shortest integers that Iceberg has."""
+    """Return the type with integers widened to the shortest that Iceberg has."""
     if kind.kind in (TypeKind.TINYINT, TypeKind.SMALLINT):
         return DataType(TypeKind.INT)
     parts = tuple((name, _widened(of)) for name, of in kind.fields)
@@ -139,7 +139,7 @@ def _widened(kind: DataType) -> DataType:
 
 
 def _expire(table: Any) -> None:
-    """Remove old snapshots from the table's metadata, which every commit writes as a whole."""
+    """Remove old snapshots from the table's metadata, which each commit writes completely."""
     kept, times = table.properties.get(SNAPSHOTS), [s.timestamp_ms for s in table.snapshots()]
     if kept is None or len(times) < 2 * max(int(kept), 1):
         return

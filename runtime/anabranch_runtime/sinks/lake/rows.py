@@ -1,4 +1,4 @@
-"""Rows of a delivery as a table of a lake takes them, and checks against the table's columns."""
+"""Rows of a delivery for a Delta or Iceberg table, and checks of the table's columns."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.rows import json_rows
 
-#: Column of :func:`changed`; no table has it.
+#: Column of :func:`changed` that marks deleted keys; no table has it.
 GONE = "anabranch_gone"
 #: Attempts at a commit while others commit to the same table.
 ATTEMPTS = 10
 
 
 def rows_of(delivery: Delivery) -> pa.Table:
-    """Return a delivery's rows, for a current table the changes of its rows, with the batch column
-    if the sink has one.
+    """Return a delivery's rows (for a table of current rows: the changes), with the batch column if
+    the sink names one.
     """
     rows, added = delivery.read().replace_schema_metadata(), delivery.sink.option(BATCH_COLUMN)
     if delivery.sink.option(CONTENT) == LakeContent.CURRENT:
-        # Changes of a view end with their version.
+        # Changes of a view have a version as their last column.
         rows = counted(rows) if rows.schema.names[-1] == CHANGE else changed(rows)
     if added is None:
         return rows
@@ -41,13 +41,13 @@ def rows_of(delivery: Delivery) -> pa.Table:
 
 
 def changed(rows: pa.Table) -> pa.Table:
-    """Return the changes of a view, one per key at most, and whether the key's row is ``GONE``."""
+    """Return changes of a view, at most one per key, with a column whether its row is ``GONE``."""
     gone = pc.equal(rows[CHANGE], str(Change.DELETE))
     return rows.drop_columns([CHANGE]).append_column(GONE, gone)
 
 
 def counted(rows: pa.Table) -> pa.Table:
-    """Return each distinct row once, with the change of its number (``COUNT``), not 0."""
+    """Return distinct rows with their ``COUNT``, inserts minus deletes, where it is not 0."""
     body = rows.drop_columns([CHANGE])
     is_delete = pc.equal(rows[CHANGE], str(Change.DELETE))
     numbered = pa.table(
@@ -63,7 +63,7 @@ def counted(rows: pa.Table) -> pa.Table:
 
 
 def _texts(rows: pa.Table) -> pa.ChunkedArray:
-    """Return a text per row: equal rows, also with zeros of either sign, have equal texts."""
+    """Return a text per row that is equal for equal rows, where 0.0 equals -0.0."""
     for number, field in enumerate(rows.schema):
         if pa.types.is_floating(field.type):
             zero = pa.scalar(0.0, field.type)

@@ -1,7 +1,7 @@
 """Connection to the receiver of a webhook.
 
-Only permitted addresses are connected to: the host is looked up here, and the connection goes to
-the address that was checked. Redirections are not followed, proxies not used.
+Connections are made to permitted addresses only: the host is resolved here, and the connection is
+made to the address that was checked. Redirections are not followed, and proxies not used.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_runtime.errors import SinkError, SinkPaused
 
-#: Most bytes of an answer that are read; the connection of a longer one is closed.
+#: Maximum bytes read of an answer; after a longer answer the connection is closed.
 _MOST = 1 << 16
-#: Statuses of the 400s after which a request is repeated soon: timeout, too early, too many.
+#: Statuses from 400 to 499 after which a request is repeated soon: timeout, too early, too many.
 _LATER = frozenset({408, 425, 429})
-#: Seconds until a refused request is tried again, and most seconds that a receiver may ask for.
+#: Seconds until a refused request is tried again, and longest pause that a receiver may request.
 REFUSED, LONGEST = 60.0, 3600.0
 
 _FIELD = "sink.options.url"
@@ -48,14 +48,14 @@ class Receiver:
         """Post a request.
 
         Raises:
-            SinkPaused: the receiver does not answer, or not with success.
+            SinkPaused: the receiver does not answer, or answers with a failure.
             SinkError: the address can't be used.
         """
         kept = self._connection is not None
         try:
             answer = self._answer(body, headers)
         except _FAILED as cause:
-            # A receiver may have closed a connection that was kept; repeating changes nothing.
+            # The receiver may have closed the kept connection; repeating a request is harmless.
             if not kept or isinstance(cause, TimeoutError):
                 raise self._unanswered(cause) from cause
             try:
@@ -67,7 +67,7 @@ class Receiver:
             raise refusal(status, self._shown, retry, time.time())
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the receiver."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -80,7 +80,7 @@ class Receiver:
         """Return the status of the answer, and its ``Retry-After``."""
         connection = self._connection or self._connect()
         self._connection = None
-        # Timeouts of sockets are between two bytes only.
+        # A socket's timeout only limits the time between two bytes, so a timer limits the total.
         expired = threading.Event()
         timer = threading.Timer(self.timeout, _expire, (connection.sock, expired))
         timer.daemon = True
@@ -180,7 +180,7 @@ def refusal(status: int, shown: str, retry: str | None, now: float) -> SinkPause
 
 
 def _seconds(retry: str | None, now: float) -> float | None:
-    """Return the pause that a ``Retry-After`` asks for; None without a valid one.
+    """Return the pause that a ``Retry-After`` requests, in seconds; None if it is not valid.
 
     >>> _seconds("7", 0.0), _seconds("Thu, 01 Jan 1970 00:00:09 GMT", 4.0), _seconds("soon", 0.0)
     (7.0, 5.0, None)
@@ -201,6 +201,6 @@ def _expire(link: socket.socket, expired: threading.Event) -> None:
 
 
 def _is_whole(answer: HTTPResponse) -> bool:
-    """Read an answer; return whether nothing of it is left."""
+    """Read an answer's first :data:`_MOST` bytes; return whether these were all."""
     answer.read(_MOST)
     return answer.isclosed()

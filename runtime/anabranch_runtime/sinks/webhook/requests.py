@@ -1,9 +1,9 @@
 """Requests of a delivery to a webhook: bodies, and ids that identify their rows.
 
-A delivery is cut into requests by its rows alone, so every attempt, in whatever process, makes the
-same ones. A group of batches is a file that never changes; its rows keep their order, and a row
-group of the file is cut by itself. The rows of a version of a view or an outer join are sorted by
-their JSON text first.
+The division of a delivery into requests depends on its rows only, so every attempt, in any process,
+makes the same requests. A group of batches is a file that never changes; its rows keep their order,
+and each row group of the file is divided separately. The rows of a version of a view or an outer
+join are sorted by their JSON text first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.kafka.messages import messages_of
 from anabranch_runtime.sinks.rows import json_table
 
-#: The kind of event, in the body.
+#: Type of the event, as named in the body of requests.
 TYPE = "anabranch.results"
 
 
@@ -71,7 +71,7 @@ def _texts(delivery: Delivery, options: WebhookOptions) -> Iterator[pa.Array]:
         table = delivery.read()
         tables = iter([table.take(pc.sort_indices(json_table(table)))])
     elif options.messages.payload is KafkaPayload.DEBEZIUM:
-        # Inserts and deletes of a delivery cancel each other out.
+        # Inserts and deletes of equal rows in a delivery cancel each other out.
         tables = iter([delivery.read()])
     else:
         tables = _row_groups(delivery)
@@ -88,7 +88,7 @@ def _row_groups(delivery: Delivery) -> Iterator[pa.Table]:
 
 
 def _cuts(texts: pa.Array, rows: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of at most ``rows`` texts and ``size`` bytes with commas, of at least one text.
+    """Yield ranges of texts, of at most ``rows`` and ``size`` bytes with commas, but at least one.
 
     >>> list(_cuts(pa.array(["aaa", "b", "c", "d"], pa.large_string()), 2, 4))
     [(0, 1), (1, 3), (3, 4)]

@@ -17,12 +17,12 @@ from anabranch_runtime.errors import SinkError
 
 #: Prefix of a secret; the rest is the key in Base64.
 PREFIX = "whsec_"
-#: Fewest and most bytes of a key.
+#: Minimum and maximum bytes of a key.
 _FEWEST, _MOST = 24, 64
 
 
 def keys_of(secret: str) -> list[bytes]:
-    """Return the keys of a secret: several, separated by spaces, while they are rotated.
+    """Return the keys in a secret; it has several, separated by spaces, while keys are rotated.
 
     Raises:
         SinkError: the secret has another form.

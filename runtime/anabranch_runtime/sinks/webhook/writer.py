@@ -1,9 +1,9 @@
 """Writer of webhooks: posts deliveries in threads, so that a slow receiver holds up nothing else.
 
-A call of :meth:`WebhookWriter.write` begins a delivery, or looks how it fares: it raises
+A call of :meth:`WebhookWriter.write` begins a delivery or checks its progress: it raises
 :class:`SinkUnderway` until the delivery is done, and then returns or raises the error. The requests
-of a delivery come one after the other. One that failed is continued with its first unanswered
-request; after a restart of the process the delivery begins again, with the same ids.
+of a delivery are sent one after the other. A failed delivery is continued with its first unanswered
+request; after a restart of the process it begins again, with the same ids.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from anabranch_runtime.sinks.webhook.receiver import Receiver
 from anabranch_runtime.sinks.webhook.requests import WebhookRequest, requests_of
 from anabranch_runtime.sinks.webhook.signing import keys_of, signature
 
-#: Maximum number of deliveries at once: of a process, and to one host.
+#: Maximum number of concurrent deliveries: of a process, and to one host.
 MOST, MOST_OF_HOST = 16, 4
-#: Seconds that a call waits for the end of a delivery, and until the next call.
+#: Seconds for which a call waits for the end of a delivery, and seconds until the next call.
 PATIENCE, LOOK = 0.002, 0.05
 
 
 @dataclass(slots=True)
 class _Posting:
-    """A delivery on its way.
+    """A delivery in progress, or whose last attempt has failed.
 
     Attributes:
-        batch: of the delivery. ``host``: of the receiver.
+        batch: batch of the delivery. ``host``: host of the receiver.
         accepted: number of requests that the receiver has accepted.
         done: set at the end of an attempt, with its ``error``, if any.
     """
@@ -51,19 +51,19 @@ class WebhookWriter:
     """Posts deliveries to the receivers of webhooks.
 
     Attributes:
-        namespace: the pipeline's. ``access``: addresses that may be connected to.
+        namespace: namespace of the pipeline. ``access``: policy of permitted addresses.
     """
 
     namespace: str
     access: AccessPolicy
-    #: By query: its deliveries come in order.
+    #: Query -> its delivery; a query has one at a time, since its deliveries are in order.
     _postings: dict[str, _Posting] = field(default_factory=dict)
 
     def write(self, delivery: Delivery, identity: str) -> None:
         """Begin or continue a delivery; return if its receiver has accepted all requests.
 
         Args:
-            delivery: with secrets in place of their references. Its files stay until it is done.
+            delivery: with secrets in place of references to them; its files stay until it is done.
             identity: id of the pipeline's state.
 
         Raises:
@@ -96,7 +96,7 @@ class WebhookWriter:
         posting.done.clear()
         requests = requests_of(delivery, options, pipeline, posting.accepted)
         if delivery.first is None:
-            # The file of a version does not outlive this call.
+            # Requests of a version are all made now, since its file does not outlive this call.
             requests = iter(list(requests))
         arguments = (posting, requests, options)
         name = f"webhook {delivery.query}"

@@ -21,9 +21,9 @@ from anabranch_runtime.sources.schemas.values import bitmap, bytes_column
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 _HEX = np.frombuffer(b"".join(b"%02x" % i for i in range(256)), np.uint8).reshape(256, 2)
-#: Number of leading hexadecimal digits of a UUID in front of each hyphen.
+#: Numbers of a UUID's hexadecimal digits that precede its hyphens.
 _HYPHENS = (8, 12, 16, 20)
-#: Form of a number of time units -> type of Arrow.
+#: Unit of a number that is a date or time -> Arrow type.
 _TIMES = {
     f"{local}timestamp-{unit}": pa.timestamp(short, None if local else "UTC")
     for local in ("", "local-")
@@ -34,10 +34,10 @@ _TIMES = {
 def read_columns(
     program: AvroProgram, data: NDArray[np.uint8], begins: Ints, ends: Ints
 ) -> ReadColumns:
-    """Decode messages.
+    """Decode Avro messages of one schema to columns.
 
     Args:
-        program: from the messages' schema to the wanted columns.
+        program: types of the messages' schema, resolved against the wanted columns.
         data: bytes of the messages. ``begins``, ``ends``: start and end of each message.
     """
     kids = program.kids.copy()
@@ -76,7 +76,7 @@ def read_columns(
 
 @dataclass(slots=True)
 class _SlotColumns:
-    """Values of slots (see ``kernel``), and the rows that have one that does not fit."""
+    """Values of slots (see ``kernel``), and the rows with a value that does not fit its column."""
 
     data: NDArray[np.uint8]
     base: Ints
@@ -87,7 +87,7 @@ class _SlotColumns:
     unfit: Bools
 
     def column(self, target: AvroTarget, rows: Ints) -> pa.Array:
-        """Return a target's values; ``rows``: the row of each."""
+        """Return the values of a target as a column; ``rows``: row of each value."""
         kind = arrow_type(target.kind)
         if target.slot < 0:
             return _constant(target, len(rows))
@@ -99,7 +99,7 @@ class _SlotColumns:
             return self._leaf(target, here, present, rows)
         if target.kind.kind is TypeKind.STRUCT:
             if not target.parts:
-                # All messages have a NULL or a value that does not fit.
+                # Every message has a NULL, or a value that does not fit.
                 return pa.nulls(len(rows), kind)
             return structs([self.column(part, rows) for part in target.parts], valid, kind)
         if not target.parts:
@@ -109,7 +109,7 @@ class _SlotColumns:
         parts = [self.column(part, owners) for part in target.parts]
         if target.kind.kind is TypeKind.ARRAY:
             return lists(limits, parts[0], valid, kind)
-        # The key of a row that does not fit.
+        # A key is NULL only in a row that does not fit its column.
         keys = parts[0].fill_null("") if parts[0].null_count else parts[0]
         return maps(limits, keys, parts[1], valid)
 
@@ -127,7 +127,7 @@ class _SlotColumns:
         return converted
 
     def _natural(self, form: str, here: slice, present: Bools) -> tuple[pa.Array, Bools | None]:
-        """Return values as an array of their own type, and which of them it can't represent."""
+        """Return values as an array of their own type, and a mask of values that do not fit it."""
         values, absent = self.values[here], ~present
         if form == "integer":
             return pa.array(values, mask=absent), None
@@ -162,7 +162,7 @@ class _SlotColumns:
 
 
 def _uuids(column: pa.Array) -> pa.Array:
-    """Return the texts of UUIDs of 16 bytes."""
+    """Convert Avro's UUIDs of 16 bytes to texts."""
     some = column.drop_null()
     data = np.frombuffer(some.buffers()[2] or b"", np.uint8)[some.offset * UUID_SIZE :]
     digits = _HEX[data[: len(some) * UUID_SIZE].reshape(-1, UUID_SIZE)].reshape(-1, 2 * UUID_SIZE)
@@ -177,7 +177,7 @@ def _uuids(column: pa.Array) -> pa.Array:
 
 
 def _constant(target: AvroTarget, count: int) -> pa.Array:
-    """Return ``count`` times the default of a column that the messages lack."""
+    """Return a column of ``count`` times the default of a column that the messages lack."""
     if target.constant is None:
         return pa.nulls(count, arrow_type(target.kind))
     program, encoded = target.constant

@@ -1,10 +1,10 @@
 """Kernels that read the binary encoding of Avro into flat slots of values.
 
-A *program* (``program``) has a row per type that a message consists of. A type writes its values
-to its *slot*, one after another over all messages: a value's number or the place of its bytes, and
-whether it is present. Message by message, a kernel reads type after type and keeps the open
-records, arrays and maps on a stack. A message is bad if a value exceeds it or bytes are left over:
-its values are forgotten.
+A *program* (``program``) has a row per type in a message. A type's values are written to its
+*slot*, one after another over all messages: a number or the place of a value's bytes, and whether
+the value is present. Message by message, a kernel reads type after type and keeps the open records,
+arrays and maps on a stack. A message is bad if a value extends beyond its end or bytes are left
+over; its values are dropped.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from numba import njit
 
 #: Columns of a program.
 KIND, ARGUMENT, FIRST, COUNT, SLOT, FLOAT, ABSENT, ABSENT_COUNT = range(8)
-#: Kinds of types. ``WRONG``: a branch of a union that does not fit its column.
+#: Kinds of types. ``WRONG``: branch of a union whose values do not fit the column.
 NULL, BOOLEAN, INT, LONG, SINGLE, DOUBLE, BYTES, FIXED, ENUM = range(9)
 RECORD, ARRAY, MAP, UNION, WRONG = range(9, 14)
 #: Greatest number of records, arrays and maps that are open at once.
 _DEEP = 64
-#: Number of items without bytes that a message may have, beside one per byte of it.
+#: Maximum number of items without bytes (NULLs, for example) of a message, in addition to its size.
 _EMPTY = 1024
 
 
@@ -46,7 +46,7 @@ def read_messages(
     data: Any, begins: Any, ends: Any, program: Any, kids: Any, base: Any, values: Any, sizes: Any,
     present: Any, used: Any, bad: Any, write: bool,
 ) -> None:  # fmt: skip
-    """Read all messages.
+    """Read all messages into slots.
 
     Args:
         data: bytes of the messages and of the symbols of enums.
@@ -55,8 +55,8 @@ def read_messages(
         base: first place of each slot in ``values`` (numbers, places of bytes, or lengths of
             arrays), ``sizes`` (numbers of bytes) and ``present``.
         used: number of values in each slot, increased.
-        bad: set for bad messages; those for which it is set are not read.
-        write: False: count the values only, without regard to the room for them.
+        bad: set to True for bad messages; messages for which it is True are not read.
+        write: False: only count the values, without writing them.
     """
     saved = np.empty_like(used)
     nodes, turns = np.empty(_DEEP, np.int64), np.empty(_DEEP, np.int64)
@@ -66,7 +66,7 @@ def read_messages(
     single = np.empty(1, np.uint32)
     for message in range(len(begins)):
         if bad[message]:
-            # Its values were not counted, and have no room.
+            # The values of a bad message were not counted, so there is no room for them.
             continue
         at, end = begins[message], ends[message]
         saved[:] = used
@@ -153,7 +153,7 @@ def read_messages(
                     place = base[slot] + used[slot]
                     values[place], sizes[place], present[place] = value, size, 1
                 used[slot] += 1
-            # The next type: of the innermost open record, array or map that has one.
+            # Find the next type, in the innermost open record, array or map that has one left.
             found = False
             while depth > 0 and at >= 0:
                 top = depth - 1
@@ -202,8 +202,8 @@ def read_messages(
 
 @njit(cache=True, nogil=True)
 def big_endian(data: Any, places: Any, sizes: Any, found: Any, bad: Any) -> None:
-    """Read numbers in two's complement, highest byte first, as 16 bytes, lowest first; ``bad``:
-    numbers that have no bytes or need more than 16.
+    """Convert numbers in two's complement, highest byte first, to 16 bytes, lowest first; ``bad``:
+    set for numbers without bytes, or that need more than 16.
     """
     for i in range(len(places)):
         place, size = places[i], sizes[i]

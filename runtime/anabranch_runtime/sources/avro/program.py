@@ -1,9 +1,9 @@
 """Programs: the types of a writer's Avro schema, resolved against the columns of a stream.
 
-A column is the field of its name, or of an alias that the reader's schema gives it. A field
-without column is skipped. A column without field has the default of the reader's schema, else NULL;
-the same holds for the fields of structs. :data:`_FITTING` has the types that fit a column; others
-are *wrong*: each message with such a value is invalid.
+A column is the field of its name, or of an alias that the reader's schema gives it. A field without
+a column is skipped. A column without a field has the default of the reader's schema, else NULL; the
+same holds for the fields of structs. :data:`_FITTING` has the types that fit a column; all other
+types are *wrong*: each message with a value of such a type is invalid.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _KINDS = {
     "string": kernel.BYTES, "fixed": kernel.FIXED, "enum": kernel.ENUM, "record": kernel.RECORD,
     "array": kernel.ARRAY, "map": kernel.MAP, "union": kernel.UNION,
 }  # fmt: skip
-#: Most digits of a decimal, and bytes of a UUID.
+#: Maximum digits of a decimal, and bytes of a UUID.
 MOST_DIGITS, UUID_SIZE = 38, 16
 _TEMPORAL = TIMESTAMPS | {TypeKind.DATE}
 _NUMBERS = frozenset({*INTEGRAL, TypeKind.FLOAT, TypeKind.DOUBLE, TypeKind.DECIMAL})
 _REAL = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
 _BYTES = frozenset({TypeKind.STRING, TypeKind.BINARY})
-#: Type of a leaf, with or without its logical type -> kinds of columns for its values.
+#: Type of a leaf, with or without its logical type -> kinds of columns that can have its values.
 _FITTING: dict[str | tuple[str, str], frozenset[TypeKind]] = {
     "boolean": frozenset({TypeKind.BOOLEAN}), "int": _NUMBERS, "long": _NUMBERS, "float": _REAL,
     "double": _REAL, "string": _BYTES, "bytes": _BYTES, "fixed": frozenset({TypeKind.BINARY}),
@@ -51,7 +51,7 @@ _FITTING: dict[str | tuple[str, str], frozenset[TypeKind]] = {
 
 @dataclass(slots=True)
 class AvroTarget:
-    """The place of a column's values, or of a part of it.
+    """Location of the values of a column, or of a part of a nested column.
 
     Attributes:
         slot: number of its slot; -1: all rows have ``constant``.
@@ -67,7 +67,7 @@ class AvroTarget:
     constant: tuple[AvroProgram, bytes] | None = None
 
     def slots(self) -> list[int]:
-        """The slots that get a value for a row whose value is NULL."""
+        """The slots in which a row has a value even if the target's value is NULL."""
         own = [self.slot] if self.slot >= 0 else []
         if self.kind.kind is TypeKind.STRUCT:
             own += [slot for part in self.parts for slot in part.slots()]
@@ -76,7 +76,7 @@ class AvroTarget:
 
 @dataclass(frozen=True, slots=True)
 class AvroProgram:
-    """Arguments of the kernel, and the targets of the columns.
+    """A resolved schema: arguments of the kernel, and the targets of the columns.
 
     Attributes:
         types, kids: see ``kernel``. Places of symbols in ``kids`` are relative to ``symbols``.
@@ -104,7 +104,7 @@ def program_of(
     Args:
         writer: the schema with which messages were written.
         columns: names and types.
-        reader: the schema that gives aliases and defaults.
+        reader: the schema from which aliases and defaults are taken.
     """
     made = _SchemaCompiler(writer, reader)
     made.types.append([0] * 8)
@@ -123,7 +123,7 @@ class _SchemaCompiler:
     symbols: bytes = b""
     slots: int = 0
     repeats: bool = False
-    #: Named type -> its row without a target.
+    #: Named type -> row of this type, where its values are skipped.
     _skipped: dict[str, int] = field(default_factory=dict)
 
     def program(self, targets: Sequence[AvroTarget]) -> AvroProgram:
@@ -149,7 +149,7 @@ class _SchemaCompiler:
         reader: AvroType | None,
         slot: int,
     ) -> list[AvroTarget]:
-        """Write the type of a record to ``row``, and return targets of the columns."""
+        """Write the type of a record to ``row``, and return the targets of its columns."""
         hints = {f.name: f for f in reader.fields} if reader is not None else {}
         names = {f.name for f in type.fields}
         wanted = dict[str, int]()
@@ -180,7 +180,7 @@ class _SchemaCompiler:
     def _missing(self, kind: DataType, hint: AvroField | None) -> AvroTarget:
         if hint is None or hint.default is None or self.reader is None:
             return AvroTarget(kind)
-        # The default is read as a message whose only field has it.
+        # A default is read as the only field of a message.
         record = AvroType("record", fields=(AvroField("x", hint.type),))
         program = program_of(AvroSchema(record, self.reader.named), [("x", kind)])
         try:
@@ -198,7 +198,7 @@ class _SchemaCompiler:
         return len(self.types) - 1
 
     def skip(self, type: AvroType) -> int:
-        """Return the row of a type whose values are not wanted."""
+        """Return the program's row of an Avro type whose values are skipped."""
         if type.kind == "name" and type.name in self._skipped:
             return self._skipped[type.name]
         row = self._new()
@@ -225,15 +225,15 @@ class _SchemaCompiler:
         self.places += range(first, first + len(kids), 2)
 
     def type(self, type: AvroType, target: AvroTarget, reader: AvroType | None) -> int:
-        """Return the row of a type whose values go to ``target``."""
+        """Return the row of a type whose values are written to ``target``."""
         found = self.writer.resolved(type)
         row = self._new()
         if found.kind == "union":
             branches = [self.writer.resolved(part) for part in found.parts]
             if any(_is_real(branch) and _fits(branch, target.kind) for branch in branches):
                 target.source = AvroType("double")
-            # The NULL branch comes last, as a NULL concerns all slots of a struct, which must be
-            # known by then.
+            # The branch for NULL is resolved last, since a NULL is written to all slots of a
+            # struct, which are known only then.
             order = sorted(range(len(branches)), key=lambda i: branches[i].kind == "null")
             kids = {i: self.type(found.parts[i], target, reader) for i in order}
             self._set(row, kernel.UNION, [kids[i] for i in range(len(branches))])
@@ -273,7 +273,7 @@ class _SchemaCompiler:
             self.types[row][kernel.ARGUMENT] = target.parts[0].slot
 
     def _hint(self, reader: AvroType | None, kind: DataType) -> AvroType | None:
-        """Return the type of the reader's schema that corresponds to a nested type."""
+        """Return the type in the reader's schema that belongs to a nested type, or None."""
         if reader is None or self.reader is None:
             return None
         found = self.reader.resolved(reader)
@@ -287,7 +287,7 @@ def _is_real(type: AvroType) -> bool:
 
 
 def _fits(type: AvroType, kind: DataType) -> bool:
-    """Whether values of a type can be values of a column; of nested types, by their form."""
+    """Whether values of a type can be values of a column; nested types by their form."""
     if type.kind == "record":
         return kind.kind is TypeKind.STRUCT
     if type.kind == "array":
@@ -303,7 +303,7 @@ def _fits(type: AvroType, kind: DataType) -> bool:
 
 
 def form_of(type: AvroType, kind: DataType) -> str:
-    """Return the form of a leaf's values in a column: the conversion that they need.
+    """Return a leaf's form: how its values are converted for the column.
 
     >>> form_of(AvroType("long", logical="timestamp-millis"), DataType(TypeKind.TIMESTAMP))
     'timestamp-millis'
@@ -328,8 +328,8 @@ def form_of(type: AvroType, kind: DataType) -> str:
 
 
 def _agrees(type: AvroType, target: AvroTarget) -> bool:
-    """Whether a type's values have the form of the other values of a target. Of several nested
-    types of a union the first one is read.
+    """Whether a type's values have the same form as the target's other values. Of several nested
+    types in a union, the first one is read.
     """
     if type.kind in ("record", "array", "map"):
         return not target.parts
@@ -357,7 +357,7 @@ def _encoded(value: Any, type: AvroType, schema: AvroSchema) -> bytes:
     if type.kind == "enum":
         return _varint(type.symbols.index(value))
     if type.kind in ("string", "bytes", "fixed"):
-        # The code points of the text are the bytes.
+        # In the JSON text of a default, code points stand for the bytes.
         given = str(value).encode("utf-8" if type.kind == "string" else "latin-1")
         return given if type.kind == "fixed" else _varint(len(given)) + given
     if type.kind == "union":

@@ -23,9 +23,9 @@ from anabranch_runtime.sources.files.log import FileLog, FoundFile
 
 #: Maximum share of time spent on checking known files for changes.
 SHARE = 0.02
-#: Seconds that one round of checks takes, and least seconds between two checks of the same file.
+#: Seconds that one round of checks may take, and least seconds between two checks of a file.
 SLICE, PAUSE = 0.01, 1.0
-#: Seconds for which a change must be stable, and after which an ongoing change is recorded anyway.
+#: Seconds for which a change must be stable; seconds until it is recorded in any case.
 SETTLED, PATIENCE = 1.0, 30.0
 #: Least seconds between two records of changes of the same file.
 QUIET = 60.0
@@ -45,7 +45,7 @@ _WARNING = PieceError(
 
 @dataclass(slots=True)
 class _FileChange:
-    """A pending change of a file: its new status, and monotonic times of first and last sight."""
+    """A pending change of a file: its new status, and times of its first and last sight."""
 
     stat: os.stat_result
     first: float
@@ -57,7 +57,7 @@ class ChangeWatch:
     """Detects changes of the files of one directory.
 
     Attributes:
-        names: name -> number of its newest entry in the log; updated by :meth:`know`.
+        names: name -> number of the newest file with this name in the log; updated by :meth:`know`.
         permitted: whether the access policy allows reading a path.
     """
 
@@ -75,13 +75,13 @@ class ChangeWatch:
     _marks: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def know(self) -> None:
-        """Add new entries of the log to ``names``."""
+        """Add the files that are new in the log to ``names``."""
         for number in range(self._upto, len(self.log.files)):
             self.names[self.log.files[number].name] = number
         self._upto = len(self.log.files)
 
     def look(self, number: int, position: int) -> None:
-        """Check some files; changed files are added to the log if the policy is to read them again.
+        """Check some files; add changed files to the log if the policy is to read them again.
 
         Args:
             number, position: the offset up to which files have been planned.
@@ -113,7 +113,7 @@ class ChangeWatch:
             stat = os.stat(path)
             same = self._is_same(path, number, stat, read=number < planned)
         except OSError:
-            # A deleted file does not count as changed, an inaccessible one can't be checked now.
+            # A deleted file does not count as changed; an inaccessible file can't be checked.
             self._changes.pop(name, None)
             return
         if same:
@@ -129,7 +129,7 @@ class ChangeWatch:
         file, known = self.log.files[number], self._marks.get(number)
         if (stat.st_size, stat.st_mtime_ns) != (file.size, file.mtime):
             return False
-        # As long as no row has been read, only size and mtime have to stay equal.
+        # If no row of the file has been read, only size and mtime have to be equal.
         if read and (known is None or known[0] != stat.st_ctime_ns):
             if not self.permitted(path):
                 return True
@@ -159,7 +159,7 @@ class ChangeWatch:
             )
         read = self.policy is OnChangedFile.READ and now - change.last >= SETTLED
         if unread and not read:
-            # No record needed: reading the rest of the file will fail and report the change.
+            # Reading the rest of the file will fail and report the change, so it is not recorded.
             return
         stat = change.stat
         self.log.add([FoundFile(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)])
@@ -178,7 +178,7 @@ def _signature(stat: os.stat_result) -> tuple[int, int, int]:
 
 
 def _mark(path: str, size: int) -> int:
-    """Return a checksum of both ends of a file."""
+    """Return a checksum of the bytes at both ends of a file."""
     with open(path, "rb") as file:
         mark = zlib.crc32(file.read(ENDS))
         file.seek(max(size - ENDS, 0))

@@ -1,9 +1,9 @@
 """Decoder from CSV to typed record batches.
 
 A compiled scanner (``contract.connectors.csv_text.scan``) finds records and fields. Arrow extracts
-the fields of a column from the bytes without copying them one by one, and casts them as a whole. A
-record is invalid, without affecting others, if it is malformed, has too few or too many fields, is
-not UTF-8, or has a value that does not fit its column's type.
+the fields of a column from the bytes without copying them one by one, and casts all of them
+together. A record is invalid, without affecting others, if it is malformed, has too few or too many
+fields, is not UTF-8, or has a value that does not fit its column's type.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from anabranch_runtime.sources.invalid import Decoded, convert_values, split, un
 
 
 class MissingColumn(ValueError):
-    """A file's header lacks a column."""
+    """Error: the header of a CSV file lacks a column."""
 
     def __init__(self, column: str, header: Sequence[str]) -> None:
         super().__init__(f"no column {column!r}")
@@ -40,7 +40,7 @@ _TEXTUAL = frozenset({TypeKind.STRING, TypeKind.BINARY})
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """Positions of records and fields in ``data`` (``csv_text.scan``), and bytes scanned."""
+    """Positions of records and fields in ``data`` (``csv_text.scan``); number of scanned bytes."""
 
     data: bytes
     starts: NDArray[np.int32]
@@ -55,7 +55,7 @@ class Scanned:
         return len(self.begins)
 
     def raw(self, numbers: NDArray[np.int64]) -> pa.Array:
-        """Return the bytes of the records ``numbers``."""
+        """Return the bytes of the CSV records with these ``numbers``."""
         return _spans(self.data, self.begins, self.ends, pa.binary()).take(pa.array(2 * numbers))
 
 
@@ -80,7 +80,7 @@ def scanned(data: bytes, dialect: CsvDialect, *, final: bool, most: int | None =
 
 
 def warm() -> None:
-    """Compile the scanner, or load it from the cache."""
+    """Compile the scanner of CSV, or load it from the cache."""
     scanned(b"a\n", CsvDialect(), final=True)
 
 
@@ -90,7 +90,7 @@ class CsvLayout:
 
     Attributes:
         columns: names and SQL types.
-        positions: position of each column among a record's fields; -1: it is NULL.
+        positions: position of each column among a record's fields; -1: the column is NULL.
         fields: number of fields of a record.
         begin: byte offset of the first record after the header.
     """
@@ -102,7 +102,7 @@ class CsvLayout:
     begin: int
 
     def decode(self, data: bytes, *, final: bool) -> tuple[list[Decoded], int]:
-        """Decode the complete records of ``data``; also returns their size in bytes."""
+        """Decode the complete records of ``data``; return their rows and their size in bytes."""
         found = scanned(data, self.dialect, final=final)
         if not len(found):
             return [], found.used
@@ -191,7 +191,7 @@ def csv_layout(
         return CsvLayout(dialect, columns, tuple(range(len(names))), len(names), begin)
     found = scanned(head[begin:], dialect, final=final, most=1)
     if not len(found):
-        # An empty file has no header and no rows.
+        # An empty file has neither a header nor rows.
         return CsvLayout(dialect, columns, (0,) * len(names), 0, len(head)) if final else None
     record = next(csv_text.records(head[begin : begin + found.used], dialect, 1))
     header = csv_text.header_of(record, dialect)
@@ -211,8 +211,8 @@ def csv_layout(
 def _spans(
     data: bytes, starts: NDArray[np.int32], stops: NDArray[np.int32], kind: pa.DataType
 ) -> pa.Array:
-    """Return a binary array over ``data`` (no copy): the disjoint, ascending ranges at even
-    positions, and the bytes between them at odd positions.
+    """Return a binary array over ``data``, without a copy: at even positions the disjoint,
+    ascending ranges, and at odd positions the bytes between them.
     """
     offsets = np.empty(2 * len(starts), np.int32)
     offsets[0::2], offsets[1::2] = starts, stops
@@ -221,7 +221,7 @@ def _spans(
 
 
 def _no_text(found: Scanned) -> NDArray[np.bool_]:
-    """Return the mask of records that are not UTF-8."""
+    """Return the mask of CSV records that are not UTF-8."""
     try:
         found.data[: found.used].decode()
     except UnicodeDecodeError:

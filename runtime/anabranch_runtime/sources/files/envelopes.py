@@ -19,16 +19,16 @@ from typing import TypeAlias
 
 import msgspec
 
-#: Operation -> (whether the values before are deleted, whether the values after are inserted).
+#: Operation -> whether the values before are deleted, and whether the values after are inserted.
 _HALVES = {"c": (False, True), "r": (False, True), "u": (True, True), "d": (True, False)}
 
 
-#: Form of a stream's envelopes: arguments of :func:`unwrapped` after the lines.
+#: Form of a stream's envelopes: the arguments ``operation`` and ``keyed`` of :func:`unwrapped`.
 Envelope: TypeAlias = tuple[str, bool]
 
 
 class _Change(msgspec.Struct):
-    """The relevant fields of an envelope; with a schema the envelope is in ``payload``."""
+    """The relevant fields of an envelope; an envelope with a schema is in ``payload``."""
 
     op: str | None = None
     before: msgspec.Raw = msgspec.Raw()
@@ -40,7 +40,7 @@ _DECODER = msgspec.json.Decoder(_Change)
 
 
 def unwrapped(lines: bytes, operation: str, keyed: bool = False) -> tuple[bytes, list[bytes]]:
-    """Return the rows of the envelopes in ``lines`` as JSON lines, and all other lines.
+    """Return the rows of envelopes in ``lines`` as JSON lines, and the lines without envelopes.
 
     Args:
         operation: name of the field of a row that is set to ``c`` (insert) or ``d`` (delete).
@@ -54,8 +54,8 @@ def unwrapped(lines: bytes, operation: str, keyed: bool = False) -> tuple[bytes,
 def unwrapped_rows(
     envelopes: Sequence[bytes], operation: str, keyed: bool = False
 ) -> tuple[list[bytes], list[int], list[int]]:
-    """Return the rows of ``envelopes``, the number of each row's envelope, and the numbers of the
-    others; see :func:`unwrapped`.
+    """Return the rows of ``envelopes`` (see :func:`unwrapped`), the number of each row's envelope,
+    and the numbers of the messages that are no envelopes.
     """
     rows, origins, bad = list[bytes](), list[int](), list[int]()
     name = json.dumps(operation).encode()
@@ -76,7 +76,7 @@ def _change(line: bytes) -> _Change:
 
 
 def _rows(change: _Change, name: bytes, *, keyed: bool) -> Iterator[bytes]:
-    """Yield the rows of a change; ValueError, before any row, if its values are missing."""
+    """Yield the rows of a change; ValueError, before any row, if some values are missing."""
     halves = _HALVES.get(change.op or "")
     if halves is None:
         raise ValueError(f"unknown operation {change.op!r}")
@@ -89,7 +89,7 @@ def _rows(change: _Change, name: bytes, *, keyed: bool) -> Iterator[bytes]:
 
 
 def _fields(raw: msgspec.Raw) -> bytes:
-    """The text between the braces of an object."""
+    """Return the text between the braces of a JSON object."""
     text = bytes(raw).strip()
     if not text.startswith(b"{"):
         raise ValueError("it has no values")

@@ -9,8 +9,8 @@ A file must not change after it has appeared: write it under a name that begins 
 or ends in ``.tmp`` or ``.partial``, and rename it. If a file is damaged, or changed before it was
 read, the stream stops before it or skips it (``on_bad_file``). A file that changes later gets
 another entry in the log (``changed``), which is read or skipped. A file removed before any of it
-was read is skipped. The log records the files that planning skips; a piece with ``Piece.gone``
-makes the batch record them too.
+was read is skipped. The log records the files that planning skips; through pieces with
+``Piece.gone``, batches record them too.
 
 A link that leads out of the allowed paths is skipped.
 
@@ -47,10 +47,10 @@ from anabranch_runtime.sources.files.trouble import BROKEN, SKIP, refused, uncha
 from anabranch_runtime.sources.loads import WRITING, Load, longest_pause
 from anabranch_runtime.sources.permitted import resolve
 
-#: A listing is complete if the directory has not changed for this many nanoseconds before it, as
+#: A listing is complete if the directory has not changed in this many nanoseconds before it, since
 #: file systems store times with a resolution of up to two seconds.
 SETTLED = 2_100_000_000
-#: Number of preceding files whose pauses determine the end of a load (files found together).
+#: Number of files whose pauses determine the end of a load (files found together).
 LATELY = 1000
 #: Least seconds between two listings of a directory in which files keep appearing.
 LISTING = 0.05
@@ -68,14 +68,14 @@ class FileFeed(CommonFeed):
     access: AccessPolicy
     _log: FileLog | None = None
     _watch: ChangeWatch | None = None
-    #: The directory's modification time at the last listing known to be complete.
+    #: The directory's modification time at the last listing that is known to be complete.
     _listed: int = -1
     _next_listing: float = 0.0
-    #: Monotonic times: of the last listing that found files (after a restart: of the first), and of
-    #: the last listing.
+    #: Monotonic times of the last listing that found files (after a restart: of the first listing),
+    #: and of the last listing.
     _found: float = -inf
     _looked: float = 0.0
-    #: Number of a file in the log -> its length: rows, or bytes of text.
+    #: Number of a file in the log -> its length in rows, or in bytes of text.
     _lengths: dict[int, int] = field(default_factory=dict)
     #: Rows per byte of the last measured file.
     _density: float | None = None
@@ -88,7 +88,7 @@ class FileFeed(CommonFeed):
         return self.options.on_bad_file
 
     def look(self, offset: Any) -> None:
-        """Retry reading the length of the file that has stopped the feed; raises if it fails."""
+        """Read the length of the file that has stopped the feed; raises if that fails again."""
         number, _ = offset or (0, 0)
         self._length(number, begun=True)
 
@@ -114,9 +114,9 @@ class FileFeed(CommonFeed):
         return round(size * (self._density or 0.0) + self._rows(position))
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the offset after all files, once none has appeared for a while; else None."""
+        """Return the offset after all files, if none has appeared for a while; else None."""
         log = self._loaded()
-        # Allow for the time to write another file as large as the last one.
+        # Another file as large as the last one may be being written.
         size = log.files[-1].size if log.files else 0
         quiet = load.quiet(longest_pause(self._times(load, len(log.files)))) + size / WRITING
         looked = time.time() - (time.monotonic() - self._looked)
@@ -125,7 +125,7 @@ class FileFeed(CommonFeed):
         return [len(log.files), 0]
 
     def is_apart(self, offset: Any, load: Load) -> bool:
-        """Whether the next file appeared so late after earlier files that it begins a load."""
+        """Whether the next file appeared so much later than earlier ones that it begins a load."""
         files, (number, position) = self._loaded().files, offset or (0, 0)
         if position or not 0 < number < len(files):
             return False
@@ -135,7 +135,7 @@ class FileFeed(CommonFeed):
 
     def _times(self, load: Load, number: int) -> list[float]:
         """Return the times at which the last files before ``number`` appeared (seconds since 1970);
-        at least the time at which ``load`` began.
+        times before ``load`` began count as its beginning.
         """
         lately = self._loaded().files[max(number - LATELY, 0) : number]
         return [max(file.appeared / 1e9, load.began) for file in lately]
@@ -171,7 +171,7 @@ class FileFeed(CommonFeed):
         found = []
         for number, low, high in spans:
             if high is None:
-                # An error that planning has not found is reported by the task that reads the file.
+                # If planning has found no error, the task that reads the file reports one.
                 gone = log.left_out.get(number) if number != last else None
                 found.append(replace(self._piece(number, low, None), gone=gone))
                 continue
@@ -181,13 +181,13 @@ class FileFeed(CommonFeed):
                 try:
                     cuts[1:-1] = self._cut(number, low, cuts[1:-1])
                 except SourceError:
-                    # The file can't be divided now: the task that reads it reports the reason.
+                    # The file can't be divided now; the task that reads it will report the reason.
                     cuts = [low, high]
             found += [self._piece(number, a, b) for a, b in pairwise(cuts) if a < b]
         return found
 
     def _end(self, number: int) -> int | None:
-        """Return the length of a file that is read to its end; None if unknown."""
+        """Return the length of a file, up to which a batch reads it; None if unknown."""
         log = self._loaded()
         if number in log.left_out:
             return None
@@ -201,7 +201,7 @@ class FileFeed(CommonFeed):
     def _piece(self, number: int, low: int, high: int | None) -> Piece:
         file = self._loaded().files[number]
         path = str(self.directory / file.name)
-        # Tasks get the resolved path, to detect that it has become a link since.
+        # Tasks get the resolved path, so that they notice if it has become a link meanwhile.
         real = resolve(path)
         where = {
             "path": path,
@@ -282,7 +282,7 @@ class FileFeed(CommonFeed):
         self._next_listing = now + LISTING
 
     def _check_partition(self, entry: os.DirEntry[str]) -> None:
-        """Refuse subdirectories of Spark's formats that Spark would read as partitions."""
+        """Refuse subdirectories that Spark, for its own formats, would read as partitions."""
         if self.options.spark and "=" in entry.name and entry.is_dir():
             raise SourceError(
                 "partitioned-directory",
@@ -314,7 +314,7 @@ class FileFeed(CommonFeed):
         if hidden or not fnmatch.fnmatchcase(name, self.options.pattern):
             return False
         if entry.is_symlink() and not self.access.permits_path(resolve(entry.path)):
-            # Skip it without an error, which would reveal whether the link's target exists.
+            # No error is raised, as it would reveal whether the link's target exists.
             return False
         return entry.is_file()
 
@@ -397,7 +397,7 @@ class FileFeed(CommonFeed):
 
     @property
     def _optional(self) -> frozenset[str]:
-        """The added columns, which files from before do not have."""
+        """Columns that were added to the stream, which older files do not have."""
         return frozenset(name for name, _ in self.record.added)
 
     @property

@@ -35,7 +35,7 @@ class FileLog:
 
     Attributes:
         files: files in the order in which they were found.
-        left_out: number of a file -> error for which its unread part is skipped.
+        left_out: number of a file -> error that makes its unread part be skipped.
     """
 
     path: Path
@@ -58,7 +58,7 @@ class FileLog:
         return log
 
     def add(self, files: list[FoundFile]) -> None:
-        """Append files durably."""
+        """Append found files to the log, durably."""
         self._append([json.dumps([f.name, f.size, f.mtime, f.appeared]) for f in files])
         self.files += files
 

@@ -65,8 +65,8 @@ def read_file(piece: Piece) -> Iterator[Decoded]:
 def parquet_rows(
     path: Any, names: list[str], first: int, last: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows ``[first, last)`` of a file, by its path or opened; only row groups that contain
-    them are read.
+    """Yield rows ``[first, last)`` of a Parquet file (its path, or the opened file); only row
+    groups that contain them are read.
     """
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         if last is None:
@@ -102,7 +102,7 @@ def _arrow(path: Path, names: list[str], first: int, last: int | None) -> Iterat
         begin += batch.num_rows
         if low < high:
             part = batch.select(names).slice(low, high - low)
-            # Arrow trusts a file's contents: a wrong offset would crash the process.
+            # The full check is needed: Arrow trusts offsets in a file, and a wrong one crashes it.
             part.validate(full=True)
             yield part
     if last is not None and begin < last:

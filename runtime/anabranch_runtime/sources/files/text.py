@@ -2,7 +2,7 @@
 
 A position is the byte offset at which a record begins. If no quoted field can contain a line end,
 every line begins a record. Otherwise the scanner finds records from a known position on. So a file
-can be divided between any records, and its parts give the same rows as the whole.
+can be divided between any records, and its parts have the same rows as the file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anabranch_runtime.sources.files.csv import CsvLayout, csv_layout, scanned
 from anabranch_runtime.sources.files.envelopes import Envelope
 from anabranch_runtime.sources.invalid import Decoded
 
-#: Number of bytes decoded at once.
+#: Number of bytes that are decoded in one step.
 CHUNK = 1 << 23
 #: Assumed compression ratio: bytes of text per byte of a compressed file.
 _RATIO = 5
@@ -31,8 +31,8 @@ _COMPRESSIONS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A text file of ``size`` bytes: CSV of a ``dialect``, or JSON lines (None), whose rows may be
-    in envelopes. Headers may lack the ``optional`` columns.
+    """A text file of ``size`` bytes: CSV of a ``dialect``, or JSON lines (``dialect`` None), whose
+    rows may be in envelopes. Headers may lack the ``optional`` columns.
     """
 
     path: Path
@@ -61,7 +61,7 @@ class TextFile:
 
     def cut(self, start: int, targets: Sequence[int]) -> list[int]:
         """Return the first record position at or after each of ``targets``, ascending from the
-        record position ``start``. A compressed file can't be divided: its end is returned.
+        record position ``start``. In a compressed file, which can't be divided, this is its end.
         """
         if not targets or self._is_packed():
             return [self.size] * len(targets)
@@ -100,7 +100,7 @@ class TextFile:
                 rest = data[used:]
 
     def _opened(self) -> BinaryIO:
-        """Open the file, decompressed."""
+        """Open the text file for reading, decompressed."""
         with self.path.open("rb") as file:
             sign = file.read(3)
         opens = next((o for s, o in _COMPRESSIONS.items() if sign.startswith(s)), None)

@@ -1,14 +1,14 @@
 """Feed of a stream that is a query: the versions of the query's view or outer join.
 
 The results folder of the query has one file per version (``sinks.parquet``). The offset is the last
-version read, and the number of rows up to it, which reveals a missing version. The files appear in
-the order of the versions, each atomically, and a version that is written again has the same rows.
-So the input between two offsets is fixed. A file has the changes of one batch of the query, and is
-read as a whole, in one batch.
+version read, and the number of rows of all versions up to it, by which a missing version is
+noticed. The files appear in the order of the versions, each atomically, and a version that is
+written again has the same rows. So the input between two offsets is fixed. A file has the changes
+of one batch of the query, and is read as a whole, in one batch.
 
-A row of a view replaces the row with the same identity. The identity of a row that is read is one
-hidden column (:data:`IDENTITY`) with the values of the identity columns, equal where these are
-equal, NULL included.
+A row of a view replaces the row with the same identity. A row that is read has its identity in one
+hidden column (:data:`IDENTITY`), which is made of the values of the identity columns and is equal
+where these are equal, NULL included.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from anabranch_runtime.sources.loads import Load
 
 #: Pattern of the names of versions' files.
 _FILES = "version-*.parquet"
-#: Least pause between two listings: seconds, and multiple of a listing's duration.
+#: Least pause between two listings, in seconds and as a multiple of a listing's duration.
 _REST, _REST_FACTOR = 0.02, 10.0
-#: A listing is complete if the folder has not changed for this many nanoseconds before it: file
-#: systems store times with a resolution of up to two seconds.
+#: A listing is complete if the folder has not changed in this many nanoseconds before it, since
+#: file systems store times with a resolution of up to two seconds.
 _SETTLED = 2_100_000_000
-#: Maximum number of unread versions whose rows are counted; the rows of others are estimated.
+#: Maximum number of unread versions whose rows are counted; further rows are estimated.
 _COUNTED = 256
 #: Number of rows of a piece of a large version.
 _PIECE_ROWS = 1 << 16
@@ -61,7 +61,7 @@ class VersionFeed(CommonFeed):
     record: StreamRecord
     folder: Path
     id: str
-    #: The versions found, ascending.
+    #: The versions that have been found, ascending.
     _found: list[int] = field(default_factory=list)
     #: Modification time of the folder at the last listing, and the time of the next.
     _listed: int = -1
@@ -71,11 +71,11 @@ class VersionFeed(CommonFeed):
 
     @property
     def on_loss(self) -> OnLoss:
-        """The policy for a version that can't be read: wait for it."""
+        """The policy for a version that can't be read: to wait until it can."""
         return OnLoss.STOP
 
     def look(self, offset: Any) -> None:
-        """Check the next version; raises if it can't be read."""
+        """Check the version after ``offset``; raise an error if it can't be read."""
         for version in self._after(offset)[:1]:
             self._size(version)
 
@@ -102,11 +102,11 @@ class VersionFeed(CommonFeed):
         return Waiting(max(rows * len(unread) // len(counted), 1), max(age, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the offset after the last version found."""
+        """Return the offset after the query's last version found."""
         return self.advance(offset, sum(self._size(v)[0] for v in self._after(offset)))
 
     def has_reached(self, offset: Any, end: Any) -> bool:
-        """Whether all versions up to ``end`` have been read."""
+        """Whether all versions of the query up to ``end`` have been read."""
         return end is None or list(offset or (-1, 0)) >= list(end)
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
@@ -122,7 +122,7 @@ class VersionFeed(CommonFeed):
         return offset
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """Return the pieces of versions after ``start`` up to ``end``, several of large ones."""
+        """Return the pieces of versions after ``start`` up to ``end``; large ones have several."""
         if not self._found or self._found[-1] < end[0]:
             self._discover(at_once=True)
         unread = [version for version in self._after(start) if version <= end[0]]
@@ -131,7 +131,7 @@ class VersionFeed(CommonFeed):
             try:
                 rows, total = self._size(version)
             except SourceError:
-                # The task that reads the file reports the error.
+                # The file can't be read; the task that reads it reports the error.
                 found.append(self._piece(version, 0, None, at))
                 return found
             if total - rows != at[1]:
@@ -143,7 +143,7 @@ class VersionFeed(CommonFeed):
             ]
             at = [version, total]
         if at[1] != end[1]:
-            # A file was removed after it had been planned: reading this piece fails.
+            # A file was removed after it had been planned, so that reading this piece fails.
             found.append(self._piece(None, 0, None, at))
         return found
 
@@ -196,8 +196,8 @@ class VersionFeed(CommonFeed):
     def _discover(self, *, at_once: bool = False) -> None:
         """List the folder if it has changed.
 
-        A listing may contain a file and lack another one that got its name before. So the folder
-        is listed twice, and versions after the last one of the first listing are ignored.
+        A listing may contain a file and lack another file that got its name earlier. So the folder
+        is listed twice, and versions after the last version of the first listing are ignored.
         """
         began = time.monotonic()
         if began < self._next and not at_once:
@@ -209,7 +209,7 @@ class VersionFeed(CommonFeed):
             last = max(self._versions(), default=-1)
             self._found = sorted(version for version in self._versions() if version <= last)
         except FileNotFoundError:
-            # The query has no version yet.
+            # There is no folder, since the query has no version yet.
             return
         except OSError as cause:
             raise unreadable(self.folder, cause) from cause
@@ -228,7 +228,7 @@ def version_feed(record: StreamRecord, results: str) -> VersionFeed:
 
 
 def unreadable(path: Path, cause: Exception) -> SourceError:
-    """Return the error for a version that can't be read."""
+    """Return the error for a query's version that can't be read."""
     return SourceError(
         "unreadable-version",
         f"{path} can't be read: {cause}",
@@ -281,7 +281,7 @@ def identities(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
 
 
 def _texts(column: pa.Array) -> pa.Array:
-    """Return values as bytes: different bytes for different values; -0.0 counts as 0.0."""
+    """Return values as bytes, different for different values; -0.0 counts as 0.0."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date64(kind) or pa.types.is_duration(kind):
         column = column.view(pa.int64())

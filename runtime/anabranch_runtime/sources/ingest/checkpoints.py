@@ -3,7 +3,7 @@
 The last batch on disk (landed batch) is authoritative: its document has its end offsets, and
 lengths and checksums of Spark's logs of the source at that time. Entries that Spark's checkpoint
 has lost are restored (Spark does not sync them, so a power failure can lose them). Entries after
-the last landed batch may be removed, as none of their input has landed.
+the last landed batch may be removed, since their input has not landed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The entries of a checkpoint: batch -> text of its entry, None if unreadable.
+    """The entries of a Spark checkpoint: batch -> text of its entry, None if unreadable.
 
     ``metadata`` is None if it does not exist, and empty if it is unreadable.
     """
@@ -130,7 +130,7 @@ def source_offsets(text: str | None) -> dict[str, Any]:
 
 def _perform(checkpoint: Path, write: Mapping[str, str], remove: Sequence[str]) -> None:
     """Write and delete files of a checkpoint, by name; returns once this is durable."""
-    # Delete the checksum files that Spark's local file system has written: they would not match.
+    # Checksum files of Spark's local file system would no longer match, so they are deleted.
     for name in (*remove, *write):
         path = checkpoint / name
         path.unlink(missing_ok=True)
@@ -157,13 +157,13 @@ def _text(path: Path) -> str | None:
 
 
 def _is_commit(text: str | None) -> bool:
-    """Whether Spark would read ``text`` as an entry of its commit log."""
+    """Whether Spark could read ``text`` as an entry of its commit log."""
     first, _, rest = (text or "").partition("\n")
     return first[:1] == "v" and first[1:].isdecimal() and _is_json(rest)
 
 
 def _is_json(text: str | None) -> bool:
-    """Whether ``text``, a file of Spark's checkpoint, is a JSON object."""
+    """Whether ``text``, the content of a checkpoint's file, is a JSON object."""
     try:
         return isinstance(json.loads(text or ""), dict)
     except ValueError:

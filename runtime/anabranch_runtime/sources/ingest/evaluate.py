@@ -62,7 +62,7 @@ class Evaluation:
 def _evaluated(
     expr: Expr, given: Mapping[Column, pa.Array], total: int, rows: pa.Array
 ) -> pa.Array:
-    """Evaluate ``expr`` on the rows with the (ascending) numbers ``rows``; NULL for a NULL number.
+    """Evaluate ``expr`` on the rows whose ascending numbers are ``rows``; a NULL number gives NULL.
 
     Raises:
         ExpressionError, ArrowException, ValueError: the evaluation fails on a row.
@@ -80,7 +80,7 @@ def _evaluated(
         if count < total:
             values = values.slice(first, count) if together else values.take(rows)
         if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-            # Spark accepts any bytes as text: check that they are UTF-8.
+            # The full check finds texts that are not UTF-8, which Spark accepts.
             values.validate(full=True)
         return values
 
@@ -88,8 +88,8 @@ def _evaluated(
 
 
 def _arrived(text: pa.Array, bad: NDArray[np.bool_], given: Mapping[Column, pa.Array]) -> pa.Array:
-    """Return the raw input of ``bad`` rows: Spark's ``text``, or else a JSON object of the source's
-    columns or of the inputs.
+    """Return the raw input of ``bad`` rows: Spark's ``text`` if there is one, else a JSON object of
+    the source's columns or of the inputs.
     """
     text = pc.if_else(pa.array(bad), text.cast(pa.binary()), pa.scalar(None, pa.binary()))
     rest = bad & text.is_null().to_numpy(zero_copy_only=False)

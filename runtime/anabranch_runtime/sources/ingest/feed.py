@@ -1,6 +1,5 @@
-"""Feed of a stream whose rows land first: of Spark's sources and of PostgreSQL tables.
-
-These files are *landed batches*. The offset is the number of the next one to read, and the number
+"""Feed of a stream whose rows first land in files: of Spark's sources and of PostgreSQL tables.
+These files are *landed batches*. The offset is the number of the next batch to read, and the number
 of its rows that have been read. Landed batches never change and their numbers have no gaps, so the
 input between two offsets is fixed. Offsets count invalid rows too; tasks separate them when they
 read.
@@ -51,7 +50,7 @@ class LandedFeed(CommonFeed):
     id: str
     #: Number of a landed batch -> the batch, if it has not been read completely.
     _known: dict[int, Landed] = field(default_factory=dict)
-    #: Number of the newest load (part of the input read as a whole for the watermark), and the
+    #: Number of the newest load (part of the input after which the watermark moves), and the
     #: longest pause between its files, in seconds.
     _pauses: tuple[int, float] = (0, 0.0)
 
@@ -61,7 +60,7 @@ class LandedFeed(CommonFeed):
         return OnLoss.STOP
 
     def look(self, offset: Any) -> None:
-        """Do nothing: an unreadable landed batch fails the whole batch, not only the feed."""
+        """Do nothing: an unreadable landed batch fails the batch, not only the feed."""
 
     def waiting(self, offset: Any) -> Waiting:
         """Return the amount of landed input after ``offset``."""
@@ -84,7 +83,7 @@ class LandedFeed(CommonFeed):
 
     @property
     def _has_changes(self) -> bool:
-        """Whether a landed batch has transactions, to be read together, or a copy of a table."""
+        """Whether landed batches have transactions, to be read together, or a copy of a table."""
         return self.record.source.format == POSTGRES
 
     def load_end(self, offset: Any, load: Load) -> Any:
@@ -92,7 +91,7 @@ class LandedFeed(CommonFeed):
         backlog and for every load of a source of files; else None.
 
         Slow reading does not end a load: files are compared by the times at which they appeared,
-        and a source has no more input only if a check of it found none (``queries``).
+        and a source counts as exhausted only if a check of it found no input (``queries``).
         """
         number = (offset or (0, 0))[0]
         landed, of_files, found = number, has_files(self.record), list[Appearance]()
@@ -114,7 +113,7 @@ class LandedFeed(CommonFeed):
         return [caught_up if caught_up > number else landed, 0]
 
     def is_apart(self, offset: Any, load: Load) -> bool:
-        """Whether the next landed batch's files appeared so much later that they begin a load."""
+        """Whether the next landed batch's files appeared so late that they begin a load."""
         number, position = offset or (0, 0)
         batch = self._batch(number) if has_files(self.record) and number and not position else None
         if batch is None or (seen := batch.files_seen) is None:
@@ -123,7 +122,7 @@ class LandedFeed(CommonFeed):
         return seen.first - before >= load.quiet(self._longest_pause(load, ()))
 
     def _longest_pause(self, load: Load, found: Sequence[Appearance]) -> float:
-        """Return the longest pause between files of ``load``, updated by the files ``found``."""
+        """Return the longest pause between files of ``load``, updated with the files ``found``."""
         known = self._pauses[1] if self._pauses[0] == load.number else 0.0
         for seen in found:
             before = seen.first - max(seen.before, load.began)
@@ -178,7 +177,7 @@ class LandedFeed(CommonFeed):
         return found
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Return ``end``: unreadable pieces fail the whole batch, so none is skipped."""
+        """Return ``end``: an unreadable piece fails the complete batch, so no piece is skipped."""
         return end
 
     def _piece(self, path: Path, size: int, first: int, last: int, passed: int) -> Piece:
@@ -249,7 +248,7 @@ def read_rows(piece: Piece) -> Iterator[Decoded]:
 def _decoded(batch: pa.RecordBatch, piece: Piece) -> Iterator[Decoded]:
     """Yield the rows of a landed batch with the columns of ``piece``, valid and invalid rows
     separately; the last column has the raw input of the latter. Columns that were added after the
-    batch landed have their values in earlier rows.
+    batch landed have the values for earlier rows.
     """
     arrived = batch.column(batch.num_columns - 1)
     rows, schema = batch.select(batch.schema.names[:-1]), schema_of(piece.columns)

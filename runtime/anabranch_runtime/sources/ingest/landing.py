@@ -44,7 +44,7 @@ from anabranch_runtime.storage.documents import (
 from anabranch_runtime.storage.durable import attach, durable
 
 KIND = Kind("landed-batch", "landed")
-#: Folder of the landed batches of all sources, below the state directory.
+#: Folder below the state directory with the landed batches of all sources.
 INGEST = "ingest"
 #: Schema of :func:`file_writer`'s report on its files.
 WRITTEN = "name string, rows bigint, bytes bigint"
@@ -93,7 +93,7 @@ class Landed:
 
     @cached_property
     def bytes(self) -> int:
-        """Bytes of all files."""
+        """Bytes of all files of the landed batch."""
         return sum(size for _, _, size in self.files)
 
 
@@ -116,7 +116,7 @@ def numbers(home: Path) -> list[int]:
 
 
 def read_landed(home: Path, number: int) -> Landed | None:
-    """Read a landed batch; None without a batch of that number.
+    """Read a landed batch; None if there is no batch of that number.
 
     Raises:
         StateError: ``damaged-landed-batch``, ``unknown-version``.
@@ -145,7 +145,7 @@ def note_caught_up(home: Path, number: int, quiet: float) -> None:
 
 
 def read_caught_up(home: Path) -> tuple[int, float]:
-    """Return the last record of :func:`note_caught_up`: batches, seconds; (-1, 0.0): none."""
+    """Return what :func:`note_caught_up` last recorded (batches, seconds), or (-1, 0.0)."""
     try:
         number, quiet = (home / _CAUGHT_UP).read_text().split()
         return int(number), float(quiet)
@@ -161,7 +161,7 @@ def begin(home: Path) -> Path:
 
 
 def clear_unfinished(home: Path) -> None:
-    """Delete batches whose writing was interrupted."""
+    """Delete landed batches whose writing was interrupted."""
     for folder in (home / "landed").glob(".*"):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -170,7 +170,7 @@ def finish(home: Path, folder: Path, number: int, landed: Landed) -> None:
     """Make the batch in ``folder`` the landed batch ``number``; returns once it is durable."""
     known = {name for name, _, _ in landed.files}
     for stray in folder.iterdir():
-        # A task that Spark ran twice has left two files: delete the unreported one.
+        # Spark has run some task twice: the file that was not reported is deleted.
         if stray.name not in known:
             stray.unlink()
     write_document(folder / _DOCUMENT, KIND, asdict(landed))
@@ -190,7 +190,7 @@ def forget(home: Path, below: int) -> None:
 
 
 def forget_all(home: Path) -> None:
-    """Delete all files of a source."""
+    """Delete all landed files of a source."""
     for number in numbers(home):
         _delete(home, number)
     shutil.rmtree(home, ignore_errors=True)
@@ -251,11 +251,11 @@ def file_writer(
 def write_file(
     folder: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], apart: Apart | None = None
 ) -> tuple[str, int, int] | None:
-    """Write rows durably to a new landed file; return its name, rows and bytes, None without rows.
+    """Write rows durably to a new landed file; return its name, rows and bytes; None: no rows.
 
     Args:
-        folder: of the landed batch. ``schema``: of the file (:func:`landed_schema`).
-        apart: the host's cache and the object store to which the file goes instead; None: neither.
+        folder: folder of the landed batch. ``schema``: of the file (:func:`landed_schema`).
+        apart: the host's cache and the object store to write to instead; None: neither.
     """
     path = folder / f"{uuid4().hex}.arrow"
     name = object_of(path)

@@ -57,20 +57,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-#: Seconds since the newest file after which a source of files is checked for more files.
+#: Seconds after the newest file at which a source of files is checked for more files.
 LOOKS = (QUIET, *(QUIET_FIRST * 2**n for n in range(6)), LONGEST_FIRST)
 #: Seconds by which the clock of a file system may lag behind this machine's.
 EARLY = 0.02
 SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    # Milliseconds between two checks of the source by an idle query.
+    # Milliseconds between two checks of its source by a query that has nothing to read.
     "spark.sql.streaming.pollingDelay": "20",
 }
 
 
 @dataclass(slots=True, eq=False)
 class _Source(IngestSource):
-    """One of Spark's sources; its ingest query is kept running.
+    """One of Spark's sources, whose ingest query is kept running.
 
     Attributes:
         query: Spark's query, while it runs.
@@ -78,13 +78,13 @@ class _Source(IngestSource):
 
     ingest: Ingest = field(kw_only=True)
     query: StreamingQuery | None = None
-    #: Last record of no more input: number of landed batches, and seconds since their last file.
+    #: Last record of exhausted input: number of landed batches, and seconds since their last file.
     _noted: tuple[int, float] = (-1, 0.0)
     _raised: Exception | None = None
 
     def _judged(self, error: Exception) -> StructuredError | None:
         if isinstance(error, Py4JError | ConnectionError) and not isinstance(error, Py4JJavaError):
-            # Spark's JVM has ended, which the main thread of the pipeline detects.
+            # Spark's JVM has ended, which the pipeline's main thread handles.
             return None
         return self._source_error(reason(error))
 
@@ -125,8 +125,8 @@ class _Source(IngestSource):
             self.query.processAllAvailable()
 
     def _follow(self, query: StreamingQuery, ended: threading.Event) -> None:
-        """Until ``query`` has ``ended``, record when its source has no more input: files for a
-        while, or for other sources the backlog.
+        """Until ``query`` has ``ended``, record when its source has no more input: in a source of
+        files, no new file for a while; in other sources, no more backlog.
         """
         from pyspark.errors import PySparkException
 
@@ -153,7 +153,7 @@ class _Source(IngestSource):
                 ended.wait(min(pause + EARLY, LOOK))
                 continue
             began = time.time()
-            # Wait for a check of the source that begins after now and finds no input.
+            # This waits for a check of the source that begins after now and finds no input.
             query.processAllAvailable()
             if self._next == landed and not ended.is_set():
                 self._note(landed, began - newest)
@@ -169,11 +169,11 @@ class _Source(IngestSource):
         landing.note_caught_up(self.home, landed, quiet)
 
     def _cause(self, query: StreamingQuery) -> Exception:
-        """Return the error that ended the query."""
+        """Return the error that ended Spark's query."""
         return self._raised or RuntimeError(str(query.exception()))
 
     def _take_stock(self) -> None:
-        """List the landed batches on disk, and make Spark's checkpoint agree with them."""
+        """List the landed batches on disk, and repair Spark's checkpoint to agree with them."""
         self._list_landed()
         self._noted = landing.read_caught_up(self.home)
         mend(self.home, self._last, self.reached, self._next)
@@ -187,7 +187,7 @@ class _Source(IngestSource):
             if self.status.state is not SourceState.READING:
                 self._reads()
         except Exception as error:
-            # Keep the exception, as Spark passes on only its text.
+            # The exception is kept, since Spark passes on its text only.
             self._raised = error
             raise
 
@@ -230,8 +230,8 @@ class Ingest:
         home: the state directory.
         local: whether Spark runs on this machine only; then a job has one task, as slots are few.
         access: the access policy for sources.
-        apart: where tasks land rows if hosts share only an object store; None: in the state
-            directory.
+        apart: where tasks land rows if hosts share only an object store; None: rows land in the
+            state directory.
         slot: lock held while a job runs.
     """
 
@@ -263,7 +263,7 @@ class Ingest:
             record, home = wanted[name], landing.home_of(self.home, name)
             reached = _numbers(self._offsets).get(LANDED + name, 0)
             if record.source.format == POSTGRES:
-                # Imported when needed: its client is a large library.
+                # Imported only here, since it imports a large client library.
                 from anabranch_runtime.sources.postgres.following import TableSource
 
                 self._sources[name] = TableSource(
@@ -281,7 +281,7 @@ class Ingest:
 
     def committed(self, state: State, choices: Journal) -> None:
         """After the commit of ``state``, allow deletion of the landed batches that have been read,
-        except the input of batches that may be repeated according to the journal ``choices``.
+        except the input of batches that may be repeated by the journal ``choices``.
         """
         self._offsets = state.offsets
         if not self._sources:
@@ -320,12 +320,12 @@ class Ingest:
 
 
 def _newest_of(landed: landing.Landed | None) -> float:
-    """Return the time (seconds since 1970; 0: none) of the newest file up to a landed batch."""
+    """Return the time of the newest file up to a landed batch (seconds since 1970; 0: none)."""
     return 0.0 if landed is None or landed.files_seen is None else landed.files_seen.newest
 
 
 def _looked(query: StreamingQuery) -> bool:
-    """Whether a query has checked its source without failing."""
+    """Whether a query has checked its source at least once without failing."""
     return query.lastProgress is not None or query.status["message"].startswith("Waiting for")
 
 

@@ -1,4 +1,4 @@
-"""Base of sources that threads read: their rows land as files before batches read them."""
+"""Base class of sources that threads read: their rows land as files before batches read them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _LOG = structlog.get_logger("anabranch.runtime")
 MOST_BYTES, MOST_BATCHES = 256 << 20, 10_000
 #: Seconds between two checks of a source's state.
 LOOK = 0.1
-#: Seconds between two attempts to read a failing source: at first, and at most.
+#: Seconds between two attempts to read a failing source: the first pause, and the longest.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 
 
 @dataclass(slots=True, eq=False)
 class IngestSource:
-    """A source, and the thread that reads it, again after failures.
+    """A source, and the thread that reads it, and reads it again after failures.
 
     Attributes:
         reached: number of the landed batch that the pipeline reads next.
@@ -43,7 +43,7 @@ class IngestSource:
     error: StructuredError | None = None
     _last: landing.Landed | None = None
     _next: int = 0
-    #: Number of a landed batch that may not have been read -> its bytes.
+    #: Number of a landed batch that may still have to be read -> its bytes.
     _bytes: dict[int, int] = field(default_factory=dict)
     _forgotten: int = 0
     _failures: int = 0
@@ -57,11 +57,11 @@ class IngestSource:
         self._thread.start()
 
     def leave(self) -> None:
-        """Request the thread to end; returns at once."""
+        """Request the thread that reads the source to end; return at once."""
         self._leaving.set()
 
     def join(self) -> None:
-        """Wait until the thread has ended."""
+        """Wait until the thread that reads the source has ended."""
         self.leave()
         assert self._thread is not None
         self._thread.join()
@@ -70,7 +70,7 @@ class IngestSource:
         """Wait until all input that has arrived has landed."""
 
     def retire(self) -> None:
-        """Release what the source holds on its server, such as a slot: the stream is deleted."""
+        """Release the source's objects on its server, such as a slot, as the stream is deleted."""
 
     def _read(self) -> None:
         """Read the source until the thread is to end.
@@ -81,7 +81,7 @@ class IngestSource:
         raise NotImplementedError
 
     def _judged(self, error: Exception) -> StructuredError | None:
-        """Return the error to report for a failure of :meth:`_read`; None: end the thread."""
+        """Return the error to report for a failure of :meth:`_read`; None ends the thread."""
         return self._source_error(str(error) or repr(error))
 
     def _status(self, state: SourceState, error: str | None = None) -> SourceStatus:
@@ -117,7 +117,7 @@ class IngestSource:
         )
 
     def _reads(self) -> None:
-        """Note that the source can be read."""
+        """Record that the source can be read at present."""
         self._failures, self.error = 0, None
         self.status = self._status(SourceState.READING)
 
@@ -134,12 +134,12 @@ class IngestSource:
         }
 
     def _is_full(self) -> bool:
-        """Whether too much input has landed that has not been read."""
+        """Whether so much input has landed and not been read that no more may land."""
         self._bytes = {n: size for n, size in self._bytes.items() if n >= self.reached}
         return sum(self._bytes.values()) > MOST_BYTES or len(self._bytes) > MOST_BATCHES
 
     def _hold(self) -> None:
-        """Wait while too much input has landed but not been read.
+        """Wait as long as too much input has landed and not been read.
 
         Raises:
             PipelineError: the thread is to end.

@@ -40,7 +40,7 @@ _LIMITS = {"maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger"}
 FILE_BYTES, OFFSETS = 64 << 20, 1_000_000
 #: Maximum number of characters reported of Spark's error messages.
 LONGEST_REASON = 500
-#: Prefixes of Spark's error messages, which are cut off.
+#: Beginnings of Spark's error messages that are cut off.
 _WRAPPINGS = (
     re.compile(r"^.*?terminated with exception: "),
     re.compile(r"^.*?An error occurred while calling \S+ : [\w.$]*(?:Exception|Error): "),
@@ -104,8 +104,8 @@ def source_name(record: StreamRecord) -> str:
     source = record.source
     options = source.options
     if source.format == POSTGRES:
-        # Without the server's address and the policy, which may change. The ids of the server's
-        # data and of the table (``postgres.position``) reveal another table.
+        # The server's address and the policy are left out, since they may change. Another table is
+        # noticed by the ids of the server's data and of the table (``postgres.position``).
         options = {"table": options.get("table", "")}
     made_of = repr((source.format, source.path, sorted(options.items())))
     made_of += record.registration
@@ -123,8 +123,8 @@ def refused(record: StreamRecord, cause: StructuredError) -> SourceError:
 
 
 def _path(record: StreamRecord, access: AccessPolicy) -> str | None:
-    """Return the path to pass to Spark: as registered, since Spark identifies files by it; resolved
-    only if it has ``..``, which Spark would remove before following links.
+    """Return the path to pass to Spark: the registered path, since Spark identifies files by it,
+    but resolved if it has ``..``, which Spark would remove before following links.
 
     Raises:
         AccessError: the source has a path or option that is not allowed.
@@ -145,7 +145,7 @@ def _rows(
     options = format_options(source_options(record))
     reader = session.readStream.format(record.source.format).options(**options)
     if record.source.format in WITH_CORRUPT:
-        # Keep records that do not fit the schema, and require that a header names the columns.
+        # Records that do not fit the schema are kept, and a header has to name the columns.
         reader = reader.option("columnNameOfCorruptRecord", CORRUPT)
         reader = reader.option("enforceSchema", "false")
     if source.schema is not None:

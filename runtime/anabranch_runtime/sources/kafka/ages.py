@@ -1,9 +1,8 @@
-"""Ages of unread messages: for how long the first message that was not read has waited; and how
-many rows a message has, where it may have many.
-
-While a stream keeps up, this is the time since its messages were first seen here. Of messages that
-were there before, after a start, it is the time since their timestamps: the first of each partition
-is fetched for it, without waiting for it. Rows are counted in first messages, too.
+"""Ages of unread messages of Kafka topics: for how long the first unread message has waited; and
+how many rows a message has, if it may have several. While a stream keeps up, the age is the time
+since its messages were first seen here. For messages that are older than this process, it is the
+time since their timestamps: for these, the first message of each partition is fetched in the
+background. Rows are counted in first messages too.
 """
 
 from __future__ import annotations
@@ -17,42 +16,42 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from anabranch_runtime.sources.kafka.client import Options, peeking
 
-#: Seconds between two fetches of first messages, and after which a fetch is given up.
+#: Seconds between two fetches of first messages, and seconds after which a fetch is given up.
 PEEK_EVERY, PEEK_FOR = 5.0, 4.0
-#: Rows of a message while they are unknown, and seconds after which they are counted again.
+#: Assumed rows of a message while unknown, and seconds after which rows are counted again.
 ASSUMED, COUNT_EVERY = 1000.0, 60.0
 
 
 @dataclass(slots=True)
 class Ages:
-    """Times at which the unread messages of a stream arrived, as far as known."""
+    """Times at which the unread messages of a stream arrived, as far as they are known."""
 
-    #: Place -> (end of the partition, Unix time at which it was first seen), oldest first.
+    #: Partition -> (its end, Unix time at which this end was first seen), oldest first.
     _seen: dict[str, deque[tuple[int, float]]] = field(default_factory=dict)
-    #: Place -> end of the partition at the first look.
+    #: Partition -> its end at the first look.
     _earlier: dict[str, int] = field(default_factory=dict)
-    #: Function that counts the rows of a message; None: each has one.
+    #: Function that counts the rows of a message; None: each message is one row.
     count: Callable[[bytes], int] | None = None
     _density: float = ASSUMED
     _counts: list[int] = field(default_factory=list)
     _counted: float = float("-inf")
     _client: Consumer | None = None
-    #: Places whose first message is to be fetched, and the places where its time counts.
+    #: Partitions whose first message is to be fetched; partitions where its time counts.
     _wanted: set[str] = field(default_factory=set)
     _timed: set[str] = field(default_factory=set)
     _began: float = float("-inf")
 
     @property
     def rows(self) -> float:
-        """The mean number of rows of a message."""
+        """Mean number of rows of a Kafka message."""
         return 1.0 if self.count is None else self._density
 
     def oldest(self, options: Options, unread: Mapping[str, tuple[int, int]]) -> float:
-        """Return the seconds for which the oldest unread message has waited; 0: none waits.
+        """Return the seconds for which the oldest unread message has waited; 0: no message waits.
 
         Args:
-            options: of the source.
-            unread: place -> next offset to read, and the partition's end.
+            options: options of the source.
+            unread: partition -> next offset to read, and the partition's end.
         """
         now = time.time()
         for place, (at, end) in unread.items():
@@ -70,7 +69,7 @@ class Ages:
         return max(now - min(times, default=now), 0.0)
 
     def _peek(self, options: Options, first: Mapping[str, int], timed: set[str]) -> None:
-        """Fetch messages at offsets ``first`` in several calls; times count at ``timed`` places."""
+        """Fetch messages at offsets ``first``, over several calls; ``timed``: their times count."""
         now = time.monotonic()
         if self._client is None:
             if not first or now - self._began < PEEK_EVERY:

@@ -1,4 +1,4 @@
-"""Clients of Kafka brokers, shared within a process, and errors of sources for theirs."""
+"""Clients of Kafka brokers, shared within a process, and sources' errors for errors of clients."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from anabranch_contract.connectors.kafka_sources import KAFKA, client_settings
 from anabranch_contract.connectors.secrets import resolved
 from anabranch_runtime.errors import SourceError
 
-#: Options of a source, with references to secrets.
+#: Options of a source, in which secrets are references.
 Options: TypeAlias = Mapping[str, str]
 
 #: Seconds for which a client waits for the partitions of a topic that it does not know.
 METADATA = 5.0
-#: Seconds for which a noted trouble explains missing answers.
+#: Seconds for which an error of a client's connections explains missing answers.
 RECENT = 10.0
-#: Settings of every client: its messages on standard error only in emergencies, soon back after a
-#: broker's restart.
+#: Settings of every client: it logs to standard error only in emergencies, and reconnects soon
+#: after a broker's restart.
 COMMON = {
     "client.id": "anabranch",
     "log_level": 0,
@@ -34,9 +34,9 @@ COMMON = {
     "socket.connection.setup.timeout.ms": 5000,
     "topic.metadata.refresh.interval.ms": 60_000,
 }
-#: Settings of the tasks' consumers. They read planned ranges, and fetch again the messages
-#: beyond a range that were fetched with it: little is fetched ahead. A broker answers soon, since
-#: a range's messages are there; while it waited for more, it would not answer for the next range.
+#: Settings of the tasks' consumers. They read planned ranges, and have to fetch messages beyond a
+#: range's end again, so little is fetched ahead. A broker answers at once, as a range's messages
+#: exist: waiting for more, it would not answer for the next range.
 _READING = {
     "group.id": "anabranch",
     "enable.auto.commit": False,
@@ -49,14 +49,14 @@ _READING = {
     "fetch.error.backoff.ms": 50,
     "queued.max.messages.kbytes": 16_384,
 }
-#: Codes of errors of a partition whose leader is being elected, or moves: of a new topic too.
+#: Codes of errors of a partition whose leader is being elected or changes, as in a new topic.
 LEADERLESS = frozenset({
     KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.REPLICA_NOT_AVAILABLE, KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.KAFKA_STORAGE_ERROR,
 })  # fmt: skip
-#: Codes of errors that pass once the brokers are reached, or have elected leaders.
+#: Codes of errors that pass once brokers can be reached, or have elected leaders.
 AWAY = LEADERLESS | {
     KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
     KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD,
@@ -68,20 +68,20 @@ AWAY = LEADERLESS | {
 
 @dataclass(slots=True)
 class Trouble:
-    """The last trouble of a client with its connections, such as a refused login: its calls only
-    say that they had no answer.
+    """The last error of a client's connections, such as a refused login. The client's calls do not
+    mention it; they only fail for lack of an answer.
     """
 
     _text: str = ""
     _at: float = 0.0
 
     def __call__(self, error: KafkaError) -> None:
-        """Note an error, as a client's ``error_cb``: called while the client is polled."""
+        """Record an error; a client calls this, as its ``error_cb``, while it is polled."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._text, self._at = error.str(), time.monotonic()
 
     def recent(self, otherwise: str) -> str:
-        """Return the text of a trouble that was noted a moment ago; ``otherwise``: of none."""
+        """Return the text of an error recorded a moment ago, or else ``otherwise``."""
         return self._text if self._text and time.monotonic() - self._at < RECENT else otherwise
 
 
@@ -92,7 +92,7 @@ def admin(options: Options) -> AdminClient:
         AccessError: a variable of a secret is not set.
     """
     client, _ = _admin(_settings(options))
-    # Troubles are noted soon after they happen.
+    # Polling reports errors that may have occurred in the meantime.
     client.poll(0)
     return client
 
@@ -111,7 +111,7 @@ def consumer(options: Options, topics: Iterable[str]) -> Consumer:
 
 
 def failure(cause: KafkaException | KafkaError, options: Options, field: str) -> SourceError:
-    """Return a source's error for a client's error."""
+    """Return the source's error for an error of the client."""
     error = cause.args[0] if isinstance(cause, KafkaException) else cause
     if error.code() in AWAY:
         return no_answer(options, field, error.str())
@@ -131,7 +131,7 @@ def failure(cause: KafkaException | KafkaError, options: Options, field: str) ->
 
 
 def no_answer(options: Options, field: str, why: str) -> SourceError:
-    """Return the error of brokers that don't answer; ``why``: if no trouble is known."""
+    """Return the error for brokers that don't answer; ``why``: reason if no error is recorded."""
     client, trouble = _admin(_settings(options))
     client.poll(0)
     return SourceError(
@@ -155,8 +155,8 @@ def _admin(settings: tuple[tuple[str, Any], ...]) -> tuple[AdminClient, Trouble]
 
 @lru_cache(maxsize=1024)
 def _know(settings: tuple[tuple[str, Any], ...], thread: int, topic: str) -> None:
-    """Tell a client where a topic's partitions are: by itself it looks some tenths of a second
-    after their first assignment.
+    """Let a client look up where a topic's partitions are; by itself it does so only some tenths of
+    a second after their first assignment.
     """
     _consumer(settings, thread).list_topics(topic, timeout=METADATA)
 
@@ -167,7 +167,7 @@ def _consumer(settings: tuple[tuple[str, Any], ...], thread: int) -> Consumer:
 
 
 def peeking(options: Options) -> Consumer:
-    """Return a new client that fetches as little as it can.
+    """Return a new client that fetches as few messages as it can.
 
     Raises:
         AccessError: a variable of a secret is not set.

@@ -1,4 +1,4 @@
-"""Feed of a stream whose past is in files or a table of a lake, and that Kafka topics continue.
+"""Feed of a stream with its past in files or a Delta or Iceberg table, continued by Kafka topics.
 
 The positions in the topics at which reading begins are fixed before the first file is read. The
 past ends where it ended when reading began: with the snapshot of a table, or with the files of a
@@ -29,12 +29,12 @@ from anabranch_runtime.sources.files.log import append_lines, read_lines
 from anabranch_runtime.sources.kafka.feed import KafkaFeed, kafka_feed
 from anabranch_runtime.sources.loads import Load
 
-#: Keys of an offset: positions in the past and in the topics, and the time of its first.
+#: Keys of an offset: position in the past, positions in the topics, time of the first offset.
 PAST, THEN, BEGAN = "past", "then", "began"
 
 
 class Past(Feed, Protocol):
-    """A feed that can end."""
+    """A feed that can be read as the past of a stream, since it ends."""
 
     def read(self, offset: Any) -> int:
         """Return the approximate number of rows before ``offset``."""
@@ -42,7 +42,7 @@ class Past(Feed, Protocol):
 
 @dataclass(slots=True)
 class ContinuedFeed(CommonFeed):
-    """Rows of ``past`` up to its end, then messages of ``then``."""
+    """A feed with the rows of ``past`` up to its end, followed by the messages of ``then``."""
 
     record: StreamRecord
     past: Past
@@ -53,7 +53,7 @@ class ContinuedFeed(CommonFeed):
 
     @property
     def on_loss(self) -> OnLoss:
-        """Return ``SKIP`` if both sources skip lost input."""
+        """``SKIP`` if both sources skip lost input, otherwise ``STOP``."""
         both = {self.past.on_loss, self.then.on_loss}
         return OnLoss.STOP if OnLoss.STOP in both else OnLoss.SKIP
 
@@ -65,11 +65,11 @@ class ContinuedFeed(CommonFeed):
             self.then.look(offset[THEN])
 
     def begin(self) -> Any:
-        """Return the first offset, with the positions in the topics where messages follow."""
+        """Return the first offset, with the positions in the topics after the past."""
         return {PAST: self.past.begin(), THEN: self.then.begin(), BEGAN: time.time()}
 
     def waiting(self, offset: Any) -> Waiting:
-        """Return the unread rows of the past; once it has ended, of the topics."""
+        """Return the unread rows of the past or, if that has ended, of the topics."""
         if self._is_past(offset):
             found = self.past.waiting(offset[PAST])
             self._ended(offset)
@@ -100,7 +100,7 @@ class ContinuedFeed(CommonFeed):
         return {**offset, THEN: self.then.advance(offset[THEN], rows, upto)}
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """Return the pieces of both sources."""
+        """Return the pieces of the past and of the topics."""
         found = list[Piece]()
         for feed, key in ((self.past, PAST), (self.then, THEN)):
             first, last = start[key] if start else None, end[key]
@@ -121,13 +121,13 @@ class ContinuedFeed(CommonFeed):
         return found
 
     def _is_past(self, offset: Any) -> bool:
-        """Whether rows of the past follow ``offset``, as far as its end is known."""
+        """Whether rows of the past follow ``offset``, as far as the end of the past is known."""
         if self._end is None:
             self._end = next((json.loads(line) for line in read_lines(self.end_path)), None)
         return self._end is None or not self.past.has_reached(offset[PAST], self._end)
 
     def _ended(self, offset: Any) -> Any:
-        """Return the end of the past, after a look at it; None: it has not ended yet.
+        """Check whether the past has ended, and return its end; None: it has not ended yet.
 
         Raises:
             SourceError: a folder without files has no past.
@@ -152,7 +152,7 @@ def continued_feed(record: StreamRecord, past: Past, state: str, namespace: str)
     """Make the feed of a stream whose source has a continuation.
 
     Args:
-        past: feed of the source without it.
+        past: feed of the source without the continuation.
 
     Raises:
         StreamError: bad options.

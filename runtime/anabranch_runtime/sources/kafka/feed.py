@@ -42,15 +42,15 @@ from anabranch_runtime.sources.kafka.client import admin, failure, no_answer
 from anabranch_runtime.sources.kafka.reading import messages_lost, topic_replaced
 from anabranch_runtime.sources.loads import Load
 
-#: Seconds for which planning waits for brokers; an answer that comes later serves the next look.
+#: Seconds for which planning waits for brokers; the next look uses answers that come later.
 LOOKING = 1.0
-#: Seconds after which a request has failed.
+#: Seconds after which a request without an answer has failed.
 REQUEST = 5.0
 #: Seconds between two looks at topics (ids, partitions, first offsets), and between two commits to
-#: the consumer group. Last offsets are looked at for every batch.
+#: the consumer group. Last offsets are requested for every batch.
 TOPICS_EVERY, COMMIT_EVERY = 1.0, 1.0
-#: Maximum number of a partition's offsets that form one piece: dividing them costs more than it
-#: gains.
+#: Maximum number of a partition's offsets that form one piece, since dividing so few costs more
+#: than it gains.
 WHOLE = 1 << 12
 
 
@@ -69,7 +69,7 @@ class PartitionPosition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLook:
-    """Contents of a partition: offsets from ``low``, below ``high``, of the topic ``id``."""
+    """State of a partition: it has offsets from ``low`` to below ``high``, of the topic ``id``."""
 
     low: int
     high: int
@@ -79,7 +79,7 @@ class PartitionLook:
 def settle(
     place: str, look: PartitionLook, position: PartitionPosition | None, on_loss: OnLoss
 ) -> PartitionPosition:
-    """Return the position from which to continue.
+    """Return the position in a partition from which to continue.
 
     If ``position`` is None, the partition was added after reading had begun. It is read from offset
     0, like a topic that was created again, so messages deleted before the first look count as lost.
@@ -116,21 +116,21 @@ class KafkaFeed(CommonFeed):
     _looks: dict[str, PartitionLook] = field(default_factory=dict)
     _ids: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     _low: dict[str, int] = field(default_factory=dict)
-    #: Requests under way, and the monotonic time of the last answer about topics.
+    #: Requests in progress, and the monotonic time of the last answer about topics.
     _asked: dict[str, dict[Any, Future[Any]]] = field(default_factory=dict)
     _described: float = float("-inf")
-    #: Offset that was last committed to the group, and when.
+    #: Offset that was last committed to the consumer group, and the time of that.
     _committed: tuple[Any, float] = (None, float("-inf"))
     _ages: Ages = field(default_factory=Ages)
 
     @property
     def on_loss(self) -> OnLoss:
-        """The policy for lost messages."""
+        """The policy for Kafka messages that were lost unread."""
         return self.options.on_loss
 
     def look(self, offset: Any) -> None:
         """Check that brokers answer, and that they still have the messages (unless the stream may
-        skip lost ones).
+        skip lost messages).
         """
         self.waiting(offset)
 
@@ -143,7 +143,7 @@ class KafkaFeed(CommonFeed):
         if isinstance(start, int):
             moment = OffsetSpec.for_timestamp(start)
             found = self._answers("start", {_partition(place): moment for place in looks})
-            # No message from this time on: -1.
+            # -1 means that no message is as late: the partition is read from its end.
             first = {p: o if o >= 0 else looks[p].high for p, o in found.items()}
         for (topic, number), at in chosen.items():
             place = f"{topic}/{number}"
@@ -208,7 +208,7 @@ class KafkaFeed(CommonFeed):
                 found.append(replace(self._piece(place, before, before.next), gone=gone, last=None))
                 before = None
             if before is None:
-                # The partition had not been read before: its first batch begins at its base.
+                # A partition that had not been read before begins at its base.
                 before = replace(upto, next=upto.base)
             if before.next < upto.next:
                 ranges.append((place, before, upto.next))
@@ -224,7 +224,7 @@ class KafkaFeed(CommonFeed):
         return found
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Return ``end`` with partitions in ``pieces`` moved back to the starts of these."""
+        """Return ``end`` with the partitions of ``pieces`` moved back to where these begin."""
         first: dict[str, PartitionPosition] = {}
         for piece in pieces:
             known, position = first.get(piece.source), PartitionPosition(*piece.before)
@@ -266,8 +266,8 @@ class KafkaFeed(CommonFeed):
 
     @property
     def _tombstones(self) -> str:
-        """Meaning of messages without a value: they ``delete`` the row of their key, or follow a
-        deletion (``ignore``), or are ``invalid``.
+        """Meaning of messages without a value: they ``delete`` the row of their key, or only follow
+        a deletion (``ignore``), or are ``invalid``.
         """
         changes = self.record.changes
         if changes is None:
@@ -313,7 +313,7 @@ class KafkaFeed(CommonFeed):
         return self._looks
 
     def _topics(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return each topic's id and the numbers of its partitions."""
+        """Return, by topic, its id and the numbers of its partitions."""
         options = self.record.source.options
         if "topics" not in self._asked:
             names = TopicCollection(list(self.options.topics))
@@ -325,7 +325,7 @@ class KafkaFeed(CommonFeed):
         return found
 
     def _answers(self, what: str, specs: dict[TopicPartition, OffsetSpec]) -> dict[str, int]:
-        """Return an offset of each partition. Of transactions, only decided ones count."""
+        """Return an offset of each partition; messages of undecided transactions do not count."""
         if what not in self._asked:
             self._asked[what] = admin(self.record.source.options).list_offsets(
                 specs, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST
@@ -333,7 +333,7 @@ class KafkaFeed(CommonFeed):
         return {f"{p.topic}/{p.partition}": at.offset for p, at in self._awaited(what).items()}
 
     def _awaited(self, what: str) -> dict[Any, Any]:
-        """Return the results of requests; if they are not there in time, the next call has them."""
+        """Return the results of requests; if they take too long, the next call returns them."""
         asked, options = self._asked[what], self.record.source.options
         _, late = wait(asked.values(), LOOKING)
         if late:
@@ -348,7 +348,7 @@ class KafkaFeed(CommonFeed):
         return found
 
     def _commit(self, offset: Any) -> None:
-        """Commit the read offsets to the consumer group, for people's tools, without waiting; a
+        """Commit the read offsets to the consumer group, for monitoring tools, without waiting; a
         failure has no effect.
         """
         known, when = self._committed
@@ -379,7 +379,7 @@ def kafka_feed(record: StreamRecord, namespace: str) -> KafkaFeed:
     """
     options = kafka_options(record.source.options)
     group = options.group if options.group is not None else f"{namespace}.{record.name}"
-    # The id omits the brokers, which may move: topics have ids of their own.
+    # The feed's id omits the brokers, which may move: topics have ids.
     count = stream_rows if options.payload is MessagePayload.ARROW else None
     id = feed_id(record, (KAFKA, options.topics))
     return KafkaFeed(record, options, group, id, _ages=Ages(count=count))

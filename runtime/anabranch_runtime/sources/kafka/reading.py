@@ -47,23 +47,23 @@ from anabranch_runtime.sources.invalid import (
 from anabranch_runtime.sources.kafka.client import admin, consumer, failure, no_answer
 from anabranch_runtime.sources.protobuf.decode import from_protobuf
 
-#: Number of messages and bytes that are decoded at once, and of messages while their size is
-#: unknown.
+#: Number of messages and of bytes that are decoded together, and number of messages while their
+#: size is unknown.
 MESSAGES, BYTES, FIRST = 20_000, 1 << 24, 256
-#: Number of messages that are taken at once while it is unknown from which partition.
+#: Number of messages taken in one call while their partition is unknown.
 FEW = 64
-#: Seconds of a call that waits for messages, and without any message after which reading fails.
+#: Seconds that a call waits for messages, and without messages until reading fails.
 POLL, PATIENCE = 0.005, 5.0
 #: Payload with schemas -> its decoder.
 _DECODERS = {MessagePayload.AVRO: from_avro, MessagePayload.PROTOBUF: from_protobuf}
 _NOTHING = f"no message for {PATIENCE:.0f} s"
-#: Names of the columns of offsets and pieces beside a stream's, which has no such names.
+#: Names of added columns with offsets and pieces; no column of a stream has such a name.
 _OFFSET, _PIECE = "#offset", "#piece"
 
 
 @dataclass(slots=True)
 class _Range:
-    """A planned range: its piece, the next offset to read, and the number of deleted offsets."""
+    """A planned range of offsets: piece, next offset to read, number of deleted offsets."""
 
     piece: Piece
     at: int
@@ -71,18 +71,18 @@ class _Range:
 
     @property
     def left(self) -> int:
-        """The number of offsets that are still to be read."""
+        """Number of the range's offsets that are still to be read."""
         return int(self.piece.where["last"]) - self.at
 
     @property
     def partition(self) -> TopicPartition:
-        """The partition, from the next offset on."""
+        """The range's partition, positioned at the next offset."""
         return TopicPartition(self.piece.where["topic"], self.piece.where["partition"], self.at)
 
 
 @dataclass(slots=True)
 class _Group:
-    """Pieces whose messages are decoded together; messages with the index of their piece, and
+    """Pieces whose messages are decoded together; the messages, the index of each one's piece, and
     their size in bytes.
     """
 
@@ -92,8 +92,8 @@ class _Group:
     size: int = 0
 
     def taken(self, errors: dict[int, SourceError]) -> Iterator[tuple[Piece, Decoded]]:
-        """Yield the rows of the messages with the first piece, and forget these. If they can't be
-        decoded for now, all pieces get an entry in ``errors``.
+        """Decode and forget the messages; yield their rows, with the first piece. If they can't be
+        decoded for now, all pieces get an error in ``errors``.
         """
         messages, numbers = self.messages, self.numbers
         self.messages, self.numbers, self.size = [], [], 0
@@ -110,11 +110,11 @@ def read_topics(
 ) -> Iterator[tuple[Piece, Decoded]]:
     """Yield the rows of ranges of offsets. All ranges are assigned to the client at once.
 
-    Pieces of one stream are decoded together unless a partition has several in the batch: their
-    rows come with the first of these pieces.
+    Pieces of one stream are decoded together, unless a partition has several pieces in the batch;
+    their rows are yielded with the first of these pieces.
 
     Args:
-        pieces: of any streams.
+        pieces: pieces of any streams.
         failed: called with a piece, and its error, after all of its rows that could be read:
             ``EntriesLost`` if its first messages were deleted.
     """
@@ -143,7 +143,7 @@ def read_offsets(piece: Piece) -> Iterator[Decoded]:
 def _read(
     pieces: Sequence[Piece], failed: Callable[[Piece, SourceError], None]
 ) -> Iterator[tuple[Piece, Decoded]]:
-    """Yield the rows of ranges that one client reads."""
+    """Yield the rows of ranges that one client reads at a time."""
     groups: dict[object, _Group] = defaultdict(_Group)
     place = dict[int, tuple[_Group, int]]()
     rounds = list[list[_Range]]()
@@ -152,7 +152,7 @@ def _read(
         group = groups[piece.feed if piece.where["alone"] else piece.number]
         place[piece.number] = group, len(group.pieces)
         group.pieces.append(piece)
-        # A client can read a partition at one place at a time.
+        # A client can read a partition only at one position at a time.
         if turn[piece.source] == len(rounds):
             rounds.append([])
         rounds[turn[piece.source]].append(_Range(piece, piece.where["first"]))
@@ -181,7 +181,7 @@ def _read(
 
 
 def messages_lost(place: str, count: int) -> EntriesLost:
-    """Return the error of ``count`` offsets of a partition that no longer exist."""
+    """Return the error for ``count`` offsets of a partition that no longer exist."""
     return EntriesLost(
         "messages-lost",
         f"{count} offsets were deleted from the partition before they were read",
@@ -193,7 +193,7 @@ def messages_lost(place: str, count: int) -> EntriesLost:
 
 
 def topic_replaced(place: str) -> SourceError:
-    """Return the error of a topic that was deleted and created again."""
+    """Return the error for a topic that was deleted and created again."""
     return SourceError(
         "topic-replaced",
         "the topic was deleted and created again",
@@ -205,7 +205,7 @@ def topic_replaced(place: str) -> SourceError:
 def _messages(
     ranges: Sequence[_Range], errors: dict[int, SourceError]
 ) -> Iterator[tuple[_Range, list[Message]]]:
-    """Yield committed messages of ranges in parts; a failed piece gets an entry in ``errors``."""
+    """Yield committed messages of ranges, in parts; a failed piece gets an error in ``errors``."""
     options = ranges[0].piece.where["options"]
     waiting = {(r.piece.where["topic"], r.piece.where["partition"]): r for r in ranges}
 
@@ -219,7 +219,7 @@ def _messages(
         most, now, deadline = FIRST, ranges[0], time.monotonic() + PATIENCE
         while waiting:
             lefts = [one.left for one in waiting.values()]
-            # Messages arrive by partitions: no more are taken than belong to the present one.
+            # At most the rest of the present range is taken: messages arrive by partition.
             wanted = now.left if now.left > 0 else max(min(lefts), FEW)
             given = reader.consume(min(wanted, sum(lefts), most), POLL)
             if given:
@@ -256,7 +256,7 @@ def _messages(
 def _within(
     one: _Range, given: list[Message], reader: Consumer, errors: dict[int, SourceError]
 ) -> list[Message]:
-    """Return a range's messages among ``given`` ones of its partition, and advance the range."""
+    """Return the messages among ``given`` that are in a partition's range; advance the range."""
     last = one.piece.where["last"]
     found = [message for message in given if message.error() is None]
     if len(found) < len(given):
@@ -291,7 +291,7 @@ def _within(
 
 
 def _judged(notes: Sequence[Message]) -> tuple[int, KafkaError | None]:
-    """Return the end of the partition, if noted, else -1; and an error, if noted."""
+    """Return the partition's end and an error, as far as ``notes`` tell; -1: no end."""
     reached, error = -1, None
     for note in notes:
         problem = note.error()
@@ -313,7 +313,7 @@ def _lowest(piece: Piece) -> int:
 
 
 def _describe(pieces: Sequence[Piece]) -> dict[str, Future[Any]]:
-    """Ask for the descriptions of the pieces' topics."""
+    """Request the descriptions of the pieces' topics."""
     names = TopicCollection(sorted({piece.where["topic"] for piece in pieces}))
     found: dict[str, Future[Any]] = admin(pieces[0].where["options"]).describe_topics(
         names, request_timeout=PATIENCE
@@ -322,8 +322,8 @@ def _describe(pieces: Sequence[Piece]) -> dict[str, Future[Any]]:
 
 
 def _replaced(description: Future[Any], piece: Piece) -> SourceError | None:
-    """Return an error unless the ``description``, requested after a piece's messages were read,
-    is of the planned topic: ids of topics never return.
+    """Return an error unless the ``description``, requested after a piece's messages were read, has
+    the id of the planned topic; ids of topics are never used again.
     """
     try:
         found = str(description.result().topic_id)
@@ -335,8 +335,8 @@ def _replaced(description: Future[Any], piece: Piece) -> SourceError | None:
 def _rows(
     messages: list[Message], numbers: NDArray[np.int64], pieces: Sequence[Piece]
 ) -> Iterator[Decoded]:
-    """Yield the rows of messages, with parts of messages in their columns; ``numbers``: the index
-    of each message's piece.
+    """Yield the rows of messages; some columns have parts of the messages, such as the key.
+    ``numbers``: the index of each message's piece.
     """
     piece = pieces[0]
     where = piece.where
@@ -375,7 +375,7 @@ def _rows(
 def _beside(
     messages: Sequence[Message], numbers: NDArray[np.int64], pieces: Sequence[Piece]
 ) -> tuple[pa.RecordBatch, NDArray[np.bool_]]:
-    """Return wanted parts of messages as columns, and which messages have an unfit key."""
+    """Return the wanted parts of messages as columns, and a mask of messages with unfit keys."""
     piece = pieces[0]
     kinds = {name: parse_type(kind) for name, kind in piece.columns}
     found = {
@@ -405,7 +405,7 @@ def _beside(
 
 
 def _of_pieces(pieces: Sequence[Piece], part: str, kind: pa.DataType) -> pa.Array:
-    """Return the topic or partition of each piece."""
+    """Return the topic or the partition of each piece as a column."""
     return pa.array([piece.where[part] for piece in pieces], kind)
 
 
@@ -422,7 +422,7 @@ def _headers(messages: Sequence[Message], kind: DataType) -> pa.Array:
 
 
 def _arranged(decoded: Decoded, pieces: Sequence[Piece]) -> Decoded:
-    """Return decoded rows with the declared columns in order, and the places of invalid rows."""
+    """Return decoded rows with the declared columns in order; invalid rows with their offsets."""
     rows, invalid = decoded
     names = [name for name, _ in pieces[0].columns]
     if invalid is None:

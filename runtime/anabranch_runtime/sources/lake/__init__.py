@@ -1,1 +1,1 @@
-"""Sources that read tables of a lake: a snapshot, then the files of later commits."""
+"""Sources that read Delta and Iceberg tables: a snapshot, then the files of later commits."""

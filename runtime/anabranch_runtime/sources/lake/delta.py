@@ -2,11 +2,11 @@
 
 The snapshot is read by ``deltalake``. Commits are files of the table's log with an ascending
 number, which appear at once and never change; each has the files that it added and removed, as JSON
-lines (Delta's transaction log protocol). A commit that only rearranges rows says so of each file.
+lines (Delta's transaction log protocol). A commit that only rearranges rows marks its files so.
 
-The rows that a commit changed are in files of their own if the table has a change data feed. Else
-all rows of removed files were deleted, and all rows of added files inserted: most are the same
-rows, and cancel.
+With a change data feed, the rows that a commit changed are in separate files. Without it, all rows
+of removed files count as deleted, and all rows of added files as inserted; most are the same rows,
+and cancel.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from anabranch_runtime.sources.lake.trouble import lost, unreadable
 
 #: Folder of a table with its commits.
 _LOG = "_delta_log"
-#: Features of readers that change nothing in the reading of data files, or only in checkpoints.
+#: Reader features that do not concern the reading of data files, but at most of checkpoints.
 _FEATURES = frozenset({"timestampntz", "vacuumprotocolcheck", "v2checkpoint"})
-#: Version of the protocol that asks readers for features by name.
+#: Version of the protocol from which on tables name the features that readers need.
 _NAMED = 3
-#: Nanoseconds after which a folder that has not changed is known not to have changed meanwhile.
+#: Nanoseconds after a folder's modification time at which a listing is known to be complete.
 _SETTLED = 2_100_000_000
-#: Most commits that are found at once.
+#: Maximum number of commits that one look finds.
 _AT_ONCE = 1000
 
 
 class _File(msgspec.Struct, rename="camel"):
-    """An action that adds or removes a file, or names a file of changes."""
+    """Action of a commit: it adds or removes a file, or names a file with changes."""
 
     path: str
     partition_values: dict[str, str | None] | None = None
@@ -71,7 +71,7 @@ class _Info(msgspec.Struct, rename="camel"):
 
 
 class _Action(msgspec.Struct, rename="camel"):
-    """A line of a commit; other actions concern writers only."""
+    """A line of a commit; only the actions that readers need are decoded."""
 
     add: _File | None = None
     remove: _File | None = None
@@ -101,22 +101,22 @@ _SCHEMA = msgspec.json.Decoder(_Schema)
 
 @dataclass(slots=True)
 class DeltaTable(LakeTable):
-    """The versions of a Delta table; its title is its folder."""
+    """The versions of a Delta table; its ``title`` is its folder."""
 
     #: Modification time of the log's folder when it had no newer commit.
     _listed: int = field(default=-1)
 
     @property
     def folder(self) -> Path:
-        """The folder of the table."""
+        """The folder of the Delta table."""
         return Path(self.title)
 
     def place(self, path: str) -> str:
-        """Return the full path of a file."""
+        """Return the full path of one of the table's files."""
         return f"{self.title}/{path}"
 
     def look(self) -> None:
-        """Check that the table's log is there; raises if it can't be read."""
+        """Check that the table's log is there; raise an error if it can't be read."""
         with os.scandir(self.folder / _LOG):
             pass
 
@@ -160,7 +160,7 @@ class DeltaTable(LakeTable):
         """Yield the versions after ``last`` that have been committed.
 
         Raises:
-            SourceError: a commit can't be followed; those before it have been yielded.
+            SourceError: a commit can't be followed; commits before it have been yielded.
         """
         number = last.number + 1
         if not self._log(number).exists() and not self._has_newer(last):
@@ -177,7 +177,7 @@ class DeltaTable(LakeTable):
             yield self._commit(version, content)
 
     def _has_newer(self, last: TableVersion) -> bool:
-        """Whether a commit has appeared after ``last``; raises if some are gone."""
+        """Whether a commit has appeared after ``last``; raises if some have been deleted."""
         log = self.folder / _LOG
         try:
             changed = log.stat().st_mtime_ns
@@ -244,7 +244,7 @@ class DeltaTable(LakeTable):
 
     def _file(self, action: _File, of: RowsOf) -> TableFile:
         stats = _STATS.decode(action.stats) if action.stats else _Stats()
-        # An empty text is NULL, of whatever type.
+        # In a commit, an empty text means NULL, whatever the type.
         values = {name: text or None for name, text in (action.partition_values or {}).items()}
         return self._known(action.path, action.size, stats.num_records, values, of)
 
@@ -293,7 +293,7 @@ class DeltaTable(LakeTable):
 
     def _check_protocol(self, version: int, features: Sequence[str]) -> None:
         other = [name for name in features if name.lower() not in _FEATURES]
-        # Deletion vectors are refused where a file has one; column mapping by its mode.
+        # Deletion vectors are refused in files that have one, column mapping by its mode.
         other = [name for name in other if name not in ("deletionVectors", "columnMapping")]
         if version > _NAMED or other:
             raise self._unsupported(", ".join(other) or f"reader version {version}")

@@ -1,13 +1,13 @@
-"""Feed of a stream from a table of a lake: the rows of a snapshot, then the rows of later commits.
+"""Feed of a stream from a Delta or Iceberg table: rows of a snapshot, then rows of later commits.
 
 The versions of the table are appended to a log beside the state (``log``): first the snapshot with
 all its files, then the files of each commit. The offset is the number of completely read files of
 the log, and of rows of the next file. So a batch is a range of the log, and can be repeated
 whatever the table has then; a file that was removed meanwhile can't be read (``on_loss``).
 
-The snapshot is the stream's first load, and of any size. It is read at the pace that batches have,
-and may be left and gone on with anywhere. Where rows delete, a later commit of a moderate number of
-rows is read in one batch, so that results belong to one version.
+The snapshot is the stream's first load, and may be of any size. It is read at the pace of batches,
+and reading may be interrupted anywhere. If rows of the stream can delete, a later commit with a
+moderate number of rows is read in one batch, so that results belong to one version.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from anabranch_runtime.sources.lake.trouble import check_size
 from anabranch_runtime.sources.loads import Load
 from anabranch_runtime.sources.permitted import resolve
 
-#: Kind of the pieces of tables of a lake.
+#: Kind of pieces that are parts of a table's data files.
 TABLE_FILE = "table-file"
-#: Most rows of a commit that is read in one batch, where rows delete.
+#: Maximum rows of a commit that is read in one batch, if rows can delete.
 TOGETHER = 50_000
-#: Least time between two looks for new versions, as a multiple of a look's duration.
+#: Least pause between two searches for new versions, as a multiple of a search's duration.
 _REST_FACTOR = 5.0
 
 
@@ -52,14 +52,14 @@ class Versions(Protocol):
 
     @property
     def catalog(self) -> str:
-        """The catalog whose settings open the files; empty: none."""
+        """The catalog whose settings are used to open the files; empty: none."""
 
     @property
     def rest(self) -> float:
-        """Least seconds between two looks for new versions."""
+        """Least seconds between two searches for new versions."""
 
     def place(self, path: str) -> str:
-        """Return the full path of a file."""
+        """Return the full path of one of the table's files."""
 
     def first(self) -> TableVersion:
         """Return the version at which reading begins; its files are the snapshot."""
@@ -68,16 +68,16 @@ class Versions(Protocol):
         """Yield the versions after ``last``, each with the files of its changes.
 
         Raises:
-            SourceError: the table can't be read or followed; versions before have been yielded.
+            SourceError: the table can't be read or followed; earlier versions have been yielded.
         """
 
 
 @dataclass(slots=True)
 class TableFeed(CommonFeed):
-    """Feed of a stream that is read from a table of a lake.
+    """Feed of a stream that is read from a Delta or Iceberg table.
 
     Attributes:
-        versions: of the table.
+        versions: the versions of the table.
     """
 
     record: StreamRecord
@@ -87,9 +87,9 @@ class TableFeed(CommonFeed):
     log_path: Path
     access: AccessPolicy
     _log: TableLog | None = None
-    #: Monotonic time of the next look for versions.
+    #: Monotonic time of the next search for versions.
     _next: float = 0.0
-    #: The error of the last look.
+    #: The error of the last search, if any.
     _error: SourceError | None = None
 
     @property
@@ -98,7 +98,7 @@ class TableFeed(CommonFeed):
         return self.options.on_loss
 
     def look(self, offset: Any) -> None:
-        """Check the table, and the file at ``offset``; raises if they can't be read."""
+        """Check the table and the file at ``offset``; raise an error if they can't be read."""
         log, (number, _) = self._loaded(), offset or (0, 0)
         if number < len(log.files):
             file = log.files[number]
@@ -108,7 +108,7 @@ class TableFeed(CommonFeed):
             self.versions.first()
 
     def waiting(self, offset: Any) -> Waiting:
-        """Return the rows of the versions after ``offset``."""
+        """Return the rows of the table's versions after ``offset``."""
         error = self._discover()
         log, (number, position) = self._loaded(), offset or (0, 0)
         rows = log.passed[-1] - log.passed[number] - position
@@ -123,7 +123,7 @@ class TableFeed(CommonFeed):
         return Waiting(rows, max(time.time() - version.committed, 0.0), snapshot)
 
     def read(self, offset: Any) -> int:
-        """Return the number of rows before ``offset``."""
+        """Return the number of the table's rows before ``offset``."""
         number, position = offset or (0, 0)
         return self._loaded().passed[number] + int(position)
 
@@ -153,8 +153,8 @@ class TableFeed(CommonFeed):
         return [number, position]
 
     def _whole(self, number: int) -> int:
-        """Return the number of the file after the commit of file ``number``, if the commit is to be
-        read as a whole; else 0.
+        """Return the number of the file after the commit that begins with file ``number``, if the
+        commit is to be read in one batch; else 0.
         """
         log = self._loaded()
         version = bisect_right(log.ends, number)
@@ -164,7 +164,7 @@ class TableFeed(CommonFeed):
         return end if together and small and number == begin else 0
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """Return ranges of rows of files as pieces."""
+        """Return ranges of rows of the table's files as pieces."""
         (first, begin), (last, stop), log = start or (0, 0), end, self._loaded()
         spans = []
         for number in range(first, min(last + 1, len(log.files))):
@@ -185,7 +185,7 @@ class TableFeed(CommonFeed):
         file = log.files[number]
         path, real = versions.place(file.path), ""
         if versions.folder is not None:
-            # Tasks get the resolved path, to detect that it has become a link since.
+            # Tasks get the resolved path, so that they notice if it has become a link meanwhile.
             real = resolve(path)
             real = real if self.access.permits_path(real) else "forbidden"
         where = {
@@ -224,7 +224,7 @@ class TableFeed(CommonFeed):
         return self._log
 
     def _discover(self) -> SourceError | None:
-        """Add new versions to the log; return the error, if any, for which there are no more."""
+        """Add new versions to the log; return the error, if any, that prevents finding more."""
         log, began = self._loaded(), time.monotonic()
         if began < self._next:
             return self._error

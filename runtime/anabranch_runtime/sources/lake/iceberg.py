@@ -1,10 +1,10 @@
 """Versions of an Iceberg table: the files of a snapshot, then the files of each later one.
 
-Catalog and metadata are read by ``pyiceberg``, in the driver. Snapshots name their parents. One
-that appends has its files in the manifests that it added. For any other, the live files of the
-snapshot and of its parent are compared: all rows of files that are gone were deleted, all rows of
-files that are new inserted, and rows at the positions of new delete files deleted. A snapshot that
-only rearranges rows says so.
+Catalog and metadata are read by ``pyiceberg``, in the driver. Snapshots name their parents. A
+snapshot that appends has its files in the manifests that it added. For any other snapshot, its live
+files are compared with its parent's: all rows of files that are gone count as deleted, all rows of
+new files as inserted, and rows at the positions in new delete files as deleted. A snapshot that
+only rearranges rows is marked as such.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from anabranch_runtime.sources.lake.trouble import unreadable
 
 #: Number of the version before the first snapshot.
 _EMPTY = -1
-#: Most snapshots that are found at once.
+#: Maximum number of snapshots that one search finds.
 _AT_ONCE = 100
 
 
@@ -35,19 +35,19 @@ class IcebergTable(LakeTable):
 
     @property
     def catalog(self) -> str:
-        """The catalog that has the table."""
+        """Name of the catalog that has the table."""
         return self.title.partition(".")[0]
 
     @property
     def rest(self) -> float:
-        """Least seconds between two looks at the catalog."""
+        """Least seconds between two searches in the catalog."""
         return 0.5
 
     def look(self) -> None:
         """Check that the catalog has the table.
 
         Raises:
-            SourceError: it has not, or does not answer.
+            SourceError: the catalog does not have the table, or does not answer.
         """
         with self._read():
             self._opened()
@@ -80,7 +80,7 @@ class IcebergTable(LakeTable):
         """Yield the snapshots after ``last`` of the table's main branch.
 
         Raises:
-            SourceError: a snapshot can't be followed; those before it have been yielded.
+            SourceError: a snapshot can't be followed; snapshots before it have been yielded.
         """
         with self._read():
             table = self._opened()
@@ -116,14 +116,14 @@ class IcebergTable(LakeTable):
             yield
         except (SourceError, MemoryError):
             raise
-        # Catalogs fail by exceptions of their clients, databases and file systems.
+        # Catalogs raise exceptions of their clients, databases and file systems.
         except Exception as cause:
             raise unreadable(self.title, cause) from cause
 
     def _since(self, table: Any, last: TableVersion) -> list[Any]:
         """Return the snapshots after ``last`` up to the current one, oldest first.
 
-        PyIceberg forgets the parent of a snapshot whose parent expires. Numbers of commits tell
+        If a snapshot's parent expires, PyIceberg no longer knows it; numbers of commits then show
         whether it was ``last``.
         """
         found, snapshot = list[Any](), table.current_snapshot()
@@ -163,7 +163,7 @@ class IcebergTable(LakeTable):
         before = [] if earlier is None else earlier.manifests(table.io)
         after = snapshot.manifests(table.io)
         if not any(one.content.name == "DELETES" for one in (*before, *after)):
-            # The files of a manifest that both have are files of both.
+            # The files of a manifest that both snapshots have are files of both.
             both = {*before} & {*after}
             before, after = ([m for m in found if m not in both] for found in (before, after))
         known = self._live(table, earlier, before)
@@ -180,7 +180,7 @@ class IcebergTable(LakeTable):
 
     def _live(self, table: Any, snapshot: Any, manifests: Sequence[Any]) -> dict[str, TableFile]:
         """Return the data files in ``manifests`` of a snapshot by path, in the order in which they
-        were added, each with the files of positions that are deleted in it.
+        were added, each with the files that list its deleted positions.
         """
         found, deletes = list[tuple[int, str, TableFile]](), False
         for manifest in manifests:
@@ -222,7 +222,7 @@ class IcebergTable(LakeTable):
         )
 
     def _fields(self, table: Any) -> dict[str, int]:
-        """Return the ids of the stream's columns, by which files have them under other names."""
+        """Return the ids of the stream's columns, which files may have under other names."""
         fields = {field.name: field for field in table.schema().fields}
         self.check_columns(fields)
         for name in self.columns:

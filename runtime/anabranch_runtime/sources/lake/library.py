@@ -1,4 +1,4 @@
-"""Libraries of the extra ``lake``, and the catalogs of Iceberg tables in their configuration."""
+"""Libraries of the extra ``lake``, and Iceberg catalogs from their configuration."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _ERRORS = {"source": SourceError, "sink": SinkError}
 
 
 def library(name: str, side: Side = "source") -> Any:
-    """Import a module of the extra ``lake``, for the ``side`` of a pipeline that needs it.
+    """Import a module of the extra ``lake``; ``side``: whether a source or a sink needs it.
 
     Raises:
-        SourceError, SinkError: ``no-library``: it is not installed.
+        SourceError, SinkError: ``no-library``: the extra is not installed.
     """
     try:
         return importlib.import_module(name)
@@ -33,10 +33,10 @@ def library(name: str, side: Side = "source") -> Any:
 
 @lru_cache(maxsize=16)
 def catalog_of(name: str, side: Side = "source") -> Any:
-    """Return a catalog of PyIceberg's configuration in the environment of this process.
+    """Return the catalog ``name`` of PyIceberg's configuration in this process's environment.
 
     Raises:
-        SourceError, SinkError: ``no-catalog``: none has this name; as :func:`library`.
+        SourceError, SinkError: ``no-catalog``: no catalog has this name; or as :func:`library`.
     """
     return library("pyiceberg.catalog", side).load_catalog(name, **_settings(name, side))
 

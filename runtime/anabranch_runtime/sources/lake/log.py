@@ -1,8 +1,8 @@
 """Log of the versions of a table: one line per version, durable before offsets refer to it.
 
 The first version is the snapshot: the files that had the table's rows at one moment. Each further
-one has the files whose rows a commit inserted or deleted, in the order in which they are read. So
-the input of a batch is known whatever the table's own log has then.
+version has the files whose rows a commit inserted or deleted, in the order in which they are read.
+So the input of a batch does not depend on what the table's own log still has.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anabranch_runtime.sources.files.log import append_lines, read_lines
 
 
 class RowsOf(StrEnum):
-    """The meaning of the rows of a file: all are inserted, all are deleted, or each says which."""
+    """The meaning of a file's rows: all are inserted, all are deleted, or each row tells which."""
 
     INSERTED = "i"
     DELETED = "d"
@@ -30,8 +30,8 @@ class TableFile:
     """A data file of a table.
 
     Attributes:
-        path: relative to a table in a folder, else as the table names it.
-        size: bytes. ``rows``: in the file, deleted ones included.
+        path: path relative to the table's folder; without a folder, as the table names it.
+        size: bytes of the file. ``rows``: rows in it, deleted rows included.
         values: partition column -> its value as text, None for NULL.
         hidden: files with the positions of rows that were deleted before, which are not read.
         only: files with the positions of the only rows to read; empty: all rows are read.
@@ -51,11 +51,11 @@ class TableVersion:
     """A version of a table.
 
     Attributes:
-        number: as the table's format counts.
+        number: version number by the table's format.
         committed: time of its commit, seconds since 1970.
-        mark: tells the version from one of the same number of another table.
+        mark: value that differs between versions of the same number of different tables.
         fields: column -> its id, if files may have it under another name.
-        sequence: number of its commit, if ``number`` is no such number; 0: not known.
+        sequence: number of its commit, if ``number`` is not the commit's number; 0: not known.
     """
 
     number: int
@@ -67,7 +67,7 @@ class TableVersion:
 
     @property
     def rows(self) -> int:
-        """The number of rows of its files."""
+        """Number of rows in the version's files."""
         return sum(file.rows for file in self.files)
 
 
@@ -76,9 +76,9 @@ class TableLog:
     """The versions of one table that have been found.
 
     Attributes:
-        versions: found versions. ``ends``: for each, the number of files up to it.
-        files: the files of all versions. ``passed``: for each, and at the end, the number of all
-            rows before it.
+        versions: found versions. ``ends``: for each version, the number of files up to it.
+        files: the files of all versions. ``passed``: for each file, and for the end, the number of
+            all rows before it.
     """
 
     path: Path
@@ -89,7 +89,7 @@ class TableLog:
 
     @staticmethod
     def load(path: Path) -> TableLog:
-        """Load the log at ``path``."""
+        """Load the log of a table's versions at ``path``."""
         log = TableLog(path)
         for line in read_lines(path):
             number, committed, mark, files, *more = json.loads(line)
@@ -101,7 +101,7 @@ class TableLog:
         return log
 
     def add(self, versions: Sequence[TableVersion]) -> None:
-        """Append versions durably."""
+        """Append versions of the table durably."""
         append_lines(
             self.path,
             [

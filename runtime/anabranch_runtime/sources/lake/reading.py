@@ -22,12 +22,12 @@ from anabranch_runtime.sources.lake.log import RowsOf
 from anabranch_runtime.sources.lake.trouble import SKIP, check_size, local, lost, opened, refused
 from anabranch_runtime.sources.permitted import resolve
 
-#: Column of a file of changes with the kind of each, and the operations of a stream for them.
+#: Column of a file of changes with the kind of each row's change; operations of a stream.
 _KIND = "_change_type"
 #: Key of a column's metadata for its id in Iceberg's schema.
 _ID = b"PARQUET:field_id"
 _OPERATIONS = {"insert": "+i", "update_preimage": "-u", "update_postimage": "+u", "delete": "-d"}
-#: Kind of change that upserts do not have.
+#: Kind of change (the values before an update) that a stream of upserts leaves out.
 _OLD = "update_preimage"
 
 
@@ -84,7 +84,7 @@ def _rows(piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         first, last = first + int(places[0]), first + int(places[-1]) + 1
         kept = kept[places[0] :]
     known = {there: name for name, there in names.items()}
-    # Without a column the number of rows is lost: any column will do.
+    # One column is read if none is wanted, since otherwise the number of rows would be lost.
     source = opened(path, where["catalog"])
     for batch in parquet_rows(source, asked or kinds.names[:1], first, last):
         rows = _without_views(batch)
@@ -97,7 +97,7 @@ def _rows(piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _names(kinds: pa.Schema, fields: dict[str, int]) -> dict[str, str]:
-    """Return the name of each column in a file: by its id, if the file has ids."""
+    """Return the name that each column has in a file: by its id, if the file has ids."""
     numbers = {
         int(field.metadata[_ID]): field.name
         for field in kinds
@@ -109,7 +109,7 @@ def _names(kinds: pa.Schema, fields: dict[str, int]) -> dict[str, str]:
 
 
 def _kept(where: dict[str, Any]) -> NDArray[np.bool_]:
-    """Return which rows of a part of a file are read, by the positions that were deleted in it."""
+    """Return the mask of rows to read in a part of a file, by the positions that were deleted."""
     kept = np.full(where["last"] - where["first"], not where["only"])
     for paths, value in ((where["only"], True), (where["hidden"], False)):
         for path in paths:
@@ -125,15 +125,15 @@ def _kept(where: dict[str, Any]) -> NDArray[np.bool_]:
 
 
 def _without_views(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return ``rows`` without types of views, which Arrow can't filter."""
+    """Return ``rows`` without view types (such as string views), which Arrow can't filter."""
     plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
     kinds = [(field.name, plain.get(field.type, field.type)) for field in rows.schema]
     return rows.cast(pa.schema(kinds))
 
 
 def _constants(piece: Piece, names: Collection[str]) -> dict[str, pa.Scalar]:
-    """Return the columns that have one value in a whole file: partitions that the file has no
-    column of, and the operation.
+    """Return the columns that have one value in all rows of a file: the operation, and partition
+    columns that are not in the file.
     """
     where, found = piece.where, dict[str, Any]()
     for name, kind in piece.columns:
@@ -148,7 +148,7 @@ def _constants(piece: Piece, names: Collection[str]) -> dict[str, pa.Scalar]:
 def _completed(
     rows: pa.RecordBatch, schema: pa.Schema, constants: dict[str, pa.Scalar], operation: str | None
 ) -> pa.RecordBatch:
-    """Return all columns of ``schema``."""
+    """Return ``rows`` with all columns of ``schema``: constants, or else NULL if missing."""
     arrays = []
     for field in schema:
         if field.name in constants:

@@ -1,4 +1,4 @@
-"""Table of a lake as a stream reads it: the columns it must have, and changes that it may make."""
+"""Delta or Iceberg table, as a stream reads it: columns that it needs, permitted changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LakeTable:
 
     Attributes:
         title: its path or name, for messages.
-        stream: its stream. ``columns``: the stream's columns that are the table's.
+        stream: its stream. ``columns``: the stream's columns that are in the table.
         operation: the stream's column of operations; None: its rows only insert.
     """
 
@@ -29,30 +29,30 @@ class LakeTable:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of all its files, which the access policy must allow; None: files that the
-        operator's catalog names.
+        """The folder of all its files, which the access policy must permit; None: the operator's
+        catalog names the files.
         """
         return None
 
     @property
     def catalog(self) -> str:
-        """The catalog whose settings open its files; empty: none is needed."""
+        """The catalog whose settings are used to open its files; empty: none is needed."""
         return ""
 
     @property
     def rest(self) -> float:
-        """Least seconds between two looks for new versions."""
+        """Least seconds between two searches for new versions."""
         return 0.05
 
     def place(self, path: str) -> str:
-        """Return the full path of a file."""
+        """Return the full path of one of the table's files."""
         return path
 
     def check_columns(self, names: Collection[str]) -> None:
         """Check that a table with the columns ``names`` has all columns of the stream.
 
         Raises:
-            SourceError: a column is missing, or the column of operations is the table's own.
+            SourceError: a column is missing, or the table has the stream's column of operations.
         """
         where = f"streams.{self.stream}.columns"
         missing = [name for name in self.columns if name not in names]
@@ -93,7 +93,7 @@ class LakeTable:
         )
 
     def no_version(self, newest: int) -> SourceError:
-        """Return the error for a start that the table does not have."""
+        """Return the error for a start at a version that the table does not have."""
         return self.bad(
             "no-version",
             f"{self.title} has no version {self.options.start}; its newest is {newest}",
@@ -101,7 +101,7 @@ class LakeTable:
         )
 
     def replaced(self, number: int) -> SourceError:
-        """Return the error for a version that is not that of the table that was read."""
+        """Return the error for a version that belongs to another table than was read before."""
         return self.bad(
             "table-replaced",
             f"{self.title} has another version {number} than before: it was replaced or restored",
@@ -109,5 +109,5 @@ class LakeTable:
         )
 
     def bad(self, code: str, message: str, remedy: str) -> SourceError:
-        """Return an error of the stream's source."""
+        """Return an error of the source that reads the table."""
         return SourceError(code, message, field=f"streams.{self.stream}.source", remedy=remedy)

@@ -1,4 +1,4 @@
-"""Data files of tables, here or in object stores, and the errors in reading them."""
+"""Opening of tables' data files, here or in object stores, and the errors in reading them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.lake.library import files_of
 
-#: End of the remedy in errors of data files.
+#: End of the remedy in errors for data files.
 SKIP = "to go on without it, set the source's option on_loss to skip"
 
 
@@ -44,7 +44,7 @@ def refused(path: str, cause: Exception) -> SourceError:
 
 
 def check_size(path: str, size: int, catalog: str) -> None:
-    """Check that a data file is there and has the ``size`` that its table says.
+    """Check that a data file exists and has the ``size`` that the table's log states.
 
     Raises:
         SourceError: ``missing-file``, ``file-changed``, ``unreadable-file``.
@@ -69,7 +69,7 @@ def check_size(path: str, size: int, catalog: str) -> None:
 
 
 def opened(path: str, catalog: str) -> Any:
-    """Open a data file for ``pyarrow.parquet``; the settings of ``catalog`` open those elsewhere.
+    """Open a data file for ``pyarrow.parquet``, elsewhere by the settings of ``catalog``.
 
     Raises:
         OSError: it does not exist, or can't be read.

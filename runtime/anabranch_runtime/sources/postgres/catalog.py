@@ -1,4 +1,4 @@
-"""Checks of a table that was altered, of a publication and of a replication slot."""
+"""Checks of a PostgreSQL table after it was altered, of a publication and of a replication slot."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from anabranch_runtime.sources.postgres.client import lsn
 
 
 def columns_there(names: Collection[str], record: StreamRecord) -> list[tuple[str, DataType]]:
-    """Return name and type of the columns that a stream reads from a table with columns ``names``:
-    the table may lack added ones.
+    """Return name and type of the columns that a stream reads from a table with columns ``names``,
+    which may lack columns added to the stream.
     """
     added = {name for name, _ in record.added}
     return [(n, kind) for n, kind in record.tuple_columns if n in names or n not in added]
@@ -27,7 +27,7 @@ def check_layout(columns: Mapping[str, tuple[str, int]], record: StreamRecord, p
     """Check the columns of a table after it was altered.
 
     Raises:
-        SourceError: ``table-altered``: the changes do not have the stream's columns any more.
+        SourceError: ``table-altered``: the table's changes no longer have the stream's columns.
     """
     try:
         check_columns(columns_there(columns, record), columns)
@@ -41,7 +41,7 @@ def check_layout(columns: Mapping[str, tuple[str, int]], record: StreamRecord, p
 
 
 def _remedy(name: str, columns: Mapping[str, tuple[str, int]], record: StreamRecord) -> str:
-    """Return what makes a stream fit its table again, in which ``name`` was changed."""
+    """Return how a stream can be made to fit its table again after ``name`` was changed."""
     if name not in columns:
         return (
             f"run: anabranch stream drop-column {record.name} {name}, once no query reads it; or"
@@ -60,8 +60,8 @@ def ensure_publication(
     with ``columns``.
 
     Raises:
-        SourceError: it has not.
-        psycopg2.Error: it can't be created.
+        SourceError: the publication does not have them.
+        psycopg2.Error: the publication can't be created.
     """
     place = f"{options.schema}.{options.table}"
     cursor.execute(
@@ -97,8 +97,8 @@ class Slot:
     """A replication slot.
 
     Attributes:
-        confirmed: position in the log from which on the server has kept changes.
-        is_lost: whether the server has removed the log that it needs.
+        confirmed: position in the server's log from which on it keeps changes for the slot.
+        is_lost: whether the server has removed a part of the log that the slot needs.
     """
 
     confirmed: int
@@ -109,7 +109,7 @@ def read_slot(cursor: Any, name: str) -> Slot | None:
     """Return a replication slot of the database; None: there is none.
 
     Raises:
-        SourceError: it is no slot for the changes of this database's tables.
+        SourceError: the slot is not for changes of this database's tables.
     """
     cursor.execute(
         "SELECT plugin, database = current_database(), confirmed_flush_lsn::text,"

@@ -1,10 +1,10 @@
 """Decoder of changes in the protocol ``pgoutput``: messages to columns, without a loop in Python.
 
-A message of a change has tuples: of the new row, and of the old row its identity or all of it. A
+A message of a change has tuples: the new row, and of the old row its identity or all columns. A
 column of a tuple is NULL, text, or *unchanged*: a large value that an update has left as it was,
 which is then taken from the old row. :func:`_parse` notes the place of each value in the messages;
-:func:`_gathered` copies the values of a column together; from there on, columns of text are
-converted as everywhere (``sources.invalid``).
+:func:`_gathered` copies the values of a column together; then columns of text are converted as in
+other sources (``sources.invalid``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from anabranch_runtime.expressions.added_columns import added_values
 from anabranch_runtime.sources.decode import from_text
 from anabranch_runtime.sources.invalid import ARRIVED, convert_values, raw_text
 
-#: Lengths of values that have none.
+#: Lengths that stand for values without text.
 _NULL, _UNCHANGED = -1, -2
 #: Outcomes of :func:`_parse` other than success: an old row is incomplete, a value is missing.
 _NO_OLD, _NO_VALUE = 1, 2
@@ -40,9 +40,9 @@ class RowLayout:
     """The layout of a table's rows in changes.
 
     Attributes:
-        oid: the table's id.
-        name: of schema and table.
-        columns: name, id of the type, and its modifier, of each column.
+        oid: id of the table.
+        name: name of schema and table.
+        columns: name, type id and type modifier of each column.
     """
 
     oid: int
@@ -51,7 +51,7 @@ class RowLayout:
 
 
 def relation(message: bytes) -> RowLayout:
-    """Parse a replication message that describes a table."""
+    """Parse a replication message that describes a table's layout."""
     oid, at = int.from_bytes(message[1:5], "big"), 5
     texts = []
     for _ in range(2):
@@ -71,17 +71,17 @@ def relation(message: bytes) -> RowLayout:
 
 
 def truncated(message: bytes) -> list[int]:
-    """Return the ids of the tables that a message of a truncation empties."""
+    """Return the ids of the tables that a TRUNCATE message empties."""
     count = int.from_bytes(message[1:5], "big")
     return [int.from_bytes(message[6 + 4 * i : 10 + 4 * i], "big") for i in range(count)]
 
 
 def rows_of(messages: Sequence[bytes], layout: RowLayout, record: StreamRecord) -> pa.RecordBatch:
-    """Return the rows of changes of one table, in their order, with the operation and, of invalid
-    rows, their raw input (``invalid.ARRIVED``).
+    """Return the rows that changes of one table insert and delete, in their order, with operation
+    and raw input of invalid rows (``invalid.ARRIVED``).
 
     Raises:
-        SourceError: an update or delete has not the values that the stream needs.
+        SourceError: an update or delete lacks values that the stream needs.
     """
     sizes = np.fromiter(map(len, messages), np.int64, len(messages))
     starts = np.concatenate(([0], np.cumsum(sizes)))
@@ -172,7 +172,7 @@ def _number(buffer: Any, at: int, size: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _tuple(buffer: Any, at: int, places: Any, lengths: Any) -> int:
-    """Note the values of the tuple at ``at``; return the place after it."""
+    """Record the values of the tuple at ``at``; return the place after it."""
     count = _number(buffer, at, 2)
     at += 2
     for i in range(count):
@@ -201,7 +201,7 @@ def _parse(buffer: Any, starts: Any, key: Any, needed: Any) -> Any:
     Args:
         buffer: the messages (insert, update or delete), one after the other.
         starts: the place of each message, and the end.
-        key: which columns are the stream's key; none: updates and deletes need whole old rows.
+        key: mask of columns of the stream's key; none: updates and deletes need complete old rows.
         needed: which columns the stream has.
 
     Returns:
@@ -232,7 +232,7 @@ def _parse(buffer: Any, starts: Any, key: Any, needed: Any) -> Any:
             inserts[rows] = False
             rows += 1
             continue
-        # The new row is noted one further, so that the old one can stand before it.
+        # The new row is recorded one position later, so that the old row can precede it.
         _tuple(buffer, place + 1, at[rows + 1], length[rows + 1])
         moved = has_old and not keyed
         for i in range(width):
@@ -240,8 +240,7 @@ def _parse(buffer: Any, starts: Any, key: Any, needed: Any) -> Any:
                 if has_old and old_length[i] != _UNCHANGED:
                     at[rows + 1, i], length[rows + 1, i] = old_at[i], old_length[i]
                     if old_length[i] == _NULL and needed[i]:
-                        # An old row that is only an identity has NULL in place of values that are
-                        # stored apart (TOAST).
+                        # An old row that is only an identity has NULL in place of TOAST values.
                         fault, where = _NO_VALUE, i
                 elif needed[i]:
                     fault, where = _NO_VALUE, i
@@ -265,7 +264,7 @@ def _parse(buffer: Any, starts: Any, key: Any, needed: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _gathered(buffer: Any, at: Any, length: Any) -> Any:
-    """Copy values of changes together; return their offsets and their bytes."""
+    """Copy the values of changes into one buffer; return their offsets and their bytes."""
     offsets = np.zeros(len(at) + 1, np.int32)
     for i in range(len(at)):
         offsets[i + 1] = offsets[i] + max(length[i], 0)

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL, and errors of sources for the server's."""
+"""Connections to PostgreSQL, and sources' errors for errors of the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anabranch_contract.connectors.postgres.options import POSTGRES, session_set
 from anabranch_contract.connectors.secrets import resolved
 from anabranch_runtime.errors import SourceError
 
-#: Seconds for which a connection is waited for.
+#: Seconds to wait for a connection.
 PATIENCE = 5
 #: SQLSTATE -> code and remedy.
 _KNOWN = {
@@ -64,9 +64,9 @@ def connected(options: Mapping[str, str]) -> Iterator[Any]:
 
 
 def failure(cause: psycopg2.Error, field: str) -> SourceError:
-    """Return a source's error for a client's error."""
+    """Return the source's error for an error of the client."""
     text = " ".join(str(cause).split()) or repr(cause)
-    # The client's words for a connection that was closed while it waited for messages.
+    # This is the client's message if the connection was closed while it waited for messages.
     is_closed = "no message from the libpq" in text
     text = "the connection was closed" if is_closed else text
     if cause.pgcode in _KNOWN:

@@ -6,8 +6,8 @@ batch has the position in the server's log at which it ends (:class:`~.position.
 slot is advanced only after that is durable: so after any failure the server sends again exactly
 the changes after it, and batches of the pipeline are repeated without the server.
 
-Changes are lost with the slot, or if somebody else advances it. The slot's position tells: it is
-never beyond the last durable one.
+Changes are lost with the slot, or if somebody else advances it: then its position is beyond the
+last durable one.
 """
 
 from __future__ import annotations
@@ -72,20 +72,20 @@ from anabranch_runtime.storage.documents import write_durably
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: Maximum number of changes, and bytes, that land together.
+#: Maximum number of changes, and of their bytes, that land together.
 MOST_CHANGES, MOST_SIZE = 50_000, 32 << 20
-#: Seconds between two landed batches, for fewer changes: each costs some writes to the disk.
+#: Seconds between two landed batches with few changes: each batch costs some writes to disk.
 LAND_EVERY = 0.05
-#: Seconds between two looks at the server's position, and between two durable notes of a position
-#: without changes of the table.
+#: Seconds between two requests for the server's position, and between two durable records of a
+#: position without changes of the table.
 REPORT_EVERY, NOTE_EVERY = 2, 5.0
-#: Seconds between two reports that the client's library makes by itself.
+#: Seconds between reports of the client's library, which are thereby switched off.
 NEVER = 1e6
-#: Seconds for which the end of a slot's reader is waited for.
+#: Seconds to wait for the end of the process that reads a slot.
 ENDING = 5.0
-#: Bytes of a copy that are converted together; a row must fit.
+#: Bytes of a table's copy that are converted together; each row must fit in them.
 BLOCK = 1 << 25
-#: Microseconds from 1970 to 2000, where PostgreSQL's times begin.
+#: Microseconds from 1970 to 2000, the epoch of PostgreSQL's times.
 _EPOCH = 946_684_800_000_000
 _INSERT, _UPDATE, _DELETE, _TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
 _BEGIN, _COMMIT, _RELATION = ord("B"), ord("C"), ord("R")
@@ -93,7 +93,7 @@ _BEGIN, _COMMIT, _RELATION = ord("B"), ord("C"), ord("R")
 
 @dataclass(slots=True)
 class _Received:
-    """Changes that have been received and have not landed, as messages by the table's layout."""
+    """Changes that have been received and have not landed: messages, by the table's layout."""
 
     parts: list[tuple[RowLayout, list[bytes]]] = field(default_factory=list)
     count: int = 0
@@ -109,7 +109,7 @@ class _Received:
         self.size += len(message)
 
     def move(self, to: _Received) -> None:
-        """Move all changes to the end of ``to``."""
+        """Move all received changes to the end of ``to``."""
         for layout, messages in self.parts:
             for message in messages:
                 to.add(layout, message)
@@ -119,13 +119,13 @@ class _Received:
 
 @dataclass(slots=True, eq=False)
 class TableSource(IngestSource):
-    """A table, and the thread that follows it."""
+    """A PostgreSQL table as a source, and the thread that follows it."""
 
     access: AccessPolicy = field(kw_only=True)
     apart: landing.Apart | None = field(kw_only=True, default=None)
-    #: Position up to which everything has been received and has landed.
+    #: Position up to which all changes have been received and have landed.
     _landed_upto: int = 0
-    #: The record whose columns land; :attr:`record` may have others, and lands next.
+    #: The registration whose columns land; :attr:`record` may have other columns, which land next.
     _landing: StreamRecord = field(init=False)
 
     @property
@@ -135,7 +135,7 @@ class TableSource(IngestSource):
 
     @property
     def _own(self) -> str:
-        """A name for slot and publication that no other registration has."""
+        """Name for slot and publication, which no other registration has."""
         name = re.sub(r"[^a-z0-9_]", "_", self.record.name.lower())[:30]
         made_of = repr((self.record.name, self.record.registration))
         return f"anabranch_{name}_{hashlib.sha256(made_of.encode()).hexdigest()[:8]}"
@@ -154,7 +154,7 @@ class TableSource(IngestSource):
 
     @property
     def is_current(self) -> bool:
-        """Whether the columns that land are the registered ones."""
+        """Whether the landing columns are the columns of the present registration."""
         if self._landing is not self.record:
             if _columns(self._landing) != _columns(self.record):
                 return False
@@ -162,7 +162,7 @@ class TableSource(IngestSource):
         return True
 
     def _note_columns(self, names: Iterable[str]) -> None:
-        """Report the columns that the table has got since its copy, and that the stream lacks."""
+        """Report the table's columns, added since its copy, that the stream lacks."""
         path, record = self.home / "columns", self._landing
         if not path.exists():
             write_durably(path, json.dumps([*names]))
@@ -215,7 +215,7 @@ class TableSource(IngestSource):
             if self._last is None or lost:
                 begun = Position(0, system, table.oid, lost=lost)
                 self._begin(cursor, replication, options, slot, publication, table, begun)
-                # A connection that has exported a snapshot is used for nothing else.
+                # A connection that has exported a snapshot can't be used for anything else.
                 replication.close()
                 replication = self._replication(cursor)
             with closing(replication), closing(replication.cursor()) as stream:
@@ -236,7 +236,7 @@ class TableSource(IngestSource):
         return table
 
     def _replication(self, cursor: Any) -> Any:
-        """Open a connection for logical replication."""
+        """Open a connection to PostgreSQL for logical replication."""
         try:
             return connect(self.record.source.options, replication=True)
         except psycopg2.OperationalError as cause:
@@ -255,7 +255,7 @@ class TableSource(IngestSource):
             ) from cause
 
     def _loss(self, cursor: Any, slot: str, system: str, table: DatabaseTable) -> str:
-        """Return why changes were lost; empty: none were."""
+        """Return why the table's changes were lost; empty if none were."""
         assert self._last is not None
         at = Position.of(self._last)
         found = read_slot(cursor, slot)
@@ -280,7 +280,7 @@ class TableSource(IngestSource):
 
     @property
     def confirmed(self) -> int:
-        """Position up to which all changes have landed, or are known to be of other tables."""
+        """Position up to which all changes have landed, or are known to concern other tables."""
         assert self._last is not None
         at = Position.of(self._last).lsn
         with suppress(OSError, ValueError):
@@ -299,7 +299,7 @@ class TableSource(IngestSource):
     ) -> None:
         """Create the slot, and land a copy of the table as of its beginning.
 
-        After a loss, rows without a key are not copied again: they would be there twice.
+        After a loss, rows without a key are not copied again, as they would exist twice.
         """
         note = self.home / "slot"
         if read_slot(cursor, slot) is not None:
@@ -334,7 +334,7 @@ class TableSource(IngestSource):
     def _copy(
         self, snapshot: str, options: PostgresOptions, names: list[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the table's columns ``names`` in a snapshot, as they land."""
+        """Yield the rows of the table's columns ``names`` in a snapshot, in their landed form."""
         asked = (
             f"COPY (SELECT {', '.join(map(quoted, names))}"
             f" FROM {quoted(options.schema)}.{quoted(options.table)})"
@@ -391,11 +391,11 @@ class TableSource(IngestSource):
         self._finish(folder, landing.Landed(self._next, at.text, files, {}))
 
     def drain(self) -> None:
-        """Wait until all changes that were committed before have landed."""
+        """Wait until all changes that were committed before this call have landed."""
         with connected(self.record.source.options) as cursor:
             cursor.execute("SELECT pg_logical_emit_message(false, 'anabranch', '')::text")
             wanted = lsn(cursor.fetchone()[0])
-            # Its commit has the log written.
+            # This commit makes the server write its log.
             cursor.execute("SELECT pg_logical_emit_message(true, 'anabranch', '')")
         while self._landed_upto < wanted and self.error is None and not self._leaving.is_set():
             time.sleep(0.01)
@@ -426,7 +426,7 @@ class TableSource(IngestSource):
             )
 
     def _drop_slot(self, cursor: Any, slot: str) -> None:
-        """Drop a slot; its reader, whose connection has been closed, may take a while to end."""
+        """Drop a slot; its reader in the server may outlive the connection for a while."""
         deadline = time.monotonic() + ENDING
         while True:
             try:
@@ -448,7 +448,7 @@ def _columns(record: StreamRecord) -> tuple[object, ...]:
 
 
 class _Following:
-    """A connection that receives changes."""
+    """A connection that receives changes of a PostgreSQL table."""
 
     def __init__(
         self,
@@ -466,8 +466,8 @@ class _Following:
         self._at, self._confirmed = Position.of(source._last), source.confirmed
         self._whole, self._open = _Received(), _Received()
         self._layout: RowLayout | None = None
-        #: Id of the transaction that is being received; 0: none. Number of its changes received,
-        #: and number of its changes that have landed already.
+        #: Id of the transaction that is being received (0: none), number of its changes that have
+        #: been received, and number of its changes that have landed already.
         self._xid, self._seen, self._skipped = 0, 0, 0
         self._end, self._time = self._confirmed, 0
         self._landed = self._noted = self._looked = time.monotonic()
@@ -502,7 +502,7 @@ class _Following:
                 self._receive()
 
     def _receive(self) -> None:
-        """Receive what there is, and land it."""
+        """Receive the messages that have arrived, and land their changes."""
         try:
             while (message := self._stream.read_message()) is not None:
                 self._take(message.payload)
@@ -513,7 +513,7 @@ class _Following:
             else:
                 self._wait()
         except SourceError:
-            # Transactions before it land all the same.
+            # The transactions before the change that can't be followed land all the same.
             self._land()
             raise
         if self._open.count >= MOST_CHANGES or self._open.size >= MOST_SIZE:
@@ -528,7 +528,7 @@ class _Following:
             self._land()
 
     def _wait(self) -> None:
-        """Wait for messages; note that there is nothing before the server's position."""
+        """Wait for messages. If all have landed, the server's position counts as reached."""
         pause = LOOK if not self._whole.count else LAND_EVERY
         if not (self._whole.count or self._xid):
             self._end = max(self._end, self._stream.wal_end)
@@ -537,10 +537,10 @@ class _Following:
         self._note()
 
     def _note(self) -> None:
-        """Tell the server the position from time to time, and that the source is alive.
+        """Report the position to the server from time to time, and that the source is alive.
 
-        If all that was received is confirmed, the library reports the server's own position, which
-        has to be durable before: the slot would be beyond it after a failure.
+        If everything received is confirmed, the library reports the server's own position. It has
+        to be durable before, or the slot would be beyond it after a failure.
         """
         if time.monotonic() - self._noted < NOTE_EVERY:
             return
@@ -583,7 +583,7 @@ class _Following:
             )
 
     def _described(self, layout: RowLayout) -> None:
-        """Note the layout of a table's changes that follow."""
+        """Take a new layout into account, which the table's next changes have."""
         source = self._source
         if layout.oid != self._table.oid:
             if ".".join(layout.name) == source._place:
@@ -603,7 +603,7 @@ class _Following:
         self._layout = layout
 
     def _land(self, xid: int = 0, done: int = 0) -> None:
-        """Land complete transactions; with ``xid``, also the first ``done`` changes of that one."""
+        """Land complete transactions; with ``xid``, also the first ``done`` changes of that."""
         whole, source = self._whole, self._source
         if not whole.count:
             return
@@ -633,7 +633,7 @@ class _Following:
         self._stream.send_feedback(write_lsn=at, flush_lsn=at, apply_lsn=at, force=True)
 
     def _look(self) -> None:
-        """Note how far the source is behind the server."""
+        """Record how far the source is behind the PostgreSQL server."""
         now = time.monotonic()
         if now - self._looked >= REPORT_EVERY or self._source.status.behind is None:
             self._looked = now

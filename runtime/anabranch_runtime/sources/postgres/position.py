@@ -1,4 +1,4 @@
-"""Positions in a PostgreSQL server's log, as landed batches have them."""
+"""Positions in a PostgreSQL server's log at which landed batches end."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Position:
     """The end of a landed batch in the server's log.
 
     Attributes:
-        lsn: end of the last transaction that has landed whole.
+        lsn: end of the last transaction that has landed completely.
         system: id of the server's data. ``table``: id of the table.
         xid, done: the transaction after it, and how many of its changes have landed; 0: none.
-        committed: time of the batch's first commit, microseconds since 1970; of a copy, its start.
+        committed: time of the batch's first commit (of a copy: its start), microseconds since 1970.
         copied: whether the batch is a copy of the table.
         lost: why changes before it are missing; empty: none are.
     """
@@ -32,7 +32,7 @@ class Position:
 
     @staticmethod
     def of(landed: Landed) -> Position:
-        """Return the position of a landed batch."""
+        """Return the position in PostgreSQL's log of a landed batch."""
         return Position(**json.loads(landed.offsets))
 
     @property

@@ -20,7 +20,7 @@ from anabranch_runtime.sources.protobuf import kernel
 from anabranch_runtime.sources.protobuf.program import ProtoProgram, ProtoTarget
 from anabranch_runtime.sources.schemas.values import bytes_column
 
-#: Seconds of the times of Protobuf: of the years 1 to 9999, and of durations.
+#: Limits of Protobuf's times, in seconds: years 1 to 9999, and greatest duration.
 _FIRST, _LAST, _LONGEST = -62_135_596_800, 253_402_300_799, 315_576_000_000
 _MICROS, _NANOS = 1_000_000, 1_000_000_000
 
@@ -28,15 +28,15 @@ _MICROS, _NANOS = 1_000_000, 1_000_000_000
 def read_columns(
     program: ProtoProgram, data: NDArray[np.uint8], begins: Ints, ends: Ints
 ) -> tuple[list[pa.Array], NDArray[np.uint8], Bools]:
-    """Decode messages.
+    """Decode Protobuf messages of one type to columns.
 
     Args:
-        program: from the messages' type to the wanted columns.
+        program: the messages' type, resolved against the wanted columns.
         data: bytes of the messages. ``begins``, ``ends``: start and end of each message.
 
     Returns:
-        The columns of good messages; ``GOOD``, ``BAD`` or ``MERGED`` for every message; which of
-        the good ones have a value that does not fit its column.
+        The columns of good messages; ``GOOD``, ``BAD`` or ``MERGED`` for every message; the mask of
+            good messages with a value that does not fit its column.
     """
     count, slots = len(begins), len(program.of)
     defaults = program.defaults.copy()
@@ -83,8 +83,8 @@ def read_columns(
 
 @dataclass(slots=True)
 class _ReadSlots:
-    """Values of slots (see ``kernel``), and the rows that have one that does not fit; the last is
-    for values that do not count.
+    """Values of slots (see ``kernel``), and the rows with a value that does not fit; the last of
+    them stands for values that do not count.
     """
 
     data: NDArray[np.uint8]
@@ -97,14 +97,14 @@ class _ReadSlots:
     unfit: Bools
 
     def here(self, slot: int) -> slice:
-        """The places of a slot."""
+        """Return the range of a slot's decoded values."""
         return slice(self.base[slot], self.base[slot] + self.used[self.of[slot]])
 
     def column(self, target: ProtoTarget, rows: Ints, alive: Bools | None) -> pa.Array:
-        """Return a target's values.
+        """Return a target's values as a column.
 
         Args:
-            target: of a column, or a part of one.
+            target: target of a column, or of a part of it.
             rows: message of each value.
             alive: values whose parents are present; None: all.
         """
@@ -129,7 +129,7 @@ class _ReadSlots:
             return self._time(target, rows, present)
         convert = to_type(kind)
         if target.form == "text":
-            # An absent text is empty.
+            # An absent text counts as empty.
             filled = self.sizes[self.here(target.slot)] > 0
             present = filled if present is None else present & filled
             convert = from_utf8(target.kind)
@@ -165,7 +165,7 @@ class _ReadSlots:
             return lists(limits, values, alive, arrow_type(target.kind))
         keys = self.column(target.parts[0], owners, None)
         if keys.null_count:
-            # The key of a row that does not fit.
+            # A key is NULL only in a row that does not fit its column.
             text = pa.types.is_string(keys.type) or pa.types.is_binary(keys.type)
             keys = keys.fill_null("" if text else pa.scalar(0, pa.int8()).cast(keys.type))
         kept = None
@@ -174,7 +174,7 @@ class _ReadSlots:
             kept = _last_of(places, keys)
         if kept is None:
             return maps(limits, keys, self.column(target.parts[1], owners, None), alive)
-        # Values of replaced entries need not fit.
+        # Values of map entries that later entries replace need not fit the column.
         counted = np.full_like(owners, len(self.unfit) - 1)
         counted[kept] = owners[kept]
         values = self.column(target.parts[1], counted, None)
@@ -192,14 +192,14 @@ class _ReadSlots:
             wrong = ~good if present is None else ~good & present
             self.unfit[rows[wrong]] = True
             present = good if present is None else good & present
-        # Nanoseconds are cut to microseconds, of durations towards zero.
+        # Nanoseconds are cut to microseconds, in durations towards zero.
         micros = seconds * _MICROS + np.sign(nanos) * (abs(nanos) // 1000)
         absent = None if present is None else ~present
         return pa.array(micros, mask=absent).view(arrow_type(target.kind))
 
 
 def _names(enum: ProtoEnum, values: Ints, absent: Bools | None) -> pa.Array:
-    """Return the names of an enum's numbers, and the digits of numbers without a name."""
+    """Return the names of an enum's numbers; numbers without a name become their digits."""
     names = {number: name for name, number in reversed(enum.values)}
     known = np.array(sorted(names), np.int64)
     places = np.minimum(np.searchsorted(known, values), len(known) - 1)
@@ -213,7 +213,7 @@ def _names(enum: ProtoEnum, values: Ints, absent: Bools | None) -> pa.Array:
 
 
 def _last_of(places: Ints, keys: Any) -> Ints | None:
-    """Return the numbers of the last entries with their key, by the map's place; None: all."""
+    """Return the numbers of the last entries with their key, in each map; None: all entries are."""
     encoded = pc.dictionary_encode(keys)
     number = encoded.indices.to_numpy(zero_copy_only=False) + places * len(encoded.dictionary)
     _, first = np.unique(number[::-1], return_index=True)

@@ -1,6 +1,5 @@
-"""Decoder of Protobuf messages: plain, or with the id of their schema in a registry.
-
-Behind the id stand the indexes of the message's type: their number and each of them, in the zigzag
+"""Decoder of Protobuf messages: without a prefix, or with the id of their schema in a registry.
+After the id come the indexes of the message's type: their number and each index, in the zigzag
 encoding; the number 0 is short for the first type.
 """
 
@@ -39,12 +38,12 @@ def from_protobuf(
     beside: pa.RecordBatch,
     options: Mapping[str, str],
 ) -> Iterator[Decoded]:
-    """Decode messages to rows with the columns ``columns`` and, from ``beside``, further ones with
-    a row per message; the order of valid rows is that of the messages.
+    """Decode messages to rows with the columns ``columns`` and the columns of ``beside``, which has
+    a row per message; valid rows are in the order of the messages.
 
     Args:
-        values: None: a row whose columns are NULL.
-        options: of the source: ``schema``, ``message``, ``registry``.
+        values: messages; None: a row whose columns are NULL.
+        options: options of the source: ``schema``, ``message``, ``registry``.
 
     Raises:
         SourceError: the registry does not answer.
@@ -56,7 +55,7 @@ def from_protobuf(
 def _read(
     messages: EncodedMessages, columns: Columns, options: Mapping[str, str]
 ) -> Iterator[tuple[Ints, ReadColumns]]:
-    """Yield the numbers of messages of one type, and their columns."""
+    """Yield, by type, the numbers of its messages and their columns."""
     kinds = [(name, parse_type(kind)) for name, kind in columns]
     for schema, message, which, begins in _types(messages, options):
         program = program_of(schema, message, kinds)

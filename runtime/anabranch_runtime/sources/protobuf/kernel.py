@@ -1,12 +1,12 @@
 """Kernels that read the wire format of Protobuf into flat slots of values.
 
-A *program* (``program``) has a row per field. A value goes to its *slot*: a column of numbers or
-places of bytes. Slots that have as many values form a *domain*: everything that stands once per
-Kafka message is one, the elements of each repeated field another. A row of a domain is made when
-its message or element begins, with defaults; later values of a field replace earlier ones, and
-parts of a message are merged. The kernel keeps the open messages on a stack, up to the depth at
-which Google's parsers stop. A message is bad if its bytes are malformed, or a value has another
-type than its column.
+A *program* (``program``) has a row per field. A value is written to its *slot*: a column of numbers
+or places of bytes. Slots with equal numbers of values form a *domain*: all fields that occur once
+per Kafka message are in one, the elements of each repeated field in another. A row of a domain is
+added when its message or element begins, with defaults; later values of a field replace earlier
+ones, and parts of a message are merged. The kernel keeps the open messages on a stack, up to the
+depth at which Google's parsers stop. A message is bad if its bytes are malformed, or a value has
+another type than its column.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-#: Columns of a field's row. ``SLOT``: of its value, or of a message's presence, in ``DOMAIN``;
-#: ``LIST``: of the number of elements, in the domain ``PARENT``, -1 if the field is not repeated;
-#: ``KNOWN``: first place of the numbers of a closed enum in ``numbers``, ``KNOWN_COUNT``: how many,
-#: -1 if all numbers are values. ``MERGES``: whether it is one message with a ``oneof`` in it.
+#: Columns of a field's row. ``SLOT``: slot of its value, or of a message's presence, in ``DOMAIN``;
+#: ``LIST``: slot of the number of elements, in the domain ``PARENT``, -1 if it is not repeated;
+#: ``KNOWN``: first place in ``numbers`` of a closed enum's numbers, ``KNOWN_COUNT``: how many, -1
+#: if all numbers are values. ``MERGES``: whether it is one message with a ``oneof`` in it.
 NUMBER, KIND, WIRE, SLOT, DOMAIN, LIST, PARENT, NODE, ONEOF, CHECKED, KNOWN, KNOWN_COUNT = range(12)
 MERGES, FIELD_WIDTH = 12, 13
-#: Columns of a message's row: first field and their number, number of ``oneof`` groups, whether it
-#: is a map's entry, whether it must be surveyed before it is read.
+#: Columns of a message's row: first field and number of fields, number of ``oneof`` groups, whether
+#: it is a map's entry, whether it must be surveyed before it is read.
 FIRST, COUNT, ONEOFS, ENTRY, SURVEYED = range(5)
 #: Outcome of a message: it is good, malformed, or to be rewritten (``merging``).
 GOOD, BAD, MERGED = range(3)
-#: Kinds of fields. ``SKIPPED``: a field of a ``oneof`` without column. ``WRONG``: one whose values
-#: do not fit its column.
+#: Kinds of fields. ``SKIPPED``: a field of a ``oneof``, without a column. ``WRONG``: a field whose
+#: values do not fit its column.
 INT32, INT64, UINT32, SINT32, SINT64, BOOL, ENUM, FIXED32, SFIXED32, SINGLE, FIXED64 = range(11)
 BYTES, MESSAGE, GROUP, SKIPPED, WRONG = range(11, 16)
 #: Greatest number of messages and groups that are open at once.
 DEEP = 100
-#: Most values of one message's repeated fields: more than any message of a reasonable size has,
-#: and not more than memory has room for.
+#: Maximum number of values in one message's repeated fields: more than any reasonable message has,
+#: and not too many for the memory.
 MOST_VALUES = 1 << 24
 
 
@@ -73,7 +73,7 @@ def _short(data: Any, at: Any, end: Any) -> tuple[Any, Any]:
 
 @njit(cache=True, nogil=True)
 def skip(data: Any, at: Any, end: Any, number: Any, wire: Any, depth: Any, open: Any) -> Any:
-    """Return the place after the value of an unknown field, or -1: it is malformed."""
+    """Return the place after the value of an unknown field; -1 if the value is malformed."""
     low = depth
     while True:
         if wire == 0:
@@ -105,7 +105,7 @@ def skip(data: Any, at: Any, end: Any, number: Any, wire: Any, depth: Any, open:
 
 @njit(cache=True, nogil=True)
 def is_text(data: Any, at: Any, end: Any) -> Any:
-    """Whether bytes are UTF-8."""
+    """Whether the bytes from ``at`` to ``end`` are UTF-8."""
     while at < end:
         byte = data[at]
         if byte < 128:
@@ -135,7 +135,7 @@ def is_text(data: Any, at: Any, end: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _found(fields: Any, first: Any, count: Any, number: Any, near: Any) -> Any:
-    """Return the row of the field with this number, which may follow ``near``; -1: none."""
+    """Return the row of the field with this number, which often follows ``near``; -1: none."""
     last = first + count
     if near + 1 < last and fields[near + 1, NUMBER] == number:
         return near + 1
@@ -153,7 +153,7 @@ def _found(fields: Any, first: Any, count: Any, number: Any, near: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def is_of(fields: Any, row: Any, wire: Any) -> Any:
-    """Whether a value of this wire type is one of the field, alone or packed."""
+    """Whether a value of this wire type can be a value of the field, alone or packed."""
     wanted = fields[row, WIRE]
     if wanted == wire:
         return True
@@ -162,7 +162,7 @@ def is_of(fields: Any, row: Any, wire: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def is_known(fields: Any, row: Any, numbers: Any, value: Any) -> Any:
-    """Whether a number is a value of a field's enum."""
+    """Whether a number is one of the values of a field's enum."""
     found = fields[row, KNOWN_COUNT] < 0
     for i in range(fields[row, KNOWN_COUNT]):
         found = found or numbers[fields[row, KNOWN] + i] == value
@@ -177,13 +177,13 @@ def _survey(
     """Look at the fields of a message before they are read.
 
     Args:
-        last, since: per ``oneof``: its field that is set, and the place from which on only this one
-            is. They are written.
-        seen, turn: per field: the last call of this function that found it; number of this call.
+        last, since: per ``oneof``, its field that is set, and the place from which on only this
+            field is set. Both are written.
+        seen, turn: per field, the last call of this function that found it; number of this call.
 
     Returns:
-        Whether it is a map's entry with unknown parts, which is none of the map; whether parts of
-        a message that has a ``oneof`` are to be merged.
+        Whether the message is a map's entry with unknown parts, which does not count as an entry;
+            whether parts of a message with a ``oneof`` have to be merged.
     """
     last[:], since[:] = -1, 0
     near, odd, merged = first - 1, False, False
@@ -223,19 +223,19 @@ def read_messages(
     defaults: Any, shown: Any, base: Any, values: Any, sizes: Any, present: Any, used: Any,
     weights: Any, bad: Any, write: bool,
 ) -> None:  # fmt: skip
-    """Read all messages.
+    """Read all messages into slots.
 
     Args:
         data: bytes of the messages and of the defaults.
         begins, ends: start and end of each message in ``data``.
         nodes, fields: the messages (the first is the Kafka messages' own) and their fields.
-        numbers: of closed enums.
-        of, defaults, shown: per slot: its domain, its value and presence in a new row.
+        numbers: numbers of closed enums.
+        of, defaults, shown: per slot, its domain, and its value and presence in a new row.
         base: first place of each slot in ``values`` (numbers, places of bytes or numbers of
             elements), ``sizes`` (of bytes) and ``present``, which begin with the defaults.
-        used: number of rows in each domain, increased. ``weights``: number of its slots.
+        used: number of rows in each domain, increased. ``weights``: number of slots of each domain.
         bad: set to ``BAD`` or ``MERGED``; messages for which it is set are not read.
-        write: False: count the rows only.
+        write: False: only count the rows.
     """
     saved = np.empty_like(used)
     node_of, limit = np.empty(DEEP + 1, np.int64), np.empty(DEEP + 1, np.int64)
@@ -286,7 +286,7 @@ def read_messages(
             row = _found(fields, nodes[node, FIRST], nodes[node, COUNT], number, near[depth])
             if row < 0 or not is_of(fields, row, wire):
                 if row >= 0 and wire == 2 and fields[row, WIRE] == 3 and fields[row, LIST] >= 0:
-                    # Google's parser refuses repeated groups in this form, and skips others.
+                    # In this form, Google's parser refuses repeated groups, and skips other groups.
                     at = -1
                     break
                 at = skip(data, at, stop, number, wire, depth, open)
@@ -431,7 +431,7 @@ def read_messages(
             bad[message] = BAD if at != end else MERGED
             used[:] = saved
             if write:
-                # Only messages without repeated fields are not counted before they are written.
+                # Only messages without repeated fields are written without having been counted.
                 for slot in range(len(base) - 1):
                     if of[slot] == 0:
                         place = base[slot] + used[0]
@@ -442,13 +442,11 @@ def read_messages(
 
 @njit(cache=True, nogil=True)
 def index_sizes(data: Any, begins: Any, ends: Any, sizes: Any) -> None:
-    """Write the number of bytes of the path of indexes with which each message begins; -1: it is
-    none.
-    """
+    """Write the number of bytes of the path of indexes that begins each message, or -1."""
     for i in range(len(begins)):
         count, at = _short(data, begins[i], ends[i])
         if at >= 0:
-            # Numbers are in the zigzag encoding; no path is longer than names are nested.
+            # Numbers are in the zigzag encoding, and no path is longer than the nesting of names.
             count = count >> 1 if count % 2 == 0 else DEEP + 1
             if count > DEEP:
                 at = -1

@@ -1,8 +1,7 @@
-"""Messages whose parts are to be merged: rewritten, so that each message in them stands once.
-
-Protobuf merges the occurrences of a message field. Where the message has a ``oneof``, a later part
-takes back an earlier one, so the kernel can't write values as it meets them. Encoders write such
-messages only if they concatenate encodings, so these are rewritten one by one.
+"""Rewriting of messages whose parts have to be merged, so that each nested message occurs once.
+Protobuf merges the occurrences of a message field. If that message has a ``oneof``, a later part
+undoes an earlier one, so the kernel can't write values as it reads them. Such messages arise only
+if encodings are concatenated; being rare, they are rewritten one by one.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from anabranch_runtime.sources.protobuf.program import ProtoProgram
 
 
 def merged(program: ProtoProgram, message: bytes, node: int = 0) -> bytes:
-    """Return a message with the same values.
+    """Return a message with the same values and each nested message once.
 
     Args:
-        program: of the columns.
-        message: that is well-formed.
+        program: the program of the columns.
+        message: a well-formed message.
         node: the message's row.
     """
     first, count = program.nodes[node, [kernel.FIRST, kernel.COUNT]].tolist()
@@ -56,7 +55,7 @@ def merged(program: ProtoProgram, message: bytes, node: int = 0) -> bytes:
 
 
 def _is_known(program: ProtoProgram, row: int, part: bytes) -> bool:
-    """Whether a number is a value of its field."""
+    """Whether the number in ``part`` is one of the values of its field's enum."""
     data = np.frombuffer(part, np.uint8)
     _, at = kernel.number_at(data, 0, len(data))
     value, _ = kernel.number_at(data, at, len(data))
@@ -65,7 +64,7 @@ def _is_known(program: ProtoProgram, row: int, part: bytes) -> bool:
 
 
 def _wrapped(program: ProtoProgram, row: int, content: bytes) -> bytes:
-    """Return a field with the message ``content``, rewritten."""
+    """Return the encoding of a field whose value is the message ``content``, rewritten."""
     fields = program.fields[row]
     inner = merged(program, content, int(fields[kernel.NODE]))
     tag = int(fields[kernel.NUMBER]) << 3
@@ -75,7 +74,7 @@ def _wrapped(program: ProtoProgram, row: int, content: bytes) -> bytes:
 
 
 def _parts(message: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
-    """Yield the number and wire type of each field, its bytes, and the content of a message."""
+    """Yield, for each field, number and wire type, its bytes, and the content of a message."""
     data, at = np.frombuffer(message, np.uint8), 0
     open = np.empty(kernel.DEEP + 1, np.int64)
     while at < len(data):

@@ -1,8 +1,8 @@
 """Programs: a Protobuf message's fields, resolved against the columns of a stream.
 
-A column is the field of its name; the same holds for the fields of structs. A field without column
-is skipped, a column without field is NULL. :data:`_FITTING` has the types that fit a column; others
-are *wrong*: each message that has such a value is invalid.
+A column is the field of its name; the same holds for the fields of structs. A field without a
+column is skipped, a column without a field is NULL. :data:`_FITTING` has the types that fit a
+column; all other types are *wrong*: each message with a value of such a type is invalid.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from anabranch_contract.queries.types import (
 )
 from anabranch_runtime.sources.protobuf import kernel
 
-#: Type of a field -> kind and wire type.
+#: Type of a field -> kind of the kernel's field, and wire type.
 _KINDS = {
     "int32": (kernel.INT32, 0), "int64": (kernel.INT64, 0), "uint32": (kernel.UINT32, 0),
     "uint64": (kernel.INT64, 0), "sint32": (kernel.SINT32, 0), "sint64": (kernel.SINT64, 0),
@@ -44,31 +44,31 @@ _KINDS = {
 }  # fmt: skip
 _REAL = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
 _BYTES = frozenset({TypeKind.STRING, TypeKind.BINARY})
-#: Kinds of columns whose values may be texts, as in JSON: Protobuf has no types for them.
+#: Kinds of columns whose values may be text, as in JSON, since Protobuf has no such types.
 TEXTUAL = frozenset({TypeKind.DECIMAL, TypeKind.DATE, *TIMESTAMPS})
-#: Type of a field -> kinds of columns for its values.
+#: Type of a field -> kinds of columns that can have its values.
 _FITTING: dict[str, frozenset[TypeKind]] = {
     **dict.fromkeys(INTEGERS, frozenset({*INTEGRAL, *_REAL, TypeKind.DECIMAL})),
     "bool": frozenset({TypeKind.BOOLEAN}), "float": _REAL, "double": _REAL,
     "string": _BYTES | TEXTUAL, "bytes": _BYTES, "enum": frozenset({TypeKind.STRING, *INTEGRAL}),
 }  # fmt: skip
 _INTERVAL = whole_interval(TypeKind.INTERVAL)
-#: Columns of the parts of a time.
+#: Fields of the messages for times, and their types as columns.
 _TIME = (("seconds", DataType(TypeKind.BIGINT)), ("nanos", DataType(TypeKind.INT)))
 
 
 @dataclass(slots=True)
 class ProtoTarget:
-    """The place of a column's values, or of a part of it.
+    """Location of the values of a column, or of a part of a nested column.
 
     Attributes:
-        kind: of the column.
-        form: conversion of the values: of leaves ``integer``, ``unsigned``, ``real``, ``boolean``,
-            ``bytes``, ``text``, ``enum``; of messages ``struct``, ``timestamp``, ``duration``,
+        kind: type of the column.
+        form: conversion of the values: for leaves ``integer``, ``unsigned``, ``real``, ``boolean``,
+            ``bytes``, ``text``, ``enum``; for messages ``struct``, ``timestamp``, ``duration``,
             ``wrapper``; ``array``, ``map``; empty: all are NULL.
-        slot: of values, of the presence of messages, or of numbers of elements; -1: all are
-            present.
-        enum: of the values.
+        slot: slot of the values, of the presence of messages, or of numbers of elements; -1: all
+            are present.
+        enum: enum of the values.
         parts: targets of a message's fields, an array's elements, a map's keys and values.
     """
 
@@ -81,7 +81,7 @@ class ProtoTarget:
 
 @dataclass(frozen=True, slots=True)
 class ProtoProgram:
-    """Arguments of the kernel (see ``kernel``), and the targets of the columns.
+    """A resolved message type: arguments of the kernel, and the targets of the columns.
 
     Attributes:
         nodes, fields: rows of messages and fields. ``numbers``: of closed enums.
@@ -148,19 +148,19 @@ class _MessageCompiler:
         )
 
     def domain(self) -> int:
-        """Return a new domain."""
+        """Add a domain (of slots with as many values), and return its number."""
         self.domains += 1
         return self.domains - 1
 
     def slot(self, slot: _Slot) -> int:
-        """Return a new slot."""
+        """Add a slot for a field's values, and return its number."""
         self.slots.append(slot)
         return len(self.slots) - 1
 
     def message(
         self, message: ProtoMessage, columns: Sequence[tuple[str, DataType]], domain: int
     ) -> tuple[int, list[ProtoTarget]]:
-        """Return the row of a message whose fields go to columns, and targets of these."""
+        """Return the row of a message whose fields are columns, and the columns' targets."""
         places = dict[str, int]()
         for place, (name, _) in enumerate(columns):
             places.setdefault(name, place)
@@ -186,7 +186,7 @@ class _MessageCompiler:
         return node, targets
 
     def row(self, one: ProtoField, kind: int, group: int) -> list[int]:
-        """Return a field's row without a slot."""
+        """Return the kernel's row of a Protobuf field, without a slot."""
         row = [-1] * kernel.FIELD_WIDTH
         row[kernel.NUMBER], row[kernel.KIND], row[kernel.ONEOF] = one.number, kind, group
         row[kernel.WIRE], row[kernel.CHECKED] = (
@@ -203,7 +203,7 @@ class _MessageCompiler:
         return row
 
     def field(self, row: list[int], one: ProtoField, kind: DataType, domain: int) -> ProtoTarget:
-        """Complete a field's row, and return its target."""
+        """Complete the row of a field, and return the target of its values."""
         row[kernel.KIND] = kernel.WRONG
         row[kernel.DOMAIN] = row[kernel.PARENT] = domain
         if not one.repeated:
@@ -227,7 +227,7 @@ class _MessageCompiler:
     def value(
         self, row: list[int], one: ProtoField, kind: DataType, domain: int, *, element: bool,
     ) -> ProtoTarget:  # fmt: skip
-        """Complete the row of a field's values; ``element``: of a repeated one."""
+        """Complete the row of a field's values; ``element``: whether they are elements."""
         if one.kind in ("message", "group"):
             return self._message(row, one, kind, domain, element=element)
         if kind.kind not in _FITTING[one.kind]:
@@ -258,7 +258,7 @@ class _MessageCompiler:
         return ProtoTarget(kind, form, slot, parts=parts)
 
     def _default(self, slot: _Slot, one: ProtoField) -> None:
-        """Set the value that an absent field has."""
+        """Set the value that a slot has if the field is absent."""
         value: Any = default_of(one, self.schema.enums.get(one.type))
         if value is None:
             return
@@ -275,7 +275,7 @@ class _MessageCompiler:
 
 
 def _form(one: ProtoField, kind: DataType) -> str:
-    """Return the conversion of a leaf's values."""
+    """Return a leaf's form: how its values are converted for the column."""
     if one.kind == "enum":
         return "enum" if kind.kind is TypeKind.STRING else "integer"
     if one.kind in INTEGERS:

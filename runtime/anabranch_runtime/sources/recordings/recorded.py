@@ -1,4 +1,4 @@
-"""The planned source of all recorded streams: every batch has a fixed number of rows of each.
+"""The planned source of all recorded streams: batches have a fixed number of rows of each.
 
 Tasks map their parts of the recordings into memory. Each task gets an equal share of every
 stream's rows in the batch, so all tasks start with equal work. The offset is the number of rows
@@ -40,7 +40,7 @@ class Recorded:
         self._input, self._awaited = control or InputControl(), dict(waiting or {})
 
     def feeds_of(self, offset: dict[str, int]) -> Mapping[str, Feed]:
-        """Return no feeds: the source divides its input itself."""
+        """Return no feeds, since the source divides its input itself."""
         return {}
 
     def plan(self, start: dict[str, int]) -> dict[str, int]:
@@ -59,13 +59,13 @@ class Recorded:
         return end
 
     def _batches(self, offset: dict[str, int]) -> int:
-        """Return the greatest number of batches read of any stream."""
+        """Return the greatest number of batches that has been read of some stream."""
         read = (-(-offset.get(r.key, 0) // r.rows_per_batch) for r in self._recordings)
         return max(read, default=0)
 
     def shares(self, start: dict[str, int], end: dict[str, int]) -> list[list[Piece]]:
         """Give each task an equal share of every stream's rows. The task that gets a surplus row
-        differs between streams, or else one task would get every stream's single row.
+        differs between streams; otherwise one task would get the single rows of all streams.
         """
         found: list[list[Piece]] = [[] for _ in range(self._tasks)]
         for number, recording in enumerate(self._recordings):

@@ -68,8 +68,8 @@ def convert(record: StreamRecord, directory: Path) -> Recording:
     """
     source, rows_per_batch = check_recording(record)
     schema = pa.schema([(c.name, arrow_type(parse_type(c.type))) for c in record.columns])
-    # The name depends on the source file and the schema, so a changed file or schema of the stream
-    # gets a new conversion.
+    # The name depends on the source file and the schema, so that a changed file or schema is
+    # converted again.
     stat = source.stat()
     made_of = repr((str(source), stat.st_size, stat.st_mtime_ns, str(schema)))
     digest = hashlib.sha256(made_of.encode()).hexdigest()[:12]
@@ -128,7 +128,7 @@ def check_recording(record: StreamRecord) -> tuple[Path, int]:
 
 
 def _seal(target: Path) -> Path:
-    """Return the path of the file with the checksum of a converted recording."""
+    """Return the path of the file that has the checksum of a converted recording."""
     return target.with_suffix(".json")
 
 
@@ -142,7 +142,7 @@ def _stamp(target: Path) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def _is_whole(target: str, size: int, changed: int) -> bool:
-    """Whether the converted recording matches its checksum; cached by size and change time."""
+    """Whether the converted recording matches its checksum; cached by size and time of change."""
     path = Path(target)
     if not size or not _seal(path).exists():
         return False

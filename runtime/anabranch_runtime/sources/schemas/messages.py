@@ -1,6 +1,5 @@
-"""Messages of several schemas: decoded schema by schema, and put back into their order.
-
-The first bytes of a message with an id in a registry are 0 and the id, four bytes, highest first.
+"""Decoding of messages of several schemas, schema by schema, and restoring of their order. A
+message with an id in a registry begins with a 0 byte and the id in four bytes, highest first.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.sources.decode import Columns, schema_of, with_columns
 from anabranch_runtime.sources.invalid import Decoded, split, unreadable
 
-#: Number of bytes in front of a message that name its schema.
+#: Number of bytes before a message that identify its schema.
 PREFIX = 5
-#: Columns of messages that can be read; which messages can't; which of the others have a value that
-#: does not fit its column, where it is NULL.
+#: Columns of readable messages; mask of messages that can't be read; mask of readable messages with
+#: a value that does not fit its column, where it is NULL.
 ReadColumns = tuple[list[pa.Array], Bools, Bools]
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedMessages:
-    """Messages as bytes: ``data``, with each begin and end; NULL ones are not ``present``."""
+    """Messages as bytes: ``data``, with each one's begin and end; NULLs are not ``present``."""
 
     given: pa.Array
     data: NDArray[np.uint8]
@@ -35,7 +34,7 @@ class EncodedMessages:
 
     @classmethod
     def of(cls, values: Sequence[bytes | None]) -> EncodedMessages:
-        """Lay messages behind each other."""
+        """Put the messages one after the other into one array."""
         given = pa.array(values, pa.binary())
         limits = np.frombuffer(given.buffers()[1], np.int32)[: len(given) + 1].astype(np.int64)
         data = np.frombuffer(given.buffers()[2] or b"", np.uint8)
@@ -52,12 +51,12 @@ class EncodedMessages:
     def rows(
         self, columns: Columns, beside: pa.RecordBatch, read: Iterable[tuple[Ints, ReadColumns]]
     ) -> Iterator[Decoded]:
-        """Yield rows in the order of their messages, with the columns ``columns`` and, from
-        ``beside``, further ones with a row per message.
+        """Yield rows in the order of their messages, with the columns ``columns`` and the columns
+        of ``beside``, which has a row per message.
 
         Args:
-            read: numbers of messages, and their columns; other messages are invalid, and NULL ones
-                rows whose columns are NULL.
+            read: numbers of messages, and their columns; other messages are invalid, and NULL
+                messages are rows whose columns are NULL.
         """
         schema = schema_of(columns)
         bad = self.present.copy()

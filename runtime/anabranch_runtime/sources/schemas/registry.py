@@ -21,24 +21,24 @@ from anabranch_contract.connectors.schemas.registered import Get
 from anabranch_contract.connectors.secrets import resolved
 from anabranch_runtime.errors import SourceError
 
-#: Seconds for an answer; seconds for which a schema, and the absence of one, are remembered.
+#: Seconds to wait for an answer; seconds for which a schema, and a missing one, are cached.
 PATIENCE, KNOWN, UNKNOWN = 5.0, 3600.0, 10.0
-#: Most bytes of an answer, and remembered schemas.
+#: Maximum bytes of an answer, and maximum number of cached schemas.
 _MOST_BYTES, _MOST = 4 << 20, 10_000
-#: Codes of a registry for a schema, subject or version that it does not have.
+#: Registry's error codes for a schema, subject or version that it does not have.
 _ABSENT = frozenset({40401, 40402, 40403})
 _T = TypeVar("_T")
-#: Parser of an answer; its second argument requests further ones. None: not a schema of its form.
+#: Parser of an answer; its second argument requests others. None: not of the parser's form.
 Parse = Callable[[Mapping[str, Any], Get], Any]
-#: (parser, address, id) -> time until which it is remembered, and the schema; None: there is none.
+#: (parser, address, id) -> time until which it is cached, and the schema (None: there is none).
 _known: dict[tuple[Parse, str, int], tuple[float, Any]] = {}
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Follows no redirection: only the registry's own host is allowed."""
+    """Handler that follows no redirection, since only the registry's own host is permitted."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Return nothing, so that the redirection is an error."""
+        """Return None, which makes the redirection an error."""
 
 
 _OPENER = build_opener(ProxyHandler({}), _NoRedirect)
@@ -49,12 +49,12 @@ def schemas_of(
     ids: Iterable[int],
     parse: Callable[[Mapping[str, Any], Get], _T | None],
 ) -> dict[int, _T | None]:
-    """Return the schemas of ``ids``; None: the registry has none of this form for it.
+    """Return the schemas of ``ids``; None for an id if the registry has no schema of this form.
 
     Args:
-        options: of a source: ``registry``, and its login.
-        ids: of schemas.
-        parse: of a schema's form.
+        options: options of a source: ``registry``, and its login.
+        ids: ids of schemas.
+        parse: parser of a schema's form.
 
     Raises:
         AccessError: a variable of a secret is not set.
@@ -77,7 +77,7 @@ def _schema(options: Mapping[str, str], number: int, parse: Parse) -> Any:
 
 
 def _get(options: Mapping[str, str], path: str) -> dict[str, Any] | None:
-    """Return the registry's answer; None: it does not have it."""
+    """Return the registry's answer; None: it does not have the schema."""
     options = resolved("source", KAFKA, options, os.environ)
     address = options["registry"].rstrip("/")
     request = Request(f"{address}/{path}", headers={"Accept": "application/json"})

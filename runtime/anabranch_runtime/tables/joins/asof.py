@@ -2,7 +2,7 @@
 
 The rows of each side are kept in the order of their times, by key. A new or deleted right row can
 only change results of left rows between its time and the next right row's, so the cost of a batch
-follows from its rows and the results that they change.
+depends only on its rows and on the results that they change.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ _WEIGHT = 0
 
 
 class _Timed(NamedTuple):
-    """Rows of one side: the number (slot) of each row's key, -1 if the key has a NULL; the values
-    as 64-bit words, the time first; the weights."""
+    """Rows of one side: the slot of each row's key (-1 if it has a NULL), its values as 64-bit
+    words beginning with the time, and its weight.
+    """
 
     slots: Ints
     words: Ints
@@ -54,11 +55,11 @@ class _TimedSide:
         self.place = {name: n for n, (name, _) in enumerate(columns, 1)}
 
     def words(self, rows: Inputs) -> Ints:
-        """Return the words of ``rows``."""
+        """Return the 64-bit words of ``rows``, as they are kept."""
         return self.layout.encode([rows.column(n) for n in (self.time, *self.kinds)])
 
     def column(self, name: str, words: Ints, there: Bools | None = None) -> pa.Array:
-        """Return the column ``name`` of rows; NULL where the mask ``there`` is False."""
+        """Return the column ``name`` of encoded rows; NULL where the mask ``there`` is False."""
         place = self.place[name]
         if there is not None:
             words = words.copy()
@@ -67,7 +68,7 @@ class _TimedSide:
 
 
 class AsOfJoin:
-    """The left rows and right rows of an ASOF join, ``outer``."""
+    """The left rows and right rows of the ASOF join ``outer``."""
 
     def __init__(self, outer: OuterJoin) -> None:
         self.outer, self._kind = outer, outer.look_ups[0].kind
@@ -75,7 +76,7 @@ class AsOfJoin:
         assert rule is not None
         self._rule: Nearest = rule
         self._backward = rule.side in (NearestSide.GE, NearestSide.GT)
-        #: Whether a right row of the left row's own time counts as one before it.
+        #: Whether a right row with the left row's time counts as a row before it.
         self._inclusive = rule.side in (NearestSide.GE, NearestSide.LT)
         self._start()
 
@@ -151,7 +152,7 @@ class AsOfJoin:
         """Return left rows whose nearest right row may change, with their net weights."""
         kept = np.flatnonzero(right.slots >= 0)
         slots, times = right.slots[kept], right.words[kept, 0]
-        # Left rows beyond the next new right row are nearer to that one.
+        # Left rows beyond the next new right row are nearer to that right row.
         order = np.lexsort((times, slots))
         slots, times = slots[order], times[order]
         first = np.ones(len(order), np.bool_)
@@ -193,7 +194,7 @@ class AsOfJoin:
     def _combined(
         self, left: Ints, right: Ints, times: Ints
     ) -> tuple[Callable[[Column], pa.Array], Ints]:
-        """Return a reader of the columns of joined rows, and the change of each row's number."""
+        """Return a reader of joined rows' columns, and the change of each row's number."""
         there, right = right[:, 0] > 0, right[:, 1:]
 
         def read(column: Column) -> pa.Array:
@@ -230,7 +231,7 @@ class AsOfJoin:
 
     @classmethod
     def load(cls, outer: OuterJoin, dumped: Sequence[pa.RecordBatch]) -> AsOfJoin:
-        """Return the join of a dump."""
+        """Restore the ASOF join from a dump."""
         made = cls(outer)
         made._restore(dumped)
         return made
@@ -243,5 +244,5 @@ class AsOfJoin:
 
     @property
     def bytes(self) -> int:
-        """Return the approximate size in memory."""
+        """Return the approximate bytes of the join in memory."""
         return sum(one.bytes for one in (self.pool, self._keys, self._left.rows, self._right.rows))

@@ -39,7 +39,7 @@ _FEW_TEXTS = 4096
 
 def columns_of(outer: OuterJoin) -> list[Columns]:
     """Return the columns of left rows, then of each look-up's pairs (left row, partner); of a full
-    join, then of right rows. Of an ASOF join: of left rows and of right rows.
+    join, then of right rows. For an ASOF join: of left rows and of right rows.
     """
     if outer.nearest is not None:
         return [outer.left, outer.look_ups[0].columns]
@@ -51,7 +51,7 @@ def columns_of(outer: OuterJoin) -> list[Columns]:
 
 
 def results(outer: OuterJoin, tables: Sequence[pa.Table]) -> pa.Table:
-    """Compute the results of one batch, whose left rows have all their partners in it.
+    """Compute the results of one batch that contains all partners of its left rows.
 
     Args:
         tables: left rows, then the pairs of each look-up, with the columns of :func:`columns_of`.
@@ -68,7 +68,8 @@ def results(outer: OuterJoin, tables: Sequence[pa.Table]) -> pa.Table:
 class _NetRows:
     """Left rows (``parent`` None), or the pairs of a look-up: distinct rows with net numbers.
 
-    A pair's key is the slot of its *owner* (left row or earlier pair), and the partner's columns.
+    A pair's identity is the slot of its *owner* (left row or earlier pair) and its partner's
+    columns.
     """
 
     def __init__(self, columns: Columns, parent: _NetRows | None, pool: Texts) -> None:
@@ -79,7 +80,7 @@ class _NetRows:
         self.slots = Slots(self.layout.width)
         self.net = np.zeros(self.slots.room, np.int64)
         self.pairs: list[_NetRows] = []
-        #: First pair by owner; next and previous pair of the same owner, by pair.
+        #: First pair by owner; by pair, the next and the previous pair of the same owner.
         self._heads: Ints = np.empty(0, np.int64)
         self._following, self._before = np.empty((2, self.slots.room), np.int64)
         if parent is not None:
@@ -99,7 +100,7 @@ class _NetRows:
         return slots
 
     def entered(self, words: Ints) -> Ints:
-        """Return the slot of each encoded row; unknown rows are added with the net number 0."""
+        """Return the slot of each encoded row; a new row is added with the net number 0."""
         slots, fresh = self.slots.find(words)
         room = self.slots.room
         if len(self.net) < room:
@@ -117,7 +118,7 @@ class _NetRows:
         return slots
 
     def of(self, owners: Ints) -> tuple[Ints, Ints]:
-        """Return the pairs of ``owners`` (-1: no owner), and the position of each pair's owner."""
+        """Return the pairs of ``owners`` (-1: no owner), and for each the position of its owner."""
         known = np.where(owners < len(self._heads), owners, _NONE)
         count = kernels.count_linked(known, self._heads, self._following)
         places, found = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -145,7 +146,7 @@ class _NetRows:
         return self.layout.column(words, place)
 
     def dump(self, numbers: Ints) -> tuple[pa.RecordBatch, Ints]:
-        """Return the rows, and slot -> row number; ``numbers``: the parent's slot -> row number."""
+        """Return the rows, and their numbers by slot; ``numbers``: the same of the parent."""
         slots = self.slots.all()
         words = self.slots.words[slots]
         if self.parent is not None:
@@ -157,7 +158,7 @@ class _NetRows:
         return pa.RecordBatch.from_arrays(columns, names=names), numbered
 
     def load(self, dumped: pa.RecordBatch, owners: Ints) -> Ints:
-        """Enter a dump's rows; returns row number -> slot. ``owners``: the parent's."""
+        """Enter a dump's rows; return row number -> slot. ``owners``: the same of the parent."""
         *columns, net = dumped.columns
         if self.parent is not None:
             columns[0] = pa.array(owners[integers_of(columns[0])])
@@ -167,7 +168,7 @@ class _NetRows:
 
     @property
     def bytes(self) -> int:
-        """Return the size in memory."""
+        """Return the bytes of left rows or pairs in memory."""
         arrays = (self.net, self._heads, self._following, self._before)
         return self.slots.bytes + sum(a.nbytes for a in arrays)
 
@@ -178,12 +179,12 @@ class LookUps:
     def __init__(self, outer: OuterJoin) -> None:
         self.outer = outer
         self._columns = columns_of(outer)[: 1 + len(outer.look_ups)]
-        #: Column -> index of its table: 0 for left rows, then one per look-up.
+        #: Column -> number of its table: 0 for left rows, then one per look-up.
         self._places = {name: 0 for name, _ in outer.left}
         for number, look_up in enumerate(outer.look_ups, 1):
             self._places |= {name: number for name, _ in look_up.columns}
         first = outer.look_ups[0]
-        #: Right rows of a full join; the ones without a match are results.
+        #: Right rows of a full join, as left rows; those without a match are results.
         self._right: LookUps | None = None
         if first.kind is JoinKind.FULL:
             anti = LookUp(JoinKind.ANTI, first.partner, ())
@@ -247,8 +248,8 @@ class LookUps:
             assert fits.all(), "pairs without their rows"
 
     def _combined(self, roots: Ints) -> Combinations:
-        """Return the joined rows of the left rows ``roots`` with a positive net number: the slot in
-        each table (-1: none), and the number of equal ones.
+        """Return the joined rows of those left rows ``roots`` that have a positive net number: the
+        slot in each table (-1: none), and the number of equal rows.
         """
         left = self._tables[0]
         times = left.net[roots]
@@ -308,7 +309,7 @@ class LookUps:
 
     @classmethod
     def load(cls, outer: OuterJoin, dumped: Sequence[pa.RecordBatch]) -> LookUps:
-        """Return the look-ups of a dump."""
+        """Restore the look-ups from a dump."""
         made = cls(outer)
         own = len(made._tables)
         made._restore(dumped[:own])
@@ -326,6 +327,6 @@ class LookUps:
 
     @property
     def bytes(self) -> int:
-        """Return the approximate size in memory."""
+        """Return the approximate bytes of the look-ups in memory."""
         right = 0 if self._right is None else self._right.bytes
         return right + self.pool.bytes + sum(own.bytes for own in self._tables)

@@ -3,12 +3,12 @@ and *pairs* (left row and matching right row).
 
 A left row is *decided* (whether it has a match) once the watermark of the right input has passed
 its *deadline*, the latest event time of a match. Left rows and pairs with equal left columns form a
-group, which is kept until its *end*, the deadline, and then gives its results once.
+group, which is kept until its *end*, the deadline, and then has its results, once.
 
 The deadline may have passed before a left row is complete. Then its batch finds all its pairs and
 decides it at once, since the right input may never send again. If such a row is computed by a later
 catch-up (after load shedding), its pairs may be found by another batch. Then the group ends at the
-floor (``sinks.outer_rows``), equal for the row and its pairs.
+floor (``sinks.outer_rows``), which is equal for the row and its pairs.
 
 Left rows of different batches are in different groups, since load shedding may have withheld the
 pairs of one batch and not of the other (``views.undecided``).
@@ -50,11 +50,11 @@ class Withheld(Protocol):
     def among(
         self, rows: int, column: Callable[[str], pa.Array], came: Ints, deadlines: Ints
     ) -> Bools:
-        """Return the mask of undecided rows; ``came``: batch of each row's last member."""
+        """Return the mask of undecided rows; ``came``: batch in which a row became complete."""
         ...
 
     def chances(self, rows: int, came: Ints, deadlines: Ints) -> Floats:
-        """Return each row's probability of not being undecided."""
+        """Return, per row, the probability that it is not undecided."""
         ...
 
 
@@ -91,7 +91,7 @@ class DecidedRows:
     def _start(self) -> None:
         self.pool = Texts()
         fields = [TupleField(kind) for _, kind in self.outer.left]
-        #: Left columns, batch, end.
+        #: Keys of groups: left columns, batch, end.
         self._keys = TupleLayout([*fields, _NUMBER, _NUMBER], self.pool)
         self._slots = Slots(self._keys.width)
         self._state = np.zeros((self._slots.room, 2), np.int64)
@@ -163,7 +163,7 @@ class DecidedRows:
     # --- groups ----------------------------------------------------------------------------------
 
     def _deadlines(self, rows: Inputs) -> tuple[Ints, Bools]:
-        """Return the latest event time of a match per row, and the mask of known ones."""
+        """Return, per row, the latest event time of a match, and the mask of rows that have one."""
         found = np.full(len(rows), _NEVER)
         some = np.zeros(len(rows), np.bool_)
         for name, bound in self.outer.times:
@@ -179,12 +179,12 @@ class DecidedRows:
         return self._keys.encode([*columns, rows.column(BATCH), pa.array(ends)])
 
     def _note(self, slots: Ints, weight: int) -> None:
-        """Enter groups into, or remove them from, the order of ends."""
+        """Add groups to (``weight`` 1), or remove them from (-1), the order of ends."""
         tuples = np.column_stack([self._slots.words[slots, -1], slots])
         self._by_end.add(np.zeros(len(slots), np.int64), tuples, np.full(len(slots), weight))
 
     def _over(self, clock: int | None) -> Ints:
-        """Return the groups whose end is before ``clock``; a match may still come at ``clock``."""
+        """Return the groups that end before ``clock``; at ``clock``, a match may still arrive."""
         if clock is None:
             return np.empty(0, np.int64)
         zero = np.zeros(1, np.int64)
@@ -193,8 +193,8 @@ class DecidedRows:
         return slots
 
     def _joined(self, over: Ints, late: Ints, which: Ints) -> _Groups:
-        """Return the ended groups ``over`` and groups of the rows ``late``, decided at once;
-        ``which``: :data:`_LEFT` or :data:`_PAIRS` per row.
+        """Return the ended groups ``over`` and groups of the rows ``late``, which are decided at
+        once; ``which``: :data:`_LEFT` or :data:`_PAIRS` per row.
         """
         own = Slots(self._keys.width)
         # Rows decided at once are grouped by left columns and batch, whatever their ends.
@@ -264,7 +264,7 @@ class DecidedRows:
     # --- snapshots -------------------------------------------------------------------------------
 
     def dump(self) -> list[pa.RecordBatch]:
-        """Return the state for a snapshot: undecided groups."""
+        """Return the state for a snapshot: the groups of undecided left rows."""
         slots = self._slots.all()
         columns = self._keys.decode(self._slots.words[slots])
         columns += [pa.array(self._state[slots, n]) for n in (_LEFT, _PAIRS)]
@@ -277,7 +277,7 @@ class DecidedRows:
         columns: Sequence[tuple[str, DataType]],
         dumped: Sequence[pa.RecordBatch],
     ) -> DecidedRows:
-        """Return the rows of a dump."""
+        """Restore the undecided left rows and pairs from a dump."""
         made = cls(outer, columns)
         made._restore(dumped)
         return made
@@ -294,13 +294,13 @@ class DecidedRows:
 
     @property
     def bytes(self) -> int:
-        """Return the approximate size in memory."""
+        """Return the approximate bytes of left rows and pairs in memory."""
         others = (self.pool, self._slots, self._by_end)
         return self._state.nbytes + sum(o.bytes for o in others)
 
 
 def _numbers(rows: Inputs, name: str) -> tuple[Ints, Bools]:
-    """Return a column of times in microseconds, and the mask of known ones."""
+    """Return a column of times in microseconds, and the mask of rows that have one."""
     column = rows.column(name)
     valid = rows.valid(name)
     return integers_of(column), valid if len(valid) else np.ones(len(column), np.bool_)

@@ -26,11 +26,11 @@ class Combinations(NamedTuple):
 
 
 def results_of(outer: OuterJoin, read: Callable[[Column], pa.Array], times: Ints) -> pa.Table:
-    """Return the output rows of combinations; of a join without deadline, with kinds or weights.
+    """Return the output rows of combinations; without a deadline, with change kinds or weights.
 
     Args:
         read: column of left or right rows -> its values, by combination.
-        times: number of times that each combination is added or (negative) removed.
+        times: number of times that each combination is added or, if negative, removed.
 
     Raises:
         ExpressionError: a condition or an output column can't be evaluated for a row.
@@ -59,7 +59,7 @@ def results_of(outer: OuterJoin, read: Callable[[Column], pa.Array], times: Ints
 
 
 def net(rows: Ints, times: Ints) -> Combinations:
-    """Return the distinct ``rows`` with the sums of their ``times``, without sums of 0."""
+    """Return the distinct ``rows`` whose ``times`` don't add up to 0, with these sums."""
     own = Slots(rows.shape[1])
     slots, fresh = own.find(rows)
     sums = np.zeros(own.room, np.int64)

@@ -16,8 +16,8 @@ class SortedRows:
     """Rows by partition, in order.
 
     Attributes:
-        starts, ends: first row of each row's partition, and the row after its last one.
-        first_peers, end_peers: the same of its peers, the rows equal in all sort keys.
+        starts, ends: first row of each row's partition, and the row after the partition's last row.
+        first_peers, end_peers: the same of the row's peers, the rows equal in all sort keys.
         keys: words of the first sort key without its word for NULL, which ascend.
         known: whether that key is not NULL.
     """
@@ -31,7 +31,7 @@ class SortedRows:
 
     @classmethod
     def of(cls, partitions: Ints, sorts: Ints) -> SortedRows:
-        """Make them of ascending numbers of ``partitions``, and the words of sort keys."""
+        """Make them from the rows' ascending ``partitions`` and the words of their sort keys."""
         count = len(partitions)
         first = np.ones(count, np.bool_)
         first[1:] = partitions[1:] != partitions[:-1]
@@ -44,13 +44,13 @@ class SortedRows:
 
     def frames(self, frame: Frame) -> tuple[Ints, Ints]:
         """Return the pieces of each row's frame, in order: the first row of each piece, and the row
-        after its last one, as matrices with a line per piece; an empty piece has equal ones.
+        after its last row, as matrices with a line per piece; in an empty piece both are equal.
         """
         first, end = self._whole(frame)
         if frame.excluded is Excluded.NOTHING:
             return first[None], end[None]
         here = np.arange(len(first))
-        # Rows left out before the current row, and after it.
+        # First excluded row before or at the current row, and end of the excluded rows.
         out, back = (here, here + 1)
         if frame.excluded is not Excluded.ROW:
             out, back = self.first_peers, self.end_peers
@@ -61,7 +61,7 @@ class SortedRows:
         return np.stack([first, own, back]), np.stack([out, after, end])
 
     def _whole(self, frame: Frame) -> tuple[Ints, Ints]:
-        """Return the limits of frames without exclusions."""
+        """Return the limits of window frames without exclusions."""
         if frame.unit is FrameUnit.ROWS:
             here = np.arange(len(self.starts))
             first = self.starts if frame.start is None else here + frame.start
@@ -75,7 +75,7 @@ class SortedRows:
         return first, np.maximum(np.minimum(end, self.ends), first)
 
     def _groups(self, start: int | None, end: int | None) -> tuple[Ints, Ints]:
-        """Return the limits of frames of groups of peers."""
+        """Return the limits of window frames of type GROUPS (groups of peers)."""
         begins = np.flatnonzero(self.first_peers == np.arange(len(self.starts)))
         limits = np.append(begins, len(self.starts))
         own = np.searchsorted(begins, self.first_peers)
@@ -101,7 +101,7 @@ class SortedRows:
 
 
 def _runs(first: Bools) -> tuple[Ints, Ints]:
-    """Return the limits of each row's run; ``first`` marks the first rows of runs."""
+    """Return the limits of the run that each row is in; ``first`` marks the first rows of runs."""
     at = np.flatnonzero(first)
     lengths = np.diff(at, append=len(first))
     return np.repeat(at, lengths), np.repeat(at + lengths, lengths)

@@ -35,15 +35,15 @@ _LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 @njit(cache=True, nogil=True)
 def limits(starts: Ints, ends: Ints, keys: Ints, distance: int, beyond: bool, out: Ints) -> None:
-    """Find, per row, the first row of its segment whose key is at least the row's key plus
-    ``distance``, or with ``beyond`` greater; the segment's end if there is none.
+    """Find, per row, the first row of its segment whose key is at least (with ``beyond``: greater
+    than) the row's key plus ``distance``; the segment's end if there is none.
 
     Args:
         starts, ends: limits of each row's segment, in which ``keys`` ascend.
     """
     at = 0
     for i in range(len(keys)):
-        # Beyond the range of 64 bits every key is less, or greater.
+        # If the limit is beyond the range of 64 bits, every key is less, or every key is greater.
         over = distance > 0 and keys[i] > _GREATEST - distance
         under = distance < 0 and keys[i] < _LEAST - distance
         wanted = keys[i] if over or under else keys[i] + distance
@@ -78,7 +78,7 @@ def sums(lows: U64, highs: Ints, valid: Bools, starts: Ints, ends: Ints, out: U6
 @njit(cache=True, nogil=True)
 def float_sums(values: Floats, valid: Bools, starts: Ints, ends: Ints, out: Floats) -> None:
     """Write the sums of doubles over frames to ``out``. Some doubles can't be subtracted exactly
-    (``sums``): once one leaves, the frame is added again, and depends on no row before it.
+    (``sums``): when one leaves, the frame is added up again, without influence of earlier rows.
     """
     state = np.zeros((1, FLOAT_WORDS), np.uint64)
     floats = state.view(np.float64)
@@ -118,8 +118,8 @@ def extremes(
     text_ends: Ints,
     out: Ints,
 ) -> None:
-    """Write the row with the least valid value of each frame to ``out``, or -1; of equal ones the
-    last. Rows that a later one excludes leave the queue.
+    """Write the row with the least valid value of each frame to ``out``, or -1; of equal values the
+    last row. Rows that a later row excludes leave the queue.
 
     Args:
         word, end: limits of the value in ``words``. ``sign``: 1; -1 for the greatest value.

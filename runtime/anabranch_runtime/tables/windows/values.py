@@ -32,7 +32,7 @@ def window_values(
     field: int | None,
     evaluated: Callable[[Expr], pa.Array],
 ) -> pa.Array:
-    """Return the values of a function.
+    """Return the values of a window function, one per row.
 
     Args:
         words: tuples of the rows in ``layout``. ``field``: number of the argument's field.
@@ -79,7 +79,7 @@ def _share(one: Windowed, rows: SortedRows) -> pa.Array:
 def _picked(one: Windowed, rows: SortedRows, valid: Bools) -> Ints:
     """Return, per row, the row whose value it gets (``lag``, ``first_value`` ...); -1: none."""
     count, here = len(valid), np.arange(len(valid))
-    # The rows that are considered, and the number of them before each row.
+    # The rows that the function considers, and the number of them before each row.
     known = np.flatnonzero(valid) if one.ignore_nulls else here
     before = np.zeros(count + 1, np.int64)
     before[1:] = np.cumsum(valid) if one.ignore_nulls else here + 1
@@ -96,7 +96,7 @@ def _picked(one: Windowed, rows: SortedRows, valid: Bools) -> Ints:
         return places
     starts, ends = rows.frames(one.frame)
     first, end = before[starts], before[ends]
-    # Rows that are considered before the wanted one in the frame.
+    # Number of considered rows in the frame before the wanted row.
     last = one.function is _F.LAST_VALUE
     left = (end - first).sum(axis=0) - 1 if last else np.full(count, one.number - 1)
     for at, number in zip(first, end - first, strict=True):
@@ -127,7 +127,7 @@ def _extreme(
 
 
 def _aggregate(one: Windowed, rows: SortedRows, column: pa.Array, valid: Bools) -> pa.Array:
-    """Return counts, sums or averages of frames."""
+    """Return counts, sums or averages over window frames."""
     starts, ends = rows.frames(one.frame)
     before = np.concatenate([[0], np.cumsum(valid)])
     counts = (before[ends] - before[starts]).sum(axis=0)
