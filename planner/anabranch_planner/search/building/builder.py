@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, QueryId
 from anabranch_planner.cost.model import CostModel
@@ -94,6 +94,11 @@ class Builder(GrowingGraph):
         """The sub-joins and stores of ``query``."""
         scope = self._scopes[query]
         return {*scope.subs.values(), *scope.targets.values()}
+
+    def bases_of(self, queries: Iterable[QueryId]) -> set[Sub]:
+        """The base stores that each plan of ``queries`` has."""
+        found = (self._scopes[query].targets.values() for query in queries)
+        return {store for stores in found for store in stores} & self.graph.bases
 
     def query_goals(self, query: QueryId) -> list[Goal]:
         """The goals that answer the query: one per alias and substream."""
