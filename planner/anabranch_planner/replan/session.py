@@ -180,7 +180,7 @@ class Session:
             return self._anew(queries, statistics, options)
         change = _change(last, queries, figures, options)
         if change is None:
-            return self._anew(queries, statistics, _going_on(options, last, weight))
+            return self._anew(queries, statistics, _going_on(options, last, weight), last)
         if not change and not last.settled:
             # The deadline cut the last planning short: replan until the plan no longer improves.
             plan = self._anew(queries, statistics, _going_on(options, last, weight))
@@ -201,7 +201,7 @@ class Session:
             self._last = replace(last, statistics=statistics, plan=plan)
             return plan
         if change.is_large(len(queries)) or last.gone > len(queries):
-            plan = self._anew(queries, statistics, _going_on(options, last, weight))
+            plan = self._anew(queries, statistics, _going_on(options, last, weight), last)
             if plan.gap > LOOSER and self._last is not None:
                 kept = _follow(last, change, queries, statistics, options, weight, anew=plan)
                 if kept is not None and _total(kept.plan) < _total(plan):
@@ -240,12 +240,22 @@ class Session:
         same = (last.queries.get(query.id) == query for query in queries)
         return len(queries) == len(last.queries) and all(same)
 
-    def _anew(self, queries: Sequence[JoinQuery], statistics: Statistics, options: Options) -> Plan:
+    def _anew(
+        self,
+        queries: Sequence[JoinQuery],
+        statistics: Statistics,
+        options: Options,
+        last: _LastPlan | None = None,
+    ) -> Plan:
         require_plannable(queries)
         request = PlanRequest(tuple(queries), statistics, options)
         with options.deadline.phase("build"):
             builder = builder_of(queries, request)
-            builder.add(queries)
+            if last is not None and _has_graph(last, queries, builder, options):
+                last.builder.reprice(builder.model)
+                builder = last.builder
+            else:
+                builder.add(queries)
             problem = builder.problem()
         outcomes = solve(charge(problem, request), request)
         reused = Reused()
@@ -287,6 +297,26 @@ def _follows(options: Options) -> bool:
         and options.formulation is Formulation.TIGHT
         and options.solver is Solver.BRANCH
         and options.limits is None
+    )
+
+
+def _has_graph(
+    last: _LastPlan, queries: Sequence[JoinQuery], empty: Builder, options: Options
+) -> bool:
+    """Whether the last plan's graph is the one that would be built of ``queries``, but for prices.
+
+    ``empty``: the graph to be built. Graphs with substreams, or with single probe orders beyond the
+    cap, depend on statistics.
+    """
+    builder = last.builder
+    return (
+        builder.built_at_once
+        and not builder.reduced
+        and not builder.model.substreams
+        and not empty.model.substreams
+        and _settings(options) == last.settings
+        and len(queries) == len(last.queries)
+        and all(last.queries.get(query.id) == query for query in queries)
     )
 
 

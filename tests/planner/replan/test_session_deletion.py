@@ -35,7 +35,7 @@ def mixed(seed: int, sizes: tuple[int, ...]) -> tuple[list[JoinQuery], Statistic
 def test_bounds_hold_while_one_query_after_the_other_goes(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compared with the proven optimum of a plan made anew; also long after the last search."""
+    """Compared with the proven optimum of a full plan; also long after the last search."""
     monkeypatch.setattr(session, "PART", 1.0)
     monkeypatch.setattr(session, "LOOSEST", 1.0)
     rng = Random(seed)
@@ -46,7 +46,7 @@ def test_bounds_hold_while_one_query_after_the_other_goes(
     weight = rng.choice((0.0, 0.1))
     planner, searched, charged = Session(), 0, options
     last = planner.plan(there, Settled(statistics), options, weight)
-    # With more dropped queries than left ones, the graph would be built anew.
+    # With more dropped queries than left ones, the graph would be built again.
     for _ in range(len(there) // 2):
         if weight:
             # As in the service, a full replanning is charged for its changes.

@@ -58,9 +58,16 @@ class Builder(GrowingGraph):
         #: Numbers of queries that use each store, and each partition attribute of it.
         self._users: Counter[Sub] = Counter()
         self._joined_by: Counter[tuple[Sub, AttrRef]] = Counter()
+        self._changes = 0
+
+    @property
+    def built_at_once(self) -> bool:
+        """Whether all queries were added together, and none was dropped."""
+        return self._changes == 1
 
     def add(self, queries: Sequence[JoinQuery]) -> None:
         """Add ``queries`` (sorted by id)."""
+        self._changes += 1
         ordered = sorted(queries, key=lambda q: q.id)
         scopes = [QueryScope(self, q, mir=self._mir, max_sets=MAX_SETS) for q in ordered]
         for scope in scopes:
@@ -75,6 +82,7 @@ class Builder(GrowingGraph):
 
     def drop(self, query: QueryId) -> None:
         """Remove ``query``; its part of the graph stays, unused."""
+        self._changes += 1
         scope = self._scopes.pop(query)
         del self._query_goals[query]
         self._users.subtract(set(scope.targets.values()))
