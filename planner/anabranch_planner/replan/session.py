@@ -11,15 +11,19 @@ statistics (:class:`~anabranch_planner.cost.statistics.steady.Settled` lists the
   (:mod:`~anabranch_planner.search.neighbourhood`); elements that the rest pays for are free for
   them;
 * if much has changed, or the bound has become loose, everything is replanned; the last plan, with
-  its new cost, stays unless a better one is found in time.
+  its new cost, stays unless a better one is found in time. A plan that has become a little loose by
+  dropped queries is replanned only when nothing else changes, so a deletion needs no search.
 
 **Bounds** survive changes. Let ``b`` be a bound of the optimum under the previous charges, for
 switching to the last plan from its predecessor. Now plans are charged for switching from the *last*
 plan. Such a plan costs at least ``b`` minus the last plan's switching charge: each of its elements
 that the predecessor lacked is either new to the last plan, too, or was charged in it. If queries
 are dropped, the optimum falls by at most the cost of their parts of the last plan, because these
-parts (which are not charged) and any plan of the other queries form a plan of all. If a step
-becomes cheaper, a plan that uses it falls by at most that amount. And a plan of more queries
+parts (which are not charged) and any plan of the other queries form a plan of all. Elements that
+every plan of the others has do not count: base stores of their relations, and steps of queries with
+a single probe order. A store with one possible copy has the same copy in both plans; if there are
+several, the steps of the dropped queries can probe all partitions of the other plan's copy. If a
+step becomes cheaper, a plan that uses it falls by at most that amount. And a plan of more queries
 contains a plan of the old ones, without elements that only new queries can use. So the optimum of
 the new queries alone may be added to the bound, with all elements free that old ones can use.
 
@@ -68,6 +72,8 @@ from anabranch_planner.solvers.deadline import Deadline
 PART = 0.25
 #: Growth of the gap (relative distance of cost and bound) beyond which all are replanned.
 LOOSER = 0.01
+#: Gap up to which a plan without dropped queries goes on, for a while, although it is looser.
+LOOSEST = 0.05
 #: Relative difference that is attributed to floating-point rounding.
 ROUNDING = 1e-9
 _NO_DEADLINE = Deadline()
@@ -83,6 +89,7 @@ class _LastPlan:
         gap: relative distance of cost and bound at the last full replanning.
         gone: number of dropped queries that still have states in the graph.
         settled: whether the gap is small, or replanning did not reduce it.
+        loosened: whether it is not settled only since queries have been dropped.
     """
 
     settings: Options
@@ -98,6 +105,7 @@ class _LastPlan:
     reused: Reused
     gone: int
     settled: bool
+    loosened: bool = False
 
     @property
     def unsearched(self) -> Plan:
@@ -172,7 +180,7 @@ class Session:
             return self._anew(queries, statistics, options)
         change = _change(last, queries, figures, options)
         if change is None:
-            return self._anew(queries, statistics, _going_on(options, last, weight))
+            return self._anew(queries, statistics, _going_on(options, last, weight), last)
         if not change and not last.settled:
             # The deadline cut the last planning short: replan until the plan no longer improves.
             plan = self._anew(queries, statistics, _going_on(options, last, weight))
@@ -181,6 +189,7 @@ class Session:
                     self._last.settled = True
                 return plan
             last.bound, last.settled = max(last.bound, plan.bound), True
+            last.gap, last.loosened = min(last.gap, gap(last.plan.cost, last.bound)), False
         if not change:
             plan = replace(
                 last.plan,
@@ -192,7 +201,7 @@ class Session:
             self._last = replace(last, statistics=statistics, plan=plan)
             return plan
         if change.is_large(len(queries)) or last.gone > len(queries):
-            plan = self._anew(queries, statistics, _going_on(options, last, weight))
+            plan = self._anew(queries, statistics, _going_on(options, last, weight), last)
             if plan.gap > LOOSER and self._last is not None:
                 kept = _follow(last, change, queries, statistics, options, weight, anew=plan)
                 if kept is not None and _total(kept.plan) < _total(plan):
@@ -208,24 +217,45 @@ class Session:
         found = _enter(last, change, queries, statistics) or _follow(
             last, change, queries, statistics, options, weight
         )
-        if found is None or found.plan.gap > last.gap + LOOSER:
+        if found is not None and found.plan.gap > last.gap + LOOSER:
+            # Without a query the plan is hardly worse than before, but its bound is.
+            only_less = not change.names and found.plan.gap <= max(LOOSEST, last.gap)
+            found = _loosened(found) if only_less else None
+        if found is None:
             return self._anew(queries, statistics, _going_on(options, last, weight))
         self._last = found
         return found.plan
 
     def stays(self, queries: Sequence[JoinQuery]) -> bool:
         """Whether the last plan has exactly ``queries``, and replanning would hardly improve it."""
-        last = self._last
-        if last is None or not last.settled or len(queries) != len(last.queries):
-            return False
-        return all(last.queries.get(query.id) == query for query in queries)
+        return self._last is not None and self._last.settled and self.may_rest(queries)
 
-    def _anew(self, queries: Sequence[JoinQuery], statistics: Statistics, options: Options) -> Plan:
+    def may_rest(self, queries: Sequence[JoinQuery]) -> bool:
+        """Whether the last plan has exactly ``queries``, and can go on for a while: it has been
+        searched to the end, if maybe for more queries.
+        """
+        last = self._last
+        if last is None or not (last.settled or last.loosened):
+            return False
+        same = (last.queries.get(query.id) == query for query in queries)
+        return len(queries) == len(last.queries) and all(same)
+
+    def _anew(
+        self,
+        queries: Sequence[JoinQuery],
+        statistics: Statistics,
+        options: Options,
+        last: _LastPlan | None = None,
+    ) -> Plan:
         require_plannable(queries)
         request = PlanRequest(tuple(queries), statistics, options)
         with options.deadline.phase("build"):
             builder = builder_of(queries, request)
-            builder.add(queries)
+            if last is not None and _has_graph(last, queries, builder, options):
+                last.builder.reprice(builder.model)
+                builder = last.builder
+            else:
+                builder.add(queries)
             problem = builder.problem()
         outcomes = solve(charge(problem, request), request)
         reused = Reused()
@@ -267,6 +297,26 @@ def _follows(options: Options) -> bool:
         and options.formulation is Formulation.TIGHT
         and options.solver is Solver.BRANCH
         and options.limits is None
+    )
+
+
+def _has_graph(
+    last: _LastPlan, queries: Sequence[JoinQuery], empty: Builder, options: Options
+) -> bool:
+    """Whether the last plan's graph is the one that would be built of ``queries``, but for prices.
+
+    ``empty``: the graph to be built. Graphs with substreams, or with single probe orders beyond the
+    cap, depend on statistics.
+    """
+    builder = last.builder
+    return (
+        builder.built_at_once
+        and not builder.reduced
+        and not builder.model.substreams
+        and not empty.model.substreams
+        and _settings(options) == last.settings
+        and len(queries) == len(last.queries)
+        and all(last.queries.get(query.id) == query for query in queries)
     )
 
 
@@ -332,7 +382,7 @@ def _follow(
     again = change.names if anew is None else change.new
     deadline, builder = options.deadline, last.builder
     with deadline.phase("build"):
-        bound = last.bound - _spent(last, (*change.dropped, *change.moved))
+        bound = last.bound - _spent(last, {*change.dropped, *change.moved})
         stale: set[Sub] = set()
         for name in (*change.dropped, *change.moved):
             stale |= builder.subs_of(name)
@@ -396,7 +446,14 @@ def _follow(
         reused,
         last.gone + len(change.dropped),
         last.settled and anew is None,
+        last.loosened and anew is None,
     )
+
+
+def _loosened(last: _LastPlan) -> _LastPlan:
+    """``last``, to be replanned when nothing else has changed."""
+    searched = last.settled or last.loosened
+    return replace(last, gap=last.plan.gap, settled=False, loosened=searched)
 
 
 def _enter(
@@ -489,8 +546,11 @@ def _model_of(query: JoinQuery, others: Iterable[JoinQuery]) -> JoinQuery | None
     return None
 
 
-def _spent(last: _LastPlan, names: Iterable[QueryId]) -> float:
-    """Cost of the queries ``names`` in the last plan, with the maintenance of stores they probe."""
+def _spent(last: _LastPlan, names: Collection[QueryId]) -> float:
+    """Upper bound of what the queries ``names`` add to the cost of any plan of the other queries,
+    if they take their probe orders of the last plan: the cost of these, with the maintenance of
+    stores that they probe, but without steps and base stores that each such plan has.
+    """
     graph, builder = last.builder.graph, last.builder
     pending = [goal.key for name in names for goal in builder.query_goals(name)]
     stores: set[Sub] = set()
@@ -505,10 +565,31 @@ def _spent(last: _LastPlan, names: Iterable[QueryId]) -> float:
                 stores.add(store)
                 if builder.is_kept(store):
                     pending += [goal.key for goal in builder.upkeep(store)]
-    steps = sum(
-        graph.cost[e] + (graph.spread[e] if last.accesses[e].broadcast else 0.0) for e in edges
-    )
-    return steps + sum(builder.insert_price(s) * len(last.copies[s]) for s in stores)
+    others = last.queries.keys() - set(names)
+    # A query of two relations has no other step than its only one.
+    only = {
+        goal.edges[0]
+        for name in others
+        for goal in builder.query_goals(name)
+        if len(goal.edges) == 1
+    }
+    needed = builder.bases_of(others)
+    steps = maintenance = 0.0
+    #: Store -> price of sending the tuples of its steps to all partitions.
+    spread: dict[Sub, float] = defaultdict(float)
+    for e in edges:
+        store, broadcast = graph.target[e], last.accesses[e].broadcast
+        steps += (0.0 if e in only else graph.cost[e]) + (graph.spread[e] if broadcast else 0.0)
+        spread[store] += 0.0 if broadcast else graph.spread[e]
+    for store in stores:
+        price = builder.insert_price(store) * len(last.copies[store])
+        if store in needed:
+            # Each plan has a copy of it: the same one if there is no other, and in any case one
+            # whose partitions can all be probed.
+            alike = len(builder.partitions.get(store, ())) <= 1
+            price = 0.0 if alike else min(price, spread[store])
+        maintenance += price
+    return steps + maintenance
 
 
 @dataclass(frozen=True, slots=True)

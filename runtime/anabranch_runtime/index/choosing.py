@@ -369,6 +369,9 @@ def match_wanted(
     sets_at, limits_at = np.int64(sets.ctypes.data), np.int64(columns.ctypes.data)
     lows_at, highs_at = np.int64(lows.ctypes.data), np.int64(highs.ctypes.data)
     tables, tuples = np.int64(len(segments)), np.int64(lows.shape[1])
+    numbers_at = there_at = np.int64(0)
+    if count == 1:
+        numbers_at, there_at = np.int64(load64(labels_at, 0)), np.int64(load64(labels_at, 1))
     used, avoided = np.int64(0), np.int64(0)
     for s in range(len(segments)):
         if segments[s, ENTRIES] == 0:
@@ -384,26 +387,54 @@ def match_wanted(
         positions_at, rows_at = np.int64(positions.ctypes.data), np.int64(rows.ctypes.data)
         first, numbers = used, segments[s, ROWS]
         column, limits = sets_at + 8 * s, limits_at + 8 * s
+        # Most segments are older than the batch, and most rules test one label of a row: then the
+        # loop over pairs does not look for limits, and loads no addresses.
+        limited = _has_limits(limits, tables, 0, arrival)
+        timed = _has_limits(limits, tables, arrival, constraints)
+        own = np.int64(load64(column, 0)) if count == 1 else np.int64(0)
         for k in range(hits):
             position, early = np.int64(order[hit[k]]), np.int64(0)
             begin, end = ends[position], ends[position + 1]
             low, high = lows_at + 8 * position, highs_at + 8 * position
             for at in range(begins[k], stops[k]):
                 row = np.int64(load32(numbers, np.int64(at)))
-                if not _inside(limits, tables, low, high, tuples, 0, arrival, row):
+                if limited and not _inside(limits, tables, low, high, tuples, 0, arrival, row):
                     continue
                 early += 1
-                if _wanted(
+                if count == 1:
+                    number = np.int64(load32(own, row))
+                    there = there_at + 8 * width * np.int64(load32(numbers_at, number))
+                    some = np.uint64(0)
+                    for j in range(begin, end):
+                        word = np.int64(load32(words_at, np.int64(j)))
+                        some |= load64(bits_at, np.int64(j)) & load64(there, word)
+                    if some == np.uint64(0):
+                        continue
+                elif not _wanted(
                     begin, end, words_at, bits_at, width, column, tables, labels_at, count, row
-                ) and _inside(limits, tables, low, high, tuples, arrival, constraints, row):
-                    store32(positions_at, used, np.uint32(position))
-                    store32(rows_at, used, np.uint32(row))
-                    used += 1
+                ):
+                    continue
+                if timed and not _inside(
+                    limits, tables, low, high, tuples, arrival, constraints, row
+                ):
+                    continue
+                store32(positions_at, used, np.uint32(position))
+                store32(rows_at, used, np.uint32(row))
+                used += 1
             counted[s] += early
             if len(marks) > 0 and early > 0:
                 marks[position] = 1
         found[s] = used - first
     return positions[:used].copy(), rows[:used].copy(), found, counted, avoided, False
+
+
+@njit(cache=True, nogil=True)
+def _has_limits(columns, tables, first, last):
+    """Whether some of the constraints from ``first`` to before ``last`` limit a segment's rows."""
+    found = False
+    for c in range(first, last):
+        found |= load64(columns, c * tables) != np.uint64(0)
+    return found
 
 
 @njit(cache=True, nogil=True)

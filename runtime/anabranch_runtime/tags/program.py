@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from threading import Lock
 
 import numpy as np
@@ -26,6 +26,7 @@ from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.tags.choices import ChoiceGroup, Choices, bits_of
 from anabranch_runtime.tags.predicates import PredicateIndex
+from anabranch_runtime.tags.rule_times import RuleTimes
 
 #: Name of the column with the numbers of rows' sets, before the generation of the indexes.
 TAGS = "#tags"
@@ -100,7 +101,7 @@ class TaggedRule:
     whole: OutputRule
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TaggedOutputs:
     """The output rules of one edge, some with tags.
 
@@ -112,6 +113,11 @@ class TaggedOutputs:
     untagged: tuple[OutputRule, ...]
     choices: Choices
     rules: tuple[tuple[TaggedRule, ...], ...]
+
+    @cached_property
+    def times(self) -> RuleTimes:
+        """The time bounds of the rules with tags."""
+        return RuleTimes.of([(n, one.tested) for n, some in enumerate(self.rules) for one in some])
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from anabranch_runtime.index.choosing import (
     choose,
     satisfied,
     send,
-    timely,
     wanted_pairs,
     words_of,
 )
@@ -31,7 +30,7 @@ from anabranch_runtime.tags.choices import Choices, addresses_of
 from anabranch_runtime.tags.predicates import PredicateIndex, TaggedTable
 from anabranch_runtime.tags.program import (
     RoundChoices,
-    TaggedRule,
+    TaggedOutputs,
     TagProgram,
     tag_program,
 )
@@ -49,40 +48,37 @@ class ChosenTuples:
     Attributes:
         tuples: the tuples.
         positions, ends: positions in ``tuples`` by choice, and where each choice's positions end.
-        rules: per choice, its output rules.
+        outputs: the output rules by choice.
         exact: whether the tuples satisfy all conditions of their choices: no set is unknown.
     """
 
     tuples: Partial
     positions: I32
     ends: Ints
-    rules: Sequence[tuple[TaggedRule, ...]]
+    outputs: TaggedOutputs
     exact: bool
 
-    def timely(self, rules: Sequence[tuple[int, OutputRule]]) -> list[int]:
-        """Return, per choice and output rule, how many of the choice's tuples are in time."""
-        bounds = [bound for _, rule in rules for bound in rule.bounds]
-        labels = dict.fromkeys(x for bound in bounds for x in (bound.later, bound.earlier))
-        numbers = {label: n for n, label in enumerate(labels)}
-        table = [(numbers[b.later], numbers[b.earlier], b.micros) for b in bounds]
-        taus = np.empty((len(labels), self.tuples.length), np.int64)
-        for label, row in zip(labels, taus, strict=True):
-            row[:] = self.tuples.tau(label)
-        choices = np.array([choice for choice, _ in rules], np.int64)
-        begins = np.concatenate([[0], self.ends])[choices]
-        found: list[int] = timely(
-            self.positions,
-            np.stack([begins, self.ends[choices]], axis=1),
-            np.array(table, np.int64).reshape(-1, 3),
-            np.cumsum([0, *(len(rule.bounds) for _, rule in rules)]),
-            taus,
-        ).tolist()
-        return found
+    def timely(self) -> Iterator[tuple[int, OutputRule, int]]:
+        """Yield the output rules, without the conditions that tags test, that have tuples within
+        their time bounds: choice, rule, and number of the tuples.
+        """
+        times = self.outputs.times
+        counts = times.counts(self.tuples, self.positions, self.ends)
+        some = np.flatnonzero(counts)
+        numbers = zip(
+            some.tolist(), times.choices[some].tolist(), counts[some].tolist(), strict=True
+        )
+        return ((choice, times.rules[rule], count) for rule, choice, count in numbers)
+
+    def part(self, choice: int) -> Partial:
+        """Return the tuples of a choice."""
+        begin = self.ends[choice - 1] if choice else 0
+        return self.tuples.take(self.positions[begin : self.ends[choice]])
 
     def parts(self) -> Iterator[tuple[Partial, OutputRule]]:
         """Yield each output rule with its tuples."""
         begin = 0
-        for end, rules in zip(self.ends.tolist(), self.rules, strict=True):
+        for end, rules in zip(self.ends.tolist(), self.outputs.rules, strict=True):
             if end > begin:
                 some = self.tuples.take(self.positions[begin:end])
                 for rule in rules:
@@ -198,7 +194,7 @@ class Tags:
             positions, ends = choose(self._held(piece, choices))
             exact = not any(self._index(label).overflowed for label in choices.labels)
             # Tuples have no bits of other choices, so a chosen one begins where the last one ends.
-            yield ChosenTuples(piece, positions, ends[choices.chosen + 1], outputs.rules, exact)
+            yield ChosenTuples(piece, positions, ends[choices.chosen + 1], outputs, exact)
 
     def untagged(self, edge: str) -> Sequence[OutputRule]:
         """Return the output rules of an edge that have no tags."""

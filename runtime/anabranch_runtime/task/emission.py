@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from anabranch_contract.connectors.sinks import SinkKind
@@ -128,16 +127,13 @@ class Emission:
             for some, rule in chosen.parts():
                 self.output(wanted.among(some), rule)
             return
-        started, tuples = time.process_time(), chosen.tuples
-        begins = np.concatenate([[0], chosen.ends[:-1]])
-        choices = np.flatnonzero(chosen.ends > begins).tolist()
-        rules = [(choice, one.tested) for choice in choices for one in chosen.rules[choice]]
+        started = time.process_time()
         counted, others = dict[QueryId, int](), list[tuple[Partial, OutputRule]]()
-        for (choice, rule), count in zip(rules, chosen.timely(rules), strict=True):
-            if count and self._only_counts(rule):
+        for choice, rule, count in chosen.timely():
+            if self._only_counts(rule):
                 counted[rule.query] = counted.get(rule.query, 0) + count
-            elif count:
-                part = tuples.take(chosen.positions[begins[choice] : chosen.ends[choice]])
+            else:
+                part = chosen.part(choice)
                 others.append((part.where(within(part, rule.bounds)), rule))
         self._count(counted, time.process_time() - started)
         for part, rule in others:

@@ -12,7 +12,8 @@ from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.probe.probe import within
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
 from anabranch_runtime.storage.segment import TAU
-from anabranch_runtime.tags.program import TaggedRule
+from anabranch_runtime.tags.choices import ChoiceGroup, Choices, bits_of
+from anabranch_runtime.tags.program import TaggedOutputs, TaggedRule
 from anabranch_runtime.tags.tags import ChosenTuples
 
 pytestmark = pytest.mark.fast
@@ -42,16 +43,24 @@ def test_timely_tuples_are_those_that_the_checks_of_each_rule_keep(seed: int) ->
         np.sort(rng.choice(rows, int(rng.integers(0, rows + 1)), replace=False)) for _ in range(4)
     ]
     rules = [(choice, rule(n)) for n, choice in enumerate(np.sort(rng.integers(0, 4, 7)).tolist())]
+    group = ChoiceGroup((), np.zeros((4, 0), np.int32), ())
+    choices = Choices(group, np.arange(4), bits_of(np.arange(4), 1), ())
+    tagged = (tuple(TaggedRule(r, r) for at, r in rules if at == choice) for choice in range(4))
     chosen = ChosenTuples(
         tuples,
         np.concatenate(parts).astype(np.int32),
         np.cumsum([len(part) for part in parts]),
-        tuple(tuple(TaggedRule(r, r) for at, r in rules if at == choice) for choice in range(4)),
+        TaggedOutputs((), choices, tuple(tagged)),
         exact=True,
     )
     expected = []
     for choice, one in rules:
         some = tuples.take(parts[choice].astype(np.int32))
         mask = within(some, one.bounds)
-        expected.append(some.length if mask is None else int(mask.sum()))
-    assert chosen.timely(rules) == expected
+        count = some.length if mask is None else int(mask.sum())
+        if count:
+            expected.append((choice, one, count))
+    assert list(chosen.timely()) == expected
+    for choice, part in enumerate(parts):
+        times = tuples.tau(LABELS[0])[part].tolist()
+        assert chosen.part(choice).tau(LABELS[0]).tolist() == times

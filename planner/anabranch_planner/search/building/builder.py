@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, QueryId
 from anabranch_planner.cost.model import CostModel
@@ -58,9 +58,16 @@ class Builder(GrowingGraph):
         #: Numbers of queries that use each store, and each partition attribute of it.
         self._users: Counter[Sub] = Counter()
         self._joined_by: Counter[tuple[Sub, AttrRef]] = Counter()
+        self._changes = 0
+
+    @property
+    def built_at_once(self) -> bool:
+        """Whether all queries were added together, and none was dropped."""
+        return self._changes == 1
 
     def add(self, queries: Sequence[JoinQuery]) -> None:
         """Add ``queries`` (sorted by id)."""
+        self._changes += 1
         ordered = sorted(queries, key=lambda q: q.id)
         scopes = [QueryScope(self, q, mir=self._mir, max_sets=MAX_SETS) for q in ordered]
         for scope in scopes:
@@ -75,6 +82,7 @@ class Builder(GrowingGraph):
 
     def drop(self, query: QueryId) -> None:
         """Remove ``query``; its part of the graph stays, unused."""
+        self._changes += 1
         scope = self._scopes.pop(query)
         del self._query_goals[query]
         self._users.subtract(set(scope.targets.values()))
@@ -94,6 +102,11 @@ class Builder(GrowingGraph):
         """The sub-joins and stores of ``query``."""
         scope = self._scopes[query]
         return {*scope.subs.values(), *scope.targets.values()}
+
+    def bases_of(self, queries: Iterable[QueryId]) -> set[Sub]:
+        """The base stores that each plan of ``queries`` has."""
+        found = (self._scopes[query].targets.values() for query in queries)
+        return {store for stores in found for store in stores} & self.graph.bases
 
     def query_goals(self, query: QueryId) -> list[Goal]:
         """The goals that answer the query: one per alias and substream."""

@@ -37,15 +37,17 @@ class Follower:
         return tuple(found if (found := there.get(q.id)) == q else q for q in queries)
 
     def stays(self, queries: Sequence[JoinQuery], statistics: Statistics) -> bool:
-        """Whether the last plan is for the same ``queries`` and (nearly) the same statistics."""
-        if self.taken is None or not self.is_of(queries):
+        """Whether the last plan is for the same ``queries`` and (nearly) the same statistics, and
+        replanning would hardly improve it.
+        """
+        if self.taken is None or not self._session.stays(queries):
             return False
         figures = settle(statistics, self.taken, self.weight)
         return not any(figures.concerns(query) for query in queries)
 
     def is_of(self, queries: Sequence[JoinQuery]) -> bool:
-        """Whether the last plan is for the same ``queries``, and may be used again."""
-        return self._session.stays(queries)
+        """Whether the last plan is for the same ``queries``, and may be used again for a while."""
+        return self._session.may_rest(queries)
 
     def make(self, queries: Sequence[JoinQuery], statistics: Statistics, options: Options) -> Plan:
         """Make the next plan; arguments and errors: :func:`~anabranch_planner.passes.optimise`."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from anabranch_contract.queries.joins import RelationId
 from anabranch_planner.plans.optimise import Options
+from anabranch_planner.replan import session
 from anabranch_service.planning.process.follower import Follower
 from benchmarks.planner.random_queries import natural
 
@@ -33,3 +36,19 @@ def test_a_plan_stays_until_a_figure_of_its_queries_moves() -> None:
     one = {**near, min(read): 10 * near[min(read)]}
     assert not follower.stays(queries, replace(known, cardinalities=one))
     assert not follower.stays(queries[1:], known)
+
+
+def test_a_plan_that_deletions_have_loosened_may_be_used_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "LOOSER", 1e-6)
+    queries, known = natural(1, relations=20, count=60, size=4)
+    follower = Follower()
+    follower.make(queries, known, Options())
+    assert follower.stays(queries, known)
+    while follower.stays(queries, known):
+        queries = queries[1:]
+        follower.make(queries, known, Options())
+    assert follower.is_of(queries)
+    assert follower.make(queries, known, Options()).method == "branch"
+    assert follower.stays(queries, known)
