@@ -56,7 +56,7 @@ class Keys:
 
     def ruleset(self, ruleset: int | RulesetId) -> str:
         """String: the ruleset's wire document, or a :class:`~.plans.patches.Patch` of another
-        ruleset that gives it (service, immutable).
+        ruleset that yields it (service, immutable).
         """
         return self._key("ruleset", ruleset)
 
@@ -90,7 +90,7 @@ class Keys:
 
     @property
     def published(self) -> str:
-        """Sorted set: published epoch numbers, scored by themselves (service)."""
+        """Sorted set: numbers of published epochs, each its own score (service)."""
         return self._key("published")
 
     @property
@@ -119,7 +119,7 @@ class Keys:
 
     @property
     def lineage(self) -> str:
-        """Hash: run of a query -> its last OpenLineage event that was sent (service)."""
+        """Hash: run of a query -> the last OpenLineage event sent for it (service)."""
         return self._key("lineage")
 
     @property
