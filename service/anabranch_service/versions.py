@@ -24,7 +24,7 @@ IfMatch = Annotated[
 ]
 
 
-#: Fields of any record that the service computes; the ETag leaves them out.
+#: Fields of records that the service computes itself, and that are no part of ETags.
 _FOUND = {"normalised", "relaxed", "sharing_decided", "rejected", "first_epoch", "last_epoch"}
 
 

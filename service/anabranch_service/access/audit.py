@@ -23,7 +23,7 @@ _LOG = structlog.get_logger(__name__)
 
 #: Approximate number of entries of each kind kept in Redis.
 KEPT = 10_000
-#: Most characters of a request's path that are stored.
+#: Maximum number of characters of a request's path that are stored.
 LONGEST_TARGET = 512
 
 #: Access requirements of routes whose requests change something, unless their method is safe.

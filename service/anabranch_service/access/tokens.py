@@ -27,7 +27,7 @@ from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
 
-#: Most stored tokens; revoked and expired tokens make room for new ones.
+#: Maximum number of stored tokens; revoked and expired tokens make room for new ones.
 MOST_TOKENS = 1000
 #: Precision of the recorded time of a token's last use.
 USE_INTERVAL = timedelta(minutes=1)

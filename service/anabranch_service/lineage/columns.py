@@ -44,7 +44,7 @@ class Origin:
         return self.how in _DIRECT
 
 
-#: Column at some level of a query -> its source columns.
+#: Column at one level of a query (join, view) -> its source columns.
 _Layer = Mapping[str, frozenset[Origin]]
 
 
@@ -107,7 +107,7 @@ def _shown(query: JoinQuery) -> _Layer:
 
 
 def _below_view(query: JoinQuery) -> _Layer:
-    """Source columns of a view's input rows; without a view, of the result rows."""
+    """Return the source columns of a view's input columns, or of result columns without a view."""
     joined: dict[str, frozenset[Origin]] = {}
     for part in query.planned:
         for output in part.projection:
@@ -162,7 +162,7 @@ def _read(query: JoinQuery, expr: Expr) -> frozenset[Origin]:
 
 
 def _attribute(query: JoinQuery, stream: str, name: str, how: How) -> set[Origin]:
-    """A stream's column or, if it is a derived join key, the columns in the key's expression."""
+    """Return a stream's column or, for a derived join key, the columns in the key's expression."""
     for owner, text, expr in query.derived:
         if (str(owner), text) == (stream, name):
             return {Origin(stream, c.name, how) for c in columns(expr)}
@@ -175,7 +175,7 @@ def _streams(query: JoinQuery) -> dict[str, str]:
 
 
 def _as(how: How, origins: Iterable[Origin]) -> frozenset[Origin]:
-    """``origins``, each with its own use or ``how``, whichever counts last in :class:`How`."""
+    """Return ``origins``, each with the later in :class:`How` of its own use and ``how``."""
     return frozenset(
         Origin(o.stream, o.column, max(o.how, how, key=_DIRECT.index)) for o in origins
     )

@@ -1,5 +1,5 @@
-"""Cost constants of the planner (such as CPU seconds per probe), fitted to measurements. Needed for
-the objective ``seconds``, and for substreams, which are always priced in seconds.
+"""Cost constants of the planner (such as CPU seconds per probe), fitted to measurements. They are
+needed for the objective ``seconds``, and for substreams, which are always priced in seconds.
 
 In live mode the constants are fitted to the newest periods. In step mode the planner's defaults
 apply: measured times differ from run to run, and a replay must repeat byte for byte.
@@ -50,7 +50,7 @@ def timed(
     periods: Sequence[Interim],
     options: PlanningSettings,
 ) -> Statistics:
-    """Add cost constants to ``statistics``, and the number of batches so far.
+    """Return ``statistics`` with cost constants and the number of batches so far.
 
     Args:
         snapshot: statistics of the newest ended epoch; None: nothing is added.

@@ -83,11 +83,11 @@ class PlannedEpoch:
         return self.rules.ruleset
 
     def rejecting(self, others: Mapping[str, ProblemRecord]) -> PlannedEpoch:
-        """A copy that also rejects the queries ``others``."""
+        """Return a copy that also rejects the queries ``others``."""
         return replace(self, rejected={**others, **self.rejected})
 
     def without_rules(self) -> PlannedEpoch:
-        """A copy without rules, which an explanation does not need."""
+        """Return a copy without rules, which an explanation does not need."""
         nothing = Ruleset(self.ruleset.epoch, (), (), (), (), (), (), ())
         return replace(self, rules=Rules(nothing, (), ()))
 
@@ -119,7 +119,7 @@ class PlannedEpoch:
         }
 
     def shown(self) -> dict[str, Any]:
-        """The plan as JSON for users (``explain`` of an epoch); no plan is read back from it."""
+        """The plan as JSON for users (``explain`` of an epoch); it is never parsed again."""
         plan, rules, task = self.plan, self.rules, self.task
         shown = explain(plan, self.queries, rules.parts)
         shown["backfill"] = [document(b) for b in rules.backfills]

@@ -36,7 +36,7 @@ def planner_options(settings: PlanningSettings, deadline: Deadline) -> Options:
 
 
 def changed(current: PlanningSettings, body: SettingsIn | DryRunIn) -> PlanningSettings:
-    """``current`` with the changes in ``body``; null removes a limit, and else changes nothing."""
+    """Return ``current`` with the changes in ``body``; null removes a limit, else it is ignored."""
     given = body.model_dump(include=set(PlanningSettings.model_fields), exclude_unset=True)
     changes = {k: v for k, v in given.items() if v is not None or nullable(PlanningSettings, k)}
     return PlanningSettings.model_validate({**current.model_dump(), **changes})

@@ -4,10 +4,10 @@ A rate is the number of arriving tuples per batch. The forecast covers as many b
 epoch has had, since a plan can be replaced after each epoch.
 
 **In live mode** rates are forecast from measurement periods of a few seconds. A plan made now is in
-force in the second epoch from now. An epoch that ended early, because queries were registered or
-removed, says nothing about the time for which a plan stays: the forecast covers at least as many
-batches as the median of these periods. Otherwise each registration would change the prices of all
-plans, and so the plan of all queries.
+force in the second epoch from now. A short epoch, ended early by a registration or removal of
+queries, does not show for how long a plan stays in force, so the forecast covers at least as many
+batches as the median period. Otherwise each registration would change the prices of all plans, and
+so the plan of all queries.
 
 **In step mode** (replay) rates are forecast from the statistics of epochs: measurement periods
 depend on the clock, and a replay must repeat byte for byte.
@@ -69,7 +69,7 @@ def foresee(
 def foreseen(
     snapshot: Snapshot, periods: Sequence[Arrivals], mode: Mode, length: int = PERIODS
 ) -> Statistics:
-    """As :func:`foresee`, from parsed ``periods``."""
+    """Return the same as :func:`foresee`, from parsed ``periods``."""
     expected = rates(periods, AHEAD[mode], length)
     if not expected or snapshot.total_batches < 1:
         return measured(snapshot)
@@ -91,7 +91,7 @@ def foreseen(
 
 
 def _held(snapshot: Snapshot) -> dict[RelationId, float]:
-    """Number of stored rows per relation, and (never used) per intermediate result."""
+    """Return the number of stored rows per relation, and (not used) per intermediate result."""
     found: dict[RelationId, float] = {}
     for store in snapshot.stores.values():
         if store.mir:

@@ -74,8 +74,8 @@ def ration_schedule(
 def expected_schedule(
     planned: PlannedEpoch, priorities: Mapping[str, int], slos: Mapping[str, Slo]
 ) -> RationSchedule | None:
-    """As :func:`ration_schedule`, but from the cost model's estimates, before any measurement. Only
-    ratios of costs matter, so they may be in any unit.
+    """Return a schedule as :func:`ration_schedule` does, but from the cost model's estimates,
+    before any measurement. Only ratios of costs matter, so their unit is arbitrary.
     """
     task, plan, queries = planned.task, planned.plan, planned.queries
     streams = {StreamName(name): stream for name, stream in task.streams.items()}
@@ -156,8 +156,8 @@ def seconds_of(ruleset: Ruleset, periods: Sequence[Interim], found: Mapping[Edge
 
 
 def may_ration(options: PlanningSettings, mode: Mode) -> bool:
-    """Whether the settings permit rationing. In step mode only with an explicit capacity: else a
-    replay takes as long as it needs.
+    """Whether the settings permit rationing. In step mode it needs an explicit capacity, since a
+    replay is not limited in time otherwise.
     """
     stated = mode is Mode.LIVE or options.capacity is not None
     return options.overload is not Overload.WAIT and stated

@@ -93,8 +93,9 @@ async def read_registered(
 
 
 async def running_epoch(store: Store, before: int | None) -> EpochRecord | None:
-    """The newest published epoch, or the newest ``before`` a given one, as last revised; or
-    None."""
+    """Return the newest published epoch (older than ``before``, if given) with its newest revision;
+    None if there is none.
+    """
     record = await store.newest_epoch(before)
     revisions = [] if record is None else await store.revisions(record.epoch)
     if record is None or record.decisions is None or not revisions:

@@ -114,7 +114,7 @@ class PlanTask:
 
     @property
     def decisions(self) -> Decisions | None:
-        """Decisions of the running epoch's plan; None without one, or if unreadable."""
+        """Decisions of the running epoch's plan; None if there is none, or they are unreadable."""
         return None if self.running is None else self.running.decisions
 
     def estimated(self) -> PlanTask:

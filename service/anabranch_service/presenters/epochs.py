@@ -21,7 +21,7 @@ def first_batch(epoch: int, progress: Progress | None) -> int | None:
 
 
 def epoch_out(record: EpochRecord, progress: Progress | None) -> EpochOut:
-    """A published epoch in full."""
+    """Make the answer with all details of a published epoch."""
     return EpochOut.of(record, first_batch=first_batch(record.epoch, progress))
 
 

@@ -16,7 +16,7 @@ from anabranch_service.registry.publishing.approvals import Approvals
 from anabranch_service.registry.source_status import SourceStates
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
-#: Most queries with incomplete results that are listed as separate components.
+#: Maximum number of queries with incomplete results that are listed as separate components.
 NAMED = 20
 _ORDER = (FAILED, WARNING, OK)
 #: Reason for the rejection of tuples -> remedy.
@@ -71,7 +71,7 @@ def checked(kind: str, name: str, answer: str, remedy: str) -> Component:
 def stream_components(
     records: Iterable[StreamRecord], sources: SourceStates, progress: Progress | None
 ) -> list[Component]:
-    """One component per stream: whether its source is read, without rejected or skipped input."""
+    """Return a component per stream: whether its source is read, and no input is rejected."""
     found = []
     for record in records:
         status = sources.status(record)
@@ -99,7 +99,7 @@ def stream_components(
 
 
 def _snapshot(intake: StreamIntake | None) -> str:
-    """Health's message on a snapshot that is being read; empty: none is."""
+    """Return the message on a snapshot that is being read; empty if there is none."""
     if intake is None or intake.snapshot is None:
         return ""
     return f"{intake.snapshot.read:,} of {intake.snapshot.rows:,} rows of its snapshot are read"
@@ -163,7 +163,7 @@ def missed_components(missed: Mapping[str, Sequence[MissedOut]]) -> list[Compone
 
 
 def plan_component(newest: KeptSummary | None) -> Component:
-    """The newest plan as a component, with a warning if it is a fallback."""
+    """Return the newest plan as a component, with a warning if it is a fallback."""
     if newest is None or not newest.fallback:
         return Component("plan", "newest plan")
     return Component(

@@ -87,7 +87,7 @@ class Family:
 
 
 def _one(read: Callable[[Observed], float | None]) -> Samples:
-    """Samples of a metric without labels: one with the value of ``read``, or none if it is None."""
+    """Return the samples of a metric without labels: the value of ``read``, or none if None."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
         value = read(seen)
@@ -205,7 +205,7 @@ def _watermark_lags(seen: Observed) -> Iterator[Sample]:
 
 
 def _results(progress: Progress) -> dict[str, float]:
-    """Query -> number of rows in its sink; the joins inside an outer join have no entries."""
+    """Map each query to the number of rows in its sink; joins inside outer joins have no entry."""
     names = (name for name in progress.results if registered(name) == name)
     return {name: progress.shown.get(name, progress.results[name]) for name in names}
 

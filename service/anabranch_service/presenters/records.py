@@ -178,7 +178,7 @@ def query_out(
         left: activation of the join that produces the left rows of an outer join.
         approvals: the held plan, which may be the reason why the query is pending.
         readers: the queries that read it.
-        ended: query that it reads -> why that one brings no more rows.
+        ended: query that it reads -> why that query produces no more rows.
         parts: the parts of its statement.
     """
     status = status_of(record, activation, progress, now)
@@ -219,7 +219,7 @@ def query_out(
 def run_out(
     record: QueryRecord, activation: Activation | None, progress: Progress | None, now: datetime
 ) -> RunOut:
-    """A run of a query, as answered."""
+    """Make the answer on a run of a query."""
     found = _activation(activation)
     return RunOut.of(
         record,
@@ -236,7 +236,7 @@ _OF_RUN = ("activated_batch", "expired_batch", "complete_from", "complete")
 
 
 def results_at(record: QueryRecord, progress: Progress | None) -> str | None:
-    """Place of a run's results, without secrets; None if results are only counted."""
+    """Return the location of a run's results, without secrets; None if results are only counted."""
     sink = masked(record.sink).to_sink()
     if sink.kind is SinkKind.COUNT:
         return None
@@ -323,7 +323,7 @@ def _activation(activation: Activation | None) -> dict[str, Any]:
 
 
 def _ended(activation: Activation, meaning: NormalisedInfo) -> ActivationOut:
-    """An earlier activation in an answer on a query with normal form ``meaning``."""
+    """Make the answer on an earlier activation of a query with normal form ``meaning``."""
     aliases = [a.alias for a in meaning.aliases]
     return ActivationOut(
         **_activation(activation),

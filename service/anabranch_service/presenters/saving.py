@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from anabranch_contract.rest.planning.epochs import EpochSummary, SavingOut
 
-#: Length of the look-back in seconds, and most epochs read for it.
+#: Length of the look-back in seconds, and maximum number of epochs read for it.
 SECONDS, EPOCHS = 600.0, 200
 
 
@@ -50,5 +50,5 @@ def saving_out(newest_first: Sequence[EpochSummary], now: datetime) -> SavingOut
 
 
 def _age(moment: str, now: datetime) -> float:
-    """Seconds since a time, at least 0, as the clocks of two services may differ."""
+    """Return the seconds since a time; at least 0, as the clocks of two services may differ."""
     return max((now - datetime.fromisoformat(moment)).total_seconds(), 0.0)

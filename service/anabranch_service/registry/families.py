@@ -1,4 +1,4 @@
-"""Families: queries with one statement but for its constants, recognised by their statements."""
+"""Families: queries whose statements differ only in constants."""
 
 from __future__ import annotations
 

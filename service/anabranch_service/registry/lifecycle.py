@@ -60,7 +60,7 @@ def status_of(
 
 
 def reads(query: QueryRecord, stream: str) -> bool:
-    """Whether a query reads ``stream``, itself or through queries that it inlines."""
+    """Whether a query reads ``stream``, directly or through queries that it inlines."""
     return any(alias.stream == stream for alias in query.normalised.aliases)
 
 
@@ -134,8 +134,8 @@ def to_plan(
 def going_on(
     records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
 ) -> list[QueryRecord]:
-    """Runs that may continue if no new plan is published: wanted ones (:func:`is_wanted`) of
-    queries whose newest run is wanted as well, but not those whose place an active run takes.
+    """Return runs that may continue without a new plan: wanted runs (:func:`is_wanted`) of queries
+    whose newest run is wanted too, except runs that an active run replaces.
     """
 
     def wanted(record: QueryRecord) -> bool:

@@ -75,7 +75,7 @@ class Mirror(Generic[_T]):
         self._upto = newest[0][0] if newest else None
 
     async def _follow(self, upto: str) -> bool:
-        """Read the changes after journal entry ``upto``; False if the entry is already trimmed."""
+        """Apply the changes after journal entry ``upto``; False if that entry was trimmed."""
         names: dict[str, None] = {}
         while True:
             page = await cast("Any", self._redis.xrange(self._journal, min=upto, count=PAGE))

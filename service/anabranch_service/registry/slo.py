@@ -10,7 +10,7 @@ from anabranch_contract.rest.slo import Slo
 from anabranch_service.durations import read_positive
 from anabranch_service.errors import InvalidInput
 
-#: Least latency objective of a query or of the settings, in microseconds.
+#: Minimum latency objective of a query or of the settings, in microseconds.
 LEAST_LATENCY = 100_000
 
 

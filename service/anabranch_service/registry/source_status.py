@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_contract.protocol.registered import StreamRecord
 
-#: Most streams named in a readiness summary, and most characters of each reason.
+#: Maximum number of streams named in a readiness summary, and of characters of each reason.
 _NAMED, _REASON = 3, 400
 
 
@@ -44,7 +44,7 @@ class SourceStates:
         }
 
     def failed_among(self, streams: Iterable[str]) -> dict[str, str]:
-        """:meth:`failed`, for some streams only."""
+        """Return :meth:`failed` for the given ``streams`` only."""
         failed = self.failed()
         return {name: failed[name] for name in sorted(set(streams)) if name in failed}
 
@@ -64,7 +64,7 @@ def summary(failed: Mapping[str, str]) -> str:
 
 
 def _short(reason: str) -> str:
-    """Shorten a long reason at the end of a word, and name the route that has all of it."""
+    """Shorten a long reason at the end of a word, and name the route with the whole reason."""
     if len(reason) <= _REASON:
         return reason
     words = reason[:_REASON].rsplit(" ", 1)[0]

@@ -1,4 +1,4 @@
-"""The registry in Redis: reads validate, writes are atomic.
+"""The registry in Redis: records are validated on reading, and written atomically.
 
 Every change of a record is a compare-and-set, every registration one Lua script: several service
 processes of one pipeline can't lose each other's writes. Writes that only the leading service may
@@ -34,7 +34,7 @@ class Store(StreamStore, FunctionStore, PlanStore, ReportStore):
     """The registry of one pipeline (namespace); its parts are in modules of ``redis``."""
 
     async def ping(self) -> None:
-        """Raise unless Redis answers."""
+        """Raise an error unless Redis answers."""
         await reply(self.redis.ping(), bool)
 
     async def known_queries(self, now: datetime, mode: Mode) -> Queries:
@@ -46,7 +46,7 @@ class Store(StreamStore, FunctionStore, PlanStore, ReportStore):
         return Queries(records, activations, await self.progress(), now, runs, mode, functions)
 
     async def delete_unread(self, queries: Queries) -> None:
-        """Delete the streams that are queries without live readers."""
+        """Delete the streams of queries that no live query reads any more."""
         for name in queries.streams:
             if not queries.users_of(name)(queries.records):
                 await self.delete_stream(name, queries.users_of(name), lambda _: None)

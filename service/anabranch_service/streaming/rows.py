@@ -34,7 +34,7 @@ from anabranch_contract.queries.types import INTERVALS, DataType, TypeKind, pars
 from anabranch_service.clock import in_utc
 from anabranch_service.errors import Conflict
 
-#: Most rows of one request.
+#: Maximum number of rows of one request.
 MOST = 10_000
 
 _BITS = {TypeKind.TINYINT: 8, TypeKind.SMALLINT: 16, TypeKind.INT: 32, TypeKind.BIGINT: 64}
@@ -124,7 +124,7 @@ def read_rows(record: StreamRecord, body: bytes) -> list[dict[str, Any]]:
 
 
 def target(record: StreamRecord, default: str) -> tuple[str, SourcePayload, str]:
-    """Redis Stream (of several the first) to write rows to, with its entries' payload and field.
+    """Return the (first) Redis Stream to write rows to, with payload and field of its entries.
 
     Raises:
         Conflict: the service can't write to the stream's source.

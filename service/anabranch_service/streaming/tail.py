@@ -34,14 +34,15 @@ from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
 
-#: Most result streams (tails) that one process serves; each needs a connection to Redis.
+#: Maximum number of result streams (tails) that one process serves; each needs a connection to
+#: Redis.
 MOST_TAILS = 64
-#: Most result streams per access token, so that one client can't lock out the others.
+#: Maximum number of result streams per access token, so that one client can't lock out the others.
 MOST_TAILS_EACH = 16
 #: Seconds between two requests for the runtime to keep copying results, without an event before a
 #: comment is sent, and of waiting for the last results of an ended query.
 RENEW, HEARTBEAT, PATIENCE = 4.0, 10.0, 12.0
-#: Longest wait of one read from Redis in milliseconds, and most entries per read.
+#: Maximum wait of one read from Redis in milliseconds, and maximum number of entries per read.
 BLOCK, ENTRIES = 1000, 32
 #: Greater than the ordinal of any row.
 _LAST = 2**63 - 1
@@ -109,7 +110,7 @@ class Reader:
 
 
 class ServedTails:
-    """Serves results as events to readers, on at most half of the process's ``connections``."""
+    """Serves results as events to readers; uses at most half of the process's ``connections``."""
 
     def __init__(self, store: Store, connections: int) -> None:
         self._store = store

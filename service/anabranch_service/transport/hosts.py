@@ -46,7 +46,7 @@ class CheckHost:
     def __init__(
         self, app: ASGIApp, *, names: Collection[str], origins: Collection[str] = ()
     ) -> None:
-        """Wrap ``app``: permit the host names ``names``, and changes by pages of ``origins``."""
+        """Wrap ``app``. ``names``: permitted hosts; ``origins``: sites that may make changes."""
         self.app = app
         self.origins = frozenset(origins)
         self.names = frozenset(name.lower() for name in names) | LOOPBACK_NAMES

@@ -61,7 +61,7 @@ class Observe:
                 _LOG.info(
                     "request",
                     method=method,
-                    # As in the request: a log has no control characters of a client's.
+                    # Percent-encoded, so that clients can't write control characters into the log.
                     path=quote(scope["path"]),
                     status=status,
                     ms=round(seconds * 1000, 1),

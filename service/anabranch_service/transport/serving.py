@@ -11,7 +11,7 @@ from anabranch_service.settings import ServiceSettings
 from anabranch_service.transport.limits import HEADER_BYTES
 from anabranch_service.transport.protocol import bounded
 
-#: Longest pause between two requests of one connection, in seconds.
+#: Maximum pause between two requests of one connection, in seconds.
 KEEP_ALIVE = 5
 
 

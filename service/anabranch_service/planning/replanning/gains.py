@@ -19,7 +19,7 @@ from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.rest.planning.revisions import GainRecord
 from anabranch_service.registry.records import KeptRevision
 
-#: Least number of periods before and after a change, for its gain to count as measured.
+#: Minimum number of periods before and after a change for its gain to count as measured.
 ENOUGH = 2
 #: Tolerated relative increase of the cost per row, before new orders are reverted: the arriving
 #: tuples differ from period to period.
@@ -62,11 +62,13 @@ class OrderChange:
     def explained(
         self, records: Sequence[KeptRevision], ran: Collection[RulesetId]
     ) -> tuple[GainRecord, KeptRevision | None]:
-        """The gain, with the prediction for the same change, and the revision that made the change,
-        if its gain is newly known: the newest one that led to the new orders by :attr:`after`.
+        """Return the gain, with the gain predicted for the same change, and the revision that made
+        the change if its gain was not known before: the newest one before :attr:`after` that led to
+        the new orders.
 
-        Orders between the old and the new ones ran for too short to be measured. Then the savings
-        predicted in turn are multiplied; without a prediction, if an epoch's plan was among them.
+        If other orders, which ran for too short a time to be measured, were in force between the
+        old and the new ones, the predictions of all these revisions are combined. There is no
+        prediction if one of the changes was made by an epoch's plan.
 
         Args:
             records: the revisions, oldest first. ``ran``: the rulesets of all batches.

@@ -61,7 +61,7 @@ class Periods:
         """Parse JSON texts of periods, in order; unreadable ones are left out and logged once.
 
         Args:
-            snapshot: has the frequent values of keys; None: as before.
+            snapshot: has the frequent values of keys; None: the values of the previous call stay.
         """
         if snapshot is not None and snapshot.values != self._frequent:
             self._known, self._frequent = {}, snapshot.values

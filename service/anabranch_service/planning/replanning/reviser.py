@@ -70,12 +70,13 @@ class Reviser:
     ) -> None:
         self._store, self._settings, self._metrics, self._clock = store, settings, metrics, clock
         self._seen = ""
-        #: Held during a decision; whether an epoch was published meanwhile.
+        #: A lock that is held during a decision, and whether an epoch was published meanwhile.
         self._deciding, self._published = asyncio.Lock(), False
         self._resting_until = 0.0
         self._memories: dict[RulesetId, _Memory] = {}
         self._orders: dict[RulesetId, Orders] = {}
-        #: First batch after the newest drift; whether probe orders were found worse since then.
+        #: First batch after the newest drift, and whether probe orders have proved worse since
+        #: then.
         self._drifted, self._barred = -1, False
 
     async def turn(self, publication: Publication) -> bool:
@@ -92,8 +93,8 @@ class Reviser:
             return False
         async with self._deciding:
             await self._answer(text, publication)
-            # Only now: if the lead is lost before, this service decides on the period when it
-            # leads.
+            # Set only now: if the lead is lost before, the period is decided on when this service
+            # leads again.
             self._seen = text
         while self._published:
             await self.published(publication)

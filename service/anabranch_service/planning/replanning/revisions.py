@@ -76,8 +76,8 @@ class RevisionInput:
         earlier: the ruleset to restore if ``change`` made rows costlier, or if ``running`` is for a
             future epoch with orders that have failed.
         failed: digests of probe orders that made rows costlier; they are not tried again.
-        upcoming: whether the epoch has not begun; then another ruleset ran in the newest period.
-        ran: the plan of that ruleset, if it has the same queries; else None.
+        upcoming: whether the epoch has not begun, so that another ruleset ran in the newest period.
+        ran: the plan of that other ruleset, if it has the same queries; else None.
         counted: the substreams (by key values) whose tuples were counted in the newest period.
     """
 

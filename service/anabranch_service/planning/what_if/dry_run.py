@@ -235,7 +235,7 @@ def budget_after(
 def dry_run_out(
     planned: PlannedEpoch, detail: Detail, effects: EffectsOut | None = None
 ) -> DryRunOut:
-    """The body of the answer to a dry run."""
+    """Make the body of the answer to a dry run."""
     task, options, whole = planned.task, planned.task.options, detail == "full"
     shown = planned.shown()
     spread = cost_range(
@@ -297,7 +297,7 @@ def _added(
     deadline: Deadline,
     others: Queries,
 ) -> tuple[list[JoinQuery], Mapping[str, Stream]]:
-    """The added queries, and the streams with the results of queries that these read."""
+    """Return the added queries, and ``streams`` with the streams of queries that they read."""
     queries, read = list[JoinQuery](), dict(streams)
     for index, given in enumerate(body.add):
         go_on(deadline)

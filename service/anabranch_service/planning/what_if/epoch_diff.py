@@ -25,7 +25,7 @@ from anabranch_service.registry.statements import NormalForms
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import ServiceSettings
 
-#: Most entries per list of a difference; the costliest are shown.
+#: Maximum number of entries per list of a difference; the costliest are listed.
 MOST = 100
 #: Settings that are compared too, since they change a plan's cost even with equal steps.
 SETTINGS = ("optimizer", "objective", "parallelism")
@@ -91,7 +91,7 @@ def _compare(
 
 
 def _named(found: DiffRecord, names: Mapping[str, str]) -> DiffRecord:
-    """``found`` with user-facing names of steps and stores."""
+    """Return ``found`` with user-facing names of steps and stores."""
     document = found.model_dump()
     for lists in (document["steps"], document["stores"]):
         for entries in lists.values():

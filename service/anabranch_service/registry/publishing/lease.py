@@ -29,7 +29,7 @@ _LOG = structlog.get_logger(__name__)
 
 #: Interval between renewals, or checks of another's lease, as a fraction of the lease.
 RENEW = 1 / 3
-#: Longest interval between two checks in seconds, whatever the lease.
+#: Maximum interval between two checks in seconds, however long the lease is.
 _LONGEST_PAUSE = 1.0
 #: Prefix of a script's error reply when another service leads.
 _FENCED = "FENCED"

@@ -77,7 +77,7 @@ class NewRun:
     """A run to register.
 
     Attributes:
-        made: queries that it is the first to read, as streams to register with it.
+        made: streams to register with the run: queries that it is the first to read.
     """
 
     record: QueryRecord
@@ -128,8 +128,8 @@ class QueryStore(RedisRecords):
         return self._newest[1]
 
     async def query(self, name: str) -> QueryRecord | None:
-        """The run that a query's name denotes, its newest one that does not wait for a cutover, or
-        the run of that name; None without one.
+        """Return the run with exactly this name or, for a query's name, the newest run that does
+        not wait for a cutover; None if there is none.
         """
         if SEPARATOR in name:
             run = run_name(query_of(name), number_of(name))
@@ -138,8 +138,8 @@ class QueryStore(RedisRecords):
         return await self.run(run)
 
     async def query_and_next(self, name: str) -> tuple[QueryRecord | None, str]:
-        """:meth:`query` with the name of the query's next run. If another run is registered
-        meanwhile, the name is that of the other run.
+        """Return :meth:`query`, and the name for the query's next run. If another run is registered
+        meanwhile, the name is taken by that run.
         """
         last = await self._last_run(name)  # read first: a run registered later has the next name
         record = await self.query(name)
@@ -198,9 +198,9 @@ class QueryStore(RedisRecords):
         decide: Callable[[Sequence[QueryRecord]], Sequence[QueryRecord]],
         check: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Write the changed records that ``decide`` makes of all records, in one transaction: no
-        stream or query is registered or changed in between. ``check`` is called before. Both may
-        run several times, and may raise.
+        """Write the changed records that ``decide`` returns for all records, in one transaction: no
+        stream or query is registered or changed in between. ``check`` is called first. Both may run
+        several times, and may raise.
         """
 
         async def attempt(pipe: Pipeline) -> None:

@@ -41,7 +41,7 @@ async def reply(response: Awaitable[Any] | Any, kind: type[_T]) -> _T:
 
 
 async def reply_text(response: Awaitable[Any] | Any) -> str | None:
-    """Await an answer that is text or nothing."""
+    """Await an answer that is a text or None."""
     return cast("str | None", await response)
 
 

@@ -42,7 +42,7 @@ class ReportStore(RedisRecords):
         self._activations = Mirror(redis, journal, key, "activations", partial(lenient, Activation))
 
     async def cursor(self) -> int:
-        """Number of boundaries in the list that are handled: an epoch has been planned for them."""
+        """Number of boundaries in the list for which an epoch has been planned."""
         return int(await reply_text(self.redis.get(self.keys.cursor)) or 0)
 
     async def boundary_text(self, index: int) -> str | None:
@@ -115,7 +115,7 @@ class ReportStore(RedisRecords):
         return await reply_record(Progress, "runtime", self.redis.get(self.keys.runtime))
 
     async def intake(self, stream: str) -> StreamIntake | None:
-        """The state of a stream's input; None without a living runtime, or if it reads nothing."""
+        """Return the state of a stream's input; None without a live runtime or its report."""
         progress = await self.progress()
         if progress is None or not (await self.sources()).alive:
             return None

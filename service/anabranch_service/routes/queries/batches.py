@@ -32,7 +32,7 @@ from anabranch_service.routes.queries.sinks import target_of
 
 router = guarded_router("/v1", tag="queries")
 
-#: Errors that refuse one query of a batch; other errors fail the whole request.
+#: Errors that refuse one query of a batch; after other errors the whole request fails.
 _OF_A_QUERY = (InvalidInput, Conflict, PlannerError)
 
 

@@ -25,7 +25,7 @@ from anabranch_service.registry.search import ListedQuery, Sought
 
 router = guarded_router("/v1/queries", tag="queries")
 
-#: Most streams and most tags in one request, as many as a query can have tags.
+#: Maximum number of streams and of tags in one request: as many tags as a query can have.
 _MOST = 32
 
 

@@ -55,7 +55,7 @@ T = TypeVar("T")
 Change = Callable[[QueryRecord], QueryRecord]
 #: Function that chooses one of a query's runs (given oldest first), or returns None.
 Choice = Callable[[Sequence[QueryRecord]], QueryRecord | None]
-#: Function from all runs and a chosen one to further runs to withdraw; it may raise.
+#: Function from all runs and the chosen run to further runs to withdraw; it may raise.
 Beside = Callable[[Sequence[QueryRecord], QueryRecord], Sequence[QueryRecord]]
 
 
@@ -65,8 +65,8 @@ class Beginning:
 
     Attributes:
         query: normal form over the streams of ``reading``.
-        parts: the subqueries that are queries of their own, which begin with it.
-        version: of the registry that it was checked in.
+        parts: the subqueries that run as separate queries and begin with it.
+        version: version of the registry in which it was checked.
     """
 
     record: QueryRecord
@@ -122,8 +122,8 @@ async def begin(ctx: Context, body: QueryIn, now: datetime) -> Beginning:
 
 
 def id_of(body: QueryIn) -> str | None:
-    """The id of the query that ``body`` registers, its own or that of the view that its statement
-    creates; None: it has none.
+    """Return the id of the query that ``body`` registers: the given one, or the name of the view
+    that its statement creates; None if neither is given.
 
     Raises:
         QueryError: the statement creates a view in a form that is not supported.
@@ -147,7 +147,7 @@ async def prepare(
     """Check a request for a new run.
 
     Args:
-        version: of the registry when ``before`` was read.
+        version: version of the registry when ``before`` was read.
         before: the query's previous run; None: it has none.
         waits: whether the new run takes the place of ``before`` when it has caught up.
 
@@ -159,7 +159,7 @@ async def prepare(
     queries = await known_queries(ctx)
     queries.check_unread(own, "registered again")
     if own in queries.streams:
-        # Its last reader has ended.
+        # The name may belong to the stream of a query whose last reader has ended.
         await ctx.store.delete_unread(queries)
     await check_name(ctx, own)
     resumed = before is not None and before.paused_at is not None
@@ -346,12 +346,12 @@ async def status_now(ctx: Context, record: QueryRecord) -> Status:
 
 
 async def runs_of(ctx: Context, query: str) -> list[QueryRecord]:
-    """The runs of a query, oldest first."""
+    """Return the runs of a query, oldest first."""
     return [run for run in await ctx.store.queries() if query_of(run.id) == query]
 
 
 def check_unchanged(records: Sequence[QueryRecord], seen: Sequence[QueryRecord]) -> None:
-    """Check that the runs ``seen`` are all of their query, in their newest versions.
+    """Check that ``seen`` has all runs of its query, in their newest versions.
 
     Raises:
         Stale: they are not.
@@ -367,14 +367,14 @@ def updated(
     runs: Sequence[QueryRecord | None],
     changes: Mapping[str, object],
 ) -> list[QueryRecord]:
-    """The records of ``runs``, in their newest version, that ``changes`` change."""
+    """Return the newest versions of ``runs`` with ``changes``, if these change anything."""
     names = {run.id for run in runs if run is not None}
     found = [(one, one.model_copy(update=changes)) for one in records if one.id in names]
     return [changed for one, changed in found if changed != one]
 
 
 async def waiting_run(ctx: Context, present: QueryRecord) -> QueryRecord | None:
-    """The live run that waits for the place of a query's ``present`` run; None: there is none."""
+    """Return the live run that waits for the place of a query's ``present`` run, if any."""
     found = standby(present, await ctx.store.queries())
     if found is None or not found.waits:
         return None
@@ -384,9 +384,10 @@ async def waiting_run(ctx: Context, present: QueryRecord) -> QueryRecord | None:
 async def change_and_end_earlier(
     ctx: Context, query: str, change: Change, now: datetime, choose: Choice, beside: Beside
 ) -> QueryRecord | None:
-    """Apply ``change`` to the run that ``choose`` picks, withdraw earlier runs, runs that wait for
-    its place, and the runs ``beside``, all in one transaction. If it waits itself, earlier runs go
-    on. Returns the changed record; None if there is no such query.
+    """Apply ``change`` to the run that ``choose`` returns, and withdraw earlier runs, runs that
+    wait for its place, and the runs that ``beside`` returns, all in one transaction. If the chosen
+    run waits itself, earlier runs continue. Returns the changed record; None if there is no such
+    query.
     """
     changed: QueryRecord | None = None
 
@@ -534,7 +535,7 @@ def _read_once(
     settings: ServiceSettings,
     queries: Queries,
 ) -> tuple[Reading, JoinQuery, NormalisedInfo]:
-    """As :func:`_read`, with the first error only."""
+    """Do the same as :func:`_read`, and raise only the first error."""
     reading = read_body(body, streams, settings, queries, name)
     statement, streams = reading.statement, reading.streams
     query = statement.normalise(name, streams)
@@ -557,13 +558,13 @@ def past_of(
 
 
 def _has_past(query: JoinQuery, streams: Mapping[str, Stream]) -> bool:
-    # Branches of a union without stored tuples begin with rows that arrive from then on.
+    # In a union, branches without stored tuples begin with rows that arrive later.
     return any(_no_past(join, streams) is None for join in _branches(query))
 
 
 def default_past(query: JoinQuery, streams: Mapping[str, Stream], *, part: bool = False) -> Past:
-    """Whether a query emits past results by default: if they are changes, whose sum would otherwise
-    lack rows, or it is a part of a statement, whose results would be wrong.
+    """Whether a query emits past results by default. It does if its results are changes, whose sum
+    would lack rows otherwise, or if it is a part of a statement, whose results would be wrong.
     """
     changing = bool(query.deleting(streams)) or (query.outer is not None and query.outer.kept)
     return "stored" if (changing or part) and _has_past(query, streams) else "none"
@@ -577,7 +578,7 @@ def _no_past(query: JoinQuery, streams: Mapping[str, Stream]) -> str | None:
     """Why stored tuples do not suffice to compute past results; None if they do."""
     if query.outer is not None and not query.outer.kept:
         return "the query decides which rows have no partner when these rows arrive"
-    # An outer join has a join per pair; a union is checked branch by branch.
+    # An outer join consists of several joins; branches of a union are checked one by one.
     joins = (query,) if query.united else query.planned
     read = [streams[r.stream] for join in joins for r in join.relations]
     parts = query.planned if query.is_asof else (query,)

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 
 _MINUTE = 60_000_000
-#: Latenesses to propose, in microseconds; greater ones are multiples of the last.
+#: Proposed values of lateness, in microseconds; greater values are multiples of the last one.
 _STEPS = (10 * _MINUTE, 60 * _MINUTE, 6 * 60 * _MINUTE, 24 * 60 * _MINUTE, 7 * 24 * 60 * _MINUTE)
-#: Ratio of proposed lateness to a sample's disorder: other rows may have greater disorder.
+#: Ratio of proposed lateness to the sample's disorder, since other rows may be more disordered.
 _ROOM = 2
 
 

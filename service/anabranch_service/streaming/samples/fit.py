@@ -31,10 +31,10 @@ from anabranch_contract.rest.source_tests import MisfitOut
 from anabranch_service.clock import in_utc
 from anabranch_service.streaming.samples.arrow_types import arrow_type
 
-#: Most characters of a value that are shown.
+#: Maximum number of characters of a value in an answer.
 SHOWN = 120
 
-#: Most digits of a decimal.
+#: Maximum number of digits of a decimal.
 _DIGITS = 38
 
 
@@ -177,10 +177,10 @@ def _from_json(value: Any, kind: DataType) -> Any:
 
 
 def _part(value: Any, kind: DataType) -> Any:
-    """A sampled value inside an array, struct or map.
+    """Convert a sampled value inside an array, struct or map.
 
     Raises:
-        ValueError: it does not fit.
+        ValueError: the value does not fit.
     """
     found = None if value is None else _from_json(value, kind)
     if found is None and value is not None:
