@@ -234,7 +234,7 @@ class ServiceSettings:
         return (self.host, *filter(None, given))
 
     def changed(self, **options: Any) -> ServiceSettings:
-        """A copy with new values for ``options``.
+        """Return a copy with new values for ``options``.
 
         Raises:
             SettingsError: a value is out of range.
@@ -305,7 +305,7 @@ def is_loopback(host: str) -> bool:
 
 
 def own_address(settings: ServiceSettings) -> str:
-    """Host name, address and port of this service; unique among living services.
+    """Return the host name, address and port of this service; unique among living services.
 
     >>> own_address(ServiceSettings(port=81)).endswith("/127.0.0.1:81")
     True

@@ -35,12 +35,12 @@ class Outdated(ServiceError):
 
 
 def etag(record: BaseModel) -> str:
-    """The ETag of a record."""
+    """Return the ETag of a record."""
     return tag(digest(record.model_dump_json(exclude=_FOUND)))
 
 
 def tag(version: str) -> str:
-    """``version`` quoted as an ETag."""
+    """Return ``version`` quoted as an ETag."""
     return f'"{version}"'
 
 

@@ -150,7 +150,7 @@ class Gate:
 
 
 def _bearer(given: list[str]) -> str:
-    """The token in the Authorization headers ``given``; empty if there is none."""
+    """Return the token in the Authorization headers ``given``; empty if there is none."""
     if len(given) != 1 or len(given[0]) > _LONGEST:
         return ""
     scheme, _, text = given[0].partition(" ")

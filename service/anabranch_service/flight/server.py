@@ -95,7 +95,7 @@ class FlightSql(flight.FlightServerBase):  # type: ignore[misc]
     def get_schema(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.SchemaResult:
-        """The schema of a command's answer."""
+        """Return the schema of a command's answer."""
         return flight.SchemaResult(self._schema(context, _command(descriptor.command)))
 
     def do_get(
@@ -133,7 +133,7 @@ class FlightSql(flight.FlightServerBase):  # type: ignore[misc]
         return iter([flight.Result(answer)])
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
-        """The actions of :meth:`do_action`."""
+        """Return the actions of :meth:`do_action`."""
         return [(_PREPARE, "Prepare a statement"), (_CLOSE, "Forget a prepared statement")]
 
     def _schema(self, context: flight.ServerCallContext, command: Command) -> pa.Schema:
@@ -147,7 +147,7 @@ class FlightSql(flight.FlightServerBase):  # type: ignore[misc]
         return self._await(context, self._described(command.text(1) or ""))
 
     async def _tables(self, command: Command) -> Tables:
-        """The tables of all queries whose results are files."""
+        """Return the tables of all queries whose results are files."""
         if command.kind != "CommandGetTables":
             return ()
         return [
@@ -254,7 +254,7 @@ class _Admitted(flight.ServerMiddleware):  # type: ignore[misc]
         self._headers = {"authorization": authorization} if authorization else {}
 
     def sending_headers(self) -> dict[str, str]:
-        """The headers of the answer."""
+        """Return the headers of the answer."""
         return self._headers
 
 

@@ -49,14 +49,14 @@ _Layer = Mapping[str, frozenset[Origin]]
 
 
 def direct(query: JoinQuery) -> dict[str, tuple[Origin, ...]]:
-    """Result column -> the stream columns from which its value is computed, sorted; empty for a
-    count of rows and for a constant.
+    """Return result column -> the stream columns from which its value is computed, sorted; empty
+    for a count of rows and for a constant.
     """
     return {name: tuple(sorted(found)) for name, found in _shown(query).items()}
 
 
 def indirect(query: JoinQuery) -> tuple[Origin, ...]:
-    """The stream columns that determine which result rows exist, sorted."""
+    """Return the stream columns that determine which result rows exist, sorted."""
     found: set[Origin] = set()
     for part in query.planned:
         stream_of = _streams(part)
@@ -81,7 +81,7 @@ def indirect(query: JoinQuery) -> tuple[Origin, ...]:
 
 
 def _of_view(view: View, below: _Layer) -> set[Origin]:
-    """Grouping, filter and sort columns of a view."""
+    """Yield the grouping, filter and sort columns of a view."""
     above = _grouped(view, below)
     keys = [name for name, _ in view.keys]
     keys += [name for name, _ in view.partition]
@@ -147,7 +147,7 @@ def _project(outputs: Iterable[Output], below: _Layer) -> dict[str, frozenset[Or
 
 
 def _made(query: JoinQuery, output: Output) -> frozenset[Origin]:
-    """Source columns of an output column of a join."""
+    """Return the source columns of an output column of a join."""
     read = _read(query, output.expr)
     plain = isinstance(query.unexpanded(output.expr), Column)
     return read if plain else _as(How.TRANSFORMATION, read)
@@ -170,7 +170,7 @@ def _attribute(query: JoinQuery, stream: str, name: str, how: How) -> set[Origin
 
 
 def _streams(query: JoinQuery) -> dict[str, str]:
-    """Label (canonical alias) -> name of its stream."""
+    """Return label (canonical alias) -> name of its stream."""
     return {str(label): str(query.relation_of(label).stream) for label in query.labels}
 
 

@@ -115,7 +115,7 @@ class Emitter:
         now: datetime,
         error: str,
     ) -> dict[str, Any] | None:
-        """The event as JSON; None if the query or one of its streams is unreadable."""
+        """Return the event as JSON; None if the query or one of its streams is unreadable."""
         try:
             query = await asyncio.to_thread(self._store.forms.of, record, streams)
             return event(kind, self._namespace, record, query, kept, now, error)

@@ -45,7 +45,7 @@ class KeptPlan:
     text: str
 
     def ruleset(self) -> Ruleset:
-        """The plan's ruleset."""
+        """Return the plan's ruleset."""
         return wire.loads(self.text)
 
 
@@ -117,7 +117,7 @@ def weigh(
 
 
 def _basis(planned: PlannedEpoch) -> str:
-    """Digest of a held plan's input: plannable queries, streams and settings."""
+    """Return the digest of a held plan's input: plannable queries, streams and settings."""
     queries = sorted(query.id for query in planned.queries)
     streams = planned.task.streams
     known = codec.dumps([streams[name] for name in sorted(streams)])

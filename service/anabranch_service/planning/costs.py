@@ -93,7 +93,7 @@ def constants(
 def cpu_record(
     plan: Plan, individual: Plan, queries: Sequence[JoinQuery], task: PlanTask
 ) -> CpuRecord | None:
-    """Expected CPU seconds of both plans in the next epoch; None without forecast or constants."""
+    """Return the CPU seconds expected of both plans in the next epoch; None if unknown."""
     known = task.statistics
     if known.ahead is None or known.constants is None:
         return None
@@ -108,7 +108,7 @@ def cpu_record(
 
 
 def costs_record(statistics: Statistics, objective: Objective) -> CostsRecord | None:
-    """Cost constants as stored with an epoch; None if the objective counts tuples."""
+    """Return the cost constants as stored with an epoch; None if the objective counts tuples."""
     known = statistics.constants
     if known is None or objective is not Objective.SECONDS:
         return None

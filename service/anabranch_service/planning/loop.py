@@ -80,8 +80,8 @@ PLAN_SECONDS, PLAN_SOLVES = 30.0, 6
 
 
 def target_epoch(boundary: Boundary, mode: Mode) -> int:
-    """The epoch to plan at the end of the boundary's epoch (-1: the runtime has started). In live
-    mode the next epoch runs meanwhile, so the one after it is planned.
+    """Return the epoch to plan at the end of the boundary's epoch (-1: the runtime has started). In
+    live mode the next epoch runs meanwhile, so the one after it is planned.
 
     >>> [target_epoch(Boundary(e, 0), Mode.STEP) for e in (-1, 0, 1)]
     [0, 1, 2]
@@ -179,7 +179,7 @@ class EpochLoop:
                 await self._stop.wait()
 
     def check(self) -> str:
-        """``"ok"`` (also while another service leads), or the reason why the loop is stuck."""
+        """Return ``"ok"`` (also while another service leads), or why the loop is stuck."""
         if self.lease.error:
             return f"no lease: {self.lease.error}"
         if self.failures:

@@ -12,7 +12,7 @@ from anabranch_service.settings import ServiceSettings
 
 
 def default_planning(settings: ServiceSettings) -> PlanningSettings:
-    """Planning settings in force until a client changes them over REST."""
+    """Return the planning settings in force until a client changes them over REST."""
     return PlanningSettings(
         optimizer=settings.planning.optimizer,
         objective=settings.planning.objective,
@@ -22,7 +22,7 @@ def default_planning(settings: ServiceSettings) -> PlanningSettings:
 
 
 def planner_options(settings: PlanningSettings, deadline: Deadline) -> Options:
-    """The planner's options for epochs and revisions, from the planning settings."""
+    """Return the planner's options for epochs and revisions, from the planning settings."""
     return Options(
         optimizer=settings.optimizer,
         objective=settings.objective,

@@ -43,7 +43,7 @@ AHEAD = {Mode.STEP: 1.0, Mode.LIVE: 2.0}
 async def read_periods(
     store: Store, mode: Mode, snapshot: Snapshot | None, length: int
 ) -> tuple[str, ...]:
-    """JSON texts of the newest ``length`` periods, oldest first, as input of :func:`foresee`.
+    """Return the texts of the newest ``length`` periods, oldest first, for :func:`foresee`.
 
     They are not parsed here, in the event loop, which parsing of many queries would block.
     """
@@ -57,8 +57,8 @@ async def read_periods(
 def foresee(
     snapshot: Snapshot | None, texts: Sequence[str], mode: Mode, length: int = PERIODS
 ) -> Statistics:
-    """Statistics for planning: measurements of ``snapshot``, and arrivals forecast from the newest
-    ``length`` periods in ``texts``, if there are enough.
+    """Return statistics for planning: measurements of ``snapshot``, and arrivals forecast from the
+    newest ``length`` periods in ``texts``, if there are enough.
     """
     if snapshot is None:
         return Statistics()
@@ -112,7 +112,7 @@ def read_all(texts: Sequence[str], kind: type[_M]) -> list[_M]:
 
 
 def _epochs(texts: Sequence[str]) -> list[Arrivals]:
-    """Arrivals per epoch, as differences of the cumulative counts of consecutive epochs."""
+    """Return the arrivals per epoch: differences of the cumulative counts of consecutive epochs."""
     counted = read_all(texts, Counts)
     if counted and counted[0].batches == counted[0].total_batches:
         counted.insert(0, Counts(0, 0))  # before the first epoch

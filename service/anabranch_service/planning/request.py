@@ -110,7 +110,7 @@ def read_queries(
     forms: NormalForms,
     deadline: Deadline | None = None,
 ) -> tuple[tuple[JoinQuery, ...], dict[str, ProblemRecord]]:
-    """The normalised joins of ``records``, and for each unreadable record the reason.
+    """Return the normalised joins of ``records``, and for each unreadable record the reason.
 
     Raises:
         Busy: ``registration-too-slow``: the ``deadline`` has passed.
@@ -129,7 +129,7 @@ def read_queries(
 
 
 def plan_task(found: Registered, forms: NormalForms, seconds: float) -> PlanTask:
-    """Planning task for all wanted queries; a solver may take ``seconds`` per solve."""
+    """Return the planning task for all wanted queries; a solver may take ``seconds`` per solve."""
     streams = usable_streams(found.streams.values())
     queries, rejected = read_queries(found.wanted, streams, forms)
     statistics = timed(
@@ -162,5 +162,5 @@ def plan_task(found: Registered, forms: NormalForms, seconds: float) -> PlanTask
 
 
 def batches_of(snapshot: Snapshot | None) -> int:
-    """Number of batches since the start of the pipeline, which cumulative statistics cover."""
+    """Return the number of batches since the start; cumulative statistics cover them."""
     return 0 if snapshot is None else snapshot.total_batches

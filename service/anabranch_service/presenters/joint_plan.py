@@ -56,7 +56,7 @@ def joint_plan_out(
     measured: bool,
     query: str | None = None,
 ) -> JointPlanOut:
-    """The joint plan of ``ruleset`` as a graph with measured rates.
+    """Return the joint plan of ``ruleset`` as a graph with measured rates.
 
     Args:
         meanings: query -> its normal form, for user-facing names of relations.

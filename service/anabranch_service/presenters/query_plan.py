@@ -116,7 +116,7 @@ def query_plan_out(
     substreams: Sequence[Mapping[str, Any]] = (),
     tables: TablesRecord | None = None,
 ) -> QueryPlanOut:
-    """The part of ``ruleset`` that the registered query ``name`` needs.
+    """Return the part of ``ruleset`` that the registered query ``name`` needs.
 
     Args:
         meanings: query -> its normal form, for user-facing names.
@@ -244,8 +244,9 @@ def _path_out(
 def _divided(
     ruleset: Ruleset, explained: Sequence[Mapping[str, Any]], aliases: Mapping[str, str]
 ) -> list[DividedOut]:
-    """Explained substreams of ``aliases`` that still exist in the running ruleset, which may be a
-    revision of the explained one."""
+    """Return the explained substreams of ``aliases`` that still exist in the running ruleset, which
+    may be a revision of the explained one.
+    """
     running = {(str(one.start), one.attribute, one.count) for one in ruleset.substreams}
     return [
         DividedOut(
@@ -286,12 +287,12 @@ def _step_out(
 
 
 def _readers(store: StoreReport) -> frozenset[str]:
-    """The registered queries whose results depend on ``store``."""
+    """Return the registered queries whose results depend on ``store``."""
     return frozenset(map(registered, store.queries))
 
 
 def _stores(state: StateReport | None, name: str) -> list[StoreReport]:
-    """The stores that query ``name`` depends on, the largest share of bytes first."""
+    """Return the stores that query ``name`` depends on, the largest share of bytes first."""
     if state is None:
         return []
     found = [store for store in state.stores if name in _readers(store)]

@@ -18,7 +18,7 @@ SECONDS, EPOCHS = 600.0, 200
 
 
 def saving_out(newest_first: Sequence[EpochSummary], now: datetime) -> SavingOut | None:
-    """The saving of the plan of the newest begun epoch; None if unknown.
+    """Return the saving of the plan of the newest begun epoch; None if unknown.
 
     Args:
         newest_first: published epochs. Epochs that have not begun or have no estimate are skipped.

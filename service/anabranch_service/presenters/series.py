@@ -33,7 +33,7 @@ T = TypeVar("T", int, float)
 
 
 def series_out(interims: Sequence[Interim]) -> SeriesOut:
-    """Time series of the consecutive periods ``interims``, oldest first."""
+    """Return the time series of the consecutive periods ``interims``, oldest first."""
     return SeriesOut(
         periods=[
             PeriodOut.of(
@@ -58,7 +58,7 @@ AHEAD = 2.0
 
 
 def with_forecasts(interims: Sequence[Interim]) -> SeriesOut:
-    """The time series, with forecasts of rates, hit ratios and matches."""
+    """Return the time series, with forecasts of rates, hit ratios and matches."""
     shown = series_out(interims)
     if not interims:
         return shown.model_copy(update={"forecasts": {}})
@@ -138,7 +138,7 @@ def _ratio(part: float | None, whole: float) -> float | None:
 
 
 def batch_out(report: BatchReport) -> BatchOut:
-    """One batch, with phases that add up to its time."""
+    """Return one batch, with phases that add up to its time."""
     # Tasks round the times of phases, so the sum may exceed the Spark job's time by milliseconds.
     spark = max(report.job - sum(report.phases.values()), 0)
     work = {name: report.phases.get(name, 0) for name in PHASES}

@@ -53,7 +53,7 @@ class Queries:
     functions: Mapping[str, UserFunction] = field(default_factory=dict)
 
     def status(self, record: QueryRecord) -> Status:
-        """Status of a run."""
+        """Return the status of a run."""
         return status_of(record, self.activations.get(record.id), self.progress, self.now)
 
     def find(self, name: str) -> QueryRecord | None:
@@ -75,7 +75,7 @@ class Queries:
         return next(iter(exact or found), None)
 
     def readers(self, query: str) -> list[str]:
-        """The live queries that read ``query``, in order of registration."""
+        """Return the live queries that read ``query``, in order of registration."""
         return list(self.readers_of_all(query).get(query, ()))
 
     def readers_of_all(self, only: str | None = None) -> dict[str, dict[str, None]]:
@@ -89,7 +89,7 @@ class Queries:
         return found
 
     def all_readers(self, query: str) -> list[str]:
-        """The live queries that read ``query`` directly or through others."""
+        """Return the live queries that read ``query`` directly or through others."""
         found: dict[str, None] = {}
         waiting, readers = [query], self.readers_of_all()
         while waiting:

@@ -160,7 +160,7 @@ def _aliases(query: JoinQuery) -> dict[Label, str]:
 
 
 def _members(query: JoinQuery) -> list[tuple[JoinQuery, QueryMember]]:
-    """The aliases of all joins of a query, each once, with a join that contains it."""
+    """Return the aliases of all joins of a query, each once, with a join that contains it."""
     found: dict[str, tuple[JoinQuery, QueryMember]] = {}
     for part in (*_parts(query), *query.others):
         for member in part.members:
@@ -169,7 +169,7 @@ def _members(query: JoinQuery) -> list[tuple[JoinQuery, QueryMember]]:
 
 
 def _columns(query: JoinQuery) -> dict[str, Expr]:
-    """Output columns of all joins of a query, as expressions over the user's aliases."""
+    """Return the output columns of all joins of a query, as expressions over the user's aliases."""
     return {
         output.name: _in_aliases(output.expr, _aliases(part))
         for part in (*_parts(query), *query.others)
@@ -338,7 +338,7 @@ def bounds_between(aliases: Sequence[str], matrix: Bounds) -> tuple[BoundInfo, .
 
 
 def _in_aliases(expr: Expr, alias_of: Mapping[Label, str]) -> Expr:
-    """``expr`` with the user's alias names in place of canonical labels."""
+    """Return ``expr`` with the user's alias names in place of canonical labels."""
     return substitute(expr, lambda c: Column(alias_of.get(Label(c.alias), c.alias), c.name, c.type))
 
 
@@ -392,7 +392,7 @@ _GIVEN = {
 
 
 def _called(alias: str, stream: str) -> str:
-    """The name of an alias in notes, in the author's words."""
+    """Return the name of an alias in notes, in the author's words."""
     outer, _, inner = alias.partition(".")
     name = next((name for given, name in _GIVEN.items() if given.fullmatch(outer)), None)
     if name is None or not (inner or _PART.search(stream)):

@@ -51,14 +51,14 @@ class Mirror(Generic[_T]):
         self.version = 0
 
     async def all(self) -> Mapping[str, _T]:
-        """Current records by name, sorted by ``order``. The mapping never changes afterwards."""
+        """Return the current records by name, sorted by ``order``, as an immutable mapping."""
         async with self._lock:
             await self._look()
             self._lent = True
             return MappingProxyType(self._found)
 
     async def count(self) -> int:
-        """Current number of records."""
+        """Return the current number of records."""
         async with self._lock:
             await self._look()
             return len(self._found)

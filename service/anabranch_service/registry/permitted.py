@@ -36,7 +36,7 @@ from anabranch_service.settings import ServiceSettings
 
 
 def policy_of(settings: ServiceSettings) -> AccessPolicy:
-    """The operator's access policy, with the address of the pipeline's own Redis."""
+    """Return the operator's access policy, with the address of the pipeline's own Redis."""
     return settings.access.with_server(settings.redis_url)
 
 

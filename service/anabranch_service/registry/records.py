@@ -145,7 +145,7 @@ class Explanation(Closed):
 
     @classmethod
     def missing(cls, why: str) -> Explanation:
-        """An empty explanation, with the reason ``why`` it is missing."""
+        """Return an empty explanation, with the reason ``why`` it is missing."""
         return cls(shares=SharesRecord.missing(why), diff_reason=why)
 
 
@@ -169,19 +169,19 @@ class EpochRecord(PublishedEpoch):
     plan: str | None = None
 
     def with_digest(self) -> EpochRecord:
-        """A copy of the record with the digest of its plan."""
+        """Return a copy of the record with the digest of its plan."""
         return self.model_copy(update={"plan": self._digest()})
 
     def details(self) -> PlanDetails:
-        """The plan and decisions of the record."""
+        """Return the plan and decisions of the record."""
         return PlanDetails(explain=self.explain, decisions=self.decisions)
 
     def without_details(self) -> EpochRecord:
-        """A copy of the record without plan and decisions."""
+        """Return a copy of the record without plan and decisions."""
         return self.model_copy(update={"explain": {}, "decisions": None})
 
     def with_details(self, found: PlanDetails) -> EpochRecord:
-        """A copy of the record with the plan and decisions in ``found``."""
+        """Return a copy of the record with the plan and decisions in ``found``."""
         return self.model_copy(update=dict(found))
 
     def again(self, epoch: int, now: datetime) -> EpochRecord:
@@ -199,11 +199,11 @@ class EpochRecord(PublishedEpoch):
         return EpochRecord.model_validate(dict(self.without_details()) | changes)
 
     def with_explanation(self, found: Explanation) -> EpochRecord:
-        """A copy of the record with the explanation ``found``."""
+        """Return a copy of the record with the explanation ``found``."""
         return self.model_copy(update={**dict(found), "explained": True})
 
     def summary(self) -> KeptSummary:
-        """The record's entry in lists of epochs."""
+        """Return the record's entry in lists of epochs."""
         changes = None
         if self.same_as is not None:
             changes = ChangeCounts(steps_added=0, steps_removed=0, stores_built=0, stores_dropped=0)

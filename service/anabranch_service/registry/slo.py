@@ -76,7 +76,7 @@ def check_freshness(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -
 
 
 def freshness_of(slo: Slo) -> dict[str, Micros]:
-    """Freshness objectives in microseconds, by alias."""
+    """Return the freshness objectives in microseconds, by alias."""
     return {alias: parse_duration(text) for alias, text in slo.freshness.items()}
 
 

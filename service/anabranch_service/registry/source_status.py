@@ -25,7 +25,7 @@ class SourceStates:
     alive: bool
 
     def status(self, record: StreamRecord) -> SourceStatus:
-        """Current state of a stream's source."""
+        """Return the current state of a stream's source."""
         found = self.reported.get(record.name)
         if found is None or found.registration != record.registration:
             return SourceStatus(record.registration)
@@ -34,7 +34,7 @@ class SourceStates:
         return found
 
     def failed(self) -> dict[str, str]:
-        """Stream -> reason why its source can't be read at present, in order of names."""
+        """Return stream -> reason why its source can't be read at present, in order of names."""
         if not self.alive:
             return {}
         return {
@@ -50,7 +50,7 @@ class SourceStates:
 
 
 def summary(failed: Mapping[str, str]) -> str:
-    """Text for a readiness check: ``ok``, or the streams that can't be read.
+    """Return the text for a readiness check: ``ok``, or the streams that can't be read.
 
     >>> summary({}), summary({"a": "no such folder"})
     ('ok', '1 stream is not read: a (no such folder)')

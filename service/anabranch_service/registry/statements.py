@@ -103,7 +103,7 @@ class Statement:
         return replace(self, functions={name: functions[name] for name in sorted(called)})
 
     def tree(self) -> Unresolved:
-        """The syntax tree of the statement or its ``part``, with inlined queries."""
+        """Return the syntax tree of the statement or its ``part``, with inlined queries."""
         return self._pieces()[self.part - 1]
 
     def _pieces(self) -> tuple[Unresolved, ...]:
@@ -224,7 +224,7 @@ class NormalForms:
         self._lock = Lock()
 
     def of(self, record: QueryRecord, streams: Mapping[str, Stream]) -> JoinQuery:
-        """The normal form of a registered query.
+        """Return the normal form of a registered query.
 
         Raises:
             QueryError: the query can't be planned (any more).
@@ -242,7 +242,7 @@ class NormalForms:
         return query
 
     def statement(self, record: QueryRecord) -> Statement:
-        """The parsed statement of a query for which shared stores have not been decided yet."""
+        """Return the parsed statement of a query, before shared stores have been decided."""
         with self._lock:
             entry = self._kept.get(record.id)
         if entry is not None and entry.statement is not None and entry.given == _given(record):
@@ -304,7 +304,7 @@ def as_seen(
 
 
 def usable_streams(records: Iterable[StreamRecord]) -> dict[str, Stream]:
-    """Streams in the planner's form, by name; invalid records are logged and omitted."""
+    """Return streams in the planner's form, by name; invalid records are logged and omitted."""
     streams = {}
     for record in records:
         try:

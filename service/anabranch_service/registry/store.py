@@ -38,7 +38,7 @@ class Store(StreamStore, FunctionStore, PlanStore, ReportStore):
         await reply(self.redis.ping(), bool)
 
     async def known_queries(self, now: datetime, mode: Mode) -> Queries:
-        """The registered queries, with their states, in a pipeline of ``mode``."""
+        """Return the registered queries, with their states, in a pipeline of ``mode``."""
         streams = (await self.streams()).items()
         runs = {n: one.source.options[RUN] for n, one in streams if is_query(one)}
         records, activations = await self.queries(), await self.activations()
@@ -52,7 +52,7 @@ class Store(StreamStore, FunctionStore, PlanStore, ReportStore):
                 await self.delete_stream(name, queries.users_of(name), lambda _: None)
 
     async def misfits(self) -> list[Misfit]:
-        """The registry keys whose Redis values have the wrong type."""
+        """Return the registry keys whose Redis values have the wrong type."""
         keys = self.keys
         wanted = {
             **dict.fromkeys((keys.streams, keys.queries, keys.activations), "hash"),

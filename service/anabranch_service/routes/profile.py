@@ -45,7 +45,7 @@ async def get_profile(ctx: Ctx, response: Response) -> ProfileOut:
 
 
 def _own() -> dict[str, float]:
-    """CPU seconds of the service and of its children, ended ones included."""
+    """Return the CPU seconds of the service and of its children, ended ones included."""
     spent, planner = os.times(), 0.0
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -57,7 +57,7 @@ def _own() -> dict[str, float]:
 
 
 async def _redis(redis: Redis) -> float:
-    """CPU seconds of the Redis server, with its children."""
+    """Return the CPU seconds of the Redis server, with its children."""
     found = await redis.info("cpu")
     sides = ("sys", "user", "sys_children", "user_children")
     return float(sum(float(found.get(f"used_cpu_{side}", 0.0)) for side in sides))

@@ -487,7 +487,7 @@ def _changes(body: StreamIn) -> ChangeFormat | None:
 
 
 def _with_operation(columns: list[ColumnRecord], name: str) -> list[ColumnRecord]:
-    """``columns`` with the operation column of a stream of changes, a string unless declared."""
+    """Return ``columns`` with a change stream's operation column, a string unless declared."""
     kind = next((parse_type(c.type).kind for c in columns if c.name == name), None)
     if kind is None:
         return [*columns, ColumnRecord(name=name, type=TypeKind.STRING)]
@@ -520,8 +520,8 @@ def _lateness(body: StreamIn) -> int | None:
 
 
 def _bounds_ahead(body: StreamIn) -> dict[str, int | None]:
-    """Bounds on event times in the future for a new stream. With a watermark there are defaults: a
-    single tuple of the far future would move the watermark past all others.
+    """Return the bounds on event times in the future for a new stream. With a watermark there are
+    defaults: a single tuple of the far future would move the watermark past all others.
     """
     bounded = body.event_time is not None and _lateness(body) is not None
     given = {field: getattr(body, field) for field in AHEAD}
@@ -557,7 +557,7 @@ def _idle_timeout(text: str | None) -> int | None:
 
 
 def _retention(retention: RetentionIn | None) -> dict[str, Any]:
-    """The changes of ``ttl`` and ``latest`` in a request; None resets both."""
+    """Return the changes of ``ttl`` and ``latest`` in a request; None resets both."""
     if retention is None:
         return {"ttl": None, "latest": ()}
     found: dict[str, Any] = {}
@@ -570,7 +570,7 @@ def _retention(retention: RetentionIn | None) -> dict[str, Any]:
 
 
 def _kept(body: StreamIn) -> dict[str, Any]:
-    """Retention properties of a new stream, or the key of a new table, which retains all rows."""
+    """Return the retention of a new stream, or the key of a new table, which retains all rows."""
     kind = StreamKind(body.kind)
     if kind in (StreamKind.STREAM, StreamKind.CHANGES):
         if body.key is not None:
@@ -653,8 +653,8 @@ def _users(
     *,
     runs: bool,
 ) -> list[str]:
-    """The live queries over a stream, which prevent its deletion. Without a running runtime (not
-    ``runs``) withdrawn queries can't end, and do not count.
+    """Return the live queries over a stream, which prevent its deletion. Without a running runtime
+    (not ``runs``) withdrawn queries can't end, and do not count.
     """
     past = {q.id for q in overtaken(queries, now)}
     found = {

@@ -98,7 +98,7 @@ def _python_type(kind: DataType) -> Any:
 
 @lru_cache(maxsize=256)
 def _body(columns: tuple[tuple[str, str], ...], event_time: str | None) -> type[BaseModel]:
-    """Pydantic model of a request's body; all columns but the event time may be missing or null."""
+    """Return a body's model; all columns but the event time may be missing or null."""
     fields: dict[str, Any] = {}
     for number, (name, text) in enumerate(columns):
         kind = _python_type(parse_type(text))
@@ -113,7 +113,7 @@ def _body(columns: tuple[tuple[str, str], ...], event_time: str | None) -> type[
 
 
 def read_rows(record: StreamRecord, body: bytes) -> list[dict[str, Any]]:
-    """The rows of a request's JSON body: column -> JSON value, without NULL values.
+    """Return the rows of a request's JSON body: column -> JSON value, without NULL values.
 
     Raises:
         ValidationError: rows that do not fit the stream's columns.

@@ -81,7 +81,7 @@ class TailPosition:
         return TailPosition(int(batch), int(ordinal))
 
     def __str__(self) -> str:
-        """The position as an event's id."""
+        """Return the position as an event's id."""
         return f"{self.batch}:{self.ordinal}"
 
 
@@ -127,7 +127,7 @@ class ServedTails:
         status: Callable[[], Awaitable[Status]],
         reader: Reader,
     ) -> AsyncIterator[bytes]:
-        """Events of a query's results, until ``limit`` rows are sent or the query has ended.
+        """Return events of a query's results, until ``limit`` rows are sent or the query has ended.
 
         Args:
             name: the query.
@@ -231,7 +231,7 @@ class _TailReader:
             self._expected = after.ordinal + 1
 
     async def read(self) -> list[tuple[bytes, bool]]:
-        """The next events, each with whether it is a row; empty if none arrives for a while."""
+        """Return the next events, each with whether it is a row; empty if none arrives in time."""
         block = BLOCK if self.live or not await self._exists() else None
         answer = await cast(
             "Any", self._redis.xread({self._key: self._cursor}, count=ENTRIES, block=block)
@@ -298,7 +298,7 @@ class _TailReader:
 
 
 def _entries(answer: Any) -> list[tuple[str, dict[str, str]]]:
-    """Entries in a reply to XREAD for one stream, in version 2 or 3 of Redis's protocol."""
+    """Return entries in a reply to XREAD for one stream, in version 2 or 3 of Redis's protocol."""
     if not answer:
         return []
     if isinstance(answer, dict):

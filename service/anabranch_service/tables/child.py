@@ -185,7 +185,7 @@ def _stream(reader: pa.RecordBatchReader, request: Mapping[str, Any], target: IO
 
 
 def tree_of(sql: str) -> dict[str, Any]:
-    """DuckDB's syntax tree of a statement, or its error."""
+    """Return DuckDB's syntax tree of a statement, or its error."""
     with duckdb.connect(":memory:", config=_CLOSED | {"enable_external_access": "false"}) as one:
         (text,) = one.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchone() or ("{}",)
     found: dict[str, Any] = json.loads(text)

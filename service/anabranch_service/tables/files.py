@@ -81,11 +81,11 @@ class ResultFiles:
         return max((batch for batch, _ in self.files), default=-1)
 
     def rows(self) -> int:
-        """Number of rows of all files."""
+        """Return the number of rows of all files."""
         return sum(pq.read_metadata(path).num_rows for _, path in self.files)
 
     def pieces(self, after: int, upto: int) -> list[FileRows]:
-        """The rows of the batches after ``after`` up to ``upto``, in order.
+        """Return the rows of the batches after ``after`` up to ``upto``, in order.
 
         Only the first file that ends after a bound may have rows from both sides of the bound.
 

@@ -73,7 +73,7 @@ def _nodes(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _entries(node: Mapping[str, Any]) -> list[Any]:
-    """The common table expressions of a SELECT."""
+    """Return the common table expressions of a SELECT."""
     found = node.get("cte_map")
     return found["map"] if isinstance(found, dict) else []
 

@@ -91,6 +91,6 @@ _METHODS = {m: m for m in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DE
 
 
 def _route(scope: Scope) -> str:
-    """Path template of the request's route, or "". Plain paths would be too many metric labels."""
+    """Return the path template of the request's route, or "". Plain paths are too many labels."""
     path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) else ""

@@ -124,8 +124,8 @@ class PlannerProcess:
         return cast("Sealed | None", self._answer(TimedTask(task, now, after, order, rests)))
 
     def hand_over(self, epoch: int) -> bytes | None:
-        """The plan of ``epoch``, pickled for :meth:`explain`; None if the process has planned a
-        later epoch meanwhile.
+        """Return the plan of ``epoch``, pickled for :meth:`explain`; None if the process has
+        planned a later epoch meanwhile.
 
         Raises:
             PlannerError: ``planner-stopped``.

@@ -39,7 +39,7 @@ class Orders(NamedTuple):
 
 
 def orders_of(ruleset: Ruleset) -> Orders:
-    """Digest of the probe orders of ``ruleset``, with its queries."""
+    """Return the digest of the probe orders of ``ruleset``, with its queries."""
     joined = max((len(query.members) for query in ruleset.queries), default=1)
     return Orders(orders_digest(ruleset), frozenset(str(q.id) for q in ruleset.queries), joined)
 
@@ -93,8 +93,8 @@ class OrderChange:
 def newest_change(
     interims: Sequence[Interim], orders: Mapping[RulesetId, Orders], *, timed: bool = False
 ) -> OrderChange | None:
-    """The change to the probe orders of the newest period; None if there is no change, or its
-    effect was not measured long enough.
+    """Return the change to the probe orders of the newest period; None if there is no change, or
+    its effect was not measured long enough.
 
     Periods with several orders, rationed periods, and periods before the newest drift do not
     count. The period that ended with the drift alone suffices to measure the old orders. Orders
@@ -132,7 +132,7 @@ def newest_change(
 
 
 def _orders(interim: Interim, orders: Mapping[RulesetId, Orders]) -> Orders | None:
-    """The probe orders of all batches of a period; None if they differ or are unknown."""
+    """Return the probe orders of all batches of a period; None if they differ or are unknown."""
     found = {orders.get(name) for name in interim.rulesets}
     return found.pop() if len(found) == 1 else None
 

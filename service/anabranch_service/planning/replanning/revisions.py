@@ -147,7 +147,7 @@ def decide(asked: RevisionInput) -> Decision:
 
 
 def _error(records: Sequence[KeptRevision]) -> float:
-    """Mean absolute error of the predicted gains of earlier revisions; 0: none was measured.
+    """Return the mean absolute error of earlier predicted gains; 0: none was measured.
 
     A negative measured gain counts as 0: that revision is reverted, which should not prevent
     others.
@@ -159,7 +159,7 @@ def _error(records: Sequence[KeptRevision]) -> float:
 
 
 def _restored(asked: RevisionInput, earlier: Ruleset, reason: RevisionReason) -> Decision | None:
-    """A revision that restores the probe orders of ``earlier``; None if their stores are gone."""
+    """Return a revision to the probe orders of ``earlier``; None if their stores are gone."""
     started, request = time.perf_counter(), _request(asked)
     found = restore(request, earlier)
     if found is None or (found.footprint == asked.running.footprint and not asked.upcoming):

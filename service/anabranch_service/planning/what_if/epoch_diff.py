@@ -39,7 +39,7 @@ async def compare_epochs(
     settings: ServiceSettings,
     now: datetime,
 ) -> EpochDiffOut:
-    """The difference between the plans of epochs ``before`` and ``after``."""
+    """Return the difference between the plans of epochs ``before`` and ``after``."""
     found = await read_registered(store, settings, now, await store.last_snapshot())
     compared, reason = await work.read(_compare, before, after, found, store.forms)
     names = relation_names(query.normalised for query in found.queries)
@@ -62,7 +62,7 @@ async def compare_epochs(
 def _compare(
     before: EpochRecord, after: EpochRecord, found: Registered, forms: NormalForms
 ) -> tuple[DiffRecord | None, str]:
-    """The difference of the plans, or the reason why it can't be computed."""
+    """Return the difference of the plans, or the reason why it can't be computed."""
     try:
         one, other = decisions_of(before), decisions_of(after)
     except DecisionsError as cause:

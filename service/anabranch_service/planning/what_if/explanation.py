@@ -48,7 +48,7 @@ def explained(planned: PlannedEpoch) -> PlannedEpoch:
 
 
 def standalone(planned: PlannedEpoch) -> StandalonePlans | None:
-    """Plans of each query alone, for comparison; None if they can't be made."""
+    """Return plans of each query alone, for comparison; None if they can't be made."""
     plan, task = planned.plan, planned.task
     options = options_of(planned.queries, task, plan.optimizer)
     try:
@@ -107,7 +107,7 @@ def explain_choice(planned: PlannedEpoch, apart: StandalonePlans | None) -> Expl
 
 
 def _tables(planned: PlannedEpoch, model: CostModel) -> TablesRecord:
-    """Prices of the queries' maintained tables."""
+    """Return the prices of the queries' maintained tables."""
     task, apart, begun = planned.task, dict[str, Hashable](), dict[str, Hashable]()
     for query in planned.queries:
         sink, fresh = task.sinks.get(query.id), task.freshness.get(query.id, {})

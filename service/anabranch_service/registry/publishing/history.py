@@ -41,7 +41,7 @@ class HistoryPoint(Closed):
     refused: list[str] = Field(default_factory=list)
 
     def interruption(self, streams: Collection[str], query: str | None) -> str | None:
-        """Reason for which ``query`` had no results of ``streams`` at the end of the minute."""
+        """Return why ``query`` had no results of ``streams`` at the end of the minute, or None."""
         if not self.working:
             return "no runtime works"
         if query in self.refused:
@@ -89,7 +89,7 @@ def _inputs(progress: Progress) -> dict[str, int]:
 
 
 def _results(progress: Progress) -> dict[str, int]:
-    """Result counts by query; joins inside an outer join are not counted separately."""
+    """Return the result counts by query; joins inside an outer join are not counted separately."""
     return {name: n for name, n in progress.results.items() if registered(name) == name}
 
 

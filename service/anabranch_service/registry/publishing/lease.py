@@ -218,7 +218,7 @@ async def run_fenced(
 
 
 async def leader_of(redis: Redis, keys: Keys) -> Leader | None:
-    """The current or last leader; None if no service has ever led."""
+    """Return the current or last leader; None if no service has ever led."""
     async with redis.pipeline(transaction=True) as pipe:
         pipe.hgetall(keys.leader)
         pipe.pttl(keys.lease)

@@ -137,7 +137,7 @@ class Sealed:
         return self.record.rejected
 
     def rejecting(self, others: Mapping[str, ProblemRecord]) -> Sealed:
-        """A copy that also rejects the queries ``others``."""
+        """Return a copy that also rejects the queries ``others``."""
         rejected = {**others, **self.record.rejected}
         record = self.record.model_copy(update={"rejected": rejected})
         return replace(self, record=record, text=record.model_dump_json())
@@ -154,7 +154,7 @@ class Sealed:
 
 
 def seal(record: EpochRecord, ruleset: str) -> Sealed:
-    """Stored form of the epoch of ``record`` with the text ``ruleset``."""
+    """Return the stored form of the epoch of ``record`` with the text ``ruleset``."""
     light = record.without_details()
     return Sealed(
         light,
@@ -166,7 +166,7 @@ def seal(record: EpochRecord, ruleset: str) -> Sealed:
 
 
 def seal_again(record: EpochRecord) -> Sealed:
-    """Stored form of the epoch of ``record``, which has the plan and rules of an earlier epoch."""
+    """Return the stored form of an epoch with the plan and rules of an earlier epoch."""
     return Sealed(record, record.model_dump_json(), record.summary().model_dump_json())
 
 

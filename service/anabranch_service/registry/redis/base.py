@@ -111,7 +111,7 @@ class RedisRecords:
         return str(newest[0][0]) if newest else "0-0"
 
     async def changes_since(self, version: str) -> ChangedRecords:
-        """The changes of the registry after ``version``."""
+        """Return the changes of the registry after ``version``."""
         entries = await cast("Any", self.redis.xrange(self.keys.changes, min=f"({version}"))
         named = {
             kind: frozenset(n for _, entry in entries for n in json.loads(entry.get(kind, "[]")))
@@ -153,7 +153,7 @@ class RedisRecords:
         return bool(await self._run(_SWAP, [key, self.keys.changes], arguments))
 
     def kind_of(self, key: str) -> str:
-        """Name of the hash ``key`` in the journal of changes."""
+        """Return the name of the hash ``key`` in the journal of changes."""
         return "streams" if key == self.keys.streams else "queries"
 
     def _note(self, pipe: Pipeline, **changed: list[str]) -> None:
@@ -162,7 +162,7 @@ class RedisRecords:
         pipe.xadd(self.keys.changes, cast("Any", entry), maxlen=CHANGES_KEPT)
 
     async def _all(self, kind: type[_T], key: str, prefix: str = "") -> dict[str, _T]:
-        """All records of a hash; unreadable ones are logged (as ``prefix`` + name) and left out."""
+        """Return a hash's records; unreadable ones are logged (``prefix`` + name) and left out."""
         raw = await reply(self.redis.hgetall(key), dict[str, str])
         before, found = self._known.get(key, {}), {}
         for name, text in raw.items():
@@ -175,7 +175,7 @@ class RedisRecords:
         return {name: value for name, (_, value) in found.items()}
 
     async def _field(self, kind: type[_T], key: str, name: str, prefix: str = "") -> _T | None:
-        """One field of a hash as a record; None if missing or unreadable."""
+        """Return one field of a hash as a record; None if missing or unreadable."""
         return await reply_record(kind, prefix + name, self.redis.hget(key, name))
 
     async def _hget(self, key: str, field: str) -> str | None:

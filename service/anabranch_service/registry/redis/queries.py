@@ -112,16 +112,16 @@ class QueryStore(RedisRecords):
         self._newest: tuple[int, Sequence[ListedQuery]] = -1, ()
 
     async def queries(self) -> list[QueryRecord]:
-        """All runs of all queries in order of registration; logs and leaves out unreadable
+        """Return all runs of all queries in order of registration; logs and leaves out unreadable
         records."""
         return list((await self._queries.all()).values())
 
     async def count_queries(self) -> int:
-        """Number of runs of all queries."""
+        """Return the number of runs of all queries."""
         return await self._queries.count()
 
     async def newest_queries(self) -> Sequence[ListedQuery]:
-        """Newest run of each query, with its searchable fields, in order of registration."""
+        """Return each query's newest run, with its searchable fields, in order of registration."""
         found = await self._queries.all()
         if self._newest[0] != self._queries.version:
             self._newest = self._queries.version, listed(found.values(), self._newest[1])
@@ -148,8 +148,8 @@ class QueryStore(RedisRecords):
         return record, next_run(last)
 
     async def _last_run(self, query: str) -> str | None:
-        """Name of the newest run of a query, whether or not its record was removed; None if the
-        query never ran, or only its first run exists.
+        """Return the name of the newest run of a query, whether or not its record was removed; None
+        if the query never ran, or only its first run exists.
         """
         fields = (query, query + SEPARATOR)
         names = [name for one in fields if (name := await self._hget(self.runs_key, one))]
@@ -161,7 +161,7 @@ class QueryStore(RedisRecords):
         return {name: float(at) for name, at in found.items()}
 
     async def run(self, name: str) -> QueryRecord | None:
-        """The run with exactly this name, or None."""
+        """Return the run with exactly this name, or None."""
         return strict(QueryRecord, name, await self._hget(self.keys.queries, name))
 
     async def has_query(self, name: str) -> bool:
@@ -170,11 +170,11 @@ class QueryStore(RedisRecords):
         return any(query_of(run).lower() == name.lower() for run in runs)
 
     async def next_sequence(self) -> int:
-        """A fresh registration number."""
+        """Return a fresh registration number."""
         return await reply(self.redis.incr(self._own("sequence")), int)
 
     async def kept_answer(self, idempotency_key: str) -> str | None:
-        """The answer kept under an idempotency key."""
+        """Return the answer kept under an idempotency key."""
         key = self._own("idempotency", idempotency_key)
         return await reply_text(self.redis.get(key))
 

@@ -67,11 +67,11 @@ class StreamStore(QueryStore):
         self._usable: tuple[int, Mapping[str, Stream]] = -1, {}
 
     async def streams(self) -> dict[str, StreamRecord]:
-        """All streams by name, sorted; unreadable records are logged and left out."""
+        """Return all streams by name, sorted; unreadable records are logged and left out."""
         return dict(sorted((await self._streams.all()).items()))
 
     async def usable_streams(self) -> Mapping[str, Stream]:
-        """All streams in the planner's form, by name, without invalid ones."""
+        """Return all streams in the planner's form, by name, without invalid ones."""
         records = await self._streams.all()
         if self._usable[0] != self._streams.version:
             found = usable_streams(record for _, record in sorted(records.items()))
@@ -83,7 +83,7 @@ class StreamStore(QueryStore):
         return await reply(self.redis.hlen(self.keys.streams), int) > 0
 
     async def stream(self, name: str) -> StreamRecord | None:
-        """One stream, or None."""
+        """Return one stream, or None."""
         return strict(StreamRecord, name, await self._hget(self.keys.streams, name))
 
     async def add_stream(self, record: StreamRecord, version: str) -> bool:

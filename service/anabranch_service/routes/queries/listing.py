@@ -103,7 +103,7 @@ async def list_queries(
 
 
 def _after(queries: Sequence[ListedQuery], cursor: str | None) -> Iterator[ListedQuery]:
-    """The queries registered after the query ``cursor``, in order of registration."""
+    """Return the queries registered after the query ``cursor``, in order of registration."""
     if cursor is None:
         return iter(queries)
     return islice(queries, bisect_right(queries, int(cursor), key=_sequence), None)

@@ -218,7 +218,7 @@ async def _part(
     now: datetime,
     columns: dict[str, tuple[str, ...]],
 ) -> Beginning:
-    """The query to register as the ``number``-th part of the statement of ``run``."""
+    """Return the query to register as the ``number``-th part of the statement of ``run``."""
     query, reading = part.query, part.reading
     record = QueryRecord(
         past=past_of(body, query, reading.streams, part=True),
@@ -242,7 +242,7 @@ async def _part(
 
 
 async def known_queries(ctx: Context) -> Queries:
-    """The registered queries at this moment."""
+    """Return the registered queries at this moment."""
     return await ctx.store.known_queries(ctx.clock(), ctx.settings.mode)
 
 
@@ -258,7 +258,7 @@ async def check_name(ctx: Context, query: str) -> None:
 
 
 def name_of_stream(name: str) -> Conflict:
-    """The error for a query with the name of a stream."""
+    """Return the error for a query with the name of a stream."""
     return Conflict(
         "name-of-stream",
         f"there is a stream {name!r}, and a query is a stream of its name to other queries",
@@ -281,7 +281,7 @@ class Stale(Exception):
 
 
 async def until_current(attempt: Callable[[], Awaitable[T]]) -> T:
-    """The value of ``attempt``, which is called again as long as it raises :class:`Stale`."""
+    """Return the value of ``attempt``, called again as long as it raises :class:`Stale`."""
     while True:
         with suppress(Stale):
             return await attempt()
@@ -330,7 +330,7 @@ async def _check_again(ctx: Context, records: Sequence[QueryRecord]) -> None:
 
 
 def taken(query: str) -> Conflict:
-    """The error of a registration under the name of a query that has not ended."""
+    """Return the error of a registration under the name of a query that has not ended."""
     return Conflict(
         "duplicate-query",
         f"a query {query!r} is registered already",
@@ -340,7 +340,7 @@ def taken(query: str) -> Conflict:
 
 
 async def status_now(ctx: Context, record: QueryRecord) -> Status:
-    """The current state of a run."""
+    """Return the current state of a run."""
     activation, progress = await ctx.store.activation(record.id), await ctx.store.progress()
     return status_of(record, activation, progress, ctx.clock())
 
@@ -414,7 +414,7 @@ async def change_and_end_earlier(
 
 
 async def shown(ctx: Context, record: QueryRecord, response: Response) -> QueryOut:
-    """The answer that shows a run's current state; sets the ETag header of ``response``."""
+    """Return the answer that shows a run's current state; sets the ETag header of ``response``."""
     response.headers["ETag"] = etag(record)
     names = [record.id]
     if record.normalised.outer is not None:
@@ -453,12 +453,12 @@ async def check_needs(ctx: Context, record: QueryRecord, slo: Slo) -> None:
 
 
 def body_of(record: QueryRecord) -> QueryIn:
-    """The body of a request that registers an equal run."""
+    """Return the body of a request that registers an equal run."""
     return QueryIn.of(record, id=None)
 
 
 def expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datetime | None:
-    """Time of a query's expiry: ``ttl`` from now, or ``expires_at``; None if it never expires."""
+    """Return a query's expiry: ``ttl`` from now, or ``expires_at``; None if it never expires."""
     if ttl is not None and expires_at is not None:
         raise InvalidInput(
             "ambiguous-expiry",

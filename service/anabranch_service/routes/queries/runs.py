@@ -306,7 +306,7 @@ def _changed(
 
 
 async def _as_begun(ctx: Context, begun: Beginning, response: Response) -> QueryOut:
-    """The answer to a request that has just registered a run."""
+    """Return the answer to a request that has just registered a run."""
     name = begun.record.id
     return await shown(ctx, known(await ctx.store.run(name), "query", name), response)
 

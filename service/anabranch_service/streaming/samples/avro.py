@@ -117,7 +117,7 @@ class AvroMessages:
 
 
 def _column(type: AvroType, schema: AvroSchema) -> DataType | None:
-    """The column type for values of an Avro type; None: no column can hold them."""
+    """Return the column type for values of an Avro type; None: no column can hold them."""
     try:
         found = _of(type, schema, 0)
         return None if found is None else parse_type(found)

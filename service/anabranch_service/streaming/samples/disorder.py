@@ -15,8 +15,8 @@ _ROOM = 2
 
 
 def disorder_of(times: Sequence[datetime]) -> int | None:
-    """Greatest delay in microseconds of an event time behind the greatest one in earlier rows;
-    None without event times.
+    """Return the greatest delay in microseconds of an event time behind the greatest one in earlier
+    rows; None without event times.
 
     >>> from datetime import UTC
     >>> disorder_of([datetime(2026, 1, day, tzinfo=UTC) for day in (2, 5, 3)]) // 86_400_000_000
@@ -29,7 +29,7 @@ def disorder_of(times: Sequence[datetime]) -> int | None:
 
 
 def lateness_for(disorder: int) -> int:
-    """A lateness in microseconds that covers twice the ``disorder``; at least ten minutes.
+    """Return a lateness in microseconds that covers twice the ``disorder``; at least ten minutes.
 
     >>> lateness_for(0) // _MINUTE, lateness_for(40 * _MINUTE) // _MINUTE
     (10, 360)

@@ -168,7 +168,7 @@ def _opened(scheme: str, host: str, path: str) -> tuple[fs.FileSystem, str]:
 
 
 def _listed(files: fs.FileSystem, base: str, single: bool, pattern: str) -> list[str]:
-    """Files that the runtime would read, in order of modification time."""
+    """Return the files that the runtime would read, in order of modification time."""
     info = files.get_file_info(base)
     if info.type is fs.FileType.NotFound:
         raise FileNotFoundError(2, "no such file or directory")
@@ -232,7 +232,7 @@ def _check_size(file: pa.NativeFile, name: str) -> None:
 
 
 def _present(schema: pa.Schema, columns: Wanted, source: SourceRecord, sample: Sample) -> list[str]:
-    """The stream's columns that a file has; only files that Spark reads may lack some."""
+    """Return the stream's columns that a file has; only files that Spark reads may lack some."""
     there = schema.names
     if columns is None:
         sample.declared.append(
@@ -316,7 +316,7 @@ def detected(files: fs.FileSystem, name: str) -> dict[str, str]:
 
 
 def _row(record: Record, dialect: CsvDialect, places: Mapping[str, int], fields: int) -> Row:
-    """The fields of a CSV record by column; the record's text if it is malformed."""
+    """Return the fields of a CSV record by column; the record's text if it is malformed."""
     if record.malformed or len(record.fields) != fields:
         return decoded(record.raw)
     try:
@@ -328,7 +328,7 @@ def _row(record: Record, dialect: CsvDialect, places: Mapping[str, int], fields:
 
 
 def _dialect(source: SourceRecord) -> CsvDialect:
-    """The CSV dialect of a source; options of Spark's reader without an equivalent are ignored."""
+    """Return the CSV dialect of a source; options of Spark without an equivalent are ignored."""
     options = own_files(source.format, source.path, source.options)
     if options is not None and options.dialect is not None:
         return options.dialect
@@ -347,7 +347,7 @@ def _text(
 
 
 def _lines(files: fs.FileSystem, name: str) -> Iterator[bytes]:
-    """The complete lines in the first :data:`BYTES` bytes of a sampled file."""
+    """Return the complete lines in the first :data:`BYTES` bytes of a sampled file."""
     content, whole = _start_of(files, name)
     lines = content.removeprefix(BOM).split(b"\n")
     if not whole and len(lines) > 1:
@@ -356,7 +356,7 @@ def _lines(files: fs.FileSystem, name: str) -> Iterator[bytes]:
 
 
 def _start_of(files: fs.FileSystem, name: str) -> tuple[bytes, bool]:
-    """The first :data:`BYTES` bytes of a text file, and whether they are the whole file.
+    """Return the first :data:`BYTES` bytes of a text file, and whether they are the whole file.
 
     Raises:
         ValueError: the text is not UTF-8.

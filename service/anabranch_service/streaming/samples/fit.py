@@ -47,7 +47,7 @@ class Field:
     dialect: CsvDialect
 
     def text(self, kind: DataType) -> str | None:
-        """The field's text, to be converted to type ``kind``; None for NULL."""
+        """Return the field's text, to be converted to type ``kind``; None for NULL."""
         textual = kind.kind in (TypeKind.STRING, TypeKind.BINARY)
         return self.dialect.text(self.content, self.mark, textual=textual)
 
@@ -120,7 +120,7 @@ def fit(
 
 
 def _converted(value: Any, kind: DataType, form: Form) -> Any:
-    """``value`` as a Python value of type ``kind``; None for NULL, or if it does not fit."""
+    """Return ``value`` as a Python value of type ``kind``; None for NULL, or if it does not fit."""
     if value is None:
         return None
     try:
@@ -221,7 +221,7 @@ def _midnight(day: date) -> datetime:
 
 
 def _json(value: Any) -> Any:
-    """A sampled ``value`` as a JSON value; texts are shortened."""
+    """Return a sampled ``value`` as a JSON value; texts are shortened."""
     if isinstance(value, bytes):
         return base64.b64encode(value[:SHOWN]).decode()
     if isinstance(value, dict):

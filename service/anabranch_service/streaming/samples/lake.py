@@ -82,8 +82,8 @@ def sample_delta(source: SourceRecord, columns: Wanted, most: int, policy: Acces
 
 
 def _opened(lake: Any, path: str, policy: AccessPolicy) -> tuple[Any, list[Any]]:
-    """The rows of a table's newest version, as a dataset over its folder, and its files in the
-    order in which they were written.
+    """Return the rows of a table's newest version, as a dataset over its folder, and its files in
+    the order in which they were written.
 
     Raises:
         Unreadable: its log is in a folder that the policy does not permit.
@@ -147,7 +147,7 @@ def sample_iceberg(source: SourceRecord, columns: Wanted, most: int) -> Sample:
 
 
 def _rows_of(table: Any, columns: Wanted, most: int) -> Sample:
-    """Rows of a loaded Iceberg table's current snapshot, in the order of its files."""
+    """Return rows of a loaded Iceberg table's current snapshot, in the order of its files."""
     reading = importlib.import_module("pyiceberg.io.pyarrow")
     sample, there = Sample(unit="files"), table.schema()
     if columns is None:

@@ -162,7 +162,7 @@ def _consumer(options: Mapping[str, str]) -> Iterator[Consumer]:
 def _begins(
     consumer: Consumer, options: KafkaOptions, most: int, sample: Sample
 ) -> list[TopicPartition]:
-    """The partitions that have messages, each with the first offset to read.
+    """Return the partitions that have messages, each with the first offset to read.
 
     Raises:
         KafkaException: no broker answers, or there is no such topic.
@@ -273,7 +273,7 @@ def _rows(
 
 
 def _with_parts(row: Row, message: TopicMessage, parts: Mapping[str, str]) -> Row:
-    """A row with the columns for other parts of its message."""
+    """Return a row with the columns for other parts of its message."""
     if isinstance(row, str) or not parts:
         return row
     return {**row, **{column: _part(message.parts[part], part) for column, part in parts.items()}}

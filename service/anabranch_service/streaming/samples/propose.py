@@ -81,7 +81,7 @@ def event_times(columns: Sequence[tuple[str, DataType]], sample: Sample) -> list
 
 
 def _words(name: str) -> set[str]:
-    """The words of a proposed column's name in snake or camel case, lowered."""
+    """Return the words of a proposed column's name in snake or camel case, lowered."""
     return {word.lower() for word in _WORD.findall(name)}
 
 

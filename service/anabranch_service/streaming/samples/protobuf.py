@@ -143,7 +143,7 @@ def _index_size(data: bytes) -> int | None:
 
 
 def _column(schema: ProtoSchema, one: ProtoField) -> DataType | None:
-    """The column type for a field's values; None: no column can hold them."""
+    """Return the column type for a field's values; None: no column can hold them."""
     try:
         if one.type == DURATION and not one.repeated:
             return whole_interval(TypeKind.INTERVAL)

@@ -89,7 +89,7 @@ def declared_by(schema: pa.Schema) -> Declared:
 
 
 def scalars(batch: pa.RecordBatch, columns: Wanted) -> Iterator[Mapping[str, Any]]:
-    """The rows of an Arrow batch by column, with values as Arrow scalars; None for NULL."""
+    """Yield the rows of an Arrow batch by column, with values as Arrow scalars; None for NULL."""
     names = batch.schema.names
     there = names if columns is None else [c for c in columns if c in names]
     # A column whose name occurs twice is ambiguous, and left out.
@@ -101,7 +101,7 @@ def scalars(batch: pa.RecordBatch, columns: Wanted) -> Iterator[Mapping[str, Any
 
 
 def arrow_rows(content: bytes, columns: Wanted) -> tuple[list[Row], Declared | None]:
-    """The rows of an Arrow IPC stream and its columns, or its one malformed row."""
+    """Return the rows of an Arrow IPC stream and its columns, or its one malformed row."""
     try:
         with pa.ipc.open_stream(content) as reader:
             batches, schema = list(reader), reader.schema
