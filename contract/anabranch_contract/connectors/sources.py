@@ -82,9 +82,7 @@ class OnChangedFile(StrEnum):
 
 
 class FileOrder(StrEnum):
-    """The reading order of new files found by one listing: by time of modification and name, or by
-    name alone.
-    """
+    """The reading order of new files of one listing: by modification time and name, or by name."""
 
     MODIFIED = "modified"
     NAME = "name"

@@ -170,7 +170,7 @@ def _alone(function: Substreams) -> frozenset[_Typed]:
 
 
 def _reached(rule: ProbeRule, before: frozenset[_Typed], members: tuple[Label, ...]) -> set[_Typed]:
-    """Return attributes of probed rows that the key of ``rule`` equates with some in ``before``."""
+    """Return attributes of probed rows that the key of ``rule`` equates with one in ``before``."""
     own: Mapping[Label, Label] = dict(zip(members, rule.members, strict=True))
     pairs = [(k.probe, AttrRef(own[k.build.label], k.build.attribute), k.type) for k in rule.key]
     for step in rule.fill:

@@ -125,7 +125,7 @@ class Floor(Row, frozen=True):
     needs: float
 
     def broken(self, budget: float) -> bool:
-        """Whether ``budget``, a share of the goals' CPU time, is too small for the completeness."""
+        """Whether ``budget``, a share of CPU time, is too small for the required completeness."""
         return budget < self.needs - 1e-6
 
 

@@ -44,9 +44,7 @@ class Keys:
 
     @property
     def activation_changes(self) -> str:
-        """Redis Stream: changes of activations; field ``activations`` -> JSON list of query runs
-        (runtime).
-        """
+        """Redis Stream: changed activations; field ``activations``: JSON list of runs (runtime)."""
         return self._key("activations", "changes")
 
     @property
@@ -166,9 +164,7 @@ class Keys:
 
     @property
     def pipeline(self) -> str:
-        """String: id of the pipeline that owns the namespace; its state directory has the same id
-        (runtime).
-        """
+        """String: id of the namespace's pipeline, as in its state directory (runtime)."""
         return self._key("pipeline")
 
     @property

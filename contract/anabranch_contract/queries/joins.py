@@ -197,9 +197,7 @@ class Stream:
 
     @property
     def first_columns(self) -> tuple[tuple[str, DataType], ...]:
-        """(name, type) of the columns with which the stream was registered; columns dropped since
-        come last.
-        """
+        """(name, type) of the columns at registration; columns dropped since then come last."""
         added, first = {name for name, _ in self.added}, dict(self.widened)
         present = ((name, first.get(name, kind)) for name, kind in self.columns)
         return tuple(column for column in (*present, *self.dropped) if column[0] not in added)

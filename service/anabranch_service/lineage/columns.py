@@ -175,7 +175,7 @@ def _streams(query: JoinQuery) -> dict[str, str]:
 
 
 def _as(how: How, origins: Iterable[Origin]) -> frozenset[Origin]:
-    """Return ``origins``, each with the later in :class:`How` of its own use and ``how``."""
+    """Return ``origins``, each with the later one (in :class:`How`) of its use and ``how``."""
     return frozenset(
         Origin(o.stream, o.column, max(o.how, how, key=_DIRECT.index)) for o in origins
     )

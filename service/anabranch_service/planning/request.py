@@ -93,9 +93,7 @@ async def read_registered(
 
 
 async def running_epoch(store: Store, before: int | None) -> EpochRecord | None:
-    """Return the newest published epoch (older than ``before``, if given) with its newest revision;
-    None if there is none.
-    """
+    """Return the newest published epoch (below ``before``, if given), as last revised, or None."""
     record = await store.newest_epoch(before)
     revisions = [] if record is None else await store.revisions(record.epoch)
     if record is None or record.decisions is None or not revisions:

@@ -121,8 +121,8 @@ class Mirror(Generic[_T]):
 def _merged(
     found: dict[str, _T], read: Mapping[str, _T], order: Callable[[_T], int] | None
 ) -> dict[str, _T]:
-    """Merge the records ``read`` into the sorted ``found``; sort again only if a record neither
-    keeps its position nor belongs at the end.
+    """Merge the records ``read`` into the sorted ``found``; sort again only if a record moves, or
+    is new, before the end.
     """
     if order is None:
         found |= read

@@ -42,7 +42,7 @@ from anabranch_service.tables.statement import CATALOG, SCHEMA, tables_of
 #: Rows of a record batch; attempts to list files that are being replaced, and seconds between
 #: attempts.
 ROWS, ATTEMPTS, PAUSE = 1 << 16, 40, 0.05
-#: Rows of a record batch of a stream without a limit, which waits for its client.
+#: Rows per record batch of an unlimited result, which is sent as fast as its client reads it.
 STREAMED = 1 << 13
 #: Bytes allowed beyond DuckDB's memory limit, for libraries, stacks of threads, and rows to be
 #: written.
@@ -212,7 +212,7 @@ def _load(connection: duckdb.DuckDBPyConnection, results: Path, name: str, spec:
 
 
 def _empty(connection: duckdb.DuckDBPyConnection, name: str, spec: TableSpec) -> None:
-    """Make a table without rows."""
+    """Make a table with the columns of ``spec``, but without rows."""
     _make(connection, name, schema_of(spec.shown).empty_table())
 
 

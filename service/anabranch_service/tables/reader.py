@@ -113,8 +113,8 @@ class TableReader:
         limit: int | None,
         resolve: Resolve,
     ) -> tuple[int, bool]:
-        """Run a statement up to its first rows; returns the batch of its tables, and whether rows
-        are left out.
+        """Run a statement up to its first rows; return its tables' batch, and whether rows are left
+        out.
         """
         await _say(process, {**self._request(results, -1, limit), "sql": sql})
         names = (await _heard(process, self.seconds))["tables"]

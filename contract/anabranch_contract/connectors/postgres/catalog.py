@@ -232,7 +232,7 @@ def column_type(type: str, modifier: int) -> str:
 def check_columns(
     columns: Sequence[tuple[str, DataType]], found: Mapping[str, tuple[str, int]]
 ) -> None:
-    """Check that a stream's columns can hold a table's.
+    """Check that a stream's columns can hold the values of a table's columns.
 
     Args:
         columns: (name, type) of the stream's columns without the operation.

@@ -91,7 +91,7 @@ class Approvals:
         return known is not None and known.basis == basis and digest in known.digests
 
     def reason(self, run: str) -> str | None:
-        """Why the pending ``run`` waits for an operator; None if it does not."""
+        """Return why the pending ``run`` waits for an operator, or None."""
         if self.held is not None:
             return WAITS if self.waits and run in self.held.waiting else None
         return REFUSED if self.refused is not None and run in self.refused.waiting else None

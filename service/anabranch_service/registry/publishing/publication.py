@@ -447,7 +447,7 @@ class Publication:
         await self._run(self._advance, [keys.cursor, keys.boundaries], [text])
 
     async def pass_over(self, newest: str) -> int:
-        """Skip the unplanned boundaries before ``newest``, if still the newest; their number."""
+        """Skip unplanned boundaries before ``newest`` if still the newest; return their number."""
         keys = self.store.keys
         return int(await self._run(self._pass_over, [keys.cursor, keys.boundaries], [newest]))
 

@@ -141,9 +141,7 @@ class ReportStore(RedisRecords):
         return await reply_record(Heartbeat, "heartbeat", self.redis.get(self.keys.heartbeat))
 
     async def standby(self) -> Heartbeat | None:
-        """Return the standby's heartbeat (a runtime that waits for another's end); None: no
-        standby.
-        """
+        """Return the heartbeat of the standby (a waiting second runtime); None if there is none."""
         return await reply_record(Heartbeat, "standby", self.redis.get(self.keys.standby))
 
     async def state(self) -> StateReport | None:

@@ -385,7 +385,7 @@ async def change_and_end_earlier(
     ctx: Context, query: str, change: Change, now: datetime, choose: Choice, beside: Beside
 ) -> QueryRecord | None:
     """Apply ``change`` to the run that ``choose`` returns, and withdraw earlier runs, runs that
-    wait for its place, and the runs that ``beside`` returns, all in one transaction. If the chosen
+    wait to take over, and the runs that ``beside`` returns, all in one transaction. If the chosen
     run waits itself, earlier runs continue. Returns the changed record; None if there is no such
     query.
     """
@@ -563,8 +563,8 @@ def _has_past(query: JoinQuery, streams: Mapping[str, Stream]) -> bool:
 
 
 def default_past(query: JoinQuery, streams: Mapping[str, Stream], *, part: bool = False) -> Past:
-    """Whether a query emits past results by default. It does if its results are changes, whose sum
-    would lack rows otherwise, or if it is a part of a statement, whose results would be wrong.
+    """Return the default for past results. They are emitted for a query whose results are changes,
+    whose sum would lack rows otherwise, and for a part of a statement, which would be wrong.
     """
     changing = bool(query.deleting(streams)) or (query.outer is not None and query.outer.kept)
     return "stored" if (changing or part) and _has_past(query, streams) else "none"
@@ -575,7 +575,7 @@ def _branches(query: JoinQuery) -> tuple[JoinQuery, ...]:
 
 
 def _no_past(query: JoinQuery, streams: Mapping[str, Stream]) -> str | None:
-    """Why stored tuples do not suffice to compute past results; None if they do."""
+    """Return why stored tuples do not suffice to compute past results; None if they do."""
     if query.outer is not None and not query.outer.kept:
         return "the query decides which rows have no partner when these rows arrive"
     # An outer join consists of several joins; branches of a union are checked one by one.
