@@ -12,15 +12,15 @@ from typing import Any, Literal, get_origin, get_type_hints
 
 from anabranch_contract.codec import fields
 
-#: Pydantic validation context for reading answers of a service of any release.
+#: Context of pydantic's validation that allows answers of services of other releases.
 READING = object()
 
 
 class Body:
     """Base of dataclasses whose fields and public properties appear unchanged in REST bodies.
 
-    Only pydantic calls for the schema, so tasks, which serve no REST, never import pydantic. In an
-    answer of another release, absent fields get empty values and unknown fields are ignored.
+    The class itself does not import pydantic, which tasks do not need. In an answer of another
+    release, absent fields get empty values and unknown fields are ignored.
     """
 
     __slots__ = ()
@@ -85,9 +85,9 @@ _INNER = re.compile(r"(?<=\.)\s+((?:``\w+``, )*``\w+``): ")
 
 @cache
 def meanings(kind: type) -> dict[str, str]:
-    """Return the meanings of a record's fields, from its docstring and its base classes'.
+    """Return the meanings of a record's fields, from the docstrings of its class and base classes.
 
-    An entry of ``Attributes:`` may go on with fields that have no entry of their own, as in
+    An entry of ``Attributes:`` may continue with fields that have no entry of their own, as in
     ``first: … ``second``: …``. The meaning of a property is its docstring.
     """
     texts: dict[str, str] = {}
@@ -138,7 +138,7 @@ def _entries(names: str, text: str, others: set[str]) -> Iterator[tuple[str, str
 
 
 def _as_json(text: str) -> str:
-    """Return a docstring's text for JSON: one line, backticks, ``null`` for ``None``."""
+    """Return a docstring's text for OpenAPI: one line, single backticks, ``null`` for ``None``."""
     said = " ".join(text.replace("``", "`").split()).replace("None", "null")
     return said[:1].upper() + said[1:]
 

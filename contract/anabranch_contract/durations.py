@@ -93,7 +93,7 @@ def format_duration(micros: int) -> str:
 
 
 def unit_micros(unit: str) -> int | None:
-    """Microseconds in one ``unit`` (singular or plural, any case); None if it is no fixed unit."""
+    """Return the microseconds of ``unit`` (singular or plural, any case); None: no fixed length."""
     name = unit.lower()
     return _UNITS.get(name) or _UNITS.get(name.removesuffix("s"))
 

@@ -6,9 +6,10 @@ import copy
 from collections.abc import Sequence
 from typing import Self
 
-#: Characters of a message, a field or a remedy, which may quote names and literals of any length.
+#: Maximum number of characters of a message, field or remedy, which may quote long names and
+#: literals.
 LONGEST = 4000
-#: Most errors of one input that are reported together.
+#: Maximum number of errors of one input that are reported together.
 MOST_ERRORS = 10
 
 

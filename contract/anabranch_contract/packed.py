@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import zlib
 
-#: Prefix of a compressed text; no JSON begins so.
+#: Prefix of a compressed text, with which no JSON begins.
 _MARK = "zlib:"
 #: Minimum characters of a text to compress, and zlib's compression level (1: fastest).
 _LEAST, _LEVEL = 1 << 16, 1

@@ -25,7 +25,7 @@ from anabranch_service.transport.serving import listening_socket, server_config
 
 
 def parser() -> argparse.ArgumentParser:
-    """Command-line parser; ``ANABRANCH_<OPTION>`` in the environment sets an option, too."""
+    """Return the command-line parser. ``ANABRANCH_<OPTION>`` in the environment sets an option."""
     root = argparse.ArgumentParser(
         prog="python -m anabranch_service",
         description=__doc__,

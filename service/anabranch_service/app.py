@@ -89,7 +89,7 @@ def serve_flights(context: Context, loop: asyncio.AbstractEventLoop) -> FlightSq
 
 
 def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
-    """The application with settings ``config``; the epoch loop runs during its lifespan."""
+    """Make the application with settings ``config``; the epoch loop runs during its lifespan."""
     redis = open_redis(config.redis_url)
     store, metrics = Store(redis, config.namespace), Metrics()
     lease = Lease(redis, store.keys, own_address(config), config.lease_seconds)

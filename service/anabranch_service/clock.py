@@ -11,10 +11,10 @@ Clock: TypeAlias = Callable[[], datetime]
 
 
 def utc_now() -> datetime:
-    """The present time, in UTC."""
+    """Return the present time, in UTC."""
     return datetime.now(UTC)
 
 
 def in_utc(moment: datetime) -> datetime:
-    """``moment`` in UTC; a time without a zone is taken as UTC, as the runtime does."""
+    """Return ``moment`` in UTC; a time without a zone is taken as UTC, as the runtime does."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -32,7 +32,7 @@ def read_duration(text: str, field: str) -> int:
 
 
 def read_positive(text: str, field: str, code: str, message: str, remedy: str) -> int:
-    """As :func:`read_duration`, but 0 is an error with this code, message and remedy."""
+    """Parse a duration above 0, as :func:`read_duration`; other arguments describe the error."""
     micros = read_duration(text, field)
     if micros == 0:
         raise InvalidInput(code, message, field=field, remedy=remedy)

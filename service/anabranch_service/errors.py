@@ -67,7 +67,7 @@ class CorruptRecord(ServiceError):
 
 
 class SettingsError(ServiceError):
-    """The process was started with settings it can't use."""
+    """The process was started with settings that it can't use."""
 
 
 #: Kind of resource -> the request field with its name, and the route that lists such resources.

@@ -15,7 +15,7 @@ RunPath = Annotated[
 ]
 QueryPath = Annotated[QueryName, Path(description="Name of the query.")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Most entries of the page.")]
-#: ``next_cursor`` of queries.
+#: Query parameter: ``next_cursor`` of the page of queries before.
 QueryCursor = Annotated[
     str | None, Query(pattern=r"^[0-9]{1,18}$", description="`next_cursor` of the page before.")
 ]

@@ -24,7 +24,7 @@ def problem(
     errors: Sequence[Mapping[str, str | int]] = (),
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """The body (problem details) of a refusal of a request for ``path``.
+    """Return the body (problem details) of a refusal of a request for ``path``.
 
     The text is ASCII: what a client sent may hold characters that UTF-8 can't spell.
     """
@@ -60,7 +60,7 @@ class Refusal:
     retry: int = 0
 
     def answer(self, path: str) -> Response:
-        """The answer to a request for ``path``."""
+        """Return the answer to a request for ``path``."""
         headers = {"Connection": "close"} if self.closes else {}
         if self.retry:
             headers["Retry-After"] = str(self.retry)

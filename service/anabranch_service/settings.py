@@ -133,7 +133,7 @@ class WebOptions:
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """The origins of other sites whose pages may use the service."""
+        """Origins of other web sites whose pages may use the service."""
         given = (origin.strip().rstrip("/") for origin in self.allow_origin.split(","))
         return tuple(filter(None, given))
 
@@ -172,7 +172,7 @@ class SqlOptions:
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
     """Settings of the process. Options of the command line are annotated with their help texts;
-    some are fields of a group, such as :class:`WebOptions`, which :meth:`changed` finds.
+    some are fields of a group, such as :class:`WebOptions`; :meth:`changed` accepts both.
 
     Attributes:
         access: sources and sinks that the operator permits (:meth:`AccessPolicy.read`).
@@ -229,12 +229,12 @@ class ServiceSettings:
 
     @property
     def hostnames(self) -> tuple[str, ...]:
-        """Host names that requests may use, besides loopback's and the socket's own address."""
+        """Host names that requests may use besides loopback names and the socket's address."""
         given = (name.strip() for name in self.web.allow_hostname.split(","))
         return (self.host, *filter(None, given))
 
     def changed(self, **options: Any) -> ServiceSettings:
-        """A copy with new values for ``options``.
+        """Return a copy with new values for ``options``.
 
         Raises:
             SettingsError: a value is out of range.
@@ -305,7 +305,7 @@ def is_loopback(host: str) -> bool:
 
 
 def own_address(settings: ServiceSettings) -> str:
-    """Host name, address and port of this service; unique among living services.
+    """Return the host name, address and port of this service; unique among living services.
 
     >>> own_address(ServiceSettings(port=81)).endswith("/127.0.0.1:81")
     True

@@ -1,4 +1,4 @@
-"""The end of background tasks."""
+"""Cancellation of background tasks."""
 
 from __future__ import annotations
 

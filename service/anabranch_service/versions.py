@@ -24,7 +24,7 @@ IfMatch = Annotated[
 ]
 
 
-#: Fields of any record that the service computes; the ETag leaves them out.
+#: Fields of records that the service computes itself, and that are no part of ETags.
 _FOUND = {"normalised", "relaxed", "sharing_decided", "rejected", "first_epoch", "last_epoch"}
 
 
@@ -35,12 +35,12 @@ class Outdated(ServiceError):
 
 
 def etag(record: BaseModel) -> str:
-    """The ETag of a record."""
+    """Return the ETag of a record."""
     return tag(digest(record.model_dump_json(exclude=_FOUND)))
 
 
 def tag(version: str) -> str:
-    """``version`` quoted as an ETag."""
+    """Return ``version`` quoted as an ETag."""
     return f'"{version}"'
 
 

@@ -41,7 +41,8 @@ _POSTGRES = re.compile(
 _DERBY = re.compile(r"jdbc:derby:(memory:[A-Za-z0-9_-]+|/[^;:?]*)((?:;[^;]*)*)")
 _TLS = ("ssl", "sslmode", "usessl", "requiressl", "encrypt", "trustservercertificate")
 _TIMES = ("connecttimeout", "sockettimeout", "logintimeout", "tcpkeepalive")
-#: Allowed parameters of database addresses. Others load classes, open files or run statements.
+#: Allowed parameters of database addresses. Other parameters load classes, open files or run
+#: statements.
 _PARAMETERS = {
     "postgresql": (
         *(*_TLS, *_TIMES, "user", "password", "applicationname", "currentschema"),
@@ -105,7 +106,7 @@ def parse_path(text: str, field: str = "path") -> PathAddress:
         )
     authority, _, path = rest.removeprefix("//").partition("/")
     found = _AUTHORITY.fullmatch(authority) if rest.startswith("//") else None
-    # Text before the @ is a container (abfs) or, with other schemes, a user name and a secret.
+    # The text before @ is a container in abfs addresses, in others a user name and a secret.
     if found is None or (found[1] is not None and (":" in found[1] or scheme[:2] not in "abwa")):
         raise AccessError(
             "bad-path",
@@ -194,7 +195,7 @@ def check_no_pattern(text: str, field: str) -> None:
 def check_host(
     host: str, port: int | None, policy: AccessPolicy, field: str, *, by_list: bool = False
 ) -> None:
-    """Reject a host that is not allowed; ``by_list``: reject unlisted ports of this machine, too.
+    """Reject a host that is not allowed, and with ``by_list`` also unlisted ports of this machine.
 
     Raises:
         AccessError: ``host-not-allowed``.
@@ -212,7 +213,7 @@ def check_host(
 
 
 def split_host(text: str) -> tuple[str, int | None]:
-    """Host and port of ``host``, ``host:port`` or ``[address]:port``."""
+    """Parse ``host``, ``host:port`` or ``[address]:port`` into host and port."""
     head, colon, tail = text.rpartition(":")
     if colon and tail.isdigit() and (":" not in head or head.startswith("[")):
         return head.strip("[]"), int(tail)
@@ -272,7 +273,8 @@ def check_redis(text: str, policy: AccessPolicy, resolve: Resolve, field: str) -
 
 
 def check_web(text: str, policy: AccessPolicy, field: str) -> None:
-    """Refuse the address of a web server that is not allowed; of this machine, only listed ones.
+    """Refuse the address of a web server that is not allowed; servers of this machine must be
+    listed.
 
     Raises:
         AccessError: the server is not allowed, or the address is not of a plain form.

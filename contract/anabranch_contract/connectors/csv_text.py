@@ -75,7 +75,7 @@ class CsvDialect:
 
     @property
     def escapes(self) -> tuple[str, str]:
-        """Regular expression and replacement that unescape the content of an escaped field."""
+        """A regular expression, and its replacement, that unescape an escaped field's content."""
         quote, escape = re.escape(self.quote), re.escape(self.escape)
         doubled = f"{quote}({quote})"
         if not self.escape or self.escape == self.quote:
@@ -88,7 +88,8 @@ class CsvDialect:
         Args:
             content: the field without its quotes.
             mark: kind of the field.
-            textual: whether the column's type is string or binary; in others, empty means NULL.
+            textual: whether the column's type is string or binary; in columns of other types an
+                empty field is NULL.
         """
         if mark == ESCAPED:
             pattern, replacement = self.escapes

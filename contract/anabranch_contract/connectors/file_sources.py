@@ -132,8 +132,8 @@ def check_nested(
     path: str | None,
     options: Mapping[str, str],
 ) -> None:
-    """Reject columns of nested types in sources of texts, keys of maps in JSON but texts, and
-    variants in other sources than JSON.
+    """Reject columns of types that the source's format can't have: nested types in CSV and other
+    texts, maps without text keys in JSON, variants in formats other than JSON.
 
     Raises:
         StreamError: ``unsupported-type``.

@@ -38,10 +38,11 @@ class KafkaSinkOptions:
 
     Attributes:
         topic: receives the results.
-        key: columns that make up a message's key; empty: none given.
+        key: columns that make up a message's key; empty: the option was not given.
         payload: the content of messages.
         headers: their headers.
-        progress_topic: compacted topic of the last delivery of each query; None: the pipeline's.
+        progress_topic: compacted topic that records each query's last delivery; None: the
+            pipeline's.
     """
 
     topic: str
@@ -61,11 +62,11 @@ def is_own_sink(format: str, options: Collection[str]) -> bool:
 
 
 def kafka_sink_options(options: Mapping[str, str]) -> KafkaSinkOptions:
-    """Parse the options of a ``kafka`` sink that the runtime writes itself; brokers and topic are
-    among them.
+    """Parse the options of a ``kafka`` sink that the runtime writes itself. ``options`` must have
+    brokers and topic.
 
     Raises:
-        StreamError: an option has an invalid value; its field is that of a source.
+        StreamError: an option has an invalid value. Its field begins with ``source``, not ``sink``.
 
     >>> kafka_sink_options({"brokers": "b:9092", "topic": "t", "key": "a, b"}).key
     ('a', 'b')
@@ -88,15 +89,15 @@ def kafka_sink_options(options: Mapping[str, str]) -> KafkaSinkOptions:
 def check_messages(
     options: KafkaSinkOptions, columns: Sequence[tuple[str, str]], identity: Sequence[str] | None
 ) -> None:
-    """Check that results can be written with this key and payload.
+    """Check that a query's results can be written to a topic with the sink's key and payload.
 
     Args:
-        options: of the sink.
+        options: options of the sink.
         columns: (name, type) of the results.
         identity: columns that identify a row of a view; None: the query has no view.
 
     Raises:
-        StreamError: naming the option, as of a source.
+        StreamError: naming the option; the field begins with ``source``, not ``sink``.
     """
     names = [name for name, _ in columns]
     lower = {name.lower() for name in names}

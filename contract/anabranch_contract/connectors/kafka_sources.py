@@ -1,5 +1,5 @@
 """Options of Kafka topics that the runtime reads itself: sources of format ``kafka`` with the
-option ``brokers`` or ``topics``. Others of that format are read by Spark's connector.
+option ``brokers`` or ``topics``. Other ``kafka`` sources are read by Spark's connector.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ NAMES = (
     *(*CONNECTION, "topics", "payload", *_SCHEMAS, "start", "on_loss", "group"),
     *PARTS.values(),
 )
-#: Part -> types of its column, and their names in messages; a key has any type but nested ones.
+#: Part of a message -> allowed types of its column, and their names in errors; a key has any type
+#: that is not nested.
 _TYPES = {
     "headers": (
         "array<struct<key:string,value:binary>>",
@@ -78,8 +79,8 @@ class MessagePayload(StrEnum):
     """The content of a message's value.
 
     ``JSON``: one object. ``ARROW``: an Arrow IPC stream of any number of rows. ``AVRO``: one
-    record, by the schema in the options or behind the id of its schema in a registry. ``PROTOBUF``:
-    one message, by either.
+    record, written by the schema in the options, or after the id of its schema in a registry.
+    ``PROTOBUF``: one message, with its schema as for ``AVRO``.
     """
 
     JSON = "json"
@@ -89,7 +90,7 @@ class MessagePayload(StrEnum):
 
     @property
     def schema_name(self) -> str | None:
-        """The name of the form of schemas; None: there are none."""
+        """Name of the schema language; None if payloads of this format have no schema."""
         return {"avro": "Avro", "protobuf": "Protobuf"}.get(self)
 
 
@@ -100,12 +101,12 @@ class KafkaOptions:
     Attributes:
         topics: names of the topics; their partitions form the stream.
         payload: format of messages.
-        start: where reading begins: at either end, or (a number) with the first messages from this
-            time on, in milliseconds since 1970, or at ``offsets``.
+        start: where reading begins: at the earliest or latest message, or (a number) with the first
+            messages from this time on, in milliseconds since 1970.
         offsets: (topic, partition) -> first offset to read; other partitions begin at ``start``.
         on_loss: policy for messages that were deleted before they were read.
-        group: consumer group to which read offsets are committed for other tools; None: the
-            stream's own; empty: none.
+        group: consumer group for which read offsets are committed, for other tools; None: a group
+            of the stream's own; empty: offsets are not committed.
         parts: column -> part of the message (:data:`PARTS`) that it holds.
     """
 
@@ -191,7 +192,7 @@ def client_settings(options: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a client's connection, by their names in ``librdkafka``.
 
     Args:
-        options: of the source or sink, with secrets in place of their references.
+        options: options of the source or sink, with secrets in place of references to them.
 
     >>> client_settings({"brokers": "b:9092", "topics": "t"})
     {'bootstrap.servers': 'b:9092', 'security.protocol': 'plaintext'}
@@ -237,7 +238,7 @@ def _check_schemas(options: Mapping[str, str], payload: MessagePayload) -> None:
 
 
 def check_connection(options: Mapping[str, str]) -> None:
-    """Check that the options of a connection go together.
+    """Check that the options of a connection to brokers do not contradict each other.
 
     Raises:
         StreamError: naming the option.
@@ -262,7 +263,7 @@ def check_connection(options: Mapping[str, str]) -> None:
 def _start(
     text: str, topics: Sequence[str]
 ) -> tuple[StreamStart | int, dict[tuple[str, int], int]]:
-    """Parse the option ``start``: an end, a time, or offsets as JSON."""
+    """Parse the option ``start``: earliest or latest, a time, or offsets as JSON."""
     if text in tuple(StreamStart):
         return StreamStart(text), {}
     remedy = (

@@ -67,7 +67,7 @@ class AccessPolicy(Message):
     def permits_host(self, host: str, port: int | None, *, listed: bool = False) -> bool:
         """Whether connections to ``host`` are allowed, judged by its name without a DNS look-up.
 
-        With ``listed``, this machine's own ports need an entry too, under any of its names.
+        With ``listed``, ports of this machine must be listed too, under any of its names.
         """
         name = host.lower().rstrip(".").strip("[]")
         own = name in LOOPBACK
@@ -77,15 +77,15 @@ class AccessPolicy(Message):
         return any(_host_fits(n, port, entry.lower()) for entry in self.hosts for n in names)
 
     def permits_address(self, host: str, port: int, address: str) -> bool:
-        """Whether the IP ``address`` of ``host`` may be connected to: one that is not public needs
-        an entry of the host or the address, without ``*``.
+        """Whether the IP ``address`` of ``host`` may be connected to: if it is not public, host or
+        address must be listed by name, without ``*``.
 
         >>> policy = AccessPolicy(hosts=("*", "hooks.lan"))
         >>> [policy.permits_address(h, 80, "10.0.0.1") for h in ("hooks.lan", "evil.example")]
         [True, False]
         """
         found = ip_address(address.partition("%")[0])
-        # IPv4 addresses within IPv6 are judged as such.
+        # An IPv6 address that contains an IPv4 address is judged as the IPv4 address.
         if isinstance(found, IPv6Address):
             inner = found.ipv4_mapped or found.sixtofour
             found = inner or (IPv4Address(found.packed[-4:]) if found in _NAT64 else found)

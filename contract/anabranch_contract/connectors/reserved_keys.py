@@ -11,7 +11,7 @@ from anabranch_contract.connectors.policy import AccessError
 
 
 def check_source_keys(keys: Iterable[str], namespace: str) -> None:
-    """Refuse sources that read the pipeline's own keys, except streams and results.
+    """Refuse a source that reads the pipeline's own keys, except keys of streams and of results.
 
     Raises:
         AccessError: ``reserved-key``.
@@ -23,7 +23,7 @@ def check_source_keys(keys: Iterable[str], namespace: str) -> None:
 
 
 def check_push_key(key: str, namespace: str) -> None:
-    """Refuse pushed rows for one of the pipeline's own keys, except streams.
+    """Refuse pushed rows for a key of the pipeline's own, except keys of streams.
 
     Raises:
         AccessError: ``reserved-key``.
@@ -32,7 +32,7 @@ def check_push_key(key: str, namespace: str) -> None:
 
 
 def check_sink_key(key: str, namespace: str) -> None:
-    """Refuse sinks that write to one of the pipeline's own keys, except streams.
+    """Refuse a sink that writes to a key of the pipeline's own, except keys of streams.
 
     Raises:
         AccessError: ``reserved-key``.
@@ -45,7 +45,7 @@ def _check(
 ) -> None:
     prefix = f"{namespace}:"
     own = key == namespace or key.startswith(prefix)
-    # A sink's position is kept in {<stream>}:anabranch.
+    # The sink records its position under the key {<stream>}:anabranch.
     position = write and key.endswith(":anabranch")
     if position or (own and not key[len(prefix) :].startswith(open_)):
         raise AccessError(

@@ -31,7 +31,7 @@ _IN_TEXT = re.compile(
 )
 #: ``user:password@`` after ``//``, up to the last ``@`` before the path.
 _USERINFO = re.compile(r"(//[^/?#@:]*:)([^/?#]*)(@)")
-#: ``user@`` in a Redis URL without a password: may be a password without the colon before it.
+#: ``user@`` in a Redis URL without a password: possibly a password whose colon was forgotten.
 _USER_ONLY = re.compile(r"(\brediss?://)([^/?#@:]+)(@)", re.I)
 _OPTIONS = {
     "kafka": frozenset({
@@ -44,7 +44,7 @@ _OPTIONS = {
     "postgres": frozenset({"url", "password"}),
     "webhook": frozenset({"url", "secret"}),
 }  # fmt: skip
-#: Formats with a complete list of options, none of them for secrets.
+#: Formats whose options are all known and never secret.
 _WITHOUT = frozenset({
     "count", "recorded", "files", "rate", "rate-micro-batch",
     "parquet", "json", "csv", "orc", "text", "xml", "avro", "delta", "iceberg",
@@ -171,7 +171,7 @@ def masked_text(text: str) -> str:
 def masked_options(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options with plain-text secrets masked, for display.
 
-    Expressions of columns are not masked: ``column.token`` is about a column named ``token``.
+    Expressions of columns are not masked: ``column.token`` defines a column named ``token``.
     """
     return {name: _masked_option(name, value) for name, value in options.items()}
 
@@ -185,8 +185,9 @@ def _masked_option(name: str, value: str) -> str:
 def resolved(
     kind: str, format: str, options: Mapping[str, str], environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the options with references replaced; references within the values are not. Secrets in
-    plain text stay: the address of the pipeline's own Redis server may have a password.
+    """Return the options with the variables' values in place of references to them; references
+    within these values stay. Secrets in plain text are allowed, since the address of the pipeline's
+    own Redis server may have a password.
 
     Raises:
         AccessError: a variable is not set, or an option that takes no secret has a reference.

@@ -1,8 +1,8 @@
 """Specifications of sinks, and their checks at registration.
 
 Nothing is opened here. Whether formats, options, paths, hosts and secrets are allowed is checked by
-``connectors.check`` and ``connectors.secrets``. Options that begin with ``anabranch.`` are this
-system's own, for every format that Spark writes.
+``connectors.check`` and ``connectors.secrets``. Every format that Spark writes also has anabranch's
+own options, which begin with ``anabranch.``.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ OWN = "anabranch."
 BATCH_COLUMN = "anabranch.batchColumn"
 #: Option: comma-separated columns by which files and tables are partitioned.
 PARTITION_BY = "anabranch.partitionBy"
-#: Option: the column used as the key of Kafka messages that Spark writes; the key of a view in its
-#: current table.
+#: Option: the column that is the key of Kafka messages written by Spark; or the key columns of a
+#: view whose current rows a table holds.
 KEY = "anabranch.key"
 #: Option: the content of a Delta or Iceberg table.
 CONTENT = "anabranch.table"
-#: Column of current tables of queries other than views: number of equal rows; below 0 while deletes
-#: have come before their inserts.
+#: Column with the number of equal rows, in tables of the current rows of queries without a view;
+#: below 0 while deletes have come before their inserts.
 COUNT = "anabranch_count"
 #: Options: the codec and size in bytes of a table's files.
 COMPRESSION, FILE_SIZE = "compression", "targetFileSize"
@@ -50,7 +50,7 @@ class SinkDefinitionError(PlannerError):
 
 
 class SinkKind(StrEnum):
-    """The writer of a sink: none (``COUNT``), the runtime, or Spark (``FILES``, ``TABLE``)."""
+    """The writer of a sink: none (``COUNT``), Spark (``FILES``, ``TABLE``), or the runtime."""
 
     COUNT = "count"
     PARQUET = "parquet"
@@ -63,7 +63,7 @@ class SinkKind(StrEnum):
 
 
 class LakeContent(StrEnum):
-    """Rows of a Delta or Iceberg table: all results in turn, or the rows of the current answer."""
+    """Content of a Delta or Iceberg table: all results ever, or the rows of the current answer."""
 
     CHANGES = "changes"
     CURRENT = "current"
@@ -79,14 +79,15 @@ class SinkPayload(StrEnum):
 #: Default of the option ``rows``: rows per entry of a Redis Stream with Arrow payload.
 ARROW_ROWS = 1000
 
-#: Options of Kafka sinks that only the runtime's own writer has.
+#: Options of Kafka sinks that Spark's connector does not have.
 _OWN_KAFKA = frozenset(SINK_NAMES) - {"topic"}
 _REDIS_OPTIONS = ("stream", "maxlen", "payload", "rows", "url")
 #: Formats of tables that the runtime writes.
 LAKE_FORMATS = ("delta", "iceberg")
 #: Codecs of the files of tables.
 LAKE_CODECS = ("uncompressed", "snappy", "gzip", "zstd")
-#: Format -> refused options: the runtime sets them for idempotent writes, or they lose results.
+#: Format -> refused options: the runtime sets them itself for idempotent writes, or with them
+#: results would be lost.
 _RESERVED = {"jdbc": ("truncate", "query")}
 #: Characters that names of columns in Delta tables can't have.
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
@@ -487,7 +488,7 @@ def _check_current(sink: SinkSpec, columns: dict[str, str], identity: Sequence[s
             field=f"sink.options.{KEY}",
             remedy=f"give {','.join(identity)}" if identity else "leave it out",
         )
-    # Merges compare these columns.
+    # Each commit merges rows into the table by comparing these columns.
     compared = key if identity is not None else tuple(columns)
     kinds = {name.lower(): kind for name, kind in columns.items()}
     for name in compared:
@@ -509,7 +510,7 @@ def _check_current(sink: SinkSpec, columns: dict[str, str], identity: Sequence[s
 
 
 def current_key(sink: SinkSpec) -> tuple[str, ...]:
-    """Return the columns of a view's key in its current table; empty for other tables."""
+    """Return the key columns of a table with a view's current rows; empty for other tables."""
     return _listed(sink.option(KEY))
 
 

@@ -47,7 +47,7 @@ class SourcePayload(StrEnum):
 
 
 class StreamStart(StrEnum):
-    """Start of a stream that has not been read before: with existing data, or with new data."""
+    """First data of a stream that was never read: the earliest, or the first after the latest."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -63,7 +63,7 @@ class OnLoss(StrEnum):
 
 
 class FileType(StrEnum):
-    """The format of the files of a directory; ``JSON``: one object per line."""
+    """The format of the files of a directory; ``JSON``: one JSON object per line."""
 
     PARQUET = "parquet"
     ARROW = "arrow"
@@ -82,9 +82,7 @@ class OnChangedFile(StrEnum):
 
 
 class FileOrder(StrEnum):
-    """The reading order of new files found by one listing: by time of modification and name, or by
-    name alone.
-    """
+    """The reading order of new files of one listing: by modification time and name, or by name."""
 
     MODIFIED = "modified"
     NAME = "name"

@@ -1,7 +1,7 @@
 """Functions of users: scalar functions of Python modules that the operator allows.
 
-A call has the function as its first argument, a literal text, so workers need no registry, and
-calls of two versions of a function are two expressions.
+The first argument of a call is a literal text that describes the function. So workers need no
+registry, and calls of two versions of a function are different expressions.
 
 >>> from anabranch_contract.queries.expressions import Column
 >>> from anabranch_contract.queries.types import parse_type
@@ -33,13 +33,14 @@ from anabranch_contract.queries.expressions import (
 )
 from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 
-#: Variable with the files and folders of modules, separated by colons: of service and workers.
+#: Environment variable of service and workers: files and folders of modules, separated by colons.
 VARIABLE = "ANABRANCH_FUNCTIONS"
 #: Time limit of a call in milliseconds, unless a function has its own.
 LIMIT = 10_000
-#: Greatest time limit, well below the time after which a batch without progress is repeated.
+#: Maximum time limit in milliseconds, well below the time after which a batch without progress is
+#: repeated.
 MOST_LIMIT = 300_000
-#: Most parameters of a function.
+#: Maximum number of parameters of a function.
 MOST_PARAMETERS = 64
 _TEXT = DataType(TypeKind.STRING)
 _SIGNATURE = re.compile(r"\s*(\w+)\s*\((.*)\)\s*RETURNS\s++(.*\S)\s*", re.IGNORECASE | re.DOTALL)
@@ -47,7 +48,7 @@ _NAME = re.compile(r"[A-Za-z_]\w{0,127}", re.ASCII)
 
 
 class FunctionKind(StrEnum):
-    """Form of a function's arguments and result: Arrow arrays, pandas Series, values of a row."""
+    """Form of a function's arguments and result: Arrow arrays, pandas Series or single values."""
 
     ARROW = "arrow"
     PANDAS = "pandas"
@@ -60,9 +61,9 @@ class UserFunction(Message):
 
     Attributes:
         name: its name in SQL, in lower case. ``parameters``, ``result``: types.
-        module, attribute: place of the Python function.
+        module, attribute: module of the Python function, and its name there.
         deterministic: whether equal arguments have equal results, in any process.
-        limit: time limit of a call (of one column of each argument), in milliseconds.
+        limit: time limit of a call, in milliseconds; a call has one column of values per argument.
         digest: SHA-256 of the module's file.
     """
 
@@ -78,17 +79,17 @@ class UserFunction(Message):
 
     @property
     def version(self) -> str:
-        """Digest of all of its properties: another version is another function."""
+        """Digest of all properties, so that a change of any of them makes another version."""
         return hashlib.sha256(self.dumps().encode()).hexdigest()[:8]
 
     def call(self, args: Sequence[Expr]) -> Call:
-        """The call with ``args``, which have the types of the parameters."""
+        """Return the call with ``args``, which have the types of the parameters."""
         whole = Literal(f"{self.name}@{self.version} {self.dumps()}", _TEXT)
         return Call(FUNCTION, (whole, *args), self.result)
 
     @staticmethod
     def of(call: Call) -> UserFunction:
-        """The function of a call."""
+        """Return the function that ``call`` calls."""
         first = call.args[0]
         assert isinstance(first, Literal)
         return _read(str(first.value))
@@ -100,7 +101,7 @@ def _read(text: str) -> UserFunction:
 
 
 def texts_of(functions: Mapping[str, UserFunction]) -> dict[str, str]:
-    """The functions by name as JSON texts."""
+    """Return the functions as JSON texts, by name."""
     return {name: function.dumps() for name, function in functions.items()}
 
 
@@ -152,7 +153,7 @@ def _type(text: str) -> DataType:
 
 
 def _parts(text: str) -> list[str]:
-    """``text`` cut at the commas outside of all brackets."""
+    """Split ``text`` at the commas outside of all brackets."""
     parts, depth = [""], 0
     for character in text if text.strip() else "":
         depth += (character in "<(") - (character in ">)")
@@ -169,7 +170,7 @@ def _bad(message: str) -> PlannerError:
 
 
 def module_files(allowed: Sequence[str], module: str) -> tuple[str, ...]:
-    """The files that may be ``module``, the first existing one first.
+    """Return the possible paths of the file of ``module``; the first path that exists counts.
 
     Args:
         allowed: files NAME.py of modules NAME, and folders of modules.

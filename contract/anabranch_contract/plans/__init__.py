@@ -1,1 +1,1 @@
-"""Plans of an optimiser, and the rulesets that workers run by."""
+"""Plans of an optimiser, and the rulesets that workers execute."""

@@ -2,8 +2,8 @@
 
 A tuple on an edge is useless if each of its paths contains a probe without a match. Often the key
 of a later probe is known early: its attributes belong to labels that are already joined, or equal
-such attributes by the keys in between. Then a filter can test whether the later store has the key
-at all, before earlier probes multiply the tuple.
+such attributes because of the keys of probes in between. Then a filter can test whether the later
+store has the key at all, before earlier probes multiply the tuple.
 
 A filter before a probe (:func:`askable`) may test a later probe only if *every* store rule and
 output rule downstream of the filter is downstream of that probe, too: otherwise it would drop a
@@ -80,7 +80,8 @@ def _known_before(
 ) -> set[Presence]:
     """Return the look-ahead filters in ``wanted`` whose keys the tuples of ``rule`` already have.
 
-    ``before`` are the labels joined before ``rule``; the returned keys use only their attributes.
+    ``before``: the labels joined before ``rule``; the returned keys have only attributes of these
+    labels.
     """
     names = _names(rule, before, own)
     found = set()
@@ -100,8 +101,8 @@ def _names(
 ) -> dict[_Typed, AttrRef]:
     """Map attributes to attributes of labels in ``before`` that equal them by the key of ``rule``.
 
-    Of several, the first in sorted order is taken. Only equalities of one key type count: values
-    equal in one type need not be equal in another.
+    Of several equal attributes the first in sorted order is taken. Only equalities of one key type
+    count: values equal in one type need not be equal in another.
     """
     groups: list[set[_Typed]] = []
     equal = [(k.probe, AttrRef(own[k.build.label], k.build.attribute), k.type) for k in rule.key]

@@ -1,8 +1,8 @@
 """Columns of partial results that later steps read, and that must be sent with them.
 
 A partial result is sent to another host by value. It carries only the columns of its members that a
-later probe, condition, projection or store reads; arrival numbers (``#sigma``), except of the tuple
-that arrived last, and event times only if a later step reads them.
+later probe, condition, projection or store reads. Event times, and arrival numbers (``#sigma``) of
+members that did not arrive last, are sent only if a later step reads them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Needed:
         """Return the columns to send with partial results whose last-arrived tuple is ``start``'s.
 
         Args:
-            stream: maps a label to its stream.
+            stream: function from a label to its stream.
         """
         own = {one for one in self.starts if one[0] == start}
         own |= {one for one in self.alike if stream(one[0]) == stream(start)}
@@ -79,7 +79,7 @@ class Needs:
     _edges: dict[str, Needed] = field(default_factory=dict)
 
     def alike(self, other: Needs) -> bool:
-        """Whether the needs ``other``, of the same ruleset, contain the same columns."""
+        """Whether ``other``, made for the same ruleset, has the same columns on every edge."""
         mine = self.visible, self.always, self.ranked
         return mine == (other.visible, other.always, other.ranked)
 
@@ -98,7 +98,7 @@ class Needs:
         return found
 
     def keep(self, edge: str, spec: StoreSpec) -> None:
-        """Set the columns needed on ``edge``, which has no rule: the columns of store ``spec``."""
+        """Declare that all columns of store ``spec`` are needed on ``edge``, which has no rule."""
         self._edges[edge] = self.always | _stored(spec)
 
     def probe(self, rule: ProbeRule) -> Needed:

@@ -1,13 +1,13 @@
-"""Intermediate results whose store keeps only some values of a key (PMJoin's plans per substream,
-applied to stores).
+"""Stores of intermediate results that keep only rows with certain values of a key (PMJoin's plans
+per substream, applied to stores).
 
 Substreams may take different probe orders, and possibly only some of them probe an intermediate
 result. Suppose that the key attribute that splits the substreams is also a probe attribute of the
-store. Then a tuple matches only combinations with its own value of it, and combinations with values
-of other substreams need not be kept (``StoreSpec.kept``). A store may keep more values than are
-probed, never fewer: a probe rule is valid only if the store keeps the values of all tuples that may
-take the rule. Tuples with values that are not kept need not maintain the store.
-Hashes stand for values: of two values with equal hashes, both are kept or neither.
+store. Then a tuple matches only stored combinations with its own value of this attribute, and
+combinations with values of other substreams need not be kept (``StoreSpec.kept``). A store may keep
+more values than are probed, never fewer: a probe rule is valid only if the store keeps the values
+of all tuples that may take the rule. Tuples with values that are not kept need not maintain the
+store. Hashes stand for values: of two values with equal hashes, both are kept or neither.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ValueSet(NamedTuple):
     listed: bool = True
 
     def union(self, other: ValueSet) -> ValueSet:
-        """The union of both sets."""
+        """Return the union of both sets."""
         if self.listed and other.listed:
             return ValueSet(self.hashes | other.hashes)
         if self.listed:
@@ -86,7 +86,7 @@ def values_of(function: Substreams, numbers: Iterable[int]) -> ValueSet:
 
 
 def kept_values(kept: KeptValues) -> ValueSet:
-    """The hashes of the values that a store keeps, as a set."""
+    """Return the set of hashes of the values that a store keeps."""
     return ValueSet(frozenset(kept.hashes), kept.listed)
 
 
@@ -100,12 +100,14 @@ def covers(kept: KeptValues | None, wanted: KeptValues | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """Substreams and key attributes of the tuples on each edge of a ruleset.
+    """Substreams whose tuples travel over each edge of a ruleset, and attributes equal to their
+    key.
 
     Attributes:
         functions: label of the arriving tuples (the *start*) -> their split into substreams.
         takers: edge -> numbers of the substreams whose tuples reach it; empty: all.
-        equal: edge -> attributes that equal the attribute by which the start is split.
+        equal: edge -> attributes whose value equals that of the attribute by which the start is
+            split.
     """
 
     functions: Mapping[Label, Substreams]
@@ -126,8 +128,8 @@ class Ways:
         return Ways(functions, ruleset.takers if functions else {}, equal)
 
     def found(self, rule: ProbeRule) -> tuple[KeptValues, ...]:
-        """Return the key values that tuples probing by ``rule`` may have, as a possible restriction
-        of the probed store: one per key attribute equal to the splitting attribute; empty: any.
+        """Return the key values that tuples probing by ``rule`` may have, one set per key attribute
+        equal to the splitting attribute; the store must keep one of the sets. Empty: all values.
         """
         function, numbers = self.functions.get(rule.start), self.takers.get(rule.out)
         if function is None or not numbers or not rule.fill:
@@ -142,12 +144,13 @@ class Ways:
         )
 
     def numbers(self, start: Label) -> range:
-        """Numbers of the substreams of ``start``; ``range(1)`` if it is not split."""
+        """Return the numbers of the substreams of ``start``; ``range(1)`` if it is not split."""
         function = self.functions.get(start)
         return range(1 if function is None else function.count)
 
     def needed(self, kept: KeptValues | None, start: Label, edges: Iterable[Edge]) -> set[int]:
-        """Return the substreams of ``start`` with rows for a store that keeps the values ``kept``.
+        """Return the substreams of ``start`` whose tuples yield rows for a store that keeps
+        ``kept``.
 
         Args:
             edges: the edges over which tuples of ``start`` are inserted into the store.
@@ -162,13 +165,12 @@ class Ways:
 
 
 def _alone(function: Substreams) -> frozenset[_Typed]:
-    """The attribute by which ``function`` splits tuples, and its key type, as a set of one."""
+    """Return the attribute by which ``function`` splits tuples, and its key type, in a set."""
     return frozenset([(AttrRef(function.start, function.attribute), function.type)])
 
 
 def _reached(rule: ProbeRule, before: frozenset[_Typed], members: tuple[Label, ...]) -> set[_Typed]:
-    """Attributes of the joined rows that the key of ``rule`` equates with attributes in
-    ``before``."""
+    """Return attributes of probed rows that the key of ``rule`` equates with one in ``before``."""
     own: Mapping[Label, Label] = dict(zip(members, rule.members, strict=True))
     pairs = [(k.probe, AttrRef(own[k.build.label], k.build.attribute), k.type) for k in rule.key]
     for step in rule.fill:

@@ -1,4 +1,4 @@
-"""The plan, result of every optimiser: probe orders, kept stores, and their cost.
+"""The plan, which every optimiser returns: probe orders, stores, and their cost.
 
 All optimisers return this one type, so that any two can be compared on the same input.
 """
@@ -23,8 +23,8 @@ class Optimizer(StrEnum):
 
 
 class Objective(StrEnum):
-    """The unit of costs: ``SECONDS`` is CPU time of probes, inserts and merges; ``TUPLES`` counts
-    tuples sent and rows written; ``PAPER`` tuples sent.
+    """The unit of costs: ``SECONDS``: CPU time of probes, inserts and merges; ``TUPLES``: number of
+    tuples sent and rows written; ``PAPER``: number of tuples sent.
     """
 
     SECONDS = "seconds"
@@ -33,7 +33,7 @@ class Objective(StrEnum):
 
 
 class Formulation(StrEnum):
-    """The integer programs: ``TIGHT`` is the default, ``PAPER`` the paper's, for comparison."""
+    """The integer programs: ``TIGHT``, the default, and ``PAPER``, as in the CLASH paper."""
 
     TIGHT = "tight"
     PAPER = "paper"
@@ -72,7 +72,7 @@ BACKFILL_HORIZON = 1.0
 
 
 class Backfilling(StrEnum):
-    """Policy for backfills: chosen by the cost model, or fixed by the user."""
+    """Policy for backfills: decided by the cost model, or fixed by the user for all."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -93,7 +93,7 @@ class Step:
     Attributes:
         target: the relation or intermediate result (MIR) whose store is probed.
         members: the labels that the step adds to the partial result. For an MIR these are its own
-            labels; for a base relation the one label of the goal (query or MIR) over it.
+            labels; for a base relation, its label in the goal (query or MIR).
         partition: the partition attribute of the probed copy, in the *store's*
             namespace (``Mir.members``); None if the copy is not partitioned by a key.
         broadcast: whether all partitions are probed, because the probing tuple has no value for
@@ -116,7 +116,7 @@ class ProbeOrder:
 
     ``goal`` is the id of a query, or (``maintains``) of an MIR, an intermediate result to maintain.
     ``owner`` is empty for shared orders; without sharing it is the query that the order serves.
-    ``substream`` numbers the part of the tuples that takes the order (``Plan.substreams``).
+    ``substream`` is the number of the substream whose tuples take the order (``Plan.substreams``).
     """
 
     goal: str
@@ -134,7 +134,7 @@ class ProbeOrder:
 
 @dataclass(frozen=True, slots=True)
 class StoreCopy:
-    """One copy of a store, hash-partitioned by the MIR's attribute ``partition`` (None: no key)."""
+    """A copy of a store, hash-partitioned by the MIR's attribute ``partition`` (None: by none)."""
 
     mir: MirId
     partition: AttrRef | None

@@ -16,7 +16,7 @@ from anabranch_contract.queries.joins import Label, QueryId
 
 
 class Overload(StrEnum):
-    """Policy for input beyond the machine's capacity: let batches wait, ration probes (load
+    """Policy for input beyond the machine's capacity: let input wait, ration probes (load
     shedding), or ration probes and compute the withheld results later, when capacity is free.
     """
 
@@ -46,11 +46,11 @@ class Ranking(Row, frozen=True):
     """Ranking of one stream's tuples: each tuple's rank in [0, 1) is a hash of its values.
 
     Attributes:
-        columns: columns to hash, in this order; empty if the goal keeps no tuple, so that ranks
+        columns: columns to hash, in this order; empty if no tuple of the goal probes, so that ranks
             are not needed.
-        by_batch: whether the batch number is hashed as well. If so, a key withheld in one batch may
-            be kept in the next (*uniform*); if not, the same keys are kept in all streams and
-            batches (*universe*).
+        by_batch: whether the batch number is hashed as well. If so, tuples with a key that is
+            withheld in one batch may probe in the next (*uniform*); if not, the same keys probe in
+            all streams and batches (*universe*).
     """
 
     columns: Columns
@@ -125,7 +125,7 @@ class Floor(Row, frozen=True):
     needs: float
 
     def broken(self, budget: float) -> bool:
-        """Whether ``budget``, a share of the goals' CPU time, is too small for the completeness."""
+        """Whether ``budget``, a share of CPU time, is too small for the required completeness."""
         return budget < self.needs - 1e-6
 
 
@@ -147,7 +147,8 @@ class RationSchedule(Message):
     (``Keys.rations``; absent under the policy ``wait``).
 
     Rations between two points are interpolated. They never use more than the interpolated budget:
-    a step runs for the largest ration of the goals after it, and the maximum is convex.
+    the share of tuples for which a step runs is the maximum of the rations of all goals behind it,
+    which is a convex function.
 
     Attributes:
         epoch, revision: the ruleset of the schedule. A revision of the same epoch has the same

@@ -16,7 +16,7 @@ from anabranch_contract.plans.ruleset import (
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import Label, RelationId, Stream, StreamName
 
-#: Greatest value of :attr:`Routes.ranks`.
+#: Maximum value of :attr:`Routes.ranks`.
 LAST_RANK = 2
 
 
@@ -68,15 +68,15 @@ class Routes:
         self.conjuncts = {r.id: tuple((str(f), f) for f in r.filter) for r in ruleset.relations}
 
     def derived(self, label: Label, attribute: str) -> Expr | None:
-        """The expression of a derived attribute of ``label``; None for a plain column."""
+        """Return the expression of a derived attribute of ``label``; None for a plain column."""
         return self._derived.get((self.stream(label), attribute))
 
     def stream(self, label: Label) -> StreamName:
-        """The stream of ``label``."""
+        """Return the stream of ``label``."""
         return self.relations[self.relation_of[label]].stream
 
     def order(self, label: Label) -> tuple[int, StreamName]:
-        """Sort key of the stream of ``label`` in a batch with rations: by rank, then name."""
+        """Return the sort key (rank, name) of the stream of ``label`` in a batch with rations."""
         stream = self.stream(label)
         return self.ranks[stream], stream
 
@@ -88,12 +88,12 @@ class Routes:
         )
 
     def has_superseded(self, query: QuerySpec, label: Label) -> bool:
-        """Whether tuples of ``label`` complete no result of ``query`` once a later one of their key
-        has arrived: of a stream with latest per key, and of a table that the query looks up.
+        """Whether a later tuple of a key supersedes a tuple of ``label`` in ``query``: in streams
+        with latest per key, and in tables that the query looks up.
         """
         stream = self.streams[self.stream(label)]
         return bool(stream.latest) and (not stream.is_table or label in query.looked_up)
 
     def has_event_time(self, label: Label) -> bool:
-        """Whether tuples of ``label`` have an event time or an order of versions, as in a table."""
+        """Whether tuples of ``label`` have an event time or, as rows of tables, an order."""
         return self.streams[self.stream(label)].is_ordered

@@ -1,7 +1,7 @@
 """Rulesets split into the texts of their rows, to compare rulesets and to reuse decoded rows.
 
 A *section* is a list of a ruleset's document, e.g. ``queries`` or ``rules.probe``. Its rows are the
-list's elements, as text: equal texts are equal rows. Every other field is a *scalar*.
+list's elements, as text; rows are compared by their texts. Every other field is a *scalar*.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class RulesetRows:
         return cls(found, scalars)
 
     def text(self) -> str:
-        """Return the ruleset's text; equal to the split text if ``ruleset.dumps`` wrote that."""
+        """Return the ruleset's text; exactly the original one if ``ruleset.dumps`` wrote that."""
         rules: dict[str, list[Raw]] = {}
         document: dict[str, object] = {**self.scalars, "rules": rules}
         for name, rows in self.sections.items():

@@ -112,8 +112,8 @@ class Substreams(Row, frozen=True):
     Attributes:
         attribute, type: the key attribute of ``start`` that splits it, and its key type.
         groups: sets of key hashes; the substreams from number ``others`` on, one per set.
-        others: number of the first substreams, which split all other tuples into equal ranges of
-            their key hash. Tuples without a key are in substream 0.
+        others: number of substreams before the groups; they divide all other tuples into equal
+            ranges of the key hash. Tuples without a key are in substream 0.
         shares: the expected share of each substream in the arriving tuples when the split was
             chosen; empty: unknown. Used only for reported loads.
         aside: substreams that may not probe intermediate results by the attribute, so stores of
@@ -134,7 +134,7 @@ class Substreams(Row, frozen=True):
         return self.others + len(self.groups)
 
     def number(self, value: int) -> int:
-        """The substream of tuples whose key has the hash ``value``.
+        """Return the substream of tuples whose key has the hash ``value``.
 
         >>> halves = Substreams(Label("R"), "a", "bigint", ((7,), (8, 9)), others=2)
         >>> [halves.number(value) for value in (7, 9, 5, 5 << 60)]
@@ -207,8 +207,8 @@ class StoreSpec:
         bounds: the time bounds that every stored combination satisfies (MIR only).
         indexes: the local indexes that this epoch's probes use.
         kept: the key values to which its rows are restricted (MIR only); None: all.
-        hot: values whose new rows are spread over several hosts, sorted. No part of the layout:
-            they may change with every ruleset and revision while the store's id stays.
+        hot: values whose new rows are spread over several hosts, sorted. They may change with every
+            ruleset and revision, since they are not part of the layout that the store's id names.
     """
 
     id: StoreId
@@ -239,8 +239,8 @@ class ProbeRule:
 
     Attributes:
         start: the label of the arriving tuple with which the probe order begins.
-        mir: the probed relation or intermediate result (MIR). ``store``: its copy to probe; older
-            rows may lie in other copies.
+        mir: the probed relation or intermediate result (MIR). ``store``: the copy to probe; older
+            rows may be in other copies.
         members: the labels joined by the probe, in the order of the MIR's members.
         key: the equalities; never empty.
         inclusive: labels in ``members`` over the start's stream that precede the start in the
@@ -300,8 +300,8 @@ class BackfillRule:
 
 
 class LatestRule(Row, frozen=True):
-    """Keep only the latest of a stream's tuples per key (``Stream.latest``), or in a stream of
-    upserts delete the tuple that a row replaces.
+    """Let only the latest of a stream's tuples per key join (``Stream.latest``) or, in a stream of
+    upserts, delete the tuple that a row replaces.
 
     Attributes:
         relation: the stream's relation without a filter. ``store`` keeps all its tuples and has an
@@ -367,7 +367,7 @@ class QuerySpec:
 
     @property
     def registered(self) -> QueryId:
-        """Id of the registered query that has this one as a join or branch; else its own id."""
+        """Id of the registered query to which this join or branch belongs; else its own id."""
         return QueryId(registered(self.id))
 
     @property
@@ -506,13 +506,13 @@ def substream_counts(functions: Iterable[Substreams]) -> dict[Label, int]:
 def used_substreams(
     functions: Iterable[Substreams], probes: Iterable[ProbeRule]
 ) -> tuple[Substreams, ...]:
-    """Return a ruleset's ``functions`` whose substreams take different ``probes``; sorted."""
+    """Return the ``functions`` of a ruleset whose substreams take different ``probes``, sorted."""
     divided = {rule.start for rule in probes if rule.substreams}
     return tuple(sorted({one for one in functions if one.start in divided}))
 
 
 def arrival_edge(relation: RelationId) -> Edge:
-    """The edge over which tuples of ``relation`` arrive."""
+    """Return the edge over which tuples of ``relation`` arrive."""
     return Edge(f"in:{relation}")
 
 
@@ -546,12 +546,12 @@ def dumps(ruleset: Ruleset) -> str:
 
 
 def digest(text: str) -> str:
-    """A short digest of a document, for comparison."""
+    """Return a short digest of a document, for comparison."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def renumbered(text: str, epoch: int) -> str:
-    """The text of the same ruleset for another epoch.
+    """Return the text of the same ruleset for another epoch.
 
     >>> renumbered('{"derived":[],"epoch":3,"revision":0}', 12)
     '{"derived":[],"epoch":12,"revision":0}'

@@ -1,4 +1,4 @@
-"""The steps of a ruleset, identified by the sub-joins that they join, ignoring edge names.
+"""The steps of a ruleset, identified by their sub-joins instead of names of edges.
 
 The probe rules on a path from an arriving tuple name the labels that they fill, and the keys. These
 keys, closed under equality, are the key classes of the sub-join that the path has reached. They
@@ -38,7 +38,8 @@ class StepPart(Row, frozen=True):
         start: label of the arriving tuples that are split into substreams; empty: no split.
         function: :func:`function_digest` of this split.
         substreams: numbers of the substreams that take the step, ascending.
-        sifted: whether an earlier look-ahead filter (``ProbeRule.ahead``) has dropped tuples.
+        sifted: whether a look-ahead filter before the step (``ProbeRule.ahead``) has dropped
+            tuples.
     """
 
     start: Label = Label("")
@@ -85,8 +86,8 @@ class CountedStep(NamedTuple):
     """The step whose probes send their matches over one edge.
 
     Attributes:
-        asked: edge of an earlier probe with a look-ahead filter (existence test) on this probe's
-            store and key, and that probe's number of filters; None: no such edge.
+        asked: outgoing edge of an earlier probe that has a look-ahead filter on this probe's store
+            and key, and that probe's number of filters; None: there is no such probe.
     """
 
     step: SubJoinStep
@@ -137,13 +138,13 @@ def counted_steps(ruleset: Ruleset) -> dict[str, CountedStep]:
 
 
 def function_digest(function: Substreams) -> str:
-    """Digest of ``function``'s split of tuples into substreams."""
+    """Return a digest of ``function``'s split of tuples into substreams."""
     told = function.start, function.attribute, function.type, function.groups, function.others
     return hashlib.blake2b(repr(told).encode(), digest_size=4).hexdigest()
 
 
 def _asked(ruleset: Ruleset) -> dict[Edge, tuple[Edge, int] | None]:
-    """Map each probe's outgoing edge to the earlier edge whose look-ahead filter tests its key."""
+    """Map each probe's outgoing edge to ``CountedStep.asked``."""
     pending: dict[Edge, dict[_Question, tuple[Edge, int]]] = {}
     found: dict[Edge, tuple[Edge, int] | None] = {}
     for rule in ruleset.paths:

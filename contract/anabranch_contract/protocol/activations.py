@@ -20,11 +20,11 @@ class ViewRows(Message):
         total: number of rows of the view, not only of ``rows``.
         rows: the first rows, as JSON objects.
         batch: the last batch whose joined rows the view includes; -1 before the first.
-        withheld, owed, blind, completeness: of the joined rows as of that batch, as in
-            :class:`Activation`.
+        withheld, owed, blind, completeness: as in :class:`Activation`, for the joined rows up to
+            ``batch``.
         partial: the columns and clauses that are inexact because joined rows are missing.
-        whole: per row, whether the view has all joined rows of its group; None: unknown. Empty if
-            no joined row is missing.
+        whole: per row, whether no joined row of its group is missing; None: unknown. Empty if no
+            joined row of the view is missing.
         scaled: per row, a JSON object column -> estimate and error (``semantics.md``, "Views over
             a part"). Empty if no joined row is missing, or if ``unscaled`` gives a reason.
     """
@@ -106,7 +106,7 @@ class PastStatus(StrEnum):
     GIVEN_UP = "given-up"
 
 
-#: Statuses in ascending order; a union's past has the greatest status of its branches' pasts.
+#: From best to worst: a union's past has the worst status of its branches' pasts.
 _WORSE = (PastStatus.EMITTED, PastStatus.PENDING, PastStatus.GIVEN_UP)
 
 
@@ -136,12 +136,13 @@ class Activation(Message):
         activated_batch: first batch whose arrivals can complete a result.
         expired_batch: first batch whose arrivals can't complete a result; None while active.
         visible_from: alias -> its first visible tuples.
-        complete_from: event time in microseconds; tuples from it on join with no missing tuple of
-            the past. None: no result misses any (``complete`` is ``"always"``), or results may miss
-            some for ever, since no window limits the reach of missing tuples (``"never"``).
+        complete_from: event time in microseconds from which on no result lacks a tuple of the past.
+            None: no result lacks any (``complete`` is ``"always"``), or results may lack some for
+            ever, since no window limits which tuples join (``"never"``).
         results: number of results emitted so far.
         failure: the failure in batch ``expired_batch``; None: no failure.
-        retention: the query's closed matrix in microseconds (``ruleset.QuerySpec.retention``).
+        retention: the query's closed matrix of time bounds in microseconds
+            (``ruleset.QuerySpec.retention``).
         earlier: the activations before this one, oldest first. Each ended, with its final
             ``results``, when a stream's ttl changed the matrix. Their own ``earlier`` is empty.
         withheld: number of results that rations have withheld so far, estimated from kept ones:
@@ -154,8 +155,8 @@ class Activation(Message):
         past: progress of the results of the past, if the query emits them.
         missed: alias -> number of earlier tuples of its stream that were not stored and may be
             missing in results.
-        before: of a query that another one reads and that emits no results of the past: stream ->
-            number of its tuples that arrived before the activation, if any.
+        before: stream -> number of its tuples that arrived before the activation, if any; empty
+            unless another query reads this one and it emits no results of the past.
     """
 
     activated_batch: int
@@ -178,7 +179,7 @@ class Activation(Message):
 
     @property
     def completeness(self) -> float:
-        """Estimated share of the results emitted so far; ignores ``blind``."""
+        """Estimated emitted share of all results so far; ``blind`` ones are not counted."""
         everything = self.results + self.withheld + self.owed
         return self.results / everything if everything else 1.0
 
@@ -267,7 +268,7 @@ def of_union(activations: Mapping[str, Activation], name: str, branches: int) ->
 
 
 def least_complete(found: Sequence[Activation]) -> tuple[str, int | None]:
-    """``complete`` and ``complete_from`` of results that need all activations ``found``."""
+    """Return ``complete`` and ``complete_from`` of results that combine rows of all ``found``."""
     complete = max((one.complete for one in found), key=("always", "from", "never").index)
     ends = [one.complete_from for one in found if one.complete_from is not None]
     return complete, max(ends) if complete == "from" else None

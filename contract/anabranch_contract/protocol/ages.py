@@ -1,7 +1,7 @@
 """Ages of rows at the commit of their batch, as sparse histograms, which can be added up.
 
-A bin's number is its upper bound in quarter octaves of a millisecond, so a bound exceeds an age in
-its bin by at most 19 %.
+Bin ``n`` ends at ``2**(n / 4)`` milliseconds, so this upper bound exceeds an age in the bin by at
+most 19 %.
 
 >>> bin_of(0.9), bound_of("40"), percentile({"40": 99, bin_of(30.0): 1}, 99)
 ('40', 1.024, 1.024)
@@ -13,24 +13,24 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import ceil, log2
 
-#: Bin, its number as text for JSON, -> number of ages in it.
+#: Number of a bin (as text, for JSON) -> number of ages in the bin.
 AgeCounts = dict[str, int]
 #: Bins per doubling; upper bound of bin 0 in seconds; the last bin, which also has all longer ages.
 _PARTS, _LEAST, _LAST = 4, 0.001, 120
 
 
 def bin_of(seconds: float) -> str:
-    """Bin of an age in seconds; ages of at most a millisecond are in bin 0."""
+    """Return the bin of an age in seconds; ages of at most a millisecond are in bin 0."""
     return str(min(ceil(_PARTS * log2(max(seconds / _LEAST, 1.0))), _LAST))
 
 
 def bound_of(bin: str) -> float:
-    """Upper bound of a bin in seconds."""
+    """Return the upper bound of a bin in seconds."""
     return float(_LEAST * 2 ** (int(bin) / _PARTS))
 
 
 def summed(counts: Iterable[Mapping[str, int]]) -> AgeCounts:
-    """Sum of histograms."""
+    """Return the sum of histograms of ages."""
     total: Counter[str] = Counter()
     for one in counts:
         total.update(one)
@@ -38,13 +38,13 @@ def summed(counts: Iterable[Mapping[str, int]]) -> AgeCounts:
 
 
 def difference(before: Mapping[str, int], now: Mapping[str, int]) -> AgeCounts:
-    """Ages that were added to ``before``."""
+    """Return the histogram of the ages that ``now`` has in addition to ``before``."""
     return {bin: n - before.get(bin, 0) for bin, n in now.items() if n > before.get(bin, 0)}
 
 
 def percentile(counts: Mapping[str, int], percent: float) -> float | None:
-    """Upper bound in seconds of the bin with the age that ``percent`` of all ages do not exceed;
-    None: no ages.
+    """Return an upper bound, in seconds, of the age that ``percent`` of all ages do not exceed;
+    None if there are no ages.
     """
     left = ceil(sum(counts.values()) * percent / 100)
     for bin in sorted(counts, key=int):

@@ -13,7 +13,7 @@ from anabranch_contract.protocol.table_progress import TableProgress
 
 class SourceState(StrEnum):
     """The state of a stream's source: not opened yet; being read; failed, to be tried again; or not
-    read because no runtime works.
+    read because no runtime runs.
     """
 
     NOT_TRIED = "not tried"
@@ -30,8 +30,9 @@ class SourceStatus(Message):
         registration: the stream's registration; a report with a different one is out of date.
         error: why the source can't be read.
         since: Unix time at which the source entered this state.
-        behind: bytes of a database's log that have not been read; None: not known, or no database.
-        new_columns: columns that the database's table has got, and that the stream lacks.
+        behind: bytes of a database's log that have not been read; None: unknown, or the source is
+            no database.
+        new_columns: columns that were added to the database's table and that the stream lacks.
     """
 
     registration: str
@@ -124,7 +125,7 @@ class SnapshotProgress(Body):
 
     Attributes:
         rows: number of rows of the table.
-        read: number of these in the batches that were planned so far.
+        read: number of the table's rows that are in the batches planned so far.
     """
 
     rows: int
@@ -141,7 +142,7 @@ class StreamIntake:
         lost: as in ``unread``.
         error: why the stream can't be read at present; None: it is being read.
         unread: the recorded pieces that could not be read.
-        snapshot: progress of the snapshot that is being read; None: none is.
+        snapshot: progress of reading a snapshot; None: no snapshot is being read.
     """
 
     waiting: int = 0

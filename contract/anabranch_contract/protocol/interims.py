@@ -101,7 +101,7 @@ class DriftedStep:
 
 @dataclass(frozen=True, slots=True)
 class Drifts:
-    """Drifts of one period, detected by the runtime (``driver.drift``), sorted; false if empty."""
+    """Drifts of one period, detected by the runtime (``driver.drift``), sorted; falsy if none."""
 
     rates: tuple[DriftedRate, ...] = ()
     steps: tuple[DriftedStep, ...] = ()
@@ -180,6 +180,6 @@ class Interim(Message):
 
     @property
     def arrived(self) -> Arrivals:
-        """Return the part that rates are computed from."""
+        """Return the arrivals of the period, from which rates are computed."""
         rates = DriftedRates(self.drifted.rates)
         return Arrivals(self.next_batch, self.batches, self.arrivals, rates)

@@ -44,9 +44,7 @@ class Keys:
 
     @property
     def activation_changes(self) -> str:
-        """Redis Stream: changes of activations; field ``activations`` -> JSON list of query runs
-        (runtime).
-        """
+        """Redis Stream: changed activations; field ``activations``: JSON list of runs (runtime)."""
         return self._key("activations", "changes")
 
     @property
@@ -56,7 +54,7 @@ class Keys:
 
     def ruleset(self, ruleset: int | RulesetId) -> str:
         """String: the ruleset's wire document, or a :class:`~.plans.patches.Patch` of another
-        ruleset that gives it (service, immutable).
+        ruleset that yields it (service, immutable).
         """
         return self._key("ruleset", ruleset)
 
@@ -90,7 +88,7 @@ class Keys:
 
     @property
     def published(self) -> str:
-        """Sorted set: published epoch numbers, scored by themselves (service)."""
+        """Sorted set: numbers of published epochs, each its own score (service)."""
         return self._key("published")
 
     @property
@@ -119,7 +117,7 @@ class Keys:
 
     @property
     def lineage(self) -> str:
-        """Hash: run of a query -> its last OpenLineage event that was sent (service)."""
+        """Hash: run of a query -> the last OpenLineage event sent for it (service)."""
         return self._key("lineage")
 
     @property
@@ -166,9 +164,7 @@ class Keys:
 
     @property
     def pipeline(self) -> str:
-        """String: id of the pipeline that owns the namespace; its state directory has the same id
-        (runtime).
-        """
+        """String: id of the namespace's pipeline, as in its state directory (runtime)."""
         return self._key("pipeline")
 
     @property

@@ -22,7 +22,7 @@ class JoinSample:
     """Measurements of one step: partial results over ``head`` probing ``target``.
 
     Attributes:
-        joined: the canonical sub-join over the labels of both.
+        joined: the canonical sub-join over the labels of ``head`` and ``target``.
         head, target: the labels of the probing tuple, and of the probed store; sorted.
         probes: number of tuples that probed. Fractional, since older tuples count less.
         pairs: number of (probing tuple, stored tuple) pairs covered by the probes, including pairs
@@ -52,7 +52,7 @@ class JoinSample:
 
 @dataclass(slots=True)
 class EdgeStatistics(Body, Summed):
-    """Counts of the probes of one edge, as numbers. Mutable: running probes add to it in place.
+    """Counts of the probes of one edge. Mutable: running probes add to them in place.
 
     Attributes:
         probes: tuples that probed.
@@ -60,8 +60,8 @@ class EdgeStatistics(Body, Summed):
         seconds: CPU seconds.
         pairs: pairs of a probing tuple and a stored row of an earlier batch: the size of their
             cross product, however few of them an index made the probes compare.
-        hits: ``pairs`` with equal keys. Like ``pairs`` without rows of the same batch, because only
-            some of these arrived before the probing tuple.
+        hits: ``pairs`` with equal keys. Neither ``pairs`` nor ``hits`` has rows of the probing
+            tuple's batch, because only some of these arrived before the tuple.
         found: ``probes`` with at least one match.
         calls: number of probe calls, each with a block of tuples.
         looked: segments read, summed over the tuples.
@@ -193,7 +193,8 @@ def valid(counts: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Counts(Message):
-    """The part of a :class:`Snapshot` that rates are computed from; other fields are not decoded.
+    """The fields of a :class:`Snapshot` from which rates are computed; other fields are not
+    decoded.
 
     Attributes:
         batches, total_batches, arrivals, streams: as in ``Snapshot``.

@@ -4,7 +4,8 @@
 store partition). A batch adds a segment, so a level ``k`` segment holds the rows of ``FANOUT**k``
 batches, and each row is rewritten once per level. If rows expire after ``lifetime`` batches,
 segments are merged only if they expire within ``lifetime / SPANS`` batches of each other. The
-``FANOUT`` parts of level ``k`` span ``(FANOUT - 1) * FANOUT**(k - 1)`` batches, which bounds ``k``.
+``FANOUT`` segments merged into one of level ``k`` are of batches that lie up to ``(FANOUT - 1) *
+FANOUT**(k - 1)`` apart, which bounds ``k``.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from anabranch_contract.codec import Message
 
 
 class CpuGroup(StrEnum):
-    """Kind of work that uses CPU time, in parentheses the names that divide it further.
+    """Kind of work that uses CPU time. In parentheses: the objects by whose names it is divided.
 
     ``SOURCE``: reading and decoding (stream). ``INSERT``, ``MERGE``: rows and segments written
     (store). ``PROBE``: a probe step (edge). ``SINK``: last checks, projection and encoding (query).

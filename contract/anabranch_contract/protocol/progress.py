@@ -98,7 +98,7 @@ class RevisionCounts:
 
 @dataclass(frozen=True, slots=True)
 class Rationing:
-    """Load shedding: how probes are rationed.
+    """State of load shedding: the rations of the last batch and the reasons for them.
 
     Attributes:
         policy: policy for input beyond the machine's capacity.
@@ -160,12 +160,12 @@ class Telemetry:
             driver's, ``spark`` is the job's time without the tasks' work, the others are phases of
             each batch's slowest task (``task_report`` of the runtime).
         committed_at: time of the last commit, seconds since 1970; 0: none yet.
-        latencies: of tuples whose source reports their arrival; recordings do not. ``ages``: the
-            same times by stream, for the history of freshness.
+        latencies: times from arrival to commit, for sources that report arrivals; recordings do
+            not. ``ages``: the same times by stream, for the history of freshness.
         watermarks: stream -> microseconds since 1970, as of the last batch.
         parked: query -> number of batches whose results wait for its sink.
         view_lag: view -> number of committed batches that it does not include yet.
-        merge_bytes: bytes of the segments that are due to be merged.
+        merge_bytes: bytes of the segments that wait to be merged.
     """
 
     batches: int = 0
@@ -186,8 +186,9 @@ class Resources:
 
     Attributes:
         state_bytes: bytes of stored rows.
-        batch_seconds: duration of the last batch. ``processing_seconds``: of all batches together.
-        private_bytes: peak private memory of the last batch's tasks together.
+        batch_seconds: duration of the last batch. ``processing_seconds``: total duration of all
+            batches.
+        private_bytes: peak private memory of the last batch, sum over its tasks.
         memory_limit: upper limit of the private memory, in bytes; None: no limit.
     """
 
@@ -211,7 +212,7 @@ class Progress(Message):
         ruleset_epoch, revision: the published ruleset of the running epoch.
         revisions: counts of the revisions received by this run.
         streams: stream -> numbers of tuples so far, by "input", "late", "invalid", "ahead", and
-            "unseen" (by a query activated now).
+            "unseen" (invisible to a query activated now).
         results: query -> number of results so far; for views and outer joins of joined rows.
         shown: view -> number of its rows; outer join -> number of rows emitted. Every report of a
             run has all active queries.
@@ -219,7 +220,7 @@ class Progress(Message):
         input: state of the sources. ``resources``: time, memory and disk of the runtime.
         sinks: query -> error of its failing sink.
         backfill: store whose past is being computed -> the completed share (0..1).
-        rationing: how probes are rationed.
+        rationing: state of load shedding.
         results_home: the results directory.
         telemetry: the figures for monitoring.
     """

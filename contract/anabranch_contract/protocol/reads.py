@@ -25,7 +25,8 @@ class Reads(Body, Summed):
         by_partition: segments skipped because they belong to another partition than the key.
         by_time: segments skipped because their event times rule out partners of all tuples of the
             probe call.
-        filtered: segments skipped because their filter excludes the key, or without keys.
+        filtered: segments skipped because their filter excludes the key, or because they have no
+            keys.
         looked: segments read.
 
     >>> some = Reads(probes=4, found=1, matches=2, by_time=4, filtered=6, looked=2)

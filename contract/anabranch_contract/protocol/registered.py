@@ -18,7 +18,7 @@ Description = Annotated[str, Field(max_length=1000), AfterValidator(printable)]
 Site = Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9._-]*$", examples=["paris"])]
 
 
-#: Most characters of a type.
+#: Maximum number of characters of a type's text.
 MOST_TYPE = 65_536
 
 
@@ -42,8 +42,8 @@ class SourceRecord(Closed):
         path: path of files or of a table; None: the source has none. Secrets are masked in answers.
         options: option -> its value. Secrets are masked in answers.
         rows_per_batch: number of rows of a recording that a batch reads; None: no recording.
-        then: source that continues this one, of files or a table of a lake, from the point that its
-            option ``start`` states: format ``kafka``.
+        then: source of format ``kafka`` that follows this one, which then reads files or a table of
+            a lake; its option ``start`` states where it begins. None: no source follows.
     """
 
     format: Annotated[str, Field(min_length=1, max_length=64)] = "recorded"
@@ -89,15 +89,15 @@ class StreamRecord(Closed, StreamProperties):
             (in live mode), and the stream's earlier event times; None: any number.
         retain: microseconds behind the watermark for which all tuples stay stored; None: for ever;
             0: only as long as queries need them.
-        kind: a table's ``latest`` is its key, and its ``retain`` is None.
-        changes: of a stream of changes: how its rows say whether they insert or delete. Its
-            operation is one of ``columns``.
+        kind: events, table or changes. A table's ``latest`` is its key, and its ``retain`` is None.
+        changes: form in which rows of a stream of changes state inserts and deletes; its operation
+            column is one of ``columns``. None: rows only insert.
         registration: id that distinguishes the stream from a deleted one of the same name and
             definition.
         reading: how Spark reads the source (``contract.connectors.spark_source``); None where the
             runtime reads it itself.
         accepted_rejects: number of rejected tuples that an operator has acknowledged.
-        version: of a table: 1, increased by 1 for each requested re-read.
+        version: version of a table: 1, plus 1 for each requested re-read.
         added, widened, dropped: columns that were changed, as in ``Stream``.
     """
 
@@ -153,8 +153,8 @@ class StreamRecord(Closed, StreamProperties):
 
     @property
     def envelope(self) -> tuple[str, bool] | None:
-        """Operation column of rows in envelopes, and whether rows replace others by key; None if
-        rows have their columns as fields.
+        """Operation column, and whether rows replace others by key, of rows in envelopes (such as
+        Debezium's); None if rows have the stream's columns as fields.
         """
         form = self.changes
         if form is None or form.envelope is None or form.operation is None:

@@ -3,8 +3,8 @@
 A :class:`StateReport` has all stores; :class:`StoreParts` has the largest segments of one store and
 the edges that read it.
 
-Sizes are bytes on disk. Totals are of the newest committed state, amplification of the pipeline's
-whole life (``docs/state.md``).
+Sizes are bytes on disk. Totals cover the newest committed state, amplification covers the
+pipeline's whole life (``docs/state.md``).
 """
 
 from __future__ import annotations
@@ -189,10 +189,11 @@ class TableReport(Body):
         version: the last version with changes; -1: none.
         changes: number of changes written so far.
         rounds: number of batches of joined rows that its last checkpoint does not include.
-        added: number of joined rows added since the start of the run.
-        seconds: CPU seconds for these, with an equal part of the time for common groups.
-        bytes: size in memory, with the common groups; 0: not known yet.
-        common: the first of the queries that read the same table or groups.
+        added: number of joined rows included since the start of the run.
+        seconds: CPU seconds for including them; the time for groups that several queries have in
+            common is divided equally.
+        bytes: size in memory, with common groups; 0: not known yet.
+        common: the first of the queries with the same table or groups, which identifies them.
     """
 
     query: str

@@ -49,13 +49,13 @@ class Envelope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeFormat:
-    """How a row of a stream of changes says whether it inserts or deletes.
+    """The form in which rows of a stream of changes state inserts and deletes.
 
     Attributes:
         operation: column with the operation, which queries can't read; None: all rows insert.
         inserts, deletes: operations that insert, and that delete, ignoring case; empty:
-            :data:`INSERTS`, :data:`DELETES` (with a key :data:`UPSERTS`, :data:`TOMBSTONES`)
-            without the other field's values.
+            :data:`INSERTS`, :data:`DELETES` (with a key :data:`UPSERTS`, :data:`TOMBSTONES`),
+            except values that the other field lists.
         envelope: form of JSON rows; None: a row has the values of one tuple.
         key: columns of the key: a row replaces the tuple with an equal key; empty: a row that
             deletes has the values of the deleted tuple.
@@ -70,8 +70,8 @@ class ChangeFormat:
     null_deletes: bool = False
 
     def weight(self, operation: str) -> int | None:
-        """Return the weight of a row with this ``operation``; None if that is unknown. A tombstone
-        has the weight 0, because it is not the tuple that it deletes.
+        """Return the weight of a row with this ``operation``; None if the operation is unknown. A
+        tombstone has the weight 0, because it does not contain the tuple that it deletes.
         """
         deletes, inserts = (frozenset(map(str.lower, t)) for t in (self.deletes, self.inserts))
         known = (TOMBSTONES, UPSERTS) if self.key else (DELETES, INSERTS)

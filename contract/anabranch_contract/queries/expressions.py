@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     Value: TypeAlias = bool | int | float | str | Decimal | None
 else:
-    #: In documents decimals are texts: the type tells them from strings.
+    #: Values of literals. In documents decimals are texts; the literal's type distinguishes them
+    #: from strings.
     Value = Any
 
 BOOLEAN = DataType(TypeKind.BOOLEAN)
@@ -110,7 +111,7 @@ OPERATIONS[NOW] = NOW
 #: Call of a user's function (:mod:`anabranch_contract.connectors.user_functions`).
 FUNCTION = "function"
 OPERATIONS[FUNCTION] = FUNCTION
-#: Operations with a text of their own (:func:`own_form`).
+#: Operations whose text :func:`own_form` makes.
 OWN_FORMS = frozenset({FUNCTION, PARAMETER, *OF_FUNCTIONS})
 #: Operations that never raise an error on columns and literals.
 _TOTAL = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "and", "or", "not",
@@ -135,8 +136,8 @@ class Column(Term, frozen=True, tag="column", rename={"name": "column"}):
 
 
 class Literal(Term, frozen=True, tag="literal", rename={"value": "literal"}):
-    """A constant. Dates are days, timestamps and intervals microseconds (ints), intervals of months
-    months, binary is hex.
+    """A constant. Dates are days, timestamps and intervals microseconds (as ints), intervals of
+    years and months are numbers of months, binary values are hexadecimal texts.
 
     Floats are finite, since JSON has no others. In documents decimals are texts.
     """
@@ -205,8 +206,8 @@ Expr: TypeAlias = Column | Literal | Call
 
 
 def own_form(call: Call, args: Sequence[str]) -> str:
-    """Text of an operation with a form of its own: a lambda's parameter, or a call whose first
-    argument is hidden. ``args``: texts of the arguments.
+    """Return the text of an operation in :data:`OWN_FORMS`: a lambda's parameter, or a call whose
+    first argument is not shown. ``args``: texts of the arguments.
     """
     if call.op == PARAMETER:
         return f"x{args[0]}"
@@ -215,7 +216,7 @@ def own_form(call: Call, args: Sequence[str]) -> str:
 
 
 def called(call: Call) -> str:
-    """Name and version of the user's function that ``call`` calls."""
+    """Return name and version of the user's function that ``call`` calls."""
     first = call.args[0]
     return str(first.value).partition(" ")[0] if isinstance(first, Literal) else ""
 
@@ -232,11 +233,11 @@ class Expansion(codec.Row, frozen=True):
 
     Attributes:
         name: alias of its columns: ``#1`` for the first expansion of a query, then ``#2``.
-        value: the array or map, over the joined streams and the expansions before.
-        outer: whether a row without elements stays, with NULLs.
+        value: the array or map; an expression over the joined streams and earlier expansions.
+        outer: whether a row without elements is kept, with NULLs in the added columns.
         position: whether the first column is the place of the element, from 0.
         fields: whether the fields of structs are columns.
-        conditions: conditions over its columns and all before; rows satisfy all of them.
+        conditions: conditions that rows must satisfy, over its columns and all columns before.
     """
 
     name: str
@@ -248,7 +249,7 @@ class Expansion(codec.Row, frozen=True):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns that it adds: a place, and the element, its fields, or key and value."""
+        """The added columns: any position, then the element, its fields, or key and value."""
         kind, found = self.value.type, list[tuple[str, DataType]]()
         if self.position:
             found.append(("pos", DataType(TypeKind.INT)))
@@ -262,17 +263,17 @@ class Expansion(codec.Row, frozen=True):
 
     @property
     def exprs(self) -> tuple[Expr, ...]:
-        """The expressions that it evaluates."""
+        """The expressions that the expansion evaluates."""
         return (self.value, *self.conditions)
 
     def over(self, change: Callable[[Expr], Expr]) -> Expansion:
-        """The expansion with changed expressions."""
+        """Return the expansion with ``change`` applied to its expressions."""
         conditions = tuple(change(one) for one in self.conditions)
         return msgspec.structs.replace(self, value=change(self.value), conditions=conditions)
 
     @property
     def called(self) -> str:
-        """Name of the function."""
+        """Name of the SQL function, such as ``explode``."""
         function = "inline" if self.fields else "posexplode" if self.position else "explode"
         return f"{function}{'_outer' if self.outer else ''}"
 
@@ -337,7 +338,7 @@ def reads_clock(expr: Expr) -> bool:
 
 
 def dated(expr: Expr, micros: int) -> Expr:
-    """``expr`` in a batch of this time (Unix time, microseconds)."""
+    """Return ``expr`` with the time ``micros`` (since 1970) in place of the present time."""
     if not reads_clock(expr):
         return expr
     assert isinstance(expr, Call)

@@ -35,7 +35,7 @@ _LIST = re.compile(r"(?<=\bIN)( ?)\(\0(?:, ?\0)*\)", re.IGNORECASE)
 _BEFORE_SIGN = frozenset("(,=<>+-*/%") | {"AND", "BETWEEN", "ELSE", "IN", "OR", "THEN", "WHEN"}
 #: Characters of comparisons, which have spaces around them.
 _COMPARING = frozenset("<>=!")
-#: Characters that end a text constant, or have a meaning of their own in it.
+#: Escapes of characters that would end a text constant or have a special meaning in it.
 _ESCAPED = str.maketrans({"\\": "\\\\", "'": "\\'"})
 _SPARK = "spark"
 #: Placeholder of a constant while a template is made; no statement contains this character.
@@ -49,7 +49,7 @@ class Template:
     Attributes:
         text: the statement with ``?`` for each constant, ``(?)`` for each list after IN;
             without comments.
-        constants: the constants as text of the statement, a list as one text.
+        constants: the constants as the statement writes them; a list is one text.
     """
 
     text: str
@@ -100,7 +100,7 @@ def _has_space(last: str, token: str, spaced: bool) -> bool:
 
 
 def parameters(sql: str) -> tuple[str, ...]:
-    """Names of the parameters of a statement (``:name``), each once, in order of appearance.
+    """Return the names of a statement's parameters (``:name``), each once, in order of appearance.
 
     >>> parameters("SELECT ':a' FROM s WHERE v::int > :least AND w > :least")
     ('least',)
@@ -143,19 +143,19 @@ def substituted(sql: str, values: Mapping[str, Constant], dialect: str = _SPARK)
 
 
 def _tokens(sql: str) -> Iterator[tuple[str, str]]:
-    """Yield kind and text of each token; together they are the statement."""
+    """Yield kind and text of each token of the statement, spaces and comments included."""
     for found in _TOKEN.finditer(sql):
         yield found.lastgroup or "", found[0]
 
 
 def _constant(name: str, value: Constant, dialect: str) -> str:
-    """The constant ``value`` in a statement."""
+    """Return ``value`` as a constant of SQL."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, int | float):
-        # With a space before a minus, since ``--`` begins a comment.
+        # A minus gets a space before it, since ``--`` begins a comment.
         return f" {value}" if str(value).startswith("-") else str(value)
     if dialect != _SPARK and ("'" in value or "\\" in value):
         raise QueryError(

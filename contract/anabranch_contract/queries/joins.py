@@ -39,7 +39,7 @@ QueryId = NewType("QueryId", str)
 Micros = int
 Bounds = tuple[tuple[int | None, ...], ...]
 
-#: Hidden column of a tuple's arrival number ``σ``, by which equal tuples differ.
+#: Hidden column of a tuple's arrival number ``σ``, which distinguishes equal tuples.
 ARRIVAL = "#sigma"
 
 
@@ -62,7 +62,7 @@ class Stream:
         lateness: allowed lateness in microseconds; None is unbounded (nothing is ever late).
         idle_timeout: microseconds without tuples after which its watermark follows the other
             streams' watermarks; None: never.
-        keep_late: whether late, invalid and future tuples are kept in quarantine.
+        keep_late: whether late, invalid and future tuples are written to files (quarantine).
         ttl: window in microseconds on every alias over the stream, in every query; None: no window.
         latest: key columns. Of tuples with equal keys only those with the greatest event time, as
             of each batch, take part in joins; empty: all tuples do. A table's key: the row that
@@ -75,13 +75,14 @@ class Stream:
             with or without queries; None: for ever; 0: only as long as queries need them.
         registration: id that distinguishes the stream from a deleted one of the same name.
         kind: a table has no event time and is retained for ever.
-        changes: of a stream of changes: how its rows say whether they insert or delete. With a key
-            (upsert) a row replaces the tuple of its key; it has no event time, as a table.
+        changes: form in which rows of a stream of changes state inserts and deletes; None: no such
+            stream. With a key (upserts) a row replaces the tuple of its key, and as in tables there
+            is no event time.
         added: (column, value in earlier rows) of the columns that were added after registration, in
-            order, also of dropped ones; the value is text that is cast to the column's type; None:
+            order, dropped ones included. The value is a text, cast to the column's type; None:
             NULL.
-        widened: (column, its first type) of the columns whose type was widened since.
-        dropped: (column, its first type) of the columns that it no longer has.
+        widened: (column, its first type) of the columns whose type was widened after registration.
+        dropped: (column, its first type) of the columns that were dropped.
     """
 
     name: StreamName
@@ -155,8 +156,8 @@ class Stream:
         )
 
     def as_changes(self) -> Stream:
-        """Return a table in the role of a stream, whose rows complete results as they arrive: with
-        a key one of upserts.
+        """Return the table in the role of a stream whose rows complete results as they arrive; with
+        a key it becomes a stream of upserts.
         """
         return Stream(
             self.name,
@@ -176,8 +177,7 @@ class Stream:
 
     @property
     def is_upsert(self) -> bool:
-        """Whether a row replaces the tuple with an equal key, which also corrects earlier
-        results."""
+        """Whether a row replaces the tuple with an equal key and corrects earlier results."""
         return self.kind is StreamKind.UPSERT
 
     @property
@@ -187,7 +187,7 @@ class Stream:
 
     @property
     def replaces_rows(self) -> bool:
-        """Whether a row replaces the stored row of its key, whose delete is stored, too."""
+        """Whether a row replaces the stored row of its key, by storing that row's delete."""
         return self.has_no_times and bool(self.row_key)
 
     @property
@@ -197,15 +197,13 @@ class Stream:
 
     @property
     def first_columns(self) -> tuple[tuple[str, DataType], ...]:
-        """(name, type) of the columns with which the stream was registered, the dropped ones
-        last.
-        """
+        """(name, type) of the columns at registration; columns dropped since then come last."""
         added, first = {name for name, _ in self.added}, dict(self.widened)
         present = ((name, first.get(name, kind)) for name, kind in self.columns)
         return tuple(column for column in (*present, *self.dropped) if column[0] not in added)
 
     def deletes_results(self, *, looked_up: bool) -> bool:
-        """Whether rows may delete earlier results of a query, which looks the stream up or not."""
+        """Whether rows may delete earlier results of a query, which may look them up."""
         return self.has_changes or (self.replaces_rows and not looked_up)
 
     @property
@@ -394,7 +392,7 @@ class KeyClass:
     members: tuple[AttrRef, ...]
 
     def restrict(self, labels: frozenset[Label]) -> tuple[AttrRef, ...]:
-        """The class's attributes whose label is in ``labels``."""
+        """Return the class's attributes whose label is in ``labels``."""
         return tuple([m for m in self.members if m.label in labels])
 
 
@@ -434,11 +432,11 @@ class JoinQuery:
             (results of this join; for look-ups after the first, of ``others``). It reads the
             projection's columns. A view reads the outer join's rows, not joined rows.
         united: whether its results are a branch of a union. Branches have equal columns and the
-            same ``view``; the first one has the further ones as ``others``.
-        unsorted: whether the statement has an ORDER BY without effect, as its results are written
-            as they arise.
-        looked_up: labels whose tuples complete no result: of tables, and of streams that are
-            joined as of the arrival of the others.
+            same ``view``; the first branch lists the further branches in ``others``.
+        unsorted: whether the statement has an ORDER BY without effect, since results are written in
+            the order in which they arise.
+        looked_up: labels whose tuples complete no result: labels of tables, and of streams that
+            other streams' tuples look up when they arrive.
         expansions: expansions of joined rows, in order, whose columns the projection may read.
     """
 
@@ -478,8 +476,7 @@ class JoinQuery:
         yield from read_by(self.projection, self.expansions)
 
     def unexpanded(self, expr: Expr) -> Expr:
-        """``expr`` with whole arrays and maps in place of expanded elements; the type may
-        change."""
+        """Return ``expr`` with whole arrays and maps in place of elements; its type may change."""
         values = {one.name: one.value for one in self.expansions}
         if not values:
             return expr
@@ -523,7 +520,7 @@ class JoinQuery:
         return tuple(m.label for m in self.members)
 
     def joins_like(self, other: JoinQuery) -> bool:
-        """Whether both join the same relations under the same labels by the same keys."""
+        """Whether both queries join the same relations under the same labels by the same keys."""
         return self.classes == other.classes and {(m.label, m.relation) for m in self.members} == {
             (m.label, m.relation) for m in other.members
         }

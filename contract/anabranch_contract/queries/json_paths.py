@@ -14,10 +14,10 @@ _STEP = re.compile(r"\.([^.\[\]*'\"\s]+)|\['([^']+)'\]|\[(\d+)\]")
 
 @lru_cache(maxsize=512)
 def steps(path: str) -> tuple[str | int, ...]:
-    """The names of fields and the places in arrays, from 0, that ``path`` goes through.
+    """Return the steps of ``path``: names of fields, and positions in arrays from 0.
 
     Raises:
-        ValueError: the path has other steps.
+        ValueError: the path has steps of another kind.
     """
     if not path.startswith("$"):
         raise ValueError("it does not begin with $")

@@ -47,7 +47,7 @@ def base_mir(relation: RelationId) -> Mir:
 def restrict_classes(
     classes: tuple[KeyClass, ...], labels: frozenset[Label]
 ) -> tuple[KeyClass, ...]:
-    """Key classes of the sub-join of ``labels``: classes left with fewer than two are dropped."""
+    """Return the key classes of the sub-join of ``labels``, each of two or more attributes."""
     kept = []
     for key_class in classes:
         members = key_class.restrict(labels)
@@ -105,8 +105,8 @@ def join_keys(
 ) -> tuple[tuple[AttrRef, AttrRef, str], ...]:
     """Return the equalities that join ``head`` with ``target``: (head's attribute, target's, type).
 
-    Each key class with members on both sides gives one, between its first members of each side,
-    which equal its other members. Empty: the two join only as a cross product.
+    Each key class with attributes on both sides yields one equality, between its first attributes
+    of each side. Empty: the two join only as a cross product.
     """
     pairs = []
     for key_class in classes:

@@ -27,7 +27,7 @@ from enum import StrEnum
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Output
 from anabranch_contract.queries.types import DataType
 
-#: Suffix of the id of the left rows' join; users' ids have no ``+``.
+#: Separator between a query's id and the suffix of one of its joins; users' ids have no ``+``.
 _SEPARATOR = "+"
 LEFT_SUFFIX = f"{_SEPARATOR}left"
 _BRANCH = "union"
@@ -77,8 +77,8 @@ def part_number(query: str) -> int:
 
 
 class JoinKind(StrEnum):
-    """The kinds of join whose results include or test left rows without a match; ``inner``: a join
-    after such a join; ``full``: with right rows without a match, too.
+    """Kinds of joins in a chain of outer joins. ``full``: also right rows without a match are
+    results; ``inner``: an inner join after an outer, semi or anti join.
     """
 
     INNER = "inner"
@@ -89,8 +89,8 @@ class JoinKind(StrEnum):
 
 
 class NearestSide(StrEnum):
-    """Operator between the times of a left row and of its right row. With ``ge`` and ``gt`` the
-    latest such right row is the nearest, with ``le`` and ``lt`` the earliest.
+    """Operator between the times of a left row and its right row. With ``ge`` and ``gt`` the
+    nearest right row is the latest that satisfies it, with ``le`` and ``lt`` the earliest.
     """
 
     GE = "ge"
@@ -106,8 +106,8 @@ class Nearest:
     Attributes:
         keys: pairs of a left and a right column that must be equal.
         times: the left and the right column that ``side`` compares. Of right rows with equal times
-            the last one (with ``le`` and ``lt`` the first one) in the order of their columns is
-            nearer.
+            the nearest is the last one (with ``le`` and ``lt`` the first one) in the order of their
+            columns.
         within: conditions on both rows. A left row whose nearest right row violates them has none.
     """
 
@@ -119,15 +119,15 @@ class Nearest:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """One join of a chain.
+    """One join of a chain of outer joins.
 
     Attributes:
-        partner: name of its table or stream; of the first, if it joins several.
+        partner: name of the table or stream on its right side; of the first if there are several.
         columns: (name, type) of the partner's columns in the look-up's pairs.
         parent: number (from 1) of the earlier look-up that the condition reads; 0: left rows only.
             The look-up's pairs have the columns of the parent's pairs (0: of left rows), and
             ``columns``.
-        nearest: rule of an ASOF join, whose right rows have only ``columns``; None: another join.
+        nearest: rule of an ASOF join, whose right rows have only ``columns``; None: no ASOF join.
     """
 
     kind: JoinKind
@@ -152,10 +152,9 @@ class OuterJoin:
             ``kind`` and ``partner`` are the first look-up's, and ``times`` is empty.
         where: conditions on the results of look-ups, over the same columns as ``projection``.
         kept: whether the partners are streams, so that left rows and pairs are kept. Left rows and
-            pairs have their weight as last column, :data:`.views.WEIGHT`. The last output stands
-            for the kind of change or, if a view reads the results, for the weight; its expression
-            has no meaning.
-            A full join is the only look-up of its chain. Its right rows are the results of a
+            pairs have their weight as last column, :data:`.views.WEIGHT`. The last output column is
+            the kind of change or, if a view reads the results, the weight; its expression is not
+            used. A full join is the only look-up of its chain. Its right rows are the results of a
             further join, with the look-up's columns and the weight.
     """
 
@@ -175,7 +174,7 @@ class OuterJoin:
 
     @property
     def conditions(self) -> tuple[Expr, ...]:
-        """The conditions of an ASOF join."""
+        """The conditions ``within`` of an ASOF join; empty for other joins."""
         nearest = self.nearest
         if nearest is None:
             return ()

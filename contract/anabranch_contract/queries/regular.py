@@ -2,7 +2,7 @@ r"""Regular expressions of Java, which Spark's functions take, rewritten for a l
 
 The rewriting has Java's meaning of ``.`` (no line terminator) and ``\s`` (with the vertical tab).
 Lookarounds, backreferences, possessive quantifiers, intersections of classes and flags in the
-middle are refused: a linear engine has none of them, or another meaning.
+middle are refused, since RE2 lacks them or gives them another meaning.
 
 >>> rewritten(r"(\w+)\s").text
 '(\\w+)[\\t\\n\\x0B\\f\\r ]'
@@ -17,22 +17,23 @@ from functools import lru_cache
 _TERMINATORS = r"\n\r\x{85}\x{2028}\x{2029}"
 _SPACE = r"\t\n\x0B\f\r "
 _ENDS = rf"(?:\r\n|[{_TERMINATORS}])?\z"
-#: Escapes that mean the same.
+#: Letters of escapes that have the same meaning in Java and RE2.
 _SAME = frozenset("dDwWbBAztnrf")
 _CATEGORY = re.compile(r"\{(L|Lu|Ll|Lt|Lm|Lo|N|Nd|Nl|No|P|S|Z|Zs|M|C)\}")
 _COUNTED = re.compile(r"\{(\d{1,4})(,(\d{0,4}))?\}")
 _GROUP = re.compile(r"\(\?(?::|<([A-Za-z][A-Za-z0-9]*)>)")
-#: Most repetitions of a counted quantifier.
+#: Maximum number of repetitions of a counted quantifier.
 MOST_REPEATS = 1000
-#: Most groups of an expression.
+#: Maximum number of groups of an expression.
 MOST_GROUPS = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Regular:
-    r"""A rewritten expression. ``text``: with ``$`` as the end of a text; ``condition``: with
-    ``$`` also before a last line terminator, as Java has it, which a match then includes;
-    ``groups``: the number of its groups; ``takes_nothing``: whether an empty text matches.
+    r"""A rewritten expression. ``text``: its form in which ``$`` matches at the end of a text;
+    ``condition``: the form in which ``$`` matches also before a last line terminator, as in Java,
+    but includes it in the match; ``groups``: number of groups; ``takes_nothing``: whether an empty
+    text matches.
     """
 
     text: str
@@ -46,7 +47,7 @@ def rewritten(pattern: str) -> Regular:
     """Rewrite Java's regular expression ``pattern``.
 
     Raises:
-        ValueError: the reason why it is not supported, or no regular expression.
+        ValueError: the expression is invalid or not supported; the message gives the reason.
     """
     flags, rest = "", pattern
     leading = re.match(r"\(\?([a-zA-Z]+)\)", pattern)
@@ -60,8 +61,7 @@ def rewritten(pattern: str) -> Regular:
     parts = scanner.parts
     text = head + "".join(r"\z" if part == "$" else part for part in parts)
     try:
-        # Python spells some escapes differently. They are replaced, as only the structure is
-        # checked.
+        # Escapes that Python spells differently are replaced, since this checks only the structure.
         read = re.compile(re.sub(r"\\[pP]\{\w+\}|\\x\{\w+\}", "x", text).replace(r"\z", r"\Z"))
     except re.error as cause:
         raise ValueError(f"it is no regular expression: {cause}") from cause
@@ -71,10 +71,10 @@ def rewritten(pattern: str) -> Regular:
 
 @lru_cache(maxsize=1024)
 def rewritten_replacement(replacement: str, groups: int) -> str:
-    r"""Rewrite Java's replacement, with ``$1`` for a group.
+    r"""Rewrite the replacement text of Java, in which ``$1`` stands for a group.
 
     Raises:
-        ValueError: a group that the expression, with ``groups`` groups, does not have.
+        ValueError: it names a group beyond the expression's ``groups``, or ends with a backslash.
     """
     found, at = "", 0
     while at < len(replacement):
@@ -97,7 +97,7 @@ def rewritten_replacement(replacement: str, groups: int) -> str:
 
 
 class _Scanner:
-    """Rewriting of one expression from left to right."""
+    """Rewriter of one regular expression, from left to right."""
 
     def __init__(self, pattern: str, *, is_single: bool) -> None:
         self.pattern, self.at = pattern, 0

@@ -52,7 +52,7 @@ def exact_name(run: str) -> str:
 
 
 def next_run(run: str) -> str:
-    """The name of the run after ``run``.
+    """Return the name of the query's run after ``run``.
 
     >>> next_run("unpaid"), next_run("unpaid~2")
     ('unpaid~2', 'unpaid~3')

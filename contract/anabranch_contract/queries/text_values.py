@@ -39,8 +39,8 @@ _TIMESTAMP = re.compile(
 _TIME = re.compile(r"T?\d{1,2}:.*", re.ASCII)
 _OFFSET = re.compile(r"([+-])(?:(\d\d)(\d\d)|(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}))?)?)", re.ASCII)
 _NAMED_OFFSET = re.compile(r"(?:UTC|GMT|UT)([+-]\d{1,2}(?::\d{2})?)", re.ASCII)
-#: Format of a number, in capitals: sign, currency, digits before the point, point, digits after it,
-#: and a sign or angle brackets, unless there is a sign before.
+#: Format of ``to_number`` and ``to_char``, in capitals: sign, currency, digits before the point,
+#: point, digits after it; a sign or angle brackets at the end if there is no sign at the beginning.
 NUMBER_FORMAT = re.compile(
     r"(?=.*[09])(?!(?:S|MI).*(?:S|MI|PR)$)(S|MI)?(\$)?([09]+(?:[,G][09]+)*)?"
     r"(?:([.D])([09]*))?(S|MI|PR)?"
@@ -48,7 +48,7 @@ NUMBER_FORMAT = re.compile(
 _SPACE = "".join(map(chr, range(33)))
 _CONTROL = _SPACE + "".join(map(chr, range(127, 160)))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Kind of interval -> length of each of its units, and its bits.
+#: Kind of interval -> lengths of its units, and its number of bits.
 UNIT_SIZES = {
     TypeKind.INTERVAL: (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000),
     TypeKind.MONTHS: (12, 1),
@@ -84,8 +84,8 @@ def reader_of(kind: DataType) -> Callable[[str], Any]:
 
 
 def moment_text(value: int, kind: TypeKind) -> str | None:
-    """The SQL literal of a date (days) or timestamp (microseconds) since 1970; None: beyond the
-    years of Python.
+    """Return the SQL literal of a date (days) or timestamp (microseconds since 1970); None if its
+    year is not in 1 to 9999.
 
     >>> moment_text(19723, TypeKind.DATE)
     "DATE '2024-01-01'"
@@ -216,7 +216,7 @@ def _read_timestamp(text: str, *, zoned: bool) -> int | None:
 
 
 def _mark(kind: DataType, unit: int) -> str:
-    """Return the separator before a unit of an interval that is not its first."""
+    """Return the separator before a unit of an interval other than its first unit."""
     return "-" if kind.kind is TypeKind.MONTHS else " " if unit == 1 else ":"
 
 

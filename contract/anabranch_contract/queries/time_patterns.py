@@ -15,13 +15,13 @@ from itertools import groupby, pairwise
 
 #: A field: its letter and width; or literal text.
 Part = tuple[str, int] | str
-#: Letter -> greatest width, for writing.
+#: Letter of a field -> maximum width when dates are written.
 _WRITTEN = {
     "y": 4, "M": 4, "L": 4, "d": 2, "E": 4, "a": 1, "H": 2, "h": 2, "K": 2, "k": 2, "m": 2,
     "s": 2, "S": 9, "D": 3, "Q": 4, "q": 4,
 }  # fmt: skip
 _READ = {"y": 4, "M": 3, "d": 2, "a": 1, "H": 2, "h": 2, "m": 2, "s": 2, "S": 6}
-#: A text between quotes, or what stands outside of quotes; a quote that is not closed.
+#: A text between quotes, a text outside of quotes, or a quote that is not closed.
 _PIECES = re.compile(r"('(?:[^']|'')*')|([^']+|')")
 #: Pairs of letters that contradict each other: two hours of a day, or a 24-hour field with AM/PM.
 _CLASHES = (("H", "h"), ("H", "a"))
@@ -32,7 +32,7 @@ def fields(pattern: str) -> tuple[Part, ...]:
     """Split ``pattern`` into fields and literal texts.
 
     Raises:
-        ValueError: the reason why it is no pattern.
+        ValueError: it is no pattern; the message gives the reason.
     """
     found: list[Part] = []
     for quoted, plain in _PIECES.findall(pattern):
@@ -73,7 +73,8 @@ def check_read(pattern: str) -> None:
     """Check a pattern of to_timestamp.
 
     Raises:
-        ValueError: a field that can't be read, fields that clash, or fields without a border.
+        ValueError: a field that can't be read, fields that contradict each other, or adjacent
+            fields without a separator.
     """
     parts = fields(pattern)
     letters = [part[0] for part in parts if isinstance(part, tuple)]

@@ -11,7 +11,8 @@ _UTC = frozenset({"Z", "UTC", "GMT", "UT"})
 
 
 def fixed_offset(name: str) -> int | None:
-    """Microseconds that a fixed offset such as ``+02:00`` is ahead of UTC; None for a region.
+    """Return by how many microseconds a fixed offset such as ``+02:00`` is ahead of UTC; None for a
+    region.
 
     >>> fixed_offset("UTC+1"), fixed_offset("Europe/Oslo")
     (3600000000, None)
@@ -40,5 +41,5 @@ def is_zone(name: str) -> bool:
 
 @lru_cache(maxsize=1)
 def regions() -> frozenset[str]:
-    """The regions of the time zone database, such as ``Europe/Oslo``."""
+    """Return the names of regions of the time zone database, such as ``Europe/Oslo``."""
     return frozenset(name for name in available_timezones() if "/" in name)

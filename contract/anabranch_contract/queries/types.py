@@ -64,14 +64,15 @@ INTERVAL_UNITS = {
 INTERVALS = frozenset(INTERVAL_UNITS)
 #: Key of an Arrow field's metadata, whose value is the type of intervals.
 FIELD_TYPE = b"anabranch.type"
-#: Greatest depth of a nested type, and number of types in it.
+#: Maximum depth of a nested type, and maximum number of types in it.
 MOST_DEEP, MOST_PARTS = 16, 1000
 
 
 class DataType(str):
-    """A column type: its text, and its parts as attributes. Precision and scale are a decimal's, of
-    an interval the numbers of its longest and shortest unit; ``fields`` (name, type) are a
-    struct's, an array's (``element``), a map's (``key``, ``value``).
+    """A column type: its text, with its parts as attributes. ``precision`` and ``scale`` belong to
+    decimals; for intervals they are the numbers of the longest and shortest unit. ``fields``:
+    (name, type) of a struct's fields, of an array's ``element``, or of a map's ``key`` and
+    ``value``.
 
     >>> DataType(TypeKind.DECIMAL, 12, 2), DataType(TypeKind.INT).kind
     ('decimal(12,2)', <TypeKind.INT: 'int'>)
@@ -111,18 +112,18 @@ class DataType(str):
         return self.fields[-1][1]
 
     def has(self, *kinds: TypeKind) -> bool:
-        """Whether the type or one inside it is of one of ``kinds``."""
+        """Whether the type, or a type inside of it, is of one of ``kinds``."""
         return self.kind in kinds or any(of.has(*kinds) for _, of in self.fields)
 
     @property
     def named(self) -> bool:
-        """Whether the keys of all maps inside are texts, as the names in JSON objects."""
+        """Whether the keys of all maps inside are strings, as names in JSON objects must be."""
         if self.kind is TypeKind.MAP and self.fields[0][1].kind is not TypeKind.STRING:
             return False
         return all(of.named for _, of in self.fields)
 
     def field(self, name: str) -> tuple[str, DataType] | None:
-        """The field of a struct with this name, in any case."""
+        """Return a struct's field with this name, in any case; None if there is none."""
         found = [one for one in self.fields if one[0].lower() == name.lower()]
         return found[0] if found else None
 
@@ -147,22 +148,22 @@ class DataType(str):
 
 
 def array_of(element: DataType) -> DataType:
-    """The type of arrays of ``element``."""
+    """Return the type of arrays of ``element``."""
     return DataType(TypeKind.ARRAY, fields=(("element", element),))
 
 
 def map_of(key: DataType, value: DataType) -> DataType:
-    """The type of maps from ``key`` to ``value``."""
+    """Return the type of maps from ``key`` to ``value``."""
     return DataType(TypeKind.MAP, fields=(("key", key), ("value", value)))
 
 
 def struct_of(fields: Iterable[tuple[str, DataType]]) -> DataType:
-    """The type of structs with these fields."""
+    """Return the type of structs with these fields."""
     return DataType(TypeKind.STRUCT, fields=tuple(fields))
 
 
 def interval_of(first: str, last: str) -> DataType:
-    """The type of intervals of the units from ``first`` to ``last``.
+    """Return the type of intervals with the units from ``first`` to ``last``.
 
     >>> str(interval_of("hour", "second")), str(interval_of("month", "month"))
     ('interval hour to second', 'interval month')
@@ -181,7 +182,7 @@ def interval_of(first: str, last: str) -> DataType:
 
 
 def whole_interval(kind: TypeKind) -> DataType:
-    """The type of intervals of all units of ``kind``."""
+    """Return the type of intervals with all units of ``kind``."""
     return DataType(kind, 0, len(INTERVAL_UNITS[kind]) - 1)
 
 
@@ -190,9 +191,9 @@ _ALIASES = {
     "real": "float", "dec": "decimal", "numeric": "decimal", "bool": "boolean",
     "timestamp_ltz": "timestamp", "varchar": "string", "char": "string", "text": "string",
 }  # fmt: skip
-#: Types inside expressions, which no column of a stream has.
+#: Types that only expressions have, no column of a stream.
 _INNER = frozenset({TypeKind.NULL})
-#: Names of fields: without backticks, braces (of ``${…}``) and control characters.
+#: Allowed names of fields: no backticks, no control characters, no braces (as in ``${…}``).
 FIELD = re.compile(r"[^`{}\x00-\x1f]+")
 _SPAN = re.compile(r"\s*(\w+)(?:\s+to\s+(\w+))?", re.IGNORECASE)
 _TOKEN = re.compile(rf"\s*(?:(\w+)|`({FIELD.pattern})`|([<>(),:]))")
@@ -212,7 +213,7 @@ def _field_name(name: str) -> str:
 
 
 class _Reader:
-    """A reader of one type's text.
+    """A parser of one type's text.
 
     Attributes:
         inner: whether to accept types that only expressions have (``void``).
@@ -239,7 +240,7 @@ class _Reader:
         )
 
     def _next(self) -> str:
-        """The next token; names have a backtick before them if they were quoted."""
+        """Consume and return the next token; a quoted name has a backtick before it."""
         match = _TOKEN.match(self._text, self._at)
         if match is None:
             raise self._unknown()
@@ -287,7 +288,7 @@ class _Reader:
             return DataType(kind, fields=fields)
         numbers = self._numbers()
         if kind is not TypeKind.DECIMAL:
-            # As in varchar(20), timestamp(3).
+            # A length or precision, as in varchar(20) and timestamp(3), is ignored.
             return DataType(kind)
         precision, scale = (*numbers, *(10, 0)[len(numbers) :])
         if not 1 <= precision <= 38 or not 0 <= scale <= precision:
@@ -334,9 +335,9 @@ class _Reader:
 
 
 def widens(old: DataType, new: DataType) -> bool:
-    """Whether ``new`` has all values of ``old``, and Delta and Iceberg tables may change a column's
-    type so: a longer integer, double after float, more digits of a decimal before its point,
-    a timestamp without time zone after a date.
+    """Whether ``new`` has all values of ``old``, and Delta and Iceberg tables allow this change of
+    a column's type: to a longer integer, from float to double, to a decimal with more digits before
+    the point, from date to timestamp without time zone.
 
     >>> [widens(parse_type("int"), parse_type(new)) for new in ("bigint", "smallint", "double")]
     [True, False, False]

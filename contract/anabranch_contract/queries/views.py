@@ -32,9 +32,9 @@ RANK = "anabranch_rank"
 #: Place (INT, from 1) of a row in its partition, by the ranking function; a view's expressions read
 #: it as a column. Rows with equal sort keys may share it, unlike :data:`RANK`.
 PLACE = "anabranch_place"
-#: GroupingPrefix of the names of :class:`Windowed` columns.
+#: Prefix of the names of :class:`Windowed` columns.
 WINDOWED = "anabranch_windowed"
-#: GroupingPrefix of joined rows' columns that :class:`TimeLimit` reads.
+#: Prefix of joined rows' columns that :class:`TimeLimit` reads.
 MOMENT = "anabranch_moment"
 #: Number (BIGINT, from 1) of a row among the equal rows of its group.
 COPY = "anabranch_copy"
@@ -82,7 +82,7 @@ class AggregateFunction(StrEnum):
     #: Values as an array, in the same order; empty without values.
     COLLECT_LIST = "collect_list"
     #: Statistics of the pairs (``column``, ``by``) of doubles without NULLs. NULL if a variance is
-    #: zero, ``covar_samp`` if there is one pair only.
+    #: zero; ``covar_samp`` is NULL if there is only one pair.
     CORR = "corr"
     COVAR_POP = "covar_pop"
     COVAR_SAMP = "covar_samp"
@@ -111,7 +111,7 @@ PAIRS = frozenset({
     AggregateFunction.REGR_SLOPE, AggregateFunction.REGR_INTERCEPT, AggregateFunction.REGR_R2,
     AggregateFunction.REGR_SXX, AggregateFunction.REGR_SXY, AggregateFunction.REGR_SYY,
 })  # fmt: skip
-#: Functions of sums over rows.
+#: Functions that can be computed from sums over rows.
 _LINEAR = frozenset(AggregateFunction) - {
     AggregateFunction.MIN, AggregateFunction.MAX, AggregateFunction.MIN_BY,
     AggregateFunction.MAX_BY, AggregateFunction.PERCENTILE_CONT, AggregateFunction.PERCENTILE_DISC,
@@ -152,14 +152,14 @@ class ViewAggregate(Row, frozen=True):
 
     @property
     def is_linear(self) -> bool:
-        """Whether it follows from sums over rows, from which sums over earlier rows can be taken
-        away again.
+        """Whether the aggregate can be computed from sums over rows. Rows that leave are subtracted
+        from these sums.
         """
         return self.function in _LINEAR and not self.distinct
 
 
 def call_text(call: ViewAggregate, texts: Mapping[str, str]) -> str:
-    """The SQL text of an aggregate over columns of the joined rows with the expressions ``texts``.
+    """Return an aggregate as SQL text. ``texts``: columns of the joined rows -> their expressions.
 
     >>> call = ViewAggregate("g1", AggregateFunction.LISTAGG, "a", True, _BIGINT, None, ",")
     >>> call_text(call, {"a": "o.name"})
@@ -223,7 +223,7 @@ class TimeWindow(Row, frozen=True):
 
 
 def window_text(window: TimeWindow, column: str) -> str:
-    """The SQL text of a window over ``column``.
+    """Return a time window over ``column`` as SQL text.
 
     >>> window_text(TimeWindow("w", 60_000_000, 60_000_000, session=True), "o.ts")
     "session_window(o.ts, '1 minute')"
@@ -242,10 +242,10 @@ class TimeLimit(Row, frozen=True):
     """Condition on the time of the batch: a joined row is in the view from its *moment* on or, with
     ``until``, before its moment. A moment that is NULL never comes.
 
-    The moment is the least multiple of ``unit`` at or after ``column`` + ``shift``, plus ``delay``;
-    all in microseconds, and days as their midnights. If ``months`` is not 0, multiples are the
-    first of every so many months of a year, and it is the least one that is, moved by ``later``
-    months, at or after ``column`` + ``shift``.
+    All values are microseconds; a day is its midnight. The moment is the least multiple of ``unit``
+    at or after ``column`` + ``shift``, plus ``delay``. If ``months`` is not 0, the multiples are
+    instead the first days of every ``months``-th month of a year, and the moment is the least of
+    them that, moved by ``later`` months, is at or after ``column`` + ``shift``.
     """
 
     column: str
@@ -258,7 +258,7 @@ class TimeLimit(Row, frozen=True):
 
 
 def limit_text(limit: TimeLimit, column: str) -> str:
-    """SQL text of a time limit whose moments are computed from ``column``.
+    """Return a time limit, whose moments are computed from ``column``, as SQL text.
 
     >>> limit_text(TimeLimit("m", 60_000_000, until=True), "o.ts")
     "current_timestamp() < o.ts + INTERVAL '1 minute'"
@@ -290,7 +290,7 @@ class SortKey(Row, frozen=True):
 
 
 class RankFunction(StrEnum):
-    """Functions that rank the rows of a partition. They differ in ranks of equal sort keys."""
+    """Functions that rank the rows of a partition; they differ in how ties are ranked."""
 
     ROW_NUMBER = "row_number"
     RANK = "rank"
@@ -298,7 +298,7 @@ class RankFunction(StrEnum):
 
 
 class WindowFunction(StrEnum):
-    """Functions of the rows around a ranked row, in its partition."""
+    """Window functions: functions of the rows around a ranked row, in its partition."""
 
     #: The value ``number`` rows before or after.
     LAG = "lag"
@@ -313,8 +313,8 @@ class WindowFunction(StrEnum):
     AVG = "avg"
     MIN = "min"
     MAX = "max"
-    #: Number of the row's bucket: the partition is cut into ``number`` buckets of equal size,
-    #: within one row.
+    #: Number of the row's bucket: the partition is divided into ``number`` buckets whose sizes
+    #: differ by at most one row.
     NTILE = "ntile"
     #: ``percent_rank``: share of the other rows that come before the row's first peer.
     #: ``cume_dist``: share of the rows up to its last peer.
@@ -343,10 +343,10 @@ class Frame(Row, frozen=True):
     """The rows of a partition from ``start`` to ``end``, relative to the current row, without the
     ``excluded`` ones.
 
-    Limits are numbers of rows, with ``GROUPS`` of groups of peers; with ``RANGE``, differences of
-    the only sort key in its direction: integers, days, microseconds, or last digits of a decimal; 0
-    stands for the *peers*, rows equal in all sort keys. Negative: before the current row. None: the
-    partition's limit.
+    Limits are numbers of rows or, with ``GROUPS``, of groups of peers. With ``RANGE`` they are
+    differences of the only sort key in its direction: integers, days, microseconds, or units of a
+    decimal's last digit; 0 stands for the *peers*, rows equal in all sort keys. Negative: before
+    the current row. None: the first or last row of the partition.
     """
 
     unit: FrameUnit = FrameUnit.RANGE
@@ -363,7 +363,7 @@ class Windowed(Row, frozen=True):
         number: the function's constant argument.
         default: value of ``lag`` and ``lead`` if the partition has no such row, an expression over
             this row's columns; None: NULL.
-        frame: of functions that read one.
+        frame: frame of functions that read one (:data:`FRAMED`).
         ignore_nulls: whether rows with NULL in ``column`` are passed over.
     """
 
@@ -388,7 +388,8 @@ FRAMED = frozenset({
 def windowed_text(
     one: Windowed, texts: Mapping[str, str], over: str, key: DataType | None = None
 ) -> str:
-    """The SQL text of a window function over joined rows with the columns ``texts``.
+    """Return a window function as SQL text. ``texts``: columns of the joined rows -> their
+    expressions.
 
     Args:
         over: text of PARTITION BY and ORDER BY. ``key``: type of the only sort key.
@@ -423,7 +424,7 @@ def windowed_text(
 
 
 def _limit_text(limit: int | None, open_side: str, unit: FrameUnit, key: DataType | None) -> str:
-    """SQL text of one end of a frame; ``open_side``: PRECEDING or FOLLOWING, if unbounded."""
+    """Return one end of a frame as SQL; ``open_side``: PRECEDING or FOLLOWING, if unbounded."""
     if limit is None:
         return f"UNBOUNDED {open_side}"
     if limit == 0:
@@ -448,19 +449,20 @@ class View:
         order: sort keys; ties are broken by identity, then by all columns.
         limit: maximum number of rows after the first ``offset`` rows; None: all.
         totals: aggregates over all groups, which expressions may read besides keys and aggregates.
-        sets: GROUPING SETS: positions in ``keys`` of the keys grouped by, ascending, one entry per
-            set, without equal ones; the other keys are NULL. Aggregates read columns that are no
-            keys. The empty set has a row before the first joined row only if ``keys`` is empty.
-            Empty: one set of all keys.
-        partition: without grouping: columns of the joined rows; each combination of their values
-            (NULL is one) has a ranking and a ``limit`` of its own. ``offset`` is 0.
+        sets: GROUPING SETS: one entry per distinct set, with the positions in ``keys`` of its keys,
+            ascending; the other keys are NULL. Aggregates read columns that are no keys. Before the
+            first joined row the empty set has a row only if ``keys`` is empty. Empty: one set of
+            all keys.
+        partition: columns of the joined rows if they are not grouped; each combination of their
+            values (NULL is a value) has a ranking and a ``limit`` of its own. ``offset`` is 0.
         ranking: function whose values up to ``limit`` are kept (None: all rows); expressions read
             it as ``PLACE``.
         windowed: functions of the rows around a row, which expressions read by name; there is no
             ``limit``.
         limits: times of batches at which a joined row is in the view; empty: always.
-        copies: number of rows (BIGINT) of each group that ``having`` keeps, at least 1; None: one.
-            The SELECT list then consists of the keys, and there is no ``limit``.
+        copies: expression (BIGINT, at least 1) of the number of equal rows that each group has in
+            the view; None: one row. With it, the SELECT list consists of the keys, and there is no
+            ``limit``.
     """
 
     grouped: bool
@@ -530,14 +532,15 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class GroupingPrefix:
-    """Grouping of joined rows. Views with equal prefixes over the same rows have equal groups, so
-    that one table keeps them.
+    """Grouping of joined rows. Views with equal prefixes over the same rows have equal groups,
+    which one table maintains for all of them.
 
-    Columns of the joined rows have names by which equal expressions are equal.
+    Columns of the joined rows are named so that equal expressions have equal names.
 
     Attributes:
         keys, window, sets: as of :class:`View`; without ``sets`` the keys are sorted.
-        kept: of sessions, the columns that aggregates read, since all rows of sessions are kept.
+        kept: for session windows the columns that aggregates read, since all rows of sessions are
+            kept.
     """
 
     keys: tuple[tuple[str, DataType], ...]
@@ -547,7 +550,7 @@ class GroupingPrefix:
 
     @classmethod
     def of(cls, view: View, names: Mapping[str, str]) -> GroupingPrefix:
-        """Return the prefix of a grouped view; ``names``: its joined rows' columns -> names."""
+        """Return the prefix of a grouped view; ``names``: joined rows' column -> its name there."""
         keys = tuple((names[name], kind) for name, kind in view.keys)
         window = view.window
         kept: tuple[str, ...] = ()
@@ -571,8 +574,8 @@ class GroupingPrefix:
 
 
 def renamed(aggregate: ViewAggregate, names: Mapping[str, str]) -> ViewAggregate:
-    """Return the aggregate without its own name, over columns with other ``names``: equal values
-    over equal rows are equal aggregates.
+    """Return the aggregate without its name, over columns renamed by ``names``, so that aggregates
+    with equal values over equal rows are equal.
     """
     column, by = (None if c is None else names[c] for c in (aggregate.column, aggregate.by))
     then = tuple((names[key], down) for key, down in aggregate.then)

@@ -51,9 +51,9 @@ StreamName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", exa
 QueryName = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", examples=["late-orders"])
 ]
-#: Keys of a query's name in requests: `id` is the word of earlier releases.
+#: Keys of a query's name in requests; earlier releases called it `id`.
 NAME_KEYS = AliasChoices("name", "id")
-#: Either the name of a query, which means its newest run, or the name of one of its runs.
+#: The name of a query, which stands for its newest run, or the name of one of its runs.
 RunName = Annotated[
     str,
     Field(
@@ -115,7 +115,7 @@ _Choice = TypeVar("_Choice")
 _Body = TypeVar("_Body", bound=Body)
 _Kind = TypeVar("_Kind", bound="type[Document]")
 
-#: An enumeration; a client keeps values that it does not know, of a newer service, as text.
+#: An enumeration; a client keeps unknown values, which a newer service may send, as text.
 Open = Annotated[_Choice, WrapValidator(_known_or_text)]
 
 
@@ -136,7 +136,7 @@ class Document(BaseModel):
 
     @classmethod
     def of(cls, value: object, **others: Any) -> Self:
-        """Make the answer: the fields ``others``, and all other fields from the attributes of
+        """Make the answer from the fields ``others`` and, for all other fields, the attributes of
         ``value`` with the same names. Fields of nested answers are filled in the same way.
         """
         names = cls.model_fields.keys() - others.keys()
@@ -154,7 +154,7 @@ class Document(BaseModel):
     @classmethod
     @cache
     def empties(cls) -> dict[str, Any]:
-        """The required fields, each with None or the empty value of its type."""
+        """Return the required fields, each with None or the empty value of its type."""
         fields = cls.model_fields.items()
         return {name: empty(field.annotation) for name, field in fields if field.is_required()}
 
@@ -235,7 +235,7 @@ def changes_of(source: type[Document], *names: str, null: str = "") -> Callable[
         whole = source.model_fields[name]
         text = source.meaning(name)
         text = f"{text} {null}" if nullable(source, name) else text
-        # Bounds and validators must not apply to null.
+        # Bounds and validators apply to the type without null.
         annotated: Any = Annotated
         kind: Any = annotated[whole.annotation, Field(), *whole.metadata]
         given: Any = Field(default=None, description=text, examples=whole.examples)

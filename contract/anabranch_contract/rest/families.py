@@ -25,8 +25,8 @@ class FamilyIn(RegistrationIn):
     Attributes:
         name: name of the family.
         sql: the statement, with parameters.
-        parameters: end of a query's name -> the value of each parameter. For more queries than a
-            request may have, register a table of the constants, and join it.
+        parameters: key of a query, the end of its name -> value of each parameter. For more queries
+            than a request may have, register a table of the constants, and join it.
     """
 
     model_config = examples(
@@ -50,7 +50,7 @@ class FamilyIn(RegistrationIn):
     ]
 
     def member(self, key: str) -> QueryIn:
-        """The query of the family with this key.
+        """Return the registration of the family's query with this key.
 
         Raises:
             QueryError: the values do not fit the statement; the field is below ``parameters``.
@@ -65,7 +65,7 @@ class FamilyIn(RegistrationIn):
 
 
 class FamilyOut(Document):
-    """Queries with one statement but for its constants.
+    """Queries whose statements differ only in constants.
 
     Attributes:
         id: digest of ``statement``.

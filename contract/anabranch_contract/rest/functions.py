@@ -91,7 +91,7 @@ class FunctionRecord(Closed):
     created_at: Time
 
     def to_function(self) -> UserFunction:
-        """The function in the planner's form."""
+        """Return the function in the planner's form."""
         name, parameters, result = read_signature(self.signature)
         return UserFunction(
             name,
@@ -120,7 +120,7 @@ class FunctionOut(Document):
         time_limit: time limit of a call, as a duration.
         description: description for people.
         digest: SHA-256 of the module's file at the registration.
-        version: text that differs whenever anything else than the description does.
+        version: digest of all properties except the description.
         created_at: time of its registration.
         queries: live queries that call it.
     """

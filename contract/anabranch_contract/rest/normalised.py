@@ -79,7 +79,8 @@ class ViewInfo(Closed):
         order: keys of ORDER BY, with ``DESC`` where descending.
         limit: maximum number of rows; None: no limit.
         offset: number of first rows that are left out.
-        limits: the conditions on `current_timestamp`, by which joined rows come and leave.
+        limits: the conditions on `current_timestamp`, by which joined rows enter and leave the
+            view.
         sets: the keys of each of the GROUPING SETS; empty: rows are grouped by all keys.
         partition: columns of PARTITION BY: joined rows are ranked and limited per value.
         ranking: `row_number`, `rank` or `dense_rank`; null: the view has no ranking function.
@@ -107,8 +108,8 @@ class LookUpInfo(Closed):
 
     Attributes:
         kind: ``left``, ``full``, ``semi``, ``anti``, or ``inner`` for a join after such a join.
-        partner: the alias of its right side; of the first, if it is a join.
-        nearest: condition of an ASOF join; null: another join.
+        partner: the alias on its right side; the first one if the right side is a join.
+        nearest: condition of an ASOF join; null: no ASOF join.
     """
 
     kind: str
@@ -127,15 +128,15 @@ class OuterInfo(Closed):
     """A query's outer, semi or anti join after its inner joins, or a chain of such joins.
 
     Attributes:
-        kind: ``left``, ``full``, ``semi`` or ``anti``; with several joins, of the first.
-        partner: the alias of the right side; with several joins, of the first.
+        kind: ``left``, ``full``, ``semi`` or ``anti``; in a chain the kind of the first join.
+        partner: the alias on the right side; in a chain that of the first join.
         left: the columns that identify left rows.
         deadline: the latest event time of a partner, as an expression over event times; null for
             a chain: rows of tables are looked up in the left row's batch, partners in streams may
             come at any time.
         look_ups: the joins of a chain, in order.
         where: conditions on the results of these joins.
-        changes: whether right sides are streams without a deadline: results are then changes.
+        changes: whether right sides are streams without a deadline, so that results are changes.
     """
 
     kind: str

@@ -29,7 +29,7 @@ class ProfileOut(Document):
     uses: list[CpuUse]
 
     def seconds_since(self, earlier: ProfileOut) -> float:
-        """Seconds between the counters of the runtime in two answers; 0 if one has none."""
+        """Return the seconds between the runtime's counters of two answers; 0: one has none."""
         return 0.0 if self.at is None or earlier.at is None else _between(earlier.at, self.at)
 
 
@@ -40,8 +40,8 @@ class CpuProfile(Document):
         seconds: length of the period in seconds.
         cpu: CPU seconds of all processes.
         groups: kind of work -> its CPU seconds.
-        queries: query -> its CPU seconds, with equal parts of work that several need; "": work for
-            no query.
+        queries: query -> its CPU seconds; work for several queries is divided equally among them.
+            "": work for no query.
         uses: the uses, with their CPU seconds.
     """
 
@@ -66,7 +66,7 @@ class CpuProfile(Document):
 
 
 def by_query(uses: Iterable[CpuUse]) -> dict[str, float]:
-    """Seconds by query ("": for no query), of a use for several of them in equal parts."""
+    """Return CPU seconds by query ("": for none); uses for several queries are divided equally."""
     found: dict[str, float] = {}
     for use in uses:
         for query in use.queries or ("",):
@@ -77,10 +77,11 @@ def by_query(uses: Iterable[CpuUse]) -> dict[str, float]:
 def used_between(
     earlier: Iterable[CpuUse], later: Iterable[CpuUse], scale: dict[CpuGroup, float]
 ) -> list[CpuUse]:
-    """Subtract counters of one run, times ``scale`` of their group (absent: 1).
+    """Return the differences of two readings of one run's counters, times ``scale`` of their group
+    (absent: 1).
 
-    A use that only ``earlier`` has is no longer counted by its name: the runtime has added its
-    seconds to the use without a name of its group, from which they are subtracted here.
+    A use that only ``earlier`` has is no longer counted separately: the runtime has added its
+    seconds to the use of its group that has no name, from which they are subtracted here.
     """
     found = {(u.group, u.name, u.queries): u.seconds for u in later}
     for use in earlier:

@@ -68,7 +68,7 @@ Past = Annotated[
 ]
 
 
-#: When a new run of a query takes the place of the present one.
+#: Time at which a new run of a query takes the place of the present one.
 Cutover = Annotated[
     Literal["at-once", "when-complete"],
     Field(
@@ -125,7 +125,7 @@ class SinkRecord(Closed):
 
     def to_sink(self) -> SinkSpec:
         """Return the sink as the planner's :class:`SinkSpec`."""
-        # Here: the client reads queries without the checks of all kinds of sinks.
+        # Imported only here, since the client reads queries without checks of sinks.
         from anabranch_contract.connectors.sinks import SinkSpec
 
         options = tuple(sorted(self.options.items()))
@@ -210,7 +210,7 @@ class QueryIn(RegistrationIn):
 
     Attributes:
         name: name of the query; default: ``q-`` and 12 hexadecimal digits.
-        parameters: values of the statement's parameters (``:name``), which take their places.
+        parameters: values of the statement's parameters (``:name``), inserted in their places.
     """
 
     model_config = examples(
@@ -376,8 +376,8 @@ class ViewRowsOut(Document):
         total: number of rows of the view, not only of ``rows``.
         columns: names of the columns, in order.
         rows: the rows, each as column -> value.
-        completeness: estimated share of joined rows that load shedding did not withhold; below 1,
-            sums and counts are too low.
+        completeness: estimated share of joined rows that load shedding did not withhold; if it is
+            below 1, sums and counts are too low.
         batch: last batch whose joined rows are included; null: unknown.
         withheld: estimated number of joined rows withheld by load shedding.
         owed: estimated number of withheld joined rows that will be computed later.
@@ -407,8 +407,8 @@ class ViewRowsOut(Document):
 class RationedOut(Document):
     """Results that load shedding has withheld from a query (``docs/semantics.md``, "Rations").
 
-    An outer join's results, also as input of a view, are pairs (left joins only), and left rows
-    once no partner can arrive any more.
+    The results of an outer join, or the joined rows of a view over it, are pairs (left joins only),
+    and left rows once no partner can arrive any more.
 
     Attributes:
         withheld: number of results withheld so far, estimated from the emitted ones.
@@ -461,7 +461,8 @@ class ReplacementOut(Document):
         run: name of the run.
         status: status of the run.
         sql: its SQL statement; null: it has none.
-        waits_because: why it has not caught up; null: it has, and takes the place with an epoch.
+        waits_because: why it has not caught up; null: it has, and takes the place when the next
+            epoch begins.
         remedy: remedy if it will never catch up; else empty.
     """
 
@@ -481,7 +482,7 @@ class QueryOut(QueryTerms):
         run: name of its newest run, used in plans, metrics and names of folders.
         replacement: the run that takes the place of this one when it has caught up; null: none.
         status: status of the query.
-        waits_because: why it is pending: its plan waits for approval, or was refused.
+        waits_because: why it is pending, if its plan waits for approval or was refused; else null.
         sink_problem: why the sink does not accept results at present; null: it does.
         results_at: location of the results; null: the sink only counts them.
         input_problems: streams that can't be read at present -> the reason.
@@ -494,7 +495,7 @@ class QueryOut(QueryTerms):
         first_epoch: first published epoch that includes it; null: none yet.
         last_epoch: last published epoch that includes it, once it has ended; null: it has not.
         activated_batch: first batch whose arrivals can complete a result; null: not active yet.
-        expired_batch: first batch whose arrivals complete no result any more; null: none yet.
+        expired_batch: first batch whose arrivals complete no result any more; null: not ended.
         visible_from: alias -> its first tuples that join; null: not active yet.
         complete_from: event time from which results miss no tuple of the past; null: ``complete``
             is not ``from``.
@@ -569,7 +570,7 @@ class RunOut(Document):
         first_epoch: first published epoch that includes it; null: none yet.
         last_epoch: last published epoch that includes it, once it has ended; null: it has not.
         activated_batch: first batch whose arrivals can complete a result; null: not active yet.
-        expired_batch: first batch whose arrivals complete no result any more; null: none yet.
+        expired_batch: first batch whose arrivals complete no result any more; null: not ended.
         complete_from: event time from which results miss no tuple of the past; null: ``complete``
             is not ``from``.
         complete: event times whose results miss no tuple of the past: ``always`` (all), ``from``
@@ -614,7 +615,7 @@ class QueryBatchIn(Closed):
 
     Attributes:
         queries: the queries.
-        atomic: register all or none; false: each valid query.
+        atomic: whether all queries are registered or none; false: each valid query is registered.
     """
 
     model_config = examples(

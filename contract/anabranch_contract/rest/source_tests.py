@@ -34,7 +34,7 @@ class EventTimeOut(Document):
 
     Attributes:
         column: name of the column.
-        disorder: greatest delay behind an earlier row, as a duration.
+        disorder: greatest delay of a value behind that of an earlier row, as a duration.
     """
 
     column: str

@@ -46,8 +46,8 @@ class ChangesIn(Closed):
             string if they lack it. Default: ``op``; of upserts without an envelope: none.
         inserts: operations that insert, in any case; default: i, insert, +i, +u, +, c, create, r,
             read; of upserts also u, update, upsert.
-        deletes: operations that delete, in any case; default: d, delete, -d, -, and, but for
-            upserts, -u.
+        deletes: operations that delete, in any case; default: d, delete, -d, -, and (except for
+            upserts) -u.
         null_deletes: for upserts: a row with null in all columns but the key deletes that key.
         envelope: JSON rows have the values before and after a change: ``op``, ``before`` and
             ``after``, as Debezium writes them.
@@ -102,7 +102,8 @@ class StreamTerms(Document):
     """Fields common to the registration of a stream and to its changes.
 
     Attributes:
-        idle_timeout: time without tuples after which the stream's watermark follows the others'.
+        idle_timeout: time without tuples after which the watermark follows other streams'
+            watermarks.
         ahead_of_clock: in live mode, tuples whose event time exceeds the clock by more are
             rejected. A duration, or ``unbounded``; default with bounded lateness: 1 day.
         ahead_of_stream: tuples whose event time exceeds the greatest one of earlier batches by more
@@ -201,12 +202,12 @@ class StreamOptions(PropertyOptions, total=False):
 class StreamPatch(Closed, StreamTerms):
     """Changes of a registered stream: its properties, and the fields below.
 
-    ``idle_timeout: null`` removes the timeout, ``retention: null`` both limits of the retention.
-    Within ``retention`` an absent limit keeps its value, and null removes it.
+    ``idle_timeout: null`` removes the timeout, ``retention: null`` removes both limits of the
+    retention. Within ``retention`` an absent limit keeps its value, and null removes it.
 
     Attributes:
-        accepted_rejects: number of rejected tuples that are acknowledged: health warns only of
-            more.
+        accepted_rejects: number of rejected tuples that are acknowledged; health warns only of a
+            greater number.
         on_loss: for Redis Streams and Kafka topics: ``stop`` at entries that were removed before
             they were read, or ``skip`` them.
         on_bad_file: for files: ``stop`` before a file that can't be read, or ``skip`` it and record
@@ -238,8 +239,8 @@ class WidenedColumnIn(Closed):
     """Another type for a column of a stream in use.
 
     Attributes:
-        type: a type that has all values of the present one: a longer integer, double after float, a
-            decimal with more digits and the same scale, timestamp_ntz after date.
+        type: a type that has all values of the present one: a longer integer, double in place of
+            float, a decimal with more digits and the same scale, timestamp_ntz in place of date.
     """
 
     model_config = examples({"type": "decimal(12,2)"})
@@ -279,9 +280,9 @@ class SourceStatusOut(Document):
             without a runtime.
         error: why it can't be read; null: no failure.
         since: start of this state; null: not tried.
-        behind_bytes: bytes of a database's log that have not been read yet; null: not known, or the
+        behind_bytes: bytes of a database's log that have not been read yet; null: unknown, or the
             source is no database.
-        new_columns: columns that the database's table has got since, and that the stream does not
+        new_columns: columns that were added to the database's table and that the stream does not
             read.
     """
 
@@ -336,11 +337,11 @@ class StreamOut(StreamProperties):
         latest_since: first batch whose tuples replace earlier ones of their ``latest`` key; null:
             no such key, or no query reads the stream.
         source: source of its tuples.
-        query: the query whose rows it is; null: it is no query.
+        query: the query whose rows the stream has; null: it is not the stream of a query.
         waiting_tuples: approximate number of rows that have arrived and are unread; null: unknown,
-            or no runtime works.
+            or no runtime runs.
         waiting_seconds: waiting time of the oldest of these rows, in seconds; null: unknown, or no
-            runtime works.
+            runtime runs.
         snapshot: progress of the first reading of a table of a lake, before its later commits;
             null: it is complete, or the source has none.
         lost_entries: number of lost entries or messages as far as known, or of lost parts of files;

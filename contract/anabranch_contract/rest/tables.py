@@ -18,7 +18,7 @@ from anabranch_contract.rest.queries import Dialect
 
 #: Media type of rows as an Arrow IPC stream.
 ARROW = "application/vnd.apache.arrow.stream"
-#: Keys of the metadata of its schema: the batch of the rows, and the query's run.
+#: Keys of the schema's metadata in such a stream: the batch of the rows, and the query's run.
 BATCH, RUN = b"anabranch_batch", b"anabranch_run"
 
 
@@ -30,10 +30,10 @@ class QueryTableOut(Document):
         kind: ``results`` (rows stay, and the table has all of them), ``changes`` (results insert
             and delete equal rows, and the table has the remaining rows) or ``view`` (the table has
             the view's rows).
-        batch: newest batch whose results are all there; -1: none.
+        batch: newest batch whose results the table has completely; -1: none.
         ended: whether the run has ended, so no further results will come.
         columns: columns of the table.
-        changes: columns of the results as the sink has them.
+        changes: columns of the results as they are written to the sink.
     """
 
     run: str
@@ -79,7 +79,7 @@ class SqlOut(Document):
 
 
 class PreviewIn(Closed):
-    """A statement over streams, to be read once over their latest rows.
+    """A statement over streams, to be executed once over their latest rows.
 
     Attributes:
         sql: one SELECT, as for a query, whose tables are streams and queries by name.

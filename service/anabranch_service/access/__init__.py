@@ -1,1 +1,1 @@
-"""Access control: tokens, also the administrator's first one, roles, the audit log."""
+"""Access control: tokens, the administrator's first token, roles, the audit log."""

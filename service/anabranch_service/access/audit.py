@@ -23,7 +23,7 @@ _LOG = structlog.get_logger(__name__)
 
 #: Approximate number of entries of each kind kept in Redis.
 KEPT = 10_000
-#: Most characters of a request's path that are stored.
+#: Maximum number of characters of a request's path that are stored.
 LONGEST_TARGET = 512
 
 #: Access requirements of routes whose requests change something, unless their method is safe.
@@ -34,7 +34,7 @@ _REFUSED = frozenset({401, 403, 421})
 
 
 def kind_of(method: str, need: Need | None, status: int) -> AuditKind | None:
-    """Kind of a request's audit entry; None if the request is not recorded.
+    """Return the kind of a request's audit entry; None if the request is not recorded.
 
     >>> kind_of("DELETE", Need.EDIT, 204), kind_of("GET", Need.READ, 200)
     (<AuditKind.CHANGE: 'change'>, None)
@@ -97,7 +97,7 @@ class Audit:
     async def page(
         self, kind: AuditKind, limit: int, before: str | None
     ) -> tuple[list[AuditRecord], str | None]:
-        """Entries of one kind, newest first, and the cursor of the next page."""
+        """Return entries of one kind, newest first, and the cursor of the next page."""
         if before is not None and not before.strip("0-"):
             # The cursor is the least id: no entry is older, and Redis rejects such a range.
             return [], None

@@ -19,7 +19,8 @@ from anabranch_service.errors import ServiceError
 
 #: Failed authentications that an address may have in a burst, and seconds until one more.
 BURST, SECONDS = 10, 6.0
-#: Most addresses whose failures are counted; the one with the oldest last failure is evicted.
+#: Maximum number of addresses whose failures are counted; the address whose last failure is oldest
+#: is evicted.
 MOST_ADDRESSES = 4096
 #: Longest accepted Authorization header, in characters.
 _LONGEST = 256
@@ -76,7 +77,7 @@ class Gate:
 
         Raises:
             Unauthorized: the token is missing, unknown, expired or revoked.
-            TooManyFailures: the same, from an address with too many failures.
+            TooManyFailures: as Unauthorized, from an address with too many failures.
             Forbidden: the token's role does not permit the request.
         """
         if need is Need.NOTHING:
@@ -93,7 +94,7 @@ class Gate:
         """Authenticate and authorise a caller by its Authorization headers ``given``.
 
         Args:
-            address: where failures of the caller are counted.
+            address: network address under which failures of the caller are counted.
             note: called with the caller once its token is known, before the token's term and role
                 are checked.
 
@@ -149,7 +150,7 @@ class Gate:
 
 
 def _bearer(given: list[str]) -> str:
-    """The token in the Authorization headers ``given``; empty if there is none."""
+    """Return the token in the Authorization headers ``given``; empty if there is none."""
     if len(given) != 1 or len(given[0]) > _LONGEST:
         return ""
     scheme, _, text = given[0].partition(" ")

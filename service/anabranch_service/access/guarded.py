@@ -72,7 +72,7 @@ class GuardedRoute(APIRoute):
         super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The request handler: authorises the caller, checks parameters, calls the endpoint."""
+        """Return the handler: authorises the caller, checks parameters, calls the endpoint."""
         handle = super().get_route_handler()
         need = self.need
         known = frozenset(_parameters(self.dependant))
@@ -91,7 +91,7 @@ class GuardedRoute(APIRoute):
 
 
 def _parameters(found: Dependant) -> Iterator[str]:
-    """Names of the query parameters of an endpoint and its dependencies."""
+    """Yield the names of the query parameters of an endpoint and its dependencies."""
     yield from (parameter.alias for parameter in found.query_params)
     for inner in found.dependencies:
         yield from _parameters(inner)
@@ -111,7 +111,7 @@ def _check_parameters(request: Request, known: Collection[str]) -> None:
 
 
 def guarded_router(prefix: str = "", *, tag: str) -> APIRouter:
-    """A router whose routes must all declare an access requirement."""
+    """Return a router whose routes must all declare an access requirement."""
     return APIRouter(prefix=prefix, tags=[tag], route_class=GuardedRoute)
 
 

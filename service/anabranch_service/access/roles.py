@@ -62,7 +62,7 @@ def needs(need: Need) -> Callable[[_F], _F]:
 
 
 def need_of(endpoint: Callable[..., Any]) -> Need:
-    """The access requirement that an endpoint declares.
+    """Return the access requirement that an endpoint declares.
 
     Raises:
         TypeError: it declares none: a forgotten declaration must not open a route to all.

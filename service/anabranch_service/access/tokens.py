@@ -27,7 +27,7 @@ from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
 
-#: Most stored tokens; revoked and expired tokens make room for new ones.
+#: Maximum number of stored tokens; revoked and expired tokens make room for new ones.
 MOST_TOKENS = 1000
 #: Precision of the recorded time of a token's last use.
 USE_INTERVAL = timedelta(minutes=1)
@@ -91,7 +91,7 @@ def make_token(
 
 
 def id_of(text: str) -> str | None:
-    """The id in a token's text; None if the text is not a token.
+    """Return the id in a token's text; None if the text is not a token.
 
     >>> id_of("anb_0123456789ab_" + 64 * "0"), id_of("anb_"), id_of("Basic dTpw")
     ('0123456789ab', None, None)
@@ -101,7 +101,7 @@ def id_of(text: str) -> str | None:
 
 
 def digest_of(text: str) -> str:
-    """The stored digest of a token's text."""
+    """Return the stored digest of a token's text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -157,7 +157,7 @@ class Tokens:
         await self._redis.transaction(attempt, self._key)
 
     async def find(self, ident: str) -> TokenRecord | None:
-        """The record of the token with id ``ident``, or None.
+        """Return the record of the token with id ``ident``, or None.
 
         Raises:
             CorruptRecord: the record can't be read.
@@ -171,7 +171,7 @@ class Tokens:
         return None
 
     async def all(self) -> list[TokenRecord]:
-        """All tokens' records, oldest first; unreadable ones are logged and left out."""
+        """Return all tokens' records, oldest first; unreadable ones are logged and left out."""
         raw = cast("dict[str, str]", await cast("Any", self._redis.hgetall(self._key)))
         found = []
         for ident, text in raw.items():
@@ -223,7 +223,7 @@ class Tokens:
         await cast("Any", self._redis.hset(self._uses, ident, now.isoformat(timespec="seconds")))
 
     async def last_uses(self) -> dict[str, datetime]:
-        """Id -> approximate time of the token's last use."""
+        """Return token id -> approximate time of its last use."""
         raw = cast("dict[str, str]", await cast("Any", self._redis.hgetall(self._uses)))
         return {ident: datetime.fromisoformat(text) for ident, text in raw.items()}
 

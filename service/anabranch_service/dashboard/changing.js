@@ -6,7 +6,7 @@ import { act } from "./actions.js";
 /** The form with id `change`, with the elements `saved` and `change-refusal` for the outcome. */
 export class Changing {
   /**
-   * `path`: of the record. `write(record)` writes its values into the fields; `changes(record)` is
+   * `path`: path of the record. `write(record)` writes its values into the fields; `changes(record)` is
    * the changed fields, as the body of a PATCH. `refresh()` requests the record and calls `offer` with it.
    */
   constructor({ path, write, changes, refresh }) {

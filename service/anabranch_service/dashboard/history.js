@@ -70,7 +70,7 @@ export class History {
     const known = values.filter((value) => value !== null);
     if (!known.length) {
       this.note.textContent = found.items.length ? "" : "a point comes every minute while the service runs";
-      this.figure.replaceChildren(make("p", { className: "empty", text: found.items.length ? "None in the recorded minutes." : "No minute has been recorded yet." }));
+      this.figure.replaceChildren(make("p", { className: "empty", text: found.items.length ? "No values in the recorded minutes." : "No minute has been recorded yet." }));
       return;
     }
     const most = Math.max(...known);

@@ -1,6 +1,7 @@
-"""Answers of Flight SQL on the server and its tables, with the schemas that Flight SQL fixes.
+"""Answers to Flight SQL's commands about the server and its tables, with the schemas that Flight
+SQL prescribes.
 
-All queries are tables of one catalog and schema; a statement may write these before their names.
+All queries are tables of one catalog and schema; statements may prefix names of tables with these.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class CatalogAnswer:
     """The answer to a command about the server or its tables.
 
     Attributes:
-        schema: function from the command to the answer's schema. ``rows``: from the command, the
-            tables and the version of the server to its rows.
+        schema: function from the command to the answer's schema. ``rows``: function from the
+            command, the tables and the server's version to the answer's rows.
     """
 
     schema: Callable[[Command], pa.Schema]
@@ -98,7 +99,7 @@ def _tables_schema(command: Command) -> pa.Schema:
 
 
 def _info(command: Command, tables: Tables, version: str) -> pa.Table:
-    """Name and version of the server, what it can do, and how identifiers are written."""
+    """Return name, version and capabilities of the server, and how identifiers are quoted."""
     known: dict[int, str | bool | int] = {
         0: "anabranch",
         1: version,

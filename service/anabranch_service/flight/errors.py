@@ -10,11 +10,11 @@ from anabranch_service.errors import Busy
 
 
 def as_flight(error: StructuredError) -> Exception:
-    """The error of Flight with the code, message, field and remedy of ``error``."""
+    """Return Flight's error with the code, message, field and remedy of ``error``."""
     place = f" ({error.field})" if error.field else ""
     remedy = f"; {error.remedy}" if error.remedy else ""
     text = f"{error.code}{place}: {error.message}{remedy}"
-    # Other errors than Flight's own would take a traceback along.
+    # Errors of other classes than Flight's would be sent with a traceback.
     kind: type[Exception] = flight.FlightServerError
     if isinstance(error, Unauthorized | TooManyFailures):
         kind = flight.FlightUnauthenticatedError

@@ -22,7 +22,7 @@ class BadMessage(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A message with its type: ``CommandGetTables``, for example.
+    """A message and its type, for example ``CommandGetTables``.
 
     Attributes:
         fields: number -> values, in order: an integer or bytes each.
@@ -36,7 +36,7 @@ class Command:
         """Decode an ``Any`` with a message of Flight SQL.
 
         Raises:
-            BadMessage: it is something else.
+            BadMessage: the bytes are no such message.
         """
         outer = _fields(content)
         name = _text(outer, 1) or ""
@@ -45,23 +45,23 @@ class Command:
         return Command(name.removeprefix(_TYPES), _fields(_content(outer, 2)))
 
     def text(self, number: int) -> str | None:
-        """The text of a field; None if it is absent."""
+        """Return the text of the field ``number``; None if it is absent."""
         return _text(self.fields, number)
 
     def texts(self, number: int) -> list[str]:
-        """The texts of a repeated field."""
+        """Return the texts of a repeated field."""
         return [_decoded(one) for one in self.fields.get(number, ())]
 
     def content(self, number: int) -> bytes:
-        """The bytes of a field; empty if it is absent."""
+        """Return the bytes of the field ``number``; empty if it is absent."""
         return _content(self.fields, number)
 
     def flag(self, number: int) -> bool:
-        """The boolean of a field; false if it is absent."""
+        """Return the boolean of the field ``number``; false if it is absent."""
         return bool(self.fields.get(number, [0])[-1])
 
     def numbers(self, number: int) -> list[int]:
-        """The integers of a repeated field, packed or not."""
+        """Return the integers of a repeated field, packed or not."""
         found: list[int] = []
         for one in self.fields.get(number, ()):
             if isinstance(one, int):
@@ -75,7 +75,7 @@ class Command:
 
 
 def wrapped(kind: str, fields: Mapping[int, bytes]) -> bytes:
-    """Encode a message with fields of bytes as an ``Any`` of its type."""
+    """Encode a message of type ``kind``, whose ``fields`` are bytes, as an ``Any``."""
     return _encoded({1: (_TYPES + kind).encode(), 2: _encoded(fields)})
 
 

@@ -1,7 +1,7 @@
 """The server of Arrow Flight SQL: statements over tables of queries, and lists of these tables.
 
-Flight's calls come in threads of gRPC; everything that they read of the service they read in its
-event loop. Nothing is kept between calls: the handle of a prepared statement is its text, with the
+gRPC makes each call in a thread; the call reads the service's data in the service's event loop. The
+server keeps no state between calls: the handle of a prepared statement consists of its text and the
 schema of its rows, and a ticket is a command.
 """
 
@@ -36,7 +36,7 @@ from anabranch_service.tables.described import spec_of
 from anabranch_service.tables.named import home_of
 
 T = TypeVar("T")
-#: Seconds between two looks whether a waiting call was cancelled.
+#: Seconds between two checks whether a waiting call was cancelled.
 _LOOK = 0.2
 _STATEMENT, _PREPARED = "CommandStatementQuery", "CommandPreparedStatementQuery"
 _TICKET = "TicketStatementQuery"
@@ -46,7 +46,7 @@ _PREPARE, _CLOSE = "CreatePreparedStatement", "ClosePreparedStatement"
 class FlightSql(flight.FlightServerBase):  # type: ignore[misc]
     """Serves Flight SQL beside the REST API, with the same tokens, roles, certificate and limits.
 
-    It listens once it is made; :meth:`close` ends it.
+    The server listens from its construction on, until :meth:`close`.
 
     Raises:
         SettingsError: ``port-not-free``.
@@ -78,14 +78,14 @@ class FlightSql(flight.FlightServerBase):  # type: ignore[misc]
         self._context, self._loop = context, loop
 
     def close(self) -> None:
-        """Cancel all calls and end the server; not to be called in the event loop."""
+        """Cancel all calls and end the server. Blocks; not to be called in the event loop."""
         self.shutdown()
         self.wait()
 
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
-        """The schema and the ticket of a command's answer."""
+        """Return the schema and the ticket of a command's answer."""
         command, ticket = _command(descriptor.command), descriptor.command
         if command.kind == _STATEMENT:
             ticket = wrapped(_TICKET, {1: command.content(1)})
@@ -95,13 +95,13 @@ class FlightSql(flight.FlightServerBase):  # type: ignore[misc]
     def get_schema(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.SchemaResult:
-        """The schema of a command's answer."""
+        """Return the schema of a command's answer."""
         return flight.SchemaResult(self._schema(context, _command(descriptor.command)))
 
     def do_get(
         self, context: flight.ServerCallContext, ticket: flight.Ticket
     ) -> flight.FlightDataStream:
-        """The rows of a command's answer; rows of statements come as they are found."""
+        """Stream the rows of a command's answer; rows of statements are sent as they are found."""
         command = _command(ticket.ticket)
         listing = LISTINGS.get(command.kind)
         if listing is not None:
@@ -121,7 +121,7 @@ class FlightSql(flight.FlightServerBase):  # type: ignore[misc]
     def do_action(
         self, context: flight.ServerCallContext, action: flight.Action
     ) -> Iterator[flight.Result]:
-        """Prepare a statement, or forget it."""
+        """Create a prepared statement, or close it."""
         if action.type == _CLOSE:
             return iter(())
         if action.type != _PREPARE:
@@ -133,7 +133,7 @@ class FlightSql(flight.FlightServerBase):  # type: ignore[misc]
         return iter([flight.Result(answer)])
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
-        """The actions of :meth:`do_action`."""
+        """Return the actions of :meth:`do_action`."""
         return [(_PREPARE, "Prepare a statement"), (_CLOSE, "Forget a prepared statement")]
 
     def _schema(self, context: flight.ServerCallContext, command: Command) -> pa.Schema:
@@ -147,7 +147,7 @@ class FlightSql(flight.FlightServerBase):  # type: ignore[misc]
         return self._await(context, self._described(command.text(1) or ""))
 
     async def _tables(self, command: Command) -> Tables:
-        """The tables of all queries whose results are files."""
+        """Return the tables of all queries whose results are files."""
         if command.kind != "CommandGetTables":
             return ()
         return [
@@ -157,32 +157,32 @@ class FlightSql(flight.FlightServerBase):  # type: ignore[misc]
         ]
 
     async def _rows(self, sql: str) -> AsyncGenerator[bytes]:
-        """The rows of a statement, all as of the newest batch that its tables have, as an Arrow IPC
-        stream.
+        """Return the rows of a statement as an Arrow IPC stream, as of the newest batch that all
+        its tables have.
         """
         resolve = partial(self._context.names.resolve, wanted=None)
         home = home_of(await self._context.store.progress())
         return await self._context.tables.statement_parts(home, sql, resolve)
 
     async def _described(self, sql: str) -> pa.Schema:
-        """The columns of a statement's rows."""
+        """Return the schema of a statement's rows."""
         resolve = partial(self._context.names.resolve, wanted=None)
         home = home_of(await self._context.store.progress())
         _, _, content = await self._context.tables.statement(home, sql, NO_ROWS, resolve)
         return pa.ipc.open_stream(content).schema.remove_metadata()
 
     def _await(self, context: flight.ServerCallContext, work: Coroutine[Any, Any, T]) -> T:
-        """The result of ``work`` in the event loop, unless the client cancels the call.
+        """Run ``work`` in the event loop and return its result, unless the client cancels the call.
 
         Raises:
-            flight.FlightError: it has failed.
+            flight.FlightError: the work has failed, or the call was cancelled.
         """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         while True:
             try:
                 return future.result(_LOOK)
             except TimeoutError as error:
-                # The work's own, or that of this look.
+                # A TimeoutError of the work itself; otherwise it comes from this wait.
                 if future.done() and future.exception() is error:
                     raise flight.FlightTimedOutError(str(error) or "timed out") from None
                 if context.is_cancelled():
@@ -199,7 +199,7 @@ class _NoHandshake(flight.ServerAuthHandler):  # type: ignore[misc]
         """Exchange nothing."""
 
     def is_valid(self, token: object) -> str:
-        """Accept: calls are checked by their headers."""
+        """Accept every token: :class:`_Access` has checked the headers."""
         return ""
 
 
@@ -211,12 +211,12 @@ class _Access(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self._context, self._loop = context, loop
 
     def start_call(self, info: flight.CallInfo, headers: Mapping[str, Sequence[str]]) -> _Admitted:
-        """Admit the caller.
+        """Check the caller's token.
 
         Raises:
-            flight.FlightError: it has no valid token, or the token's role may not read.
+            flight.FlightError: there is no valid token, or its role may not read.
         """
-        # Clients repeat the header of a handshake's answer beside their own.
+        # Clients repeat the header of a handshake's answer in addition to their own.
         given = list(dict.fromkeys(_as_bearer(one) for one in headers.get("authorization", ())))
         method = info.method.name
         try:
@@ -247,19 +247,19 @@ class _Access(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 class _Admitted(flight.ServerMiddleware):  # type: ignore[misc]
-    """Answers a handshake with its token, which the client sends from then on."""
+    """Answers a handshake with the caller's token, which the client sends with later calls."""
 
     def __init__(self, authorization: str) -> None:
         super().__init__()
         self._headers = {"authorization": authorization} if authorization else {}
 
     def sending_headers(self) -> dict[str, str]:
-        """The headers of the answer."""
+        """Return the headers of the answer."""
         return self._headers
 
 
 def _as_bearer(header: str) -> str:
-    """An Authorization header; the password of a basic one as a bearer token.
+    """Return an Authorization header; basic ones are converted: the password is the bearer token.
 
     >>> _as_bearer("Basic " + base64.b64encode(b"me:secret").decode())
     'Bearer secret'
@@ -282,7 +282,7 @@ def _command(content: bytes) -> Command:
 
 
 def _prepared(command: Command) -> tuple[str, pa.Schema]:
-    """Text and schema of a prepared statement, by its handle."""
+    """Return the text and schema in the handle of a prepared statement."""
     handle = _command(command.content(1))
     if handle.kind != "Prepared":
         raise flight.FlightServerError(

@@ -1,4 +1,4 @@
-"""Rows of a process on their way to a client of Flight: parts of an Arrow IPC stream, as a file."""
+"""A file object over parts of an Arrow IPC stream, from a table process to a client of Flight."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from anabranch_service.errors import ServiceError
 from anabranch_service.flight.errors import as_flight
 from anabranch_service.tables.reader import PATIENCE
 
-#: Most parts that wait for the client.
+#: Maximum number of parts that wait for the client.
 _WAITING = 4
 
 
 class PartFile(io.RawIOBase):
-    """A file of parts that a coroutine makes, read by another thread.
+    """A file object whose content a coroutine produces in parts, and another thread reads.
 
-    Few parts wait in memory. If the reader takes none for :data:`PATIENCE` seconds, or closes the
-    file, the parts' source is closed: it holds a process, and there are few.
+    Only a few parts wait in memory. If the reader takes none for :data:`PATIENCE` seconds, or
+    closes the file, the source of the parts is closed, since it occupies one of a few processes.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, parts: AsyncGenerator[bytes]) -> None:
@@ -33,7 +33,7 @@ class PartFile(io.RawIOBase):
         self._pump = asyncio.run_coroutine_threadsafe(self._fill(), loop)
 
     def readable(self) -> bool:
-        """Whether it can be read."""
+        """Whether the file can be read: always."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
@@ -52,7 +52,7 @@ class PartFile(io.RawIOBase):
         return size
 
     def close(self) -> None:
-        """End the source, too."""
+        """Close the file and the source of its parts."""
         self._pump.cancel()
         super().close()
 
@@ -78,7 +78,7 @@ class PartFile(io.RawIOBase):
 def batches(
     context: flight.ServerCallContext, feed: PartFile, reader: pa.RecordBatchReader
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of ``reader``, which reads ``feed``, until the client cancels the call.
+    """Yield the batches of ``reader``, which reads ``feed``, until the client cancels the call.
 
     Raises:
         flight.FlightError: the source has failed.

@@ -44,19 +44,19 @@ class Origin:
         return self.how in _DIRECT
 
 
-#: Column at some level of a query -> its source columns.
+#: Column at one level of a query (join, view) -> its source columns.
 _Layer = Mapping[str, frozenset[Origin]]
 
 
 def direct(query: JoinQuery) -> dict[str, tuple[Origin, ...]]:
-    """Result column -> the stream columns from which its value is computed, sorted; empty for a
-    count of rows and for a constant.
+    """Return result column -> the stream columns from which its value is computed, sorted; empty
+    for a count of rows and for a constant.
     """
     return {name: tuple(sorted(found)) for name, found in _shown(query).items()}
 
 
 def indirect(query: JoinQuery) -> tuple[Origin, ...]:
-    """The stream columns that determine which result rows exist, sorted."""
+    """Return the stream columns that determine which result rows exist, sorted."""
     found: set[Origin] = set()
     for part in query.planned:
         stream_of = _streams(part)
@@ -81,7 +81,7 @@ def indirect(query: JoinQuery) -> tuple[Origin, ...]:
 
 
 def _of_view(view: View, below: _Layer) -> set[Origin]:
-    """Grouping, filter and sort columns of a view."""
+    """Yield the grouping, filter and sort columns of a view."""
     above = _grouped(view, below)
     keys = [name for name, _ in view.keys]
     keys += [name for name, _ in view.partition]
@@ -107,7 +107,7 @@ def _shown(query: JoinQuery) -> _Layer:
 
 
 def _below_view(query: JoinQuery) -> _Layer:
-    """Source columns of a view's input rows; without a view, of the result rows."""
+    """Return the source columns of a view's input columns, or of result columns without a view."""
     joined: dict[str, frozenset[Origin]] = {}
     for part in query.planned:
         for output in part.projection:
@@ -147,7 +147,7 @@ def _project(outputs: Iterable[Output], below: _Layer) -> dict[str, frozenset[Or
 
 
 def _made(query: JoinQuery, output: Output) -> frozenset[Origin]:
-    """Source columns of an output column of a join."""
+    """Return the source columns of an output column of a join."""
     read = _read(query, output.expr)
     plain = isinstance(query.unexpanded(output.expr), Column)
     return read if plain else _as(How.TRANSFORMATION, read)
@@ -162,7 +162,7 @@ def _read(query: JoinQuery, expr: Expr) -> frozenset[Origin]:
 
 
 def _attribute(query: JoinQuery, stream: str, name: str, how: How) -> set[Origin]:
-    """A stream's column or, if it is a derived join key, the columns in the key's expression."""
+    """Return a stream's column or, for a derived join key, the columns in the key's expression."""
     for owner, text, expr in query.derived:
         if (str(owner), text) == (stream, name):
             return {Origin(stream, c.name, how) for c in columns(expr)}
@@ -170,12 +170,12 @@ def _attribute(query: JoinQuery, stream: str, name: str, how: How) -> set[Origin
 
 
 def _streams(query: JoinQuery) -> dict[str, str]:
-    """Label (canonical alias) -> name of its stream."""
+    """Return label (canonical alias) -> name of its stream."""
     return {str(label): str(query.relation_of(label).stream) for label in query.labels}
 
 
 def _as(how: How, origins: Iterable[Origin]) -> frozenset[Origin]:
-    """``origins``, each with its own use or ``how``, whichever counts last in :class:`How`."""
+    """Return ``origins``, each with the later one (in :class:`How`) of its use and ``how``."""
     return frozenset(
         Origin(o.stream, o.column, max(o.how, how, key=_DIRECT.index)) for o in origins
     )

@@ -1,9 +1,9 @@
 """Sending of OpenLineage events, one after the other, by the leading service.
 
-Due events follow from the query records and from the last event sent for each, which Redis keeps
-(``Keys.lineage``). So no queue is needed while the receiver is down, a restart loses no event, and
-a new leader continues. After a crash between sending and recording, an event is sent twice, with
-the same run id.
+The events to send are derived from the query records and from the last event sent for each, which
+is kept in Redis (``Keys.lineage``). So no queue is needed while the receiver is down, a restart
+loses no event, and a new leader continues. After a crash between sending and recording, an event is
+sent twice, with the same run id.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOG = structlog.get_logger(__name__)
 
 #: Seconds between two rounds; longest pause after failures (s); time limit of one request (s).
 PAUSE, LONGEST_PAUSE, PATIENCE = 1.0, 60.0, 10.0
-#: Most events per round, since another service may have taken the lead meanwhile.
+#: Maximum number of events per round, since another service may have taken the lead meanwhile.
 MOST = 100
 
 
@@ -115,7 +115,7 @@ class Emitter:
         now: datetime,
         error: str,
     ) -> dict[str, Any] | None:
-        """The event as JSON; None if the query or one of its streams is unreadable."""
+        """Return the event as JSON; None if the query or one of its streams is unreadable."""
         try:
             query = await asyncio.to_thread(self._store.forms.of, record, streams)
             return event(kind, self._namespace, record, query, kept, now, error)

@@ -52,12 +52,12 @@ class Dataset:
     name: str
 
     def document(self) -> dict[str, str]:
-        """The dataset as JSON."""
+        """Return the dataset as JSON."""
         return {"namespace": self.namespace, "name": self.name}
 
 
 def due(status: Status, sent: EventType | None) -> EventType | None:
-    """The next event for a query's status, given the last event ``sent``; None if none is due.
+    """Return the next event for a query's status, if any; ``sent``: the last event.
 
     >>> due(Status.ACTIVE, None), due(Status.EXPIRING, EventType.START)
     (<EventType.START: 'START'>, None)
@@ -74,7 +74,7 @@ def due(status: Status, sent: EventType | None) -> EventType | None:
 
 
 def run_id(namespace: str, record: QueryRecord) -> str:
-    """OpenLineage's run id (UUID), derived from the query's registration."""
+    """Return OpenLineage's run id (UUID), derived from the query's registration."""
     moment = record.created_at.isoformat()
     return str(uuid5(_RUNS, f"{namespace}/{record.id}/{record.sequence}/{moment}"))
 
@@ -88,7 +88,7 @@ def event(
     now: datetime,
     error: str = "",
 ) -> dict[str, Any]:
-    """An event as JSON.
+    """Return an event as JSON.
 
     Args:
         namespace: namespace of the pipeline.
@@ -141,7 +141,7 @@ def _job(record: QueryRecord) -> dict[str, Any]:
 
 
 def _changes(record: QueryRecord) -> Any:
-    """The columns of the rows that a query writes to its sink."""
+    """Return the columns of the rows that a query writes to its sink."""
     view = record.normalised.view
     return record.normalised.output if view is None else view.changes
 
@@ -188,7 +188,7 @@ def _output(namespace: str, record: QueryRecord) -> Dataset:
 def _dataset(
     format: str, path: str | None, options: Mapping[str, str], fallback: Dataset
 ) -> Dataset:
-    """A dataset, named only by a path or a topic, since other addresses may contain secrets."""
+    """Return a dataset named by a path or a topic only, as other addresses may contain secrets."""
     if path is not None and path.startswith("/"):
         return Dataset("file", path)
     if path is not None and "://" in path:

@@ -45,7 +45,7 @@ class KeptPlan:
     text: str
 
     def ruleset(self) -> Ruleset:
-        """The plan's ruleset."""
+        """Return the plan's ruleset."""
         return wire.loads(self.text)
 
 
@@ -117,7 +117,7 @@ def weigh(
 
 
 def _basis(planned: PlannedEpoch) -> str:
-    """Digest of a held plan's input: plannable queries, streams and settings."""
+    """Return the digest of a held plan's input: plannable queries, streams and settings."""
     queries = sorted(query.id for query in planned.queries)
     streams = planned.task.streams
     known = codec.dumps([streams[name] for name in sorted(streams)])
@@ -132,7 +132,7 @@ def _does(planned: PlannedEpoch) -> object:
 
 
 def _records(records: Sequence[QueryRecord], epoch: EpochRecord) -> list[QueryRecord]:
-    """The ``records`` of the queries that ``epoch`` includes."""
+    """Return the ``records`` of the queries that ``epoch`` includes."""
     names = set(map(registered, epoch.queries))
     return [record for record in records if record.id in names]
 
@@ -144,7 +144,7 @@ def _carried(
     forms: NormalForms,
     method: str,
 ) -> PlannedEpoch:
-    """The plan ``kept`` without queries other than ``members``, with new statistics and streams."""
+    """Return the plan ``kept``, restricted to the queries ``members``, under new statistics."""
     task, options = proposed.task, proposed.task.options
     if kept is not None:
         given = ("optimizer", "objective", "parallelism")
@@ -172,7 +172,7 @@ def _carried(
 
 
 def _decided(plan: Plan, record: EpochRecord) -> tuple[BackfillDecision, ...]:
-    """The backfill decisions of ``record`` that still apply to ``plan``."""
+    """Return the backfill decisions of ``record`` that still apply to ``plan``."""
     earlier = RunningEpoch.of(record, ()).decisions
     kept = {(copy.owner, copy.mir) for copy in plan.copies}
     members = {mir.id: set(mir.members) for mir in plan.mirs}

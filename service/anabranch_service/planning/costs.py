@@ -1,5 +1,5 @@
-"""Cost constants of the planner (such as CPU seconds per probe), fitted to measurements. Needed for
-the objective ``seconds``, and for substreams, which are always priced in seconds.
+"""Cost constants of the planner (such as CPU seconds per probe), fitted to measurements. They are
+needed for the objective ``seconds``, and for substreams, which are always priced in seconds.
 
 In live mode the constants are fitted to the newest periods. In step mode the planner's defaults
 apply: measured times differ from run to run, and a replay must repeat byte for byte.
@@ -50,7 +50,7 @@ def timed(
     periods: Sequence[Interim],
     options: PlanningSettings,
 ) -> Statistics:
-    """Add cost constants to ``statistics``, and the number of batches so far.
+    """Return ``statistics`` with cost constants and the number of batches so far.
 
     Args:
         snapshot: statistics of the newest ended epoch; None: nothing is added.
@@ -93,7 +93,7 @@ def constants(
 def cpu_record(
     plan: Plan, individual: Plan, queries: Sequence[JoinQuery], task: PlanTask
 ) -> CpuRecord | None:
-    """Expected CPU seconds of both plans in the next epoch; None without forecast or constants."""
+    """Return the CPU seconds expected of both plans in the next epoch; None if unknown."""
     known = task.statistics
     if known.ahead is None or known.constants is None:
         return None
@@ -108,7 +108,7 @@ def cpu_record(
 
 
 def costs_record(statistics: Statistics, objective: Objective) -> CostsRecord | None:
-    """Cost constants as stored with an epoch; None if the objective counts tuples."""
+    """Return the cost constants as stored with an epoch; None if the objective counts tuples."""
     known = statistics.constants
     if known is None or objective is not Objective.SECONDS:
         return None

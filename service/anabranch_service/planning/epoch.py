@@ -83,16 +83,16 @@ class PlannedEpoch:
         return self.rules.ruleset
 
     def rejecting(self, others: Mapping[str, ProblemRecord]) -> PlannedEpoch:
-        """A copy that also rejects the queries ``others``."""
+        """Return a copy that also rejects the queries ``others``."""
         return replace(self, rejected={**others, **self.rejected})
 
     def without_rules(self) -> PlannedEpoch:
-        """A copy without rules, which an explanation does not need."""
+        """Return a copy without rules, which an explanation does not need."""
         nothing = Ruleset(self.ruleset.epoch, (), (), (), (), (), (), ())
         return replace(self, rules=Rules(nothing, (), ()))
 
     def figures(self) -> dict[str, Any]:
-        """Cost, bound, search figures and statistics: fields of epoch records and dry runs."""
+        """Return cost, bound, search figures and statistics for epoch records and dry runs."""
         plan, known = self.plan, self.task.statistics
         relations = sorted({r.id for q in self.queries for r in q.relations})
         return {
@@ -119,7 +119,7 @@ class PlannedEpoch:
         }
 
     def shown(self) -> dict[str, Any]:
-        """The plan as JSON for users (``explain`` of an epoch); no plan is read back from it."""
+        """Return the plan as JSON for users (``explain`` of an epoch); it is never parsed again."""
         plan, rules, task = self.plan, self.rules, self.task
         shown = explain(plan, self.queries, rules.parts)
         shown["backfill"] = [document(b) for b in rules.backfills]
@@ -137,7 +137,7 @@ class PlannedEpoch:
         return shown
 
     def publish(self, now: datetime) -> tuple[EpochRecord, str]:
-        """The epoch's record, published at ``now``, and the text of its ruleset."""
+        """Return the epoch's record, published at ``now``, and the text of its ruleset."""
         text, digest = dump_ruleset(self.ruleset)
         record = EpochRecord(
             epoch=self.ruleset.epoch,
@@ -209,7 +209,7 @@ def _plan_jointly(
 
 
 def _ahead(statistics: Statistics, relations: Sequence[RelationId]) -> AheadRecord | None:
-    """Forecast arrivals of the next epoch for ``relations``; None without a forecast."""
+    """Return the forecast arrivals of the next epoch for ``relations``; None without a forecast."""
     coming = statistics.ahead
     if coming is None:
         return None
@@ -229,12 +229,12 @@ def dump_ruleset(ruleset: Ruleset) -> tuple[str, str]:
 
 
 def finite(number: float) -> float | None:
-    """``number``, or None if it is infinite or not a number, which JSON can't express."""
+    """Return ``number``, or None if it is infinite or not a number, which JSON can't express."""
     return number if math.isfinite(number) else None
 
 
 def problem_of(cause: Exception) -> ProblemRecord:
-    """The reason for a query's rejection, as shown to its owner."""
+    """Return the reason for a query's rejection, as shown to its owner."""
     if isinstance(cause, PlannerError):
         return ProblemRecord.of(cause, message=cause.detail)
     return ProblemRecord(
@@ -256,7 +256,7 @@ def _solve(
 
 
 def options_of(queries: Sequence[JoinQuery], task: PlanTask, optimizer: Optimizer) -> Options:
-    """The planner's options for ``queries``; the time limit of the search begins now."""
+    """Return the planner's options for ``queries``; the time limit of the search begins now."""
     decided = task.decisions
     return replace(
         planner_options(task.options, Deadline(time.monotonic, seconds=task.seconds)),
@@ -300,7 +300,7 @@ def _attempt(
 def epoch_request(
     queries: Sequence[JoinQuery], task: PlanTask, before: tuple[PlanPart, ...] = ()
 ) -> EpochRequest:
-    """Input for compiling a plan of ``queries`` into rules; ``before``: previous plan's parts."""
+    """Return the input to compile a plan of ``queries``; ``before``: parts of the previous plan."""
     options = task.options
     return EpochRequest(
         queries=queries,
@@ -340,7 +340,8 @@ def _isolate(
 def _exchanged(
     ruleset: Ruleset, queries: Sequence[JoinQuery], task: PlanTask
 ) -> dict[str, Any] | None:
-    """Number of hosts, and expected tuples and bytes sent between hosts per edge and batch.
+    """Return the number of hosts, and expected tuples and bytes sent between them per edge and
+    batch.
 
     Returns:
         None with a single host, or before any measurement.

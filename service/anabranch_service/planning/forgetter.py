@@ -24,7 +24,7 @@ from anabranch_service.registry.store import Store
 
 #: Seconds between two rounds of removal.
 EVERY = 60.0
-#: Most runs removed per round.
+#: Maximum number of runs removed per round.
 MOST = 500
 
 _LOG = structlog.get_logger(__name__)
@@ -91,8 +91,8 @@ class Forgetter:
 
 
 def whole(records: Iterable[QueryRecord], due: set[str]) -> list[str]:
-    """The ``due`` runs that the leader can remove, oldest first: the newest run of a query only
-    with or after all its other runs. ``records`` are in order of registration.
+    """Return the ``due`` runs that can be removed, oldest first: a query's newest run only if all
+    its other runs are gone or removed with it. ``records``: in order of registration.
     """
     records = list(records)
     newest = {one.id for one in newest_runs(records)}

@@ -70,18 +70,18 @@ def plan_and_explain(task: PlanTask) -> PlannedEpoch:
     return explained(plan_epoch(task))
 
 
-#: Least number of queries for planning in a separate process.
+#: Minimum number of queries for planning in a separate process.
 APART = 25
-#: Seconds without a new plan before the newest one is explained in live mode, and greatest number
-#: of seconds for which explanations wait.
+#: Seconds without a new plan before the newest one is explained in live mode, and maximum number of
+#: seconds for which an explanation waits.
 CALM, WAITING = 3.0, 30.0
-#: Time limit of planning in the separate process: seconds, plus this number of solver limits.
+#: Time limit of planning in the separate process: seconds, plus this many times the solver's limit.
 PLAN_SECONDS, PLAN_SOLVES = 30.0, 6
 
 
 def target_epoch(boundary: Boundary, mode: Mode) -> int:
-    """The epoch to plan at the end of the boundary's epoch (-1: the runtime has started). In live
-    mode the next epoch runs meanwhile, so the one after it is planned.
+    """Return the epoch to plan at the end of the boundary's epoch (-1: the runtime has started). In
+    live mode the next epoch runs meanwhile, so the one after it is planned.
 
     >>> [target_epoch(Boundary(e, 0), Mode.STEP) for e in (-1, 0, 1)]
     [0, 1, 2]
@@ -112,12 +112,13 @@ class EpochLoop:
         self.plan = plan
         seconds = PLAN_SECONDS + PLAN_SOLVES * settings.planning.solve_seconds
         self.process, self.explainer = PlannerProcess(seconds), PlannerProcess(seconds, NICE)
-        #: The newest plan's epochs without an explanation; when it was planned.
+        #: Epochs with the newest plan that lack an explanation, and the time of that planning.
         self._unexplained: list[tuple[EpochRecord, Publication]] = []
         self._planned_at = 0.0
         self._explaining: asyncio.Task[None] | None = None
         self._reviser = Reviser(store, settings, metrics, clock)
-        #: The decision in progress in live mode, and the term in which it began.
+        #: The decision on a revision that is in progress in live mode, and the term in which it
+        #: began.
         self._revising: tuple[asyncio.Task[bool], Publication] | None = None
         self.store, self.lease = store, lease
         self._publication: Publication | None = None
@@ -178,7 +179,7 @@ class EpochLoop:
                 await self._stop.wait()
 
     def check(self) -> str:
-        """``"ok"`` (also while another service leads), or the reason why the loop is stuck."""
+        """Return ``"ok"`` (also while another service leads), or why the loop is stuck."""
         if self.lease.error:
             return f"no lease: {self.lease.error}"
         if self.failures:
@@ -228,8 +229,8 @@ class EpochLoop:
         return True
 
     async def _revise(self, publication: Publication) -> bool:
-        """Decide on revisions beside the loop: a boundary never waits for a decision, which takes
-        seconds with a thousand queries. Returns whether a decision was made.
+        """Decide on revisions in a separate task, since a decision takes seconds with a thousand
+        queries and boundaries must not wait. Returns whether a decision was made.
         """
         if self._revising is None:
             task = asyncio.create_task(self._reviser.turn(publication))
@@ -378,7 +379,7 @@ class EpochLoop:
         return sealed, None
 
     async def _planned_apart(self, found: Registered, epoch: int) -> Sealed:
-        """Plan in the planner's process; the running epoch is sent only if the process lacks it."""
+        """Plan in the planner's process; send the running epoch only if the process lacks it."""
         published = [n for n in await self.store.published() if n < epoch]
         after = published[-1] if published else None
         prepare = partial(self._prepare_apart, after)
@@ -538,7 +539,7 @@ class EpochLoop:
         return found
 
     async def _carry_over(self, epoch: int, cause: Exception) -> tuple[EpochRecord, str] | None:
-        """After planning has failed: the newest published plan, renumbered as ``epoch``."""
+        """Return the newest published plan, renumbered as ``epoch``, after planning has failed."""
         old = await self.store.newest_epoch(before=epoch)
         text = None if old is None else await self.store.ruleset(old.epoch)
         if old is None or text is None:
@@ -590,7 +591,7 @@ def _sealed(planned: PlannedEpoch, now: datetime) -> Sealed:
 
 
 class _RunningWanted(Exception):
-    """Raised if the planner's process did not plan the running epoch, and so must be sent it."""
+    """Raised if the running epoch must be sent to the planner's process, which did not plan it."""
 
 
 def settled(

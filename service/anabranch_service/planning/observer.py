@@ -84,9 +84,9 @@ class Observer:
 
 
 def query_cpu(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[str, float]:
-    """CPU seconds per second of each query's probes. The cost of a shared probe is split equally
-    among its queries; maintenance of intermediate results counts for no query. Empty if no probe
-    was measured.
+    """Return the CPU seconds per second of each query's probes. The cost of a shared probe is split
+    equally among its queries; maintenance of intermediate results counts for no query. Empty if no
+    probe was measured.
     """
     if not any(period.steps for period in periods):
         return {}

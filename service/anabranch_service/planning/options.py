@@ -12,7 +12,7 @@ from anabranch_service.settings import ServiceSettings
 
 
 def default_planning(settings: ServiceSettings) -> PlanningSettings:
-    """Planning settings in force until a client changes them over REST."""
+    """Return the planning settings in force until a client changes them over REST."""
     return PlanningSettings(
         optimizer=settings.planning.optimizer,
         objective=settings.planning.objective,
@@ -22,7 +22,7 @@ def default_planning(settings: ServiceSettings) -> PlanningSettings:
 
 
 def planner_options(settings: PlanningSettings, deadline: Deadline) -> Options:
-    """The planner's options for epochs and revisions, from the planning settings."""
+    """Return the planner's options for epochs and revisions, from the planning settings."""
     return Options(
         optimizer=settings.optimizer,
         objective=settings.objective,
@@ -36,7 +36,7 @@ def planner_options(settings: PlanningSettings, deadline: Deadline) -> Options:
 
 
 def changed(current: PlanningSettings, body: SettingsIn | DryRunIn) -> PlanningSettings:
-    """``current`` with the changes in ``body``; null removes a limit, and else changes nothing."""
+    """Return ``current`` with the changes in ``body``; null removes a limit, else it is ignored."""
     given = body.model_dump(include=set(PlanningSettings.model_fields), exclude_unset=True)
     changes = {k: v for k, v in given.items() if v is not None or nullable(PlanningSettings, k)}
     return PlanningSettings.model_validate({**current.model_dump(), **changes})

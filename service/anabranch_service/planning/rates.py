@@ -4,10 +4,10 @@ A rate is the number of arriving tuples per batch. The forecast covers as many b
 epoch has had, since a plan can be replaced after each epoch.
 
 **In live mode** rates are forecast from measurement periods of a few seconds. A plan made now is in
-force in the second epoch from now. An epoch that ended early, because queries were registered or
-removed, says nothing about the time for which a plan stays: the forecast covers at least as many
-batches as the median of these periods. Otherwise each registration would change the prices of all
-plans, and so the plan of all queries.
+force in the second epoch from now. A short epoch, ended early by a registration or removal of
+queries, does not show for how long a plan stays in force, so the forecast covers at least as many
+batches as the median period. Otherwise each registration would change the prices of all plans, and
+so the plan of all queries.
 
 **In step mode** (replay) rates are forecast from the statistics of epochs: measurement periods
 depend on the clock, and a replay must repeat byte for byte.
@@ -43,7 +43,7 @@ AHEAD = {Mode.STEP: 1.0, Mode.LIVE: 2.0}
 async def read_periods(
     store: Store, mode: Mode, snapshot: Snapshot | None, length: int
 ) -> tuple[str, ...]:
-    """JSON texts of the newest ``length`` periods, oldest first, as input of :func:`foresee`.
+    """Return the texts of the newest ``length`` periods, oldest first, for :func:`foresee`.
 
     They are not parsed here, in the event loop, which parsing of many queries would block.
     """
@@ -57,8 +57,8 @@ async def read_periods(
 def foresee(
     snapshot: Snapshot | None, texts: Sequence[str], mode: Mode, length: int = PERIODS
 ) -> Statistics:
-    """Statistics for planning: measurements of ``snapshot``, and arrivals forecast from the newest
-    ``length`` periods in ``texts``, if there are enough.
+    """Return statistics for planning: measurements of ``snapshot``, and arrivals forecast from the
+    newest ``length`` periods in ``texts``, if there are enough.
     """
     if snapshot is None:
         return Statistics()
@@ -69,7 +69,7 @@ def foresee(
 def foreseen(
     snapshot: Snapshot, periods: Sequence[Arrivals], mode: Mode, length: int = PERIODS
 ) -> Statistics:
-    """As :func:`foresee`, from parsed ``periods``."""
+    """Return the same as :func:`foresee`, from parsed ``periods``."""
     expected = rates(periods, AHEAD[mode], length)
     if not expected or snapshot.total_batches < 1:
         return measured(snapshot)
@@ -91,7 +91,7 @@ def foreseen(
 
 
 def _held(snapshot: Snapshot) -> dict[RelationId, float]:
-    """Number of stored rows per relation, and (never used) per intermediate result."""
+    """Return the number of stored rows per relation, and (not used) per intermediate result."""
     found: dict[RelationId, float] = {}
     for store in snapshot.stores.values():
         if store.mir:
@@ -112,7 +112,7 @@ def read_all(texts: Sequence[str], kind: type[_M]) -> list[_M]:
 
 
 def _epochs(texts: Sequence[str]) -> list[Arrivals]:
-    """Arrivals per epoch, as differences of the cumulative counts of consecutive epochs."""
+    """Return the arrivals per epoch: differences of the cumulative counts of consecutive epochs."""
     counted = read_all(texts, Counts)
     if counted and counted[0].batches == counted[0].total_batches:
         counted.insert(0, Counts(0, 0))  # before the first epoch

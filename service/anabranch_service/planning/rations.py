@@ -53,8 +53,8 @@ def ration_schedule(
     options: PlanningSettings,
     slos: Mapping[str, Slo] | None = None,
 ) -> RationSchedule | None:
-    """The best rations for every CPU budget, from measurements; None if no step was measured, or no
-    probe can be rationed.
+    """Return the best rations for every CPU budget, from measurements; None if no step was
+    measured, or no probe can be rationed.
 
     Args:
         ruleset: the running ruleset. ``queries``: its joins. ``priorities``: query -> priority.
@@ -74,8 +74,8 @@ def ration_schedule(
 def expected_schedule(
     planned: PlannedEpoch, priorities: Mapping[str, int], slos: Mapping[str, Slo]
 ) -> RationSchedule | None:
-    """As :func:`ration_schedule`, but from the cost model's estimates, before any measurement. Only
-    ratios of costs matter, so they may be in any unit.
+    """Return a schedule as :func:`ration_schedule` does, but from the cost model's estimates,
+    before any measurement. Only ratios of costs matter, so their unit is arbitrary.
     """
     task, plan, queries = planned.task, planned.plan, planned.queries
     streams = {StreamName(name): stream for name, stream in task.streams.items()}
@@ -100,7 +100,7 @@ def _schedule(
     options: PlanningSettings,
     slos: Mapping[str, Slo],
 ) -> RationSchedule | None:
-    """The best rations of the goals of ``forest`` (the probe trees that can be rationed).
+    """Return the best rations of the goals of ``forest`` (the probe trees that can be rationed).
 
     Args:
         everything: cost of all probes and results without rationing.
@@ -134,8 +134,8 @@ def _schedule(
 def measured_forest(
     ruleset: Ruleset, rationed: Collection[tuple[QueryId, Label]], periods: Sequence[Interim]
 ) -> tuple[Forest, float]:
-    """The probe trees of the goals ``rationed``, with costs; and the CPU seconds per second of all
-    probes and results of the ruleset. Both without rationing.
+    """Return the probe trees of the goals ``rationed``, with costs; and the CPU seconds per second
+    of all probes and results of the ruleset. Both without rationing.
     """
     found, result = flows(ruleset, periods), result_seconds(periods)
     forest = forest_of(
@@ -149,22 +149,22 @@ def measured_forest(
 
 
 def seconds_of(ruleset: Ruleset, periods: Sequence[Interim], found: Mapping[Edge, Flow]) -> float:
-    """CPU seconds per second of all probes and results, given the traffic ``found``."""
+    """Return the CPU seconds per second of all probes and results, given the traffic ``found``."""
     results = sum(found[output.edge].tuples for output in ruleset.output_rules)
     per_row = result_seconds(periods)
     return sum(flow.seconds for flow in found.values()) + per_row * results
 
 
 def may_ration(options: PlanningSettings, mode: Mode) -> bool:
-    """Whether the settings permit rationing. In step mode only with an explicit capacity: else a
-    replay takes as long as it needs.
+    """Whether the settings permit rationing. In step mode it needs an explicit capacity, since a
+    replay is not limited in time otherwise.
     """
     stated = mode is Mode.LIVE or options.capacity is not None
     return options.overload is not Overload.WAIT and stated
 
 
 def flows(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[Edge, Flow]:
-    """Traffic on all edges of ``ruleset``, from measurements of its steps under any ruleset.
+    """Return the traffic on all edges of ``ruleset``, from measurements under any ruleset.
 
     If only some substreams take a step, measurements on these are preferred to those on all
     tuples. A step without measurements gets the mean cost per tuple of all steps, and as many
@@ -200,7 +200,7 @@ class _Figures(NamedTuple):
 
 
 def _figures(periods: Sequence[Interim]) -> dict[SubJoinStep, _Figures]:
-    """Weighted counts of each step, for all tuples and for single substreams."""
+    """Return the weighted counts of each step, for all tuples and for single substreams."""
     found: dict[SubJoinStep, _Figures] = {}
     for age, period in enumerate(reversed(periods)):
         weight = FADE**age
@@ -217,7 +217,7 @@ def _figures(periods: Sequence[Interim]) -> dict[SubJoinStep, _Figures]:
 
 
 def _rate(relation: str, periods: Sequence[Interim]) -> float:
-    """Arriving tuples of a relation per second, as a weighted mean."""
+    """Return the arriving tuples of a relation per second, as a weighted mean."""
     tuples = seconds = 0.0
     for age, period in enumerate(reversed(periods)):
         tuples += FADE**age * period.arrivals.get(relation, 0)
@@ -226,7 +226,7 @@ def _rate(relation: str, periods: Sequence[Interim]) -> float:
 
 
 def result_seconds(periods: Sequence[Interim]) -> float:
-    """CPU seconds per result row, as a weighted mean."""
+    """Return the CPU seconds per result row, as a weighted mean."""
     rows = seconds = 0.0
     for age, one in enumerate(reversed(periods)):
         rows += FADE**age * one.results.rows

@@ -93,8 +93,7 @@ async def read_registered(
 
 
 async def running_epoch(store: Store, before: int | None) -> EpochRecord | None:
-    """The newest published epoch, or the newest ``before`` a given one, as last revised; or
-    None."""
+    """Return the newest published epoch (below ``before``, if given), as last revised, or None."""
     record = await store.newest_epoch(before)
     revisions = [] if record is None else await store.revisions(record.epoch)
     if record is None or record.decisions is None or not revisions:
@@ -109,7 +108,7 @@ def read_queries(
     forms: NormalForms,
     deadline: Deadline | None = None,
 ) -> tuple[tuple[JoinQuery, ...], dict[str, ProblemRecord]]:
-    """The normalised joins of ``records``, and for each unreadable record the reason.
+    """Return the normalised joins of ``records``, and for each unreadable record the reason.
 
     Raises:
         Busy: ``registration-too-slow``: the ``deadline`` has passed.
@@ -128,7 +127,7 @@ def read_queries(
 
 
 def plan_task(found: Registered, forms: NormalForms, seconds: float) -> PlanTask:
-    """Planning task for all wanted queries; a solver may take ``seconds`` per solve."""
+    """Return the planning task for all wanted queries; a solver may take ``seconds`` per solve."""
     streams = usable_streams(found.streams.values())
     queries, rejected = read_queries(found.wanted, streams, forms)
     statistics = timed(
@@ -161,5 +160,5 @@ def plan_task(found: Registered, forms: NormalForms, seconds: float) -> PlanTask
 
 
 def batches_of(snapshot: Snapshot | None) -> int:
-    """Number of batches since the start of the pipeline, which cumulative statistics cover."""
+    """Return the number of batches since the start; cumulative statistics cover them."""
     return 0 if snapshot is None else snapshot.total_batches

@@ -1,9 +1,9 @@
 """Decision whether a new query gets its own stores, or shares stores with weaker filters.
 
-A query over ``a WHERE v > 5`` beside one over ``a WHERE v > 3`` can have a store of its own, with
-fewer rows, or use a store of both and test ``v > 5`` as a tag (``planner.cost.sharing``). The
-decision precedes the first plan with the query, and is final: a running query never switches
-stores, since they hold different parts of the past.
+If there is a query over ``a WHERE v > 3``, a new query over ``a WHERE v > 5`` can have a store of
+its own, with fewer rows, or use a common store and test ``v > 5`` as a tag
+(``planner.cost.sharing``). The decision precedes the first plan with the query, and is final: a
+running query never switches stores, since these hold different past rows.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class RunningEpoch:
 
     @classmethod
     def of(cls, record: EpochRecord, queries: tuple[JoinQuery, ...]) -> RunningEpoch:
-        """The running epoch of ``record``, with ``queries``; unreadable decisions are logged."""
+        """Return the running epoch of ``record``; unreadable decisions are logged."""
         try:
             return cls(record, queries, decisions_of(record))
         except DecisionsError as cause:
@@ -65,7 +65,7 @@ class RunningEpoch:
 
 
 def decisions_of(record: EpochRecord) -> Decisions:
-    """The probe orders and stores of a published plan, from which the next plan starts.
+    """Return the probe orders and stores of a published plan, from which the next plan starts.
 
     Raises:
         DecisionsError: the record has no readable decisions.
@@ -114,15 +114,15 @@ class PlanTask:
 
     @property
     def decisions(self) -> Decisions | None:
-        """Decisions of the running epoch's plan; None without one, or if unreadable."""
+        """Decisions of the running epoch's plan; None if there is none, or they are unreadable."""
         return None if self.running is None else self.running.decisions
 
     def estimated(self) -> PlanTask:
-        """The task, with selectivities of local filters estimated from samples of the streams."""
+        """Return the task, with selectivities of local filters estimated from samples."""
         return replace(self, statistics=estimate(self.statistics, self.queries, self.samples))
 
     def on_terms_of(self, records: Sequence[QueryRecord]) -> PlanTask:
-        """The task, with ``sinks``, ``freshness`` and ``past`` taken from query ``records``.
+        """Return the task, with ``sinks``, ``freshness`` and ``past`` taken from query ``records``.
 
         A sink is written by one run of a query at a time: the results of a run that waits for the
         place of another one are only counted while both are planned.
@@ -148,7 +148,7 @@ def cost_model(
     parallelism: int,
     substreams: Sequence[Substreams],
 ) -> CostModel:
-    """The cost model for planning ``task``.
+    """Return the cost model for planning ``task``.
 
     Args:
         substreams: the substreams (of streams split by key values) in the plan to be priced.

@@ -39,7 +39,7 @@ _WIDTHS = {
 def relation_widths(
     queries: Iterable[JoinQuery], streams: Mapping[str, Stream], stated: Mapping[str, float]
 ) -> dict[RelationId, float]:
-    """Bytes per tuple of each relation: ``stated`` for it or its stream, else by column types."""
+    """Return relation -> bytes per tuple: ``stated`` for it or its stream, else by column types."""
     found: dict[RelationId, float] = {}
     for query in queries:
         for relation in query.relations:
@@ -53,7 +53,7 @@ def relation_widths(
 
 
 def stream_width(stream: Stream) -> float:
-    """Bytes per tuple by column types; strings and binaries count :data:`TEXT_WIDTH` bytes each."""
+    """Return bytes per tuple by column types; strings and binaries count :data:`TEXT_WIDTH`."""
     return sum(_width(kind) for _, kind in stream.stored_columns)
 
 
@@ -65,7 +65,7 @@ def with_exchange(
     samples: Mapping[str, StreamSample],
     locality: float | None = None,
 ) -> Statistics:
-    """``statistics``, with a cost model of traffic between ``hosts`` hosts if there are several.
+    """Return ``statistics``, with a cost model of network traffic if there are several hosts.
 
     Args:
         locality: share of tuples that arrive on the host of their partition; None: unknown.
@@ -84,7 +84,7 @@ def with_exchange(
 
 
 def column_widths(stream: Stream, sample: StreamSample | None) -> dict[str, float]:
-    """Bytes per value of each column in Arrow's format; string lengths come from the sample."""
+    """Return column -> bytes per value in Arrow's format; string lengths are the sample's."""
     found = {}
     for name, kind in stream.stored_columns:
         width = _width(kind)

@@ -21,14 +21,14 @@ from anabranch_service.errors import Busy
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Number of threads: for parsing statements, for planning dry runs, for reading sources.
+#: Numbers of threads for parsing statements, planning dry runs, and reading sources.
 _READERS, _PLANNERS, _LOOKERS = 2, 2, 2
 #: Time limit of reading a source, in seconds.
 LOOK_SECONDS = 10.0
 
 
 def go_on(deadline: Deadline) -> None:
-    """Continue the work of planning unless its deadline has passed.
+    """Raise an error if the ``deadline`` of a request's planning has passed.
 
     Raises:
         Busy: ``registration-too-slow``.

@@ -16,17 +16,17 @@ from anabranch_service.registry.source_status import SourceStates
 
 
 def first_batch(epoch: int, progress: Progress | None) -> int | None:
-    """The first batch of ``epoch``, or None while the runtime has not started it."""
+    """Return the first batch of ``epoch``, or None while the runtime has not started it."""
     return None if progress is None else progress.epoch_starts.get(str(epoch))
 
 
 def epoch_out(record: EpochRecord, progress: Progress | None) -> EpochOut:
-    """A published epoch in full."""
+    """Make the answer with all details of a published epoch."""
     return EpochOut.of(record, first_batch=first_batch(record.epoch, progress))
 
 
 def epoch_summary(kept: KeptSummary, revisions: int, progress: Progress | None) -> EpochSummary:
-    """Summary of a published epoch, for lists."""
+    """Return the summary of a published epoch, for lists."""
     first = first_batch(kept.epoch, progress)
     return EpochSummary.of(kept, first_batch=first, revisions=revisions)
 
@@ -37,7 +37,7 @@ def runtime_out(
     standby: Heartbeat | None,
     sources: SourceStates,
 ) -> RuntimeOut | None:
-    """Summary of the runtime's progress, and whether the runtime is alive."""
+    """Return the summary of the runtime's progress, and whether the runtime is alive."""
     if progress is None:
         return None
     given = progress.input

@@ -16,7 +16,7 @@ from anabranch_service.registry.publishing.approvals import Approvals
 from anabranch_service.registry.source_status import SourceStates
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
-#: Most queries with incomplete results that are listed as separate components.
+#: Maximum number of queries with incomplete results that are listed as separate components.
 NAMED = 20
 _ORDER = (FAILED, WARNING, OK)
 #: Reason for the rejection of tuples -> remedy.
@@ -62,7 +62,7 @@ class HealthLog:
 
 
 def checked(kind: str, name: str, answer: str, remedy: str) -> Component:
-    """A component from the result of its check: ``ok``, or the problem."""
+    """Return a component from the result of its check: ``ok``, or the problem."""
     if answer == "ok":
         return Component(kind, name)
     return Component(kind, name, FAILED, answer, remedy)
@@ -71,7 +71,7 @@ def checked(kind: str, name: str, answer: str, remedy: str) -> Component:
 def stream_components(
     records: Iterable[StreamRecord], sources: SourceStates, progress: Progress | None
 ) -> list[Component]:
-    """One component per stream: whether its source is read, without rejected or skipped input."""
+    """Return a component per stream: whether its source is read, and no input is rejected."""
     found = []
     for record in records:
         status = sources.status(record)
@@ -99,14 +99,14 @@ def stream_components(
 
 
 def _snapshot(intake: StreamIntake | None) -> str:
-    """Health's message on a snapshot that is being read; empty: none is."""
+    """Return the message on a snapshot that is being read; empty if there is none."""
     if intake is None or intake.snapshot is None:
         return ""
     return f"{intake.snapshot.read:,} of {intake.snapshot.rows:,} rows of its snapshot are read"
 
 
 def _missing(record: StreamRecord, progress: Progress) -> tuple[str, str] | None:
-    """Message on rejected or unread input of a stream, and the remedy; None if all was read."""
+    """Return message and remedy for rejected or unread input of a stream; None if all was read."""
     found = [_rejected(record, progress.streams.get(record.name, {}))]
     intake = progress.input.intake.get(record.name)
     if intake is not None and intake.unread.pieces:
@@ -120,7 +120,7 @@ def _missing(record: StreamRecord, progress: Progress) -> tuple[str, str] | None
 
 
 def _rejected(record: StreamRecord, counts: Mapping[str, int]) -> tuple[str, str] | None:
-    """Message on rejected tuples of a stream, and the remedy; None if no rejects are new."""
+    """Return message and remedy for newly rejected tuples of a stream; None if there are none."""
     kinds = {kind: counts.get(kind, 0) for kind in _REJECTED}
     if sum(kinds.values()) <= record.accepted_rejects:
         return None
@@ -140,7 +140,7 @@ def _left_out(unread: Unread) -> str:
 
 
 def sink_components(problems: Mapping[str, str]) -> list[Component]:
-    """One component per query whose sink rejects results."""
+    """Return one component per query whose sink rejects results."""
     remedy = "results wait, and are written as soon as the sink accepts them"
     return [
         Component("query", name, FAILED, f"its sink does not take results: {why}", remedy)
@@ -149,7 +149,7 @@ def sink_components(problems: Mapping[str, str]) -> list[Component]:
 
 
 def missed_components(missed: Mapping[str, Sequence[MissedOut]]) -> list[Component]:
-    """Components of queries whose results stay incomplete, since earlier rows were not stored."""
+    """Return components of queries whose results lack earlier rows, which were not stored."""
     found = [
         Component("completeness", name, WARNING, one.message, one.remedy)
         for name, rows in sorted(missed.items())
@@ -163,7 +163,7 @@ def missed_components(missed: Mapping[str, Sequence[MissedOut]]) -> list[Compone
 
 
 def plan_component(newest: KeptSummary | None) -> Component:
-    """The newest plan as a component, with a warning if it is a fallback."""
+    """Return the newest plan as a component, with a warning if it is a fallback."""
     if newest is None or not newest.fallback:
         return Component("plan", "newest plan")
     return Component(
@@ -176,7 +176,7 @@ def plan_component(newest: KeptSummary | None) -> Component:
 
 
 def approval_component(approvals: Approvals) -> list[Component]:
-    """The held plan as a component, if it waits for an operator's approval."""
+    """Return the held plan as a component, if it waits for an operator's approval."""
     held = approvals.held
     if held is None or not approvals.waits:
         return []
@@ -193,7 +193,7 @@ def approval_component(approvals: Approvals) -> list[Component]:
 
 
 def component_out(one: Component) -> ComponentOut:
-    """A component in the REST API's form."""
+    """Return a component in the REST API's form."""
     assert one.since is not None
     return ComponentOut(
         kind=one.kind,

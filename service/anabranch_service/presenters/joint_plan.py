@@ -2,7 +2,8 @@
 
 A relation is the set of a stream's tuples that pass a local filter. Each of its tuples runs through
 a tree of probes, whose leaves produce results of queries or rows of intermediate results, the
-*targets*. The matches of a probe count for links from the probed store to all targets below it.
+*targets*. The matches of a probe count towards the links from the probed store to all targets
+further down its tree.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from anabranch_planner.plans.compiling.rules import path_to
 from anabranch_service.presenters.layers import NodePlace, layered
 from anabranch_service.presenters.names import Describer
 
-#: Most queries with separate nodes; beyond, queries with the same predecessors share a node.
+#: Maximum number of queries with separate nodes; if there are more, queries with the same
+#: predecessors share a node.
 MOST_QUERIES = 60
-#: Most names of queries listed at any other node.
+#: Maximum number of names of queries listed at any other node.
 MOST_NAMES = 200
 
 
@@ -39,7 +41,7 @@ class _Link:
 
 @dataclass(slots=True)
 class _Graph:
-    """Links by (source, target), and output tuples per second of each node."""
+    """Links of the joint plan by (source, target), and output tuples per second of each node."""
 
     links: dict[tuple[str, str], _Link] = field(default_factory=lambda: defaultdict(_Link))
     made: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -54,7 +56,7 @@ def joint_plan_out(
     measured: bool,
     query: str | None = None,
 ) -> JointPlanOut:
-    """The joint plan of ``ruleset`` as a graph with measured rates.
+    """Return the joint plan of ``ruleset`` as a graph with measured rates.
 
     Args:
         meanings: query -> its normal form, for user-facing names of relations.
@@ -150,7 +152,7 @@ def _graph(ruleset: Ruleset, flows: Mapping[Edge, tuple[float, float]]) -> _Grap
 
 
 def _needed(links: Collection[tuple[str, str]]) -> dict[str, frozenset[str]]:
-    """Node of the shown graph -> all its direct and indirect predecessors."""
+    """Map each node of the displayed graph to all its direct and indirect predecessors."""
     before: dict[str, set[str]] = defaultdict(set)
     for source, target in links:
         before[target].add(source)
@@ -194,7 +196,7 @@ def _grouped(
 def _users(
     links: Collection[tuple[str, str]], groups: Mapping[str, list[str]]
 ) -> dict[str, list[str]]:
-    """Node of the shown graph -> the queries that depend on it."""
+    """Map each node of the displayed graph to the queries that depend on it."""
     found: dict[str, set[str]] = defaultdict(set)
     for target, sources in _needed(links).items():
         kind, _, name = target.partition(":")

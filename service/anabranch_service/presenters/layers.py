@@ -91,7 +91,7 @@ def layered(links: Collection[tuple[str, str]]) -> GraphLayout:
 
 
 def _apart(place: Mapping[int, NodePlace], nodes: Collection[int]) -> dict[int, NodePlace]:
-    """Move nodes and bends of a layer apart, in their order, so that none overlap.
+    """Increase distances within each layer, without changing its order, until no two overlap.
 
     Args:
         nodes: the keys of ``place`` that are nodes; the others are bends.

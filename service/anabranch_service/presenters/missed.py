@@ -17,10 +17,10 @@ from anabranch_service.registry.records import QueryRecord
 
 @dataclass(frozen=True, slots=True)
 class PartNow:
-    """A part of a statement at this moment.
+    """A part of a statement (a subquery that runs as a separate query) at this moment.
 
     Attributes:
-        past: whether it emits results of the past, or the statement does not.
+        past: whether the part has all results of the past that its statement needs.
         activation: None before it begins.
     """
 
@@ -31,14 +31,14 @@ class PartNow:
 
     @property
     def lacks(self) -> dict[str, int]:
-        """Stream -> number of rows of before its activation that do not count in it."""
+        """Stream -> number of rows from before the part's activation that its results lack."""
         return {} if self.activation is None or self.past else self.activation.before
 
 
 def parts_now(
     records: Sequence[QueryRecord], activations: Mapping[str, Activation], run: str | None = None
 ) -> dict[str, list[PartNow]]:
-    """Run (only ``run``, if given) -> the parts of its statement."""
+    """Map each run (only ``run``, if given) to the parts of its statement."""
     found = defaultdict[str, list[PartNow]](list)
     parts = [one for one in records if one.part_of and run in (None, one.part_of)]
     owners = {one.part_of for one in parts}
@@ -54,7 +54,7 @@ def parts_now(
 
 
 def with_parts(activation: Activation | None, parts: Sequence[PartNow]) -> Activation | None:
-    """``activation`` with the completeness of its statement, which lacks rows if a part does."""
+    """Return ``activation`` with the completeness of the statement, which depends on its parts."""
     begun = [one.activation for one in parts if one.activation is not None]
     if activation is None or not begun:
         return activation
@@ -70,8 +70,8 @@ def missed_rows(
     progress: Progress | None,
     parts: Iterable[PartNow] = (),
 ) -> list[MissedOut]:
-    """Rows that a query misses, or would miss if it began now, per stream; with ``parts`` also the
-    rows that the parts of its statement miss.
+    """Return the rows per stream that a query and the ``parts`` of its statement miss, or would
+    miss if they began now.
     """
     if activation is None:
         found = _rows_to_miss(meaning, progress)
@@ -103,7 +103,7 @@ def _lacking(part: str, stream: str, count: int) -> MissedOut:
 
 
 def _missed_rows(meaning: NormalisedInfo, activation: Activation) -> list[MissedOut]:
-    """Missed rows of an active query, per stream; empty if its results are complete."""
+    """Return the missed rows of an active query per stream; empty if its results are complete."""
     if activation.complete == "always":
         return []
     rows: dict[str, int] = {}
@@ -138,7 +138,7 @@ def _of_streams(
 
 
 def _rows_to_miss(meaning: NormalisedInfo, progress: Progress | None) -> list[MissedOut]:
-    """Rows per stream that a query starting now would miss, since no query needed them so far."""
+    """Return the rows per stream that a query starting now would miss: no query needed them yet."""
     if progress is None or len(meaning.aliases) == 1:
         return []
     found = []
@@ -156,7 +156,7 @@ def _rows_to_miss(meaning: NormalisedInfo, progress: Progress | None) -> list[Mi
 
 
 def remedy(stream: str) -> str:
-    """Instructions for getting earlier rows of a stream into a query."""
+    """Return instructions for getting earlier rows of a stream into a query."""
     return (
         f"to have them, remove the query and the stream, add {stream} with --retain all, which "
         "reads it from the beginning, and add the query again, with --past stored if it may have "

@@ -25,7 +25,7 @@ class Describer:
         }
 
     def of(self, kind: str, name: str) -> tuple[str, str]:
-        """Label (streams) and detail (filters) of a relation or an intermediate result."""
+        """Return label (streams) and detail (filters) of a relation or an intermediate result."""
         if kind == "relation":
             condition = self._filter.get(name, "")
             stream = next((s for r, s in self._stream.items() if r == name), name)

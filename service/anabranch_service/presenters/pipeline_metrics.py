@@ -87,7 +87,7 @@ class Family:
 
 
 def _one(read: Callable[[Observed], float | None]) -> Samples:
-    """Samples of a metric without labels: one with the value of ``read``, or none if it is None."""
+    """Return the samples of a metric without labels: the value of ``read``, or none if None."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
         value = read(seen)
@@ -100,7 +100,7 @@ def _one(read: Callable[[Observed], float | None]) -> Samples:
 def _progress(
     read: Callable[[Progress], Mapping[str, float]],
 ) -> Samples:
-    """Samples of a metric with one label; ``read`` maps values of the label to samples."""
+    """Return a reader of samples with one label; ``read`` maps the label's values to samples."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
         if seen.progress is not None:
@@ -131,7 +131,7 @@ def _costs(seen: Observed) -> Iterator[Sample]:
 def _streams(
     read: Callable[[str, Snapshot], Mapping[tuple[str, ...], float | None]],
 ) -> Samples:
-    """Function to a metric's samples per stream, from the last epoch's measurements."""
+    """Return a reader of samples per stream, from the last epoch's measurements."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
         if seen.snapshot is not None:
@@ -145,7 +145,7 @@ def _streams(
 def _stores(
     read: Callable[[str, Snapshot], float | None],
 ) -> Samples:
-    """Function to a metric's samples per store, from the last epoch's measurements."""
+    """Return a reader of samples per store, from the last epoch's measurements."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
         if seen.snapshot is not None:
@@ -205,7 +205,7 @@ def _watermark_lags(seen: Observed) -> Iterator[Sample]:
 
 
 def _results(progress: Progress) -> dict[str, float]:
-    """Query -> number of rows in its sink; the joins inside an outer join have no entries."""
+    """Map each query to the number of rows in its sink; joins inside outer joins have no entry."""
     names = (name for name in progress.results if registered(name) == name)
     return {name: progress.shown.get(name, progress.results[name]) for name in names}
 
@@ -450,7 +450,7 @@ class _Collected:
         self._seen = seen
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics with a known value."""
+        """Yield all metrics with a known value."""
         for family in FAMILIES:
             samples = list(family.samples(self._seen))
             if samples:
@@ -472,7 +472,7 @@ def _metric(family: Family, samples: list[Sample]) -> Metric:
 
 
 def exposition(seen: Observed) -> bytes:
-    """The metrics of the pipeline in Prometheus's text format."""
+    """Return the metrics of the pipeline in Prometheus's text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(seen))
     return generate_latest(registry)

@@ -58,9 +58,9 @@ class _End:
 
 @dataclass(frozen=True, slots=True)
 class TableCosts:
-    """Measured costs of all tables.
+    """Measured costs of all maintained tables.
 
-    Common work of several queries is divided equally among them already where it is measured.
+    The runtime reports work for several queries already divided equally among them.
 
     Attributes:
         state: the newest report. ``rates``: query -> joined rows per second.
@@ -77,7 +77,7 @@ class TableCosts:
         return 0.0 if self.state is None else sum(map(self._cpu, self.state.tables))
 
     def of(self, query: str) -> MaintainedTableOut | None:
-        """The table of ``query``, perhaps not made yet; None: it has none."""
+        """Return the table of ``query``, which may not have rows yet; None if it has no table."""
         some = next((s for s in self._common().values() if query in s), {})
         estimated = None if self.estimated is None else self.estimated.of_query(query)
         if not some and estimated is None:
@@ -94,14 +94,14 @@ class TableCosts:
         )
 
     def _common(self) -> dict[str, dict[str, TableReport]]:
-        """Tables by the first of their queries."""
+        """Map the first query of each table to the reports of all queries with the table."""
         found: dict[str, dict[str, TableReport]] = {}
         for table in () if self.state is None else self.state.tables:
             found.setdefault(table.common or table.query, {})[table.query] = table
         return found
 
     def _cpu(self, table: TableReport) -> float:
-        """CPU seconds per second of one query, given those per joined row since its run began."""
+        """Return the CPU seconds per second of one query, from its mean per joined row so far."""
         rate = self.rates.get(table.query, 0.0)
         return table.seconds / table.added * rate if table.added else 0.0
 
@@ -116,7 +116,7 @@ def query_plan_out(
     substreams: Sequence[Mapping[str, Any]] = (),
     tables: TablesRecord | None = None,
 ) -> QueryPlanOut:
-    """The part of ``ruleset`` that the registered query ``name`` needs.
+    """Return the part of ``ruleset`` that the registered query ``name`` needs.
 
     Args:
         meanings: query -> its normal form, for user-facing names.
@@ -191,7 +191,7 @@ def _ends(ruleset: Ruleset) -> list[_End]:
 
 
 def _users(paths: Mapping[_End, list[ProbeRule]]) -> dict[str, set[str]]:
-    """Intermediate result -> the queries that depend on it, directly or through others."""
+    """Map each intermediate result to the queries that directly or indirectly depend on it."""
     found: dict[str, set[str]] = defaultdict(set)
     for end, path in paths.items():
         if end.query is not None:
@@ -224,7 +224,7 @@ def _path_out(
     edge = path[-1].edge if path else end.edge
     relation = next(r for r in ruleset.relations if arrival_edge(r.id) == edge)
     label, detail = describe.of("relation", str(relation.id))
-    # The label may be that of another query with equal joins, without an alias in this query.
+    # The label may belong to another query with equal joins, and have no alias in this query.
     alias = aliases.get(str(path[-1].start), "") if path else ""
     mirs = {str(s.mir) for s in ruleset.stores if len(s.members) > 1}
     return ProbePathOut(
@@ -244,8 +244,9 @@ def _path_out(
 def _divided(
     ruleset: Ruleset, explained: Sequence[Mapping[str, Any]], aliases: Mapping[str, str]
 ) -> list[DividedOut]:
-    """Explained substreams of ``aliases`` that still exist in the running ruleset, which may be a
-    revision of the explained one."""
+    """Return the explained substreams of ``aliases`` that still exist in the running ruleset, which
+    may be a revision of the explained one.
+    """
     running = {(str(one.start), one.attribute, one.count) for one in ruleset.substreams}
     return [
         DividedOut(
@@ -286,12 +287,12 @@ def _step_out(
 
 
 def _readers(store: StoreReport) -> frozenset[str]:
-    """The registered queries whose results depend on ``store``."""
+    """Return the registered queries whose results depend on ``store``."""
     return frozenset(map(registered, store.queries))
 
 
 def _stores(state: StateReport | None, name: str) -> list[StoreReport]:
-    """The stores that query ``name`` depends on, the largest share of bytes first."""
+    """Return the stores that query ``name`` depends on, the largest share of bytes first."""
     if state is None:
         return []
     found = [store for store in state.stores if name in _readers(store)]

@@ -83,7 +83,7 @@ def stream_out(
     sources: SourceStates,
     last: Snapshot | None = None,
 ) -> StreamOut:
-    """A stream, with the runtime's counts, and its measurements in the epoch ``last``."""
+    """Return a stream, with the runtime's counts, and its measurements in the epoch ``last``."""
     measured = None if last is None else last.measured.get(record.name)
     counts = progress.streams.get(record.name, {}) if progress is not None else {}
     intake = progress.input.intake.get(record.name) if progress is not None else None
@@ -145,7 +145,7 @@ _Place = TypeVar("_Place", SourceRecord, SinkRecord)
 
 
 def masked(place: _Place) -> _Place:
-    """A source or a sink, with its secrets masked."""
+    """Return a source or a sink, with its secrets masked."""
     if not place.options and place.path is None:
         return place
     changed = {
@@ -171,14 +171,14 @@ def query_out(
     ended: Mapping[str, str] = MappingProxyType({}),
     parts: Sequence[PartNow] = (),
 ) -> QueryOut:
-    """A query, with its status and the properties fixed by its activation.
+    """Return a query, with its status and the properties fixed by its activation.
 
     Args:
         floors: result of :func:`floors_of`.
         left: activation of the join that produces the left rows of an outer join.
         approvals: the held plan, which may be the reason why the query is pending.
         readers: the queries that read it.
-        ended: query that it reads -> why that one brings no more rows.
+        ended: query that it reads -> why that query produces no more rows.
         parts: the parts of its statement.
     """
     status = status_of(record, activation, progress, now)
@@ -219,7 +219,7 @@ def query_out(
 def run_out(
     record: QueryRecord, activation: Activation | None, progress: Progress | None, now: datetime
 ) -> RunOut:
-    """A run of a query, as answered."""
+    """Make the answer on a run of a query."""
     found = _activation(activation)
     return RunOut.of(
         record,
@@ -236,7 +236,7 @@ _OF_RUN = ("activated_batch", "expired_batch", "complete_from", "complete")
 
 
 def results_at(record: QueryRecord, progress: Progress | None) -> str | None:
-    """Place of a run's results, without secrets; None if results are only counted."""
+    """Return the location of a run's results, without secrets; None if results are only counted."""
     sink = masked(record.sink).to_sink()
     if sink.kind is SinkKind.COUNT:
         return None
@@ -252,7 +252,7 @@ def results_at(record: QueryRecord, progress: Progress | None) -> str | None:
 
 
 def floors_of(progress: Progress | None, schedule: RationSchedule | None) -> Floors:
-    """Query -> its floor (required completeness), and whether the CPU budget is too small."""
+    """Return query -> its floor (required completeness), and whether the budget is too small."""
     rationing = Rationing() if progress is None else progress.rationing
     floors = () if schedule is None else schedule.floors
     return {floor.query: (floor, floor.broken(rationing.budget)) for floor in floors}
@@ -265,7 +265,7 @@ def _rationed(
     progress: Progress | None,
     known: tuple[Floor, bool] | None,
 ) -> RationedOut | None:
-    """Effects of load shedding on a query, and its required completeness; None without either."""
+    """Return a query's required completeness and effects of load shedding; None without either."""
     alias = {a.label: a.alias for a in record.normalised.aliases}
     rations = [] if progress is None else progress.rationing.rations
     shares = {alias[r.start]: r.share for r in rations if r.query == record.id and r.start in alias}
@@ -306,7 +306,7 @@ def _past(activation: Activation) -> PastOut | None:
 
 
 def _activation(activation: Activation | None) -> dict[str, Any]:
-    """Fields of a query's or run's answer from its activation; all None without an activation."""
+    """Return the fields of an answer that come from the activation; all None without one."""
     if activation is None:
         absent = ("activated_batch", "expired_batch", "visible_from", "complete_from", "complete")
         return dict.fromkeys(absent)
@@ -323,7 +323,7 @@ def _activation(activation: Activation | None) -> dict[str, Any]:
 
 
 def _ended(activation: Activation, meaning: NormalisedInfo) -> ActivationOut:
-    """An earlier activation in an answer on a query with normal form ``meaning``."""
+    """Make the answer on an earlier activation of a query with normal form ``meaning``."""
     aliases = [a.alias for a in meaning.aliases]
     return ActivationOut(
         **_activation(activation),

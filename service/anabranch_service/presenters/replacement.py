@@ -1,4 +1,4 @@
-"""The run that waits to take the place of a query's present run, as answered."""
+"""Answers on runs that wait to take the place of a query's present run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch_service.registry.records import QueryRecord
 
 
 def replacement_out(present: QueryRecord, queries: Queries) -> ReplacementOut | None:
-    """The newest run that waits, or has failed to, for the place of ``present``; None without."""
+    """Return the newest run that waits for the place of ``present``, or failed while waiting."""
     run = standby(present, queries.records)
     if run is None or not run.waits or queries.status(present) not in LIVE:
         return None

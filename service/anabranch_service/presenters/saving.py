@@ -13,12 +13,12 @@ from itertools import takewhile
 
 from anabranch_contract.rest.planning.epochs import EpochSummary, SavingOut
 
-#: Length of the look-back in seconds, and most epochs read for it.
+#: Length of the look-back in seconds, and maximum number of epochs read for it.
 SECONDS, EPOCHS = 600.0, 200
 
 
 def saving_out(newest_first: Sequence[EpochSummary], now: datetime) -> SavingOut | None:
-    """The saving of the plan of the newest begun epoch; None if unknown.
+    """Return the saving of the plan of the newest begun epoch; None if unknown.
 
     Args:
         newest_first: published epochs. Epochs that have not begun or have no estimate are skipped.
@@ -50,5 +50,5 @@ def saving_out(newest_first: Sequence[EpochSummary], now: datetime) -> SavingOut
 
 
 def _age(moment: str, now: datetime) -> float:
-    """Seconds since a time, at least 0, as the clocks of two services may differ."""
+    """Return the seconds since a time; at least 0, as the clocks of two services may differ."""
     return max((now - datetime.fromisoformat(moment)).total_seconds(), 0.0)

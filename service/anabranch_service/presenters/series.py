@@ -1,4 +1,4 @@
-"""Measurement periods as time series: rates, hit ratios, matches, store sizes; the last day."""
+"""Time series of measurement periods (rates, hit ratios, store sizes), and of the last day."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T = TypeVar("T", int, float)
 
 
 def series_out(interims: Sequence[Interim]) -> SeriesOut:
-    """Time series of the consecutive periods ``interims``, oldest first."""
+    """Return the time series of the consecutive periods ``interims``, oldest first."""
     return SeriesOut(
         periods=[
             PeriodOut.of(
@@ -58,7 +58,7 @@ AHEAD = 2.0
 
 
 def with_forecasts(interims: Sequence[Interim]) -> SeriesOut:
-    """The time series, with forecasts of rates, hit ratios and matches."""
+    """Return the time series, with forecasts of rates, hit ratios and matches."""
     shown = series_out(interims)
     if not interims:
         return shown.model_copy(update={"forecasts": {}})
@@ -138,7 +138,7 @@ def _ratio(part: float | None, whole: float) -> float | None:
 
 
 def batch_out(report: BatchReport) -> BatchOut:
-    """One batch, with phases that add up to its time."""
+    """Return one batch, with phases that add up to its time."""
     # Tasks round the times of phases, so the sum may exceed the Spark job's time by milliseconds.
     spark = max(report.job - sum(report.phases.values()), 0)
     work = {name: report.phases.get(name, 0) for name in PHASES}
@@ -168,16 +168,16 @@ def history_out(
     query: str | None = None,
     streams: Collection[str] | None = None,
 ) -> HistoryOut:
-    """Points of ``minutes`` minutes each; of a run, of streams, or of all streams together.
+    """Combine points of one minute into points of ``minutes`` minutes, of a run or of streams.
 
     Args:
-        query: run whose results are counted. None: rows of ``streams`` are.
-        streams: streams that the query reads, or that are meant; None: all.
+        query: run whose results are counted; None: rows of ``streams`` are counted.
+        streams: streams that the query reads or whose rows are counted; None: all.
     """
     seconds = EVERY * minutes
 
     def end(point: HistoryPoint) -> int:
-        # Minutes end a little late.
+        # Points are recorded shortly after the end of their minute.
         return -(-(round(point.at / EVERY) * EVERY) // seconds) * seconds
 
     groups = ((until, list(some)) for until, some in groupby(points, end))
@@ -217,7 +217,7 @@ def _point_out(
 def _rates(
     points: Iterable[HistoryPoint], query: str | None, streams: Collection[str] | None
 ) -> Iterator[float]:
-    """Rates of the minutes in which batches were committed or a runtime worked."""
+    """Return the rates of minutes with a committed batch or a running runtime."""
     for point in points:
         if not point.working and point.batch_seconds is None:
             continue

@@ -30,12 +30,12 @@ KEPT = 60
 
 
 def reads_of(statistics: StoreStatistics) -> Reads:
-    """Reads of a store in an epoch, summed over its indexes."""
+    """Return the reads of a store in an epoch, summed over its indexes."""
     return sum(statistics.reads.values(), Reads())
 
 
 def state_out(report: StateReport, statistics: Snapshot | None) -> StateOut:
-    """The stores, with their reads in the epoch of ``statistics``."""
+    """Return the stores, with their reads in the epoch of ``statistics``."""
     stores = tuple(
         StoreOut(**fields(store), reads=_reads(store, statistics)) for store in report.stores
     )
@@ -50,7 +50,7 @@ def store_detail_out(
     ruleset: Mapping[str, Any] | None,
     history: Sequence[StoreEpochOut],
 ) -> StoreDetailOut:
-    """One store of ``report``; ``ruleset``: document of the running ruleset."""
+    """Return one store of ``report``; ``ruleset``: document of the running ruleset."""
     rules = {} if ruleset is None else {rule["out"]: rule for rule in ruleset["rules"]["probe"]}
     found = StoreDetailOut(
         **fields(store),
@@ -97,8 +97,8 @@ class StoreHistory:
     _known: dict[int, dict[str, StoreEpochOut]] = field(default_factory=dict)
 
     async def of(self, name: str, last: int, count: int) -> list[StoreEpochOut]:
-        """Statistics of the store ``name`` in the ``count`` epochs up to ``last``, oldest first;
-        epochs without a batch or without stored statistics are omitted.
+        """Return the statistics of the store ``name`` in the ``count`` epochs up to ``last``,
+        oldest first; epochs without a batch or without stored statistics are omitted.
         """
         found = []
         for epoch in range(max(last - count + 1, 0), last + 1):

@@ -30,7 +30,7 @@ SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
 def statistics_out(found: Snapshot, explain: Mapping[str, Any]) -> StatisticsOut:
-    """One epoch's measurements, next to the values that its plan expected (``explain``)."""
+    """Return one epoch's measurements, next to the values that its plan expected (``explain``)."""
     expected = explain.get("exchange", {}).get("edges", {})
     return StatisticsOut(
         epoch=found.epoch,
@@ -65,7 +65,7 @@ def _values_out(found: FrequentValues) -> FrequentValuesOut:
 def edge_out(
     edge: EdgeStatistics, expected: Mapping[str, float] | None = None, batches: int = 0
 ) -> EdgeStatisticsOut:
-    """Measurements of one edge, next to the traffic per batch that the plan ``expected``."""
+    """Return measurements of one edge, next to the traffic per batch that the plan ``expected``."""
     if expected is None:
         return EdgeStatisticsOut(**fields(edge))
     tuples, size = expected["tuples"] * batches, expected["bytes"] * batches
@@ -73,7 +73,7 @@ def edge_out(
 
 
 def stream_statistics_out(one: StreamStatistics) -> StreamStatisticsOut:
-    """Measurements of one stream during one epoch."""
+    """Return measurements of one stream during one epoch."""
     delay = {name: one.delay(share) for name, share in SHARES.items()}
     return StreamStatisticsOut.of(
         one,
@@ -89,7 +89,7 @@ def stream_statistics_out(one: StreamStatistics) -> StreamStatisticsOut:
 
 
 def sample_out(stream: str, sample: StreamSample) -> SampleOut:
-    """Statistics of a stream's columns, from its sample."""
+    """Return statistics of a stream's columns, from its sample."""
     return SampleOut.of(
         sample,
         stream=stream,

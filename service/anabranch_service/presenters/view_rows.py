@@ -20,7 +20,7 @@ def view_rows_out(
     *,
     scaled: bool,
 ) -> ViewRowsOut:
-    """The first ``limit`` rows of a view.
+    """Return the first ``limit`` rows of a view.
 
     Args:
         found: the rows reported by the runtime; None: not reported yet.
@@ -48,7 +48,7 @@ def view_rows_out(
 
 
 def _estimates(found: ViewRows | None, limit: int) -> dict[str, object]:
-    """Fields of the answer about estimates: the estimates, or the reason for their absence."""
+    """Return the answer's fields about estimates: the estimates, or why there are none."""
     if found is None:
         return {"unscaled": _UNKNOWN}
     if found.unscaled is not None:

@@ -1,4 +1,4 @@
-"""Cutover of a query to a new run that has caught up: what the run still lacks, and which run is
+"""Cutover of a query to a new run that has caught up: rows that the run still lacks, and the run to
 read as of a batch (``docs/semantics.md``, "Cutover when complete"). Pure functions.
 """
 
@@ -17,7 +17,7 @@ from anabranch_service.registry.records import QueryRecord
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Why a run has not caught up; ``remedy`` is empty if it will by itself."""
+    """Reason why a run has not caught up; ``remedy`` is empty if it will catch up by itself."""
 
     reason: str
     remedy: str = ""
@@ -26,8 +26,8 @@ class Lack:
 def lack(
     run: QueryRecord, activations: Mapping[str, Activation], progress: Progress | None
 ) -> Lack | None:
-    """The reason why a planned run has not caught up: results of the past, or results to come that
-    miss tuples from before it; None: it has.
+    """Return why a planned run has not caught up: results of the past are pending, or later results
+    may still lack tuples from before the run. None: it has caught up.
     """
     own = [one for name, one in activations.items() if registered(name) == run.id]
     if not own or progress is None:
@@ -54,7 +54,7 @@ def lack(
     if since is not None:
         marks = progress.telemetry.watermarks
         streams = {alias.stream for alias in run.normalised.aliases}
-        # The last member of a result is not a row of a table.
+        # Tables are left out, since none of their rows is the last member of a result.
         for stream in sorted(streams.difference(progress.input.tables)):
             mark = marks.get(stream)
             if mark is None or mark < since:
@@ -64,7 +64,7 @@ def lack(
 
 
 def standby(run: QueryRecord, records: Iterable[QueryRecord]) -> QueryRecord | None:
-    """The newest run that waits, or has waited, to take the place of ``run``."""
+    """Return the newest run that waits, or has waited, to take the place of ``run``."""
     found = [one for one in records if one.replaces == run.id and one.removed_at is None]
     return found[-1] if found else None
 
@@ -72,8 +72,8 @@ def standby(run: QueryRecord, records: Iterable[QueryRecord]) -> QueryRecord | N
 def last_read(
     run: QueryRecord, records: Iterable[QueryRecord], activation: Activation | None
 ) -> int | None:
-    """The last batch for which ``run`` is read under its query's name, if it has ended for a run
-    that had caught up; None: it has not.
+    """Return the last batch for which the query's name means ``run``, if the run has ended because
+    another run had caught up; else None.
     """
     over = any(one.replaces == run.id and one.caught_up for one in records)
     if not over or activation is None or activation.expired_batch is None:
@@ -82,8 +82,8 @@ def last_read(
 
 
 def as_of(run: QueryRecord, records: Sequence[QueryRecord], batch: int) -> QueryRecord | None:
-    """The run that is read under a query's name as of ``batch``; ``run`` is read as of the newest.
-    None: its record is gone.
+    """Return the run that a query's name means as of ``batch``; ``run`` is its meaning as of the
+    newest batch. None: the record of that run is gone.
     """
     known = {one.id: one for one in records if query_of(one.id) == query_of(run.id)}
     found: QueryRecord | None = run

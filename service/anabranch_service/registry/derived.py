@@ -1,6 +1,6 @@
 """Queries that other queries read by name.
 
-A query with a post-join part is a stream of its own name to its readers: the changes of its rows,
+For its readers a query with a post-join part is a stream of the same name: the changes of its rows,
 as the runtime has written them (``docs/semantics.md``, "Queries over queries"). The stream is
 registered together with its first reader and deleted after its last one. Any other query becomes a
 subquery in its readers' FROM.
@@ -39,8 +39,8 @@ class Queries:
 
     Attributes:
         records: all runs, in order of registration.
-        streams: stream that is a query -> its run.
-        mode: mode of the pipeline; a replay reads no post-join parts.
+        streams: stream with the changes of a query -> the query's run.
+        mode: mode of the pipeline; in a replay, queries with post-join parts can't be read.
         functions: users' functions by name.
     """
 
@@ -53,12 +53,12 @@ class Queries:
     functions: Mapping[str, UserFunction] = field(default_factory=dict)
 
     def status(self, record: QueryRecord) -> Status:
-        """Status of a run."""
+        """Return the status of a run."""
         return status_of(record, self.activations.get(record.id), self.progress, self.now)
 
     def find(self, name: str) -> QueryRecord | None:
-        """The newest run of the live query called ``name``, in this spelling or else in any case;
-        None if there is none.
+        """Return the newest run of the live query called ``name``, or else of the one whose name
+        differs only in case; None if there is none.
 
         Raises:
             QueryError: the name may mean several queries.
@@ -75,11 +75,11 @@ class Queries:
         return next(iter(exact or found), None)
 
     def readers(self, query: str) -> list[str]:
-        """The live queries that read ``query``, in order of registration."""
+        """Return the live queries that read ``query``, in order of registration."""
         return list(self.readers_of_all(query).get(query, ()))
 
     def readers_of_all(self, only: str | None = None) -> dict[str, dict[str, None]]:
-        """Query that is read (``only`` this one) -> the live queries that read it."""
+        """Map each query that is read (``only`` this one) to the live queries that read it."""
         found: dict[str, dict[str, None]] = {}
         for record in self.records:
             read = record.reads if only is None or only in record.reads else ()
@@ -89,7 +89,7 @@ class Queries:
         return found
 
     def all_readers(self, query: str) -> list[str]:
-        """The live queries that read ``query``, or read one of its readers."""
+        """Return the live queries that read ``query`` directly or through others."""
         found: dict[str, None] = {}
         waiting, readers = [query], self.readers_of_all()
         while waiting:
@@ -100,7 +100,7 @@ class Queries:
         return list(found)
 
     def ended_below(self, record: QueryRecord) -> dict[str, str]:
-        """Ended queries that the live query ``record`` reads -> why they produce no more rows."""
+        """Map each ended query that ``record`` reads to the reason why it produces no more rows."""
         found: dict[str, str] = {}
         newest = newest_runs(self.records) if record.reads else ()
         for read in newest if record.reads and self.status(record) in LIVE else ():
@@ -110,7 +110,7 @@ class Queries:
         return found
 
     def users_of(self, stream: str) -> Callable[[Sequence[QueryRecord]], list[str]]:
-        """Function from all runs to the live ones over ``stream``."""
+        """Return a function from all runs to the live ones over ``stream``."""
 
         def users(records: Sequence[QueryRecord]) -> list[str]:
             return [
@@ -123,7 +123,7 @@ class Queries:
         return users
 
     def callers_of(self, function: str) -> Callable[[Sequence[QueryRecord]], list[str]]:
-        """Function from all runs to the live queries that call a user's function."""
+        """Return a function from all runs to the live queries that call the user's ``function``."""
 
         def callers(records: Sequence[QueryRecord]) -> list[str]:
             live = (
@@ -154,7 +154,7 @@ class Queries:
 
 
 def is_query(stream: StreamRecord) -> bool:
-    """Whether a stream is the changes of a query."""
+    """Whether the stream consists of the changes of a query."""
     return stream.source.format == QUERY
 
 
@@ -163,10 +163,10 @@ class Reading:
     """A statement with the queries that it reads.
 
     Attributes:
-        streams: the registered streams, and the queries that are streams.
-        made: queries that are not registered streams yet, as streams.
+        streams: the registered streams, and queries that are read as streams.
+        made: queries that are read as streams and are not registered as such yet.
         reads: the ids of the queries that are read by name.
-        runs: the runs of the registered queries among them.
+        runs: the runs of the queries in ``reads``.
         parts: the subqueries that are queries of their own, each before its readers.
     """
 
@@ -185,7 +185,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class StatementPart:
-    """A subquery that is a query of its own: its name, normal form, description and stream."""
+    """A subquery that runs as a separate query: its name, normal form, description and stream."""
 
     name: str
     reading: Reading
@@ -197,8 +197,8 @@ class StatementPart:
 def with_queries(
     statement: Statement, streams: Mapping[str, Stream], queries: Queries, run: str
 ) -> Reading:
-    """Resolve the names in FROM that are registered queries, and the subqueries that are to be
-    queries of their own.
+    """Resolve names in FROM that are registered queries, and make parts of the subqueries that have
+    to run as separate queries.
 
     Args:
         run: the run with the statement.
@@ -210,7 +210,7 @@ def with_queries(
         _check_whole(statement, streams, queries, run)
     others = {query_of(one.id) for one in queries.records if one.part_of}.intersection(streams)
     if others:
-        # Parts of other statements are not read, nor proposed in place of an unknown name.
+        # Parts of other statements can't be read, and must not be suggested for an unknown name.
         streams = {name: stream for name, stream in streams.items() if name not in others}
     inlined = {
         name: record
@@ -225,7 +225,7 @@ def with_queries(
     statement = statement.inlining({n: InlinedQuery.of(one) for n, one in inlined.items()})
     for record in inlined.values():
         statement = replace(statement, functions={**statement.functions, **record.called})
-    # Parts are separated afterwards: these are the names of all of them.
+    # The names in all parts, which are separated below.
     views = _with_views(statement.names, streams, queries)
     statement = replace(statement, run="" if queries.mode is Mode.STEP else run, streams=views)
     parts: list[StatementPart] = []
@@ -250,10 +250,10 @@ def with_queries(
 def _check_whole(
     statement: Statement, streams: Mapping[str, Stream], queries: Queries, run: str
 ) -> None:
-    """Refuse a statement that only runs in parts.
+    """Refuse, in a replay, a statement that can run only in parts.
 
     Raises:
-        QueryError: ``unsupported-sql``; or the statement is not read in parts either.
+        QueryError: ``unsupported-sql``; or the statement is invalid even in parts.
     """
     live = with_queries(statement, streams, replace(queries, mode=Mode.LIVE), run)
     if not live.parts:
@@ -276,7 +276,7 @@ def _check_whole(
 def _with_views(
     names: Iterable[str], streams: Mapping[str, Stream], queries: Queries
 ) -> dict[str, Stream]:
-    """``streams``, and the queries among ``names`` with post-join parts, as streams."""
+    """Return ``streams`` and, as streams, the queries with post-join parts among ``names``."""
     found = {name: queries.find(name) for name in names if not _is_stream(name, streams)}
     made = (stream_of(one.id, one.normalised) for one in found.values() if one is not None)
     return {**streams, **{record.name: record.to_stream() for record in made}}
@@ -328,7 +328,7 @@ def _resolved(
 
 
 def stream_of(run: str, meaning: NormalisedInfo) -> StreamRecord:
-    """The changes of a query with a post-join part, as a stream."""
+    """Return the stream of the changes of a query with a post-join part."""
     view = meaning.view
     columns = [ColumnRecord(name=o.name, type=o.type) for o in meaning.output]
     changing = any(column.name == CHANGE for column in columns)
@@ -353,7 +353,7 @@ def stream_of(run: str, meaning: NormalisedInfo) -> StreamRecord:
 
 
 def _check(record: QueryRecord, queries: Queries, own: str, field: str) -> None:
-    """Refuse a registration that reads this query.
+    """Refuse a statement that reads the query ``record`` if that can't be read.
 
     Raises:
         QueryError: ``query-not-readable``.

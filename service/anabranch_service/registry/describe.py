@@ -65,7 +65,7 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
         streams: the streams that the query was parsed with.
     """
     parts = _parts(query)
-    # No stored tuple waits for tuples that complete no result.
+    # Tuples that complete no result do not require that other tuples stay stored.
     unbounded = tuple(a for part in parts for a in _unbounded(part, part.looked_up))
     without_bound = [a for part in parts for a in _unbounded(part, _timeless(part, streams))]
     return NormalisedInfo(
@@ -128,7 +128,7 @@ def _keeps_any(view: View) -> bool:
 
 
 def _parts(query: JoinQuery) -> tuple[JoinQuery, ...]:
-    """The inner joins of a query, which together read all of its aliases."""
+    """Return the inner joins of a query, which together read all of its aliases."""
     if query.united:
         return query.planned
     return (query.left, query) if query.is_asof and query.left is not None else (query,)
@@ -139,8 +139,8 @@ def _listed(query: JoinQuery) -> tuple[str, ...]:
 
 
 def _unbounded(query: JoinQuery, exempt: Collection[Label]) -> Iterator[str]:
-    """The aliases of one join, except ``exempt``, whose tuples join with tuples of arbitrarily late
-    event times of others.
+    """Return the aliases of one join, except ``exempt``, whose tuples join tuples of other aliases
+    with arbitrarily late event times.
     """
     ignored = [label in exempt for label in query.labels]
     for alias, row, without in zip(_listed(query), query.bounds, ignored, strict=True):
@@ -150,7 +150,7 @@ def _unbounded(query: JoinQuery, exempt: Collection[Label]) -> Iterator[str]:
 
 
 def _timeless(query: JoinQuery, streams: Mapping[str, Stream]) -> frozenset[Label]:
-    """The labels of a registered join that no time bound can concern."""
+    """Return the labels of a join to which no time bound can apply, as they have no event time."""
     of = {label: streams[query.relation_of(label).stream] for label in query.labels}
     return frozenset({label for label in of if of[label].has_no_times}.union(query.looked_up))
 
@@ -160,7 +160,7 @@ def _aliases(query: JoinQuery) -> dict[Label, str]:
 
 
 def _members(query: JoinQuery) -> list[tuple[JoinQuery, QueryMember]]:
-    """The aliases of all joins of a query, each once, with a join that contains it."""
+    """Return the aliases of all joins of a query, each once, with a join that contains it."""
     found: dict[str, tuple[JoinQuery, QueryMember]] = {}
     for part in (*_parts(query), *query.others):
         for member in part.members:
@@ -169,7 +169,7 @@ def _members(query: JoinQuery) -> list[tuple[JoinQuery, QueryMember]]:
 
 
 def _columns(query: JoinQuery) -> dict[str, Expr]:
-    """Output columns of all joins of a query, as expressions over the user's aliases."""
+    """Return the output columns of all joins of a query, as expressions over the user's aliases."""
     return {
         output.name: _in_aliases(output.expr, _aliases(part))
         for part in (*_parts(query), *query.others)
@@ -217,7 +217,7 @@ def _view(query: JoinQuery, view: View) -> ViewInfo:
 
 
 def _texts_below(query: JoinQuery) -> dict[str, str]:
-    """Input columns of a view as texts; of a union with one text per branch: ``a.x | b.y``."""
+    """Return a view's input columns as texts; of a union, a text per branch: ``a.x | b.y``."""
     if not query.united:
         return {o.name: str(o.expr) for o in _below(query)}
     found: dict[str, dict[str, None]] = {}
@@ -229,7 +229,7 @@ def _texts_below(query: JoinQuery) -> dict[str, str]:
 
 
 def _below(query: JoinQuery) -> tuple[Output, ...]:
-    """Input columns of a described view, over the streams' columns."""
+    """Return a described view's input columns as expressions over the streams' columns."""
     exprs = _columns(query)
     if query.outer is None:
         return tuple(Output(name, expr) for name, expr in exprs.items())
@@ -269,12 +269,12 @@ def _outer(query: JoinQuery, outer: OuterJoin) -> OuterInfo:
 
 
 def _over(condition: Expr, below: Mapping[str, Expr]) -> str:
-    """Text of a condition over joined rows, whose columns have the expressions ``below``."""
+    """Return the text of a condition over joined rows; ``below``: column -> its expression."""
     return str(substitute(condition, lambda c: below[c.name]))
 
 
 def _shared(query: JoinQuery, alias_of: Mapping[Label, str]) -> Iterator[str]:
-    """Notes on filters that are tested as tags, since the query shares a store."""
+    """Return notes on filters that are tested as tags because the query shares a store."""
     for residual in query.residuals if len(query.members) > 1 else ():
         over = {c.alias for c in columns(residual)}
         if len(over) == 1 and not _is_hidden(residual):
@@ -291,7 +291,7 @@ def _is_hidden(expr: Expr) -> bool:
 
 
 def _kept_groups(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
-    """Notes on a view whose windows are never dropped, since their end can't be determined."""
+    """Return notes on a view whose windows are kept for ever, since their end is never certain."""
     if query.view is None or query.view.window is None:
         return
     column = query.view.window.column
@@ -323,7 +323,7 @@ def _kept_groups(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[st
 
 
 def bounds_between(aliases: Sequence[str], matrix: Bounds) -> tuple[BoundInfo, ...]:
-    """The finite entries of a matrix of time bounds between ``aliases``."""
+    """Return the finite entries of a matrix of time bounds between ``aliases``."""
     return tuple(
         BoundInfo(
             earlier=aliases[i],
@@ -338,12 +338,12 @@ def bounds_between(aliases: Sequence[str], matrix: Bounds) -> tuple[BoundInfo, .
 
 
 def _in_aliases(expr: Expr, alias_of: Mapping[Label, str]) -> Expr:
-    """``expr`` with the user's alias names in place of canonical labels."""
+    """Return ``expr`` with the user's alias names in place of canonical labels."""
     return substitute(expr, lambda c: Column(alias_of.get(Label(c.alias), c.alias), c.name, c.type))
 
 
 def _lived(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
-    """Notes on time bounds that come from the ttl of a stream."""
+    """Return notes on time bounds that come from the ttl of a stream."""
     for i, member in enumerate(query.members):
         stream = streams[query.relation_of(member.label).stream]
         if stream.ttl is not None and stream.ttl in query.bounds[i][:i] + query.bounds[i][i + 1 :]:
@@ -354,7 +354,7 @@ def _lived(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
 
 
 def _latest(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
-    """Notes on aliases that join only with the latest tuple per key."""
+    """Return notes on aliases whose stream lets only the latest tuple per key join."""
     for part, member in _members(query):
         stream = streams[part.relation_of(member.label).stream]
         if stream.is_table and member.label not in part.looked_up:
@@ -381,7 +381,7 @@ def _latest(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
             )
 
 
-#: End of the names of parts.
+#: Suffix of the names of parts.
 _PART = re.compile(r"\.\d+$")
 #: Aliases that the planner gives to parts -> their name in notes.
 _GIVEN = {
@@ -392,7 +392,7 @@ _GIVEN = {
 
 
 def _called(alias: str, stream: str) -> str:
-    """The name of an alias in notes, in the author's words."""
+    """Return the name of an alias in notes, in the author's words."""
     outer, _, inner = alias.partition(".")
     name = next((name for given, name in _GIVEN.items() if given.fullmatch(outer)), None)
     if name is None or not (inner or _PART.search(stream)):

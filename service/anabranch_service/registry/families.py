@@ -1,4 +1,4 @@
-"""Families: queries with one statement but for its constants, recognised by their statements."""
+"""Families: queries whose statements differ only in constants."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class QueryFamily:
 
 
 def families(records: Iterable[QueryRecord]) -> list[QueryFamily]:
-    """Families of at least two queries, the largest first; structured queries have none."""
+    """Return the families of two or more queries, largest first; structured queries have none."""
     found: dict[str, list[tuple[QueryRecord, tuple[str, ...]]]] = {}
     for record in records:
         if record.sql is not None and not record.part_of:

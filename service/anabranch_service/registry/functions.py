@@ -20,7 +20,7 @@ _FLAG = "--functions NAME.py or --functions FOLDER (ANABRANCH_FUNCTIONS) of serv
 
 
 def function_record(body: FunctionIn, policy: AccessPolicy, now: datetime) -> FunctionRecord:
-    """The record of a function, whose module was read but not executed.
+    """Make the record of a function; its module is read, but not executed.
 
     Raises:
         InvalidInput: the module is not allowed or can't be read, or has no such function.
@@ -60,7 +60,7 @@ def function_record(body: FunctionIn, policy: AccessPolicy, now: datetime) -> Fu
 
 
 def _module(name: str, policy: AccessPolicy) -> tuple[bytes, list[str]]:
-    """The code of a user's module, and the names that it defines by itself."""
+    """Return the code of a user's module, and the names that it defines (not imports)."""
     files = module_files(policy.functions, name)
     path = next((Path(file) for file in files if Path(file).is_file()), None)
     if path is None:

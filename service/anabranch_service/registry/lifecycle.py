@@ -38,7 +38,7 @@ def status_of(
     progress: Progress | None,
     now: datetime,
 ) -> Status:
-    """The state of a run of a query.
+    """Return the state of a run of a query.
 
     * ``failed``: the runtime reports that an expression of the query can't be evaluated.
     * ``expired``: the runtime reports the end of the run, or runs an epoch after the last one with
@@ -60,7 +60,7 @@ def status_of(
 
 
 def reads(query: QueryRecord, stream: str) -> bool:
-    """Whether a query reads ``stream``, itself or through queries that it inlines."""
+    """Whether a query reads ``stream``, directly or through queries that it inlines."""
     return any(alias.stream == stream for alias in query.normalised.aliases)
 
 
@@ -81,8 +81,8 @@ def is_wanted(record: QueryRecord, activation: Activation | None, now: datetime)
 
 
 def newest_runs(records: Iterable[QueryRecord]) -> list[QueryRecord]:
-    """Newest run of each query that does not wait for a cutover; input and output are in order of
-    registration.
+    """Return the newest run of each query that does not wait for a cutover; input and output are in
+    order of registration.
     """
     found: dict[str, QueryRecord] = {}
     for record in records:
@@ -94,9 +94,9 @@ def newest_runs(records: Iterable[QueryRecord]) -> list[QueryRecord]:
 
 
 def present_run(records: Iterable[QueryRecord]) -> QueryRecord | None:
-    """The run that a query's id denotes in requests: its newest run that was not rejected, else its
-    newest run; None without runs. ``records`` are runs of one query in order of registration. Runs
-    that wait for a cutover do not count.
+    """Return the run that a query's id denotes in requests: its newest run that was not rejected,
+    else its newest run; None without runs. ``records`` are runs of one query in order of
+    registration. Runs that wait for a cutover do not count.
     """
     runs = [record for record in records if not record.waits]
     accepted = [run for run in runs if run.rejected is None]
@@ -106,7 +106,7 @@ def present_run(records: Iterable[QueryRecord]) -> QueryRecord | None:
 def to_plan(
     records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
 ) -> tuple[list[QueryRecord], list[QueryRecord]]:
-    """Runs to include in an epoch planned now, and earlier runs as replacements.
+    """Return the runs to include in an epoch planned now, and earlier runs as replacements.
 
     Each query's newest run that was not rejected is planned. If the planner rejects it, the query's
     earlier runs are tried instead, the newest first. A run that waits for a cutover is planned
@@ -134,8 +134,8 @@ def to_plan(
 def going_on(
     records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
 ) -> list[QueryRecord]:
-    """Runs that may continue if no new plan is published: wanted ones (:func:`is_wanted`) of
-    queries whose newest run is wanted as well, but not those whose place an active run takes.
+    """Return runs that may continue without a new plan: wanted runs (:func:`is_wanted`) of queries
+    whose newest run is wanted too, except runs that an active run replaces.
     """
 
     def wanted(record: QueryRecord) -> bool:
@@ -152,7 +152,7 @@ def going_on(
 def _without_orphans(
     records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
 ) -> list[QueryRecord]:
-    """``records`` without the parts of statements whose run is not wanted."""
+    """Return ``records`` without the parts of statements whose run is not wanted."""
     records = list(records)
     owners = {one.part_of for one in records if one.part_of}
     known = {
@@ -164,8 +164,9 @@ def _without_orphans(
 
 
 def overtaken(records: Iterable[QueryRecord], now: datetime) -> list[QueryRecord]:
-    """Runs to withdraw, since a later run of the same query was planned or withdrawn: they will
-    never begin or be resumed. This includes parts of statements whose run is no longer wanted.
+    """Return the runs to withdraw, since a later run of the same query was planned or withdrawn:
+    they will never begin or be resumed. This includes parts of statements whose run is no longer
+    wanted.
 
     Runs that have begun and are not paused are omitted: they end with the first epoch without them.
     """
@@ -216,8 +217,8 @@ def _waiting(
 
 
 def _accepted(records: Iterable[QueryRecord]) -> dict[str, list[QueryRecord]]:
-    """The runs of each query that have not been rejected and do not wait for a cutover, in order of
-    registration.
+    """Return the runs of each query that have not been rejected and do not wait for a cutover, in
+    order of registration.
     """
     runs: dict[str, list[QueryRecord]] = {}
     for record in records:
@@ -240,7 +241,7 @@ def _ended(record: QueryRecord, activation: Activation | None, progress: Progres
 def results_of(
     record: QueryRecord, activation: Activation | None, progress: Progress | None
 ) -> int:
-    """Number of rows in the run's sink: all results so far, or the current rows of a view.
+    """Return the number of rows in the run's sink: all results, or a view's current rows.
 
     The runtime reports a count in its progress and in the activation, one after the other: the
     greater is the newer. With a view, both count joined rows, which are not in the sink.

@@ -51,14 +51,14 @@ class Mirror(Generic[_T]):
         self.version = 0
 
     async def all(self) -> Mapping[str, _T]:
-        """Current records by name, sorted by ``order``. The mapping never changes afterwards."""
+        """Return the current records by name, sorted by ``order``, as an immutable mapping."""
         async with self._lock:
             await self._look()
             self._lent = True
             return MappingProxyType(self._found)
 
     async def count(self) -> int:
-        """Current number of records."""
+        """Return the current number of records."""
         async with self._lock:
             await self._look()
             return len(self._found)
@@ -75,7 +75,7 @@ class Mirror(Generic[_T]):
         self._upto = newest[0][0] if newest else None
 
     async def _follow(self, upto: str) -> bool:
-        """Read the changes after journal entry ``upto``; False if the entry is already trimmed."""
+        """Apply the changes after journal entry ``upto``; False if that entry was trimmed."""
         names: dict[str, None] = {}
         while True:
             page = await cast("Any", self._redis.xrange(self._journal, min=upto, count=PAGE))
@@ -121,8 +121,8 @@ class Mirror(Generic[_T]):
 def _merged(
     found: dict[str, _T], read: Mapping[str, _T], order: Callable[[_T], int] | None
 ) -> dict[str, _T]:
-    """Merge the records ``read`` into the sorted ``found``; sort again only if a record neither
-    keeps its position nor belongs at the end.
+    """Merge the records ``read`` into the sorted ``found``; sort again only if a record moves, or
+    is new, before the end.
     """
     if order is None:
         found |= read

@@ -36,13 +36,13 @@ from anabranch_service.settings import ServiceSettings
 
 
 def policy_of(settings: ServiceSettings) -> AccessPolicy:
-    """The operator's access policy, with the address of the pipeline's own Redis."""
+    """Return the operator's access policy, with the address of the pipeline's own Redis."""
     return settings.access.with_server(settings.redis_url)
 
 
 def check_stream(record: StreamRecord, settings: ServiceSettings) -> StreamRecord:
-    """Refuse a stream with contradictory columns, or with a source that can't be converted to the
-    columns or that the access policy forbids.
+    """Refuse a stream whose columns contradict each other, whose source does not fit them, or whose
+    source the access policy forbids.
 
     Returns:
         The record, with instructions for Spark to read the source.

@@ -25,7 +25,7 @@ from anabranch_contract.rest.queries import ProblemRecord, QueryTerms
 
 
 class InlinedQuery(Closed):
-    """The statement of a query that stands as a subquery in the statement of its reader."""
+    """The statement of a query that is inserted as a subquery into the statement of its reader."""
 
     sql: str | None
     query: dict[str, JsonValue] | None
@@ -44,16 +44,17 @@ class QueryRecord(Closed, QueryTerms):
             tuples.
         relaxed: alias -> the weaker filter (expressions) of a store shared with other queries.
         reads: the registered queries that it reads by name.
-        inlined: name in FROM -> the query that stands there as a subquery.
+        inlined: name in FROM -> the query that is inserted there as a subquery.
         functions: users' functions that it calls, by name, as of its registration.
         part_of: the run whose statement has this query as a subquery; empty: none.
         part: number of the subquery among the parts of the statement, from 1.
-        columns: stream -> the columns that it may read, where later ones would change its meaning
+        columns: stream -> the columns that it may read, if later columns would change its meaning
             (``registry.alterations.added_columns``).
-        replaces: the run whose place it takes when it has caught up; empty: it never had to wait.
-        caught_up: whether it has. ``read_from``: the first batch for which readers of the query
-            read this run instead; None: not yet.
-        shares_sink: whether it writes to the sink of the run that it replaces, once that has ended.
+        replaces: the run whose place it takes, or took, when it has caught up; empty: none.
+        caught_up: whether it has caught up. ``read_from``: first batch for which the query's name
+            means this run; None: not yet.
+        shares_sink: whether it writes to the sink of the run that it replaces, after that run's
+            end.
         sharing_decided: whether ``relaxed`` is final (``planning.sharing``).
     """
 
@@ -83,7 +84,7 @@ class QueryRecord(Closed, QueryTerms):
 
     @property
     def called(self) -> dict[str, UserFunction]:
-        """Users' functions that it calls, by name."""
+        """Users' functions that the query calls, by name."""
         return {name: UserFunction.loads(text) for name, text in self.functions.items()}
 
     @property
@@ -106,7 +107,7 @@ class QueryRecord(Closed, QueryTerms):
         )
 
     def is_over(self, now: datetime) -> bool:
-        """Whether it was withdrawn or has expired."""
+        """Whether the query was withdrawn or has expired."""
         return self.removed_at is not None or (
             self.expires_at is not None and now >= self.expires_at
         )
@@ -144,7 +145,7 @@ class Explanation(Closed):
 
     @classmethod
     def missing(cls, why: str) -> Explanation:
-        """An empty explanation, with the reason ``why`` it is missing."""
+        """Return an empty explanation, with the reason ``why`` it is missing."""
         return cls(shares=SharesRecord.missing(why), diff_reason=why)
 
 
@@ -168,19 +169,19 @@ class EpochRecord(PublishedEpoch):
     plan: str | None = None
 
     def with_digest(self) -> EpochRecord:
-        """A copy of the record with the digest of its plan."""
+        """Return a copy of the record with the digest of its plan."""
         return self.model_copy(update={"plan": self._digest()})
 
     def details(self) -> PlanDetails:
-        """The plan and decisions of the record."""
+        """Return the plan and decisions of the record."""
         return PlanDetails(explain=self.explain, decisions=self.decisions)
 
     def without_details(self) -> EpochRecord:
-        """A copy of the record without plan and decisions."""
+        """Return a copy of the record without plan and decisions."""
         return self.model_copy(update={"explain": {}, "decisions": None})
 
     def with_details(self, found: PlanDetails) -> EpochRecord:
-        """A copy of the record with the plan and decisions in ``found``."""
+        """Return a copy of the record with the plan and decisions in ``found``."""
         return self.model_copy(update=dict(found))
 
     def again(self, epoch: int, now: datetime) -> EpochRecord:
@@ -198,11 +199,11 @@ class EpochRecord(PublishedEpoch):
         return EpochRecord.model_validate(dict(self.without_details()) | changes)
 
     def with_explanation(self, found: Explanation) -> EpochRecord:
-        """A copy of the record with the explanation ``found``."""
+        """Return a copy of the record with the explanation ``found``."""
         return self.model_copy(update={**dict(found), "explained": True})
 
     def summary(self) -> KeptSummary:
-        """The record's entry in lists of epochs."""
+        """Return the record's entry in lists of epochs."""
         changes = None
         if self.same_as is not None:
             changes = ChangeCounts(steps_added=0, steps_removed=0, stores_built=0, stores_dropped=0)

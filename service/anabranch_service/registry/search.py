@@ -29,7 +29,7 @@ class ListedQuery:
 
     @classmethod
     def of(cls, record: QueryRecord) -> ListedQuery:
-        """The searchable fields of ``record``."""
+        """Return the searchable fields of ``record``."""
         query, statement = query_of(record.id), record.sql
         if statement is None:
             statement = json.dumps(record.query, ensure_ascii=False)
@@ -41,7 +41,7 @@ class ListedQuery:
 def listed(
     records: Iterable[QueryRecord], before: Sequence[ListedQuery] = ()
 ) -> tuple[ListedQuery, ...]:
-    """Newest run of each query; input and output are in order of registration.
+    """Return the newest run of each query; input and output are in order of registration.
 
     Args:
         before: an earlier result, whose entries are reused for unchanged records.
@@ -75,7 +75,7 @@ class Sought:
     tags: frozenset[str] = frozenset()
 
     def among(self, queries: Iterable[ListedQuery]) -> Iterable[ListedQuery]:
-        """The matching queries."""
+        """Yield the matching queries."""
         text = self.text.casefold()
         for one in queries:
             if (

@@ -49,7 +49,7 @@ def read_checked(
         text = to_spark(_select(filled(sql, parameters, dialect), dialect, name), dialect, streams)
     statement = read_statement(text, query, window, dialect)
     if statement.sql is not None and sql != text:
-        # Spaces stand in place of CREATE, so that errors have the places of the request.
+        # Spaces replace CREATE, so that positions in errors are those in the request.
         statement = replace(statement, sql=statement.sql.lstrip())
     if statement.parsed is not None:
         count, selected = statement.parsed.aliases, len(statement.parsed.items)
@@ -70,7 +70,7 @@ def read_checked(
 
 
 def filled(sql: str, parameters: Mapping[str, Constant] | None, dialect: str) -> str:
-    """``sql`` with the values of ``parameters``.
+    """Return ``sql`` with the values of ``parameters`` inserted.
 
     Raises:
         InvalidInput: ``missing-parameter``, ``unknown-parameter`` or ``bad-parameter``;
@@ -94,7 +94,7 @@ def filled(sql: str, parameters: Mapping[str, Constant] | None, dialect: str) ->
 
 
 def _select(sql: str, dialect: str, name: str) -> str:
-    """The SELECT of a statement that creates view ``name``; any other statement as it is."""
+    """Return the SELECT of a statement that creates view ``name``; other statements unchanged."""
     created = read_created(sql, dialect)
     if created is None:
         return sql

@@ -10,7 +10,7 @@ from anabranch_contract.rest.slo import Slo
 from anabranch_service.durations import read_positive
 from anabranch_service.errors import InvalidInput
 
-#: Least latency objective of a query or of the settings, in microseconds.
+#: Minimum latency objective of a query or of the settings, in microseconds.
 LEAST_LATENCY = 100_000
 
 
@@ -76,7 +76,7 @@ def check_freshness(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -
 
 
 def freshness_of(slo: Slo) -> dict[str, Micros]:
-    """Freshness objectives in microseconds, by alias."""
+    """Return the freshness objectives in microseconds, by alias."""
     return {alias: parse_duration(text) for alias, text in slo.freshness.items()}
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_contract.protocol.registered import StreamRecord
 
-#: Most streams named in a readiness summary, and most characters of each reason.
+#: Maximum number of streams named in a readiness summary, and of characters of each reason.
 _NAMED, _REASON = 3, 400
 
 
@@ -25,7 +25,7 @@ class SourceStates:
     alive: bool
 
     def status(self, record: StreamRecord) -> SourceStatus:
-        """Current state of a stream's source."""
+        """Return the current state of a stream's source."""
         found = self.reported.get(record.name)
         if found is None or found.registration != record.registration:
             return SourceStatus(record.registration)
@@ -34,7 +34,7 @@ class SourceStates:
         return found
 
     def failed(self) -> dict[str, str]:
-        """Stream -> reason why its source can't be read at present, in order of names."""
+        """Return stream -> reason why its source can't be read at present, in order of names."""
         if not self.alive:
             return {}
         return {
@@ -44,13 +44,13 @@ class SourceStates:
         }
 
     def failed_among(self, streams: Iterable[str]) -> dict[str, str]:
-        """:meth:`failed`, for some streams only."""
+        """Return :meth:`failed` for the given ``streams`` only."""
         failed = self.failed()
         return {name: failed[name] for name in sorted(set(streams)) if name in failed}
 
 
 def summary(failed: Mapping[str, str]) -> str:
-    """Text for a readiness check: ``ok``, or the streams that can't be read.
+    """Return the text for a readiness check: ``ok``, or the streams that can't be read.
 
     >>> summary({}), summary({"a": "no such folder"})
     ('ok', '1 stream is not read: a (no such folder)')
@@ -64,7 +64,7 @@ def summary(failed: Mapping[str, str]) -> str:
 
 
 def _short(reason: str) -> str:
-    """Shorten a long reason at the end of a word, and name the route that has all of it."""
+    """Shorten a long reason at the end of a word, and name the route with the whole reason."""
     if len(reason) <= _REASON:
         return reason
     words = reason[:_REASON].rsplit(" ", 1)[0]

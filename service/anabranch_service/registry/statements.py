@@ -38,7 +38,7 @@ from anabranch_service.registry.records import InlinedQuery, QueryRecord
 
 _LOG = structlog.get_logger(__name__)
 
-#: Capacity of the cache, in JSON bytes of the records whose normal forms it has.
+#: Capacity of the cache, in bytes of the JSON of the records whose normal forms it has.
 KEPT_BYTES = 32 * 1024 * 1024
 
 
@@ -51,13 +51,13 @@ class Statement:
         window: window of all aliases, or by alias, in microseconds.
         dialect: dialect of the original SQL, before its translation to Spark's.
         parsed: syntax tree of ``sql``, before name resolution.
-        inlined: name in FROM -> the registered query that stands there as a subquery.
-        run: the run that has the statement, whose subqueries with post-join parts are queries of
-            their own; empty: such subqueries are refused.
-        part: number of such a subquery, from 1, if it is meant instead of the whole statement.
+        inlined: name in FROM -> the registered query that is inserted there as a subquery.
+        run: the run with the statement, if subqueries with post-join parts run as separate queries
+            (parts); empty: such subqueries are refused.
+        part: number of the part, from 1, that this object stands for; 0: the statement itself.
         functions: the users' functions that it and the inlined queries call, by name.
-        streams: the streams that it may read, by which its subqueries in expressions become joins;
-            None: they are not known yet.
+        streams: the streams that it may read; their columns are needed to turn subqueries in
+            expressions into joins. None: not known yet.
     """
 
     sql: str | None
@@ -73,18 +73,18 @@ class Statement:
 
     @property
     def field(self) -> str:
-        """The field of a request with the names in FROM."""
+        """The request's field that contains the names in FROM."""
         return "query.from" if self.sql is None else "sql"
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of the subqueries that are queries of their own."""
+        """The names of the subqueries that run as separate queries."""
         count = len(self._pieces()) - 1
         return tuple(part_name(self.run, number) for number in range(1, count + 1))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names in FROM, of parts and of streams and queries that are not inlined.
+        """The names in FROM: parts, streams, and queries that are not inlined.
 
         Raises:
             QueryError: the structured query can't be read.
@@ -92,18 +92,18 @@ class Statement:
         return names_read(self.tree())
 
     def inlining(self, queries: Mapping[str, InlinedQuery]) -> Statement:
-        """The statement with ``queries`` as subqueries in place of their names."""
+        """Return the statement with ``queries`` as subqueries in place of their names."""
         return replace(self, inlined=queries) if queries else self
 
     def calling(self, functions: Mapping[str, UserFunction]) -> Statement:
-        """The statement, whose calls of ``functions`` are calls of users' functions."""
+        """Return the statement with ``functions`` as the users' functions that it may call."""
         if self.parsed is None or not functions:
             return self
         called = mark_calls(self.parsed, functions)
         return replace(self, functions={name: functions[name] for name in sorted(called)})
 
     def tree(self) -> Unresolved:
-        """The syntax tree with the inlined queries, of the whole statement or of the part."""
+        """Return the syntax tree of the statement or its ``part``, with inlined queries."""
         return self._pieces()[self.part - 1]
 
     def _pieces(self) -> tuple[Unresolved, ...]:
@@ -129,7 +129,7 @@ class Statement:
 
     @contextmanager
     def _of_document(self) -> Iterator[None]:
-        """Prefix the fields of errors with ``query``, the document's field in a request."""
+        """Context manager: prefix fields of errors with ``query``, the document's field."""
         try:
             yield
         except QueryError as cause:
@@ -224,7 +224,7 @@ class NormalForms:
         self._lock = Lock()
 
     def of(self, record: QueryRecord, streams: Mapping[str, Stream]) -> JoinQuery:
-        """The normal form of a registered query.
+        """Return the normal form of a registered query.
 
         Raises:
             QueryError: the query can't be planned (any more).
@@ -242,7 +242,7 @@ class NormalForms:
         return query
 
     def statement(self, record: QueryRecord) -> Statement:
-        """The parsed statement of a query for which shared stores have not been decided yet."""
+        """Return the parsed statement of a query, before shared stores have been decided."""
         with self._lock:
             entry = self._kept.get(record.id)
         if entry is not None and entry.statement is not None and entry.given == _given(record):
@@ -292,7 +292,7 @@ def _given(record: QueryRecord) -> str:
 def as_seen(
     allowed: Mapping[str, tuple[str, ...]], streams: Mapping[str, Stream]
 ) -> Mapping[str, Stream]:
-    """Return ``streams`` with the ``allowed`` columns; streams without an entry keep all."""
+    """Return ``streams`` restricted to ``allowed`` columns; streams without an entry keep all."""
     found = streams
     for name, columns in allowed.items():
         stream = streams.get(name)
@@ -304,7 +304,7 @@ def as_seen(
 
 
 def usable_streams(records: Iterable[StreamRecord]) -> dict[str, Stream]:
-    """Streams in the planner's form, by name; invalid records are logged and omitted."""
+    """Return streams in the planner's form, by name; invalid records are logged and omitted."""
     streams = {}
     for record in records:
         try:

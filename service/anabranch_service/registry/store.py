@@ -1,4 +1,4 @@
-"""The registry in Redis: reads validate, writes are atomic.
+"""The registry in Redis: records are validated on reading, and written atomically.
 
 Every change of a record is a compare-and-set, every registration one Lua script: several service
 processes of one pipeline can't lose each other's writes. Writes that only the leading service may
@@ -34,11 +34,11 @@ class Store(StreamStore, FunctionStore, PlanStore, ReportStore):
     """The registry of one pipeline (namespace); its parts are in modules of ``redis``."""
 
     async def ping(self) -> None:
-        """Raise unless Redis answers."""
+        """Raise an error unless Redis answers."""
         await reply(self.redis.ping(), bool)
 
     async def known_queries(self, now: datetime, mode: Mode) -> Queries:
-        """The registered queries, with their states, in a pipeline of ``mode``."""
+        """Return the registered queries, with their states, in a pipeline of ``mode``."""
         streams = (await self.streams()).items()
         runs = {n: one.source.options[RUN] for n, one in streams if is_query(one)}
         records, activations = await self.queries(), await self.activations()
@@ -46,13 +46,13 @@ class Store(StreamStore, FunctionStore, PlanStore, ReportStore):
         return Queries(records, activations, await self.progress(), now, runs, mode, functions)
 
     async def delete_unread(self, queries: Queries) -> None:
-        """Delete the streams that are queries without live readers."""
+        """Delete the streams of queries that no live query reads any more."""
         for name in queries.streams:
             if not queries.users_of(name)(queries.records):
                 await self.delete_stream(name, queries.users_of(name), lambda _: None)
 
     async def misfits(self) -> list[Misfit]:
-        """The registry keys whose Redis values have the wrong type."""
+        """Return the registry keys whose Redis values have the wrong type."""
         keys = self.keys
         wanted = {
             **dict.fromkeys((keys.streams, keys.queries, keys.activations), "hash"),

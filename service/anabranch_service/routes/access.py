@@ -81,7 +81,7 @@ async def read_audit(
         ),
     ] = None,
 ) -> AuditPage:
-    """The audit log of changes, pushed rows and refusals, newest first; about 10,000 per kind."""
+    """The audit log of one kind of entries, newest first; about 10,000 of each kind are kept."""
     entries, following = await ctx.audit.page(kind, limit, cursor)
     return AuditPage(items=entries, next_cursor=following)
 

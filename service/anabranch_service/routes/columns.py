@@ -28,7 +28,8 @@ from anabranch_service.versions import IfMatch, check_version, etag
 
 router = guarded_router("/v1/streams", tag="streams")
 _Records: TypeAlias = Mapping[str, StreamRecord]
-#: Returns the changed ones of the queries over a stream, by all streams before and after.
+#: Function from the queries over a stream, and all streams before and after a change, to the
+#: changed records of these queries.
 _Follow: TypeAlias = Callable[
     [str, Sequence[QueryRecord], _Records, _Records, NormalForms], list[QueryRecord]
 ]
@@ -40,9 +41,9 @@ async def add_column(
     name: StreamPath, body: AddedColumnIn, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> StreamOut:
     """Add a column to a stream in use, from the next planned epoch on. Rows read before have the
-    default; later rows have the value that the source gives, or NULL. Registered queries go on
-    with the columns that they have, also ``SELECT *``. 409 for queries, PostgreSQL tables without
-    a key, and sources that are read with the columns of their registration.
+    default; later rows have the value that the source gives, or NULL. Registered queries keep the
+    columns that they have, even with ``SELECT *``. 409 for streams that are queries, PostgreSQL
+    tables without a key, and sources whose columns are fixed at registration.
     """
 
     def change(record: StreamRecord) -> StreamRecord:
@@ -63,8 +64,8 @@ async def widen_column(
     if_match: IfMatch = None,
 ) -> StreamOut:
     """Widen the type of a column of a stream in use, from the next planned epoch on. Stored rows
-    are read with the new type. Queries go on; 409 if the results of one, or rows that it keeps,
-    would get another type, or for queries, and sources that are read with the columns of their
+    are read with the new type. Queries continue; 409 if results of a query, or rows that it keeps,
+    would get another type, and for streams that are queries and sources whose columns are fixed at
     registration.
     """
 
@@ -80,9 +81,9 @@ async def widen_column(
 async def drop_column(
     name: StreamPath, column: ColumnPath, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> StreamOut:
-    """Drop a column that no query reads from a stream in use. Input needs it no longer, from the
-    next planned epoch on; stored rows stay. 409 if a query, the event time or the key reads it, or
-    for queries, and sources that are read with the columns of their registration.
+    """Drop a column from a stream in use, from the next planned epoch on. Input need not have it
+    any more; stored rows stay. 409 if a query reads it or it is the event time or part of the key,
+    and for streams that are queries and sources whose columns are fixed at registration.
     """
 
     def change(record: StreamRecord) -> StreamRecord:

@@ -57,7 +57,7 @@ async def watch(ctx: Context) -> None:
 
 
 async def look(ctx: Context) -> list[Component]:
-    """The state of every component, and the time when it entered this state."""
+    """Return the state of every component, and the time when it entered this state."""
     try:
         found = await _components(ctx)
     except RedisError as cause:
@@ -85,7 +85,7 @@ async def _components(ctx: Context) -> list[Component]:
 
 
 async def _missed(ctx: Context, progress: Progress | None) -> dict[str, list[MissedOut]]:
-    """Active query -> rows read before it began, without which its results stay incomplete."""
+    """Return active query -> earlier rows, without which its results stay incomplete."""
     activations, now = await ctx.store.activations(), ctx.clock()
     found, parts_of = {}, parts_now(await ctx.store.queries(), activations)
     for listed in await ctx.store.newest_queries():

@@ -24,8 +24,9 @@ class ConsolePage:
     """A page of the console.
 
     Attributes:
-        file: its element ``main``, beside ``page.js`` in the same folder.
-        skip: id of the element to which a keyboard skips the header. ``target``: its name.
+        file: HTML file of its element ``main``, in the same folder as its ``page.js``.
+        skip: id of the element to which the link for skipping the header leads. ``target``: name of
+            that element.
         styles: its style sheets.
     """
 
@@ -48,7 +49,7 @@ class ConsolePage:
 
 
 _WHAT_IF = ConsolePage("what_if/what-if.html", "What if", "statement", "the statement")
-#: Path -> its page.
+#: URL path -> page of the console.
 PAGES: Mapping[str, ConsolePage] = {
     "/": ConsolePage("overview/overview.html", "", "health", "the overview"),
     "/dashboard/batches": ConsolePage(
@@ -105,7 +106,7 @@ def _page(html: str) -> Callable[[], Awaitable[Response]]:
 @router.get("/docs", include_in_schema=False)
 @needs(Need.NOTHING)
 async def reference() -> Response:
-    """The reference of REST, by Swagger UI, whose page has no header."""
+    """Return the page with the REST reference, shown by Swagger UI without the console's header."""
     return FileResponse(DASHBOARD / "reference" / "reference.html", headers=_HEADERS)
 
 

@@ -63,7 +63,7 @@ async def joint_plan(
         measured = any(period.steps for period in periods)
         return joint_plan_out(ruleset, meanings, found, cpu, measured=measured, query=run)
 
-    # In a thread: with a thousand queries this takes tenths of a second.
+    # In a thread, since this takes tenths of a second with a thousand queries.
     return await asyncio.to_thread(made)
 
 
@@ -78,7 +78,7 @@ async def query_plan(name: RunPath, ctx: Ctx) -> QueryPlanOut:
     meanings = {record.id: record.normalised for record in await ctx.store.queries()}
 
     ruleset = await asyncio.to_thread(rulesets.loads, text)
-    # In a thread: parsing the long record of an epoch takes time.
+    # In a thread, since parsing the long record of an epoch takes time.
     planned, explained = None, await ctx.store.explanation(ruleset.epoch)
     if ruleset.substreams or explained is None:
         planned = await ctx.store.epoch(ruleset.epoch)
@@ -110,13 +110,13 @@ async def query_plan(name: RunPath, ctx: Ctx) -> QueryPlanOut:
 
 
 def _run_in(ruleset: Ruleset, run: str) -> str | None:
-    """The run ``run``, or else the previous run of its query, if ``ruleset`` has it; else None."""
+    """Return ``run`` or the previous run of its query, whichever ``ruleset`` has; else None."""
     runs = [registered(query.id) for query in ruleset.queries]
     return run if run in runs else next((r for r in runs if query_of(r) == query_of(run)), None)
 
 
 async def _running(ctx: Context, progress: Progress | None) -> str:
-    """The running ruleset; before the first batch, the first published ruleset."""
+    """Return the running ruleset; before the first batch, the first published ruleset."""
     running = RulesetId(0)
     if progress is not None and progress.ruleset_epoch >= 0:
         running = RulesetId(progress.ruleset_epoch, progress.revision)

@@ -27,13 +27,13 @@ _SERVICE = uuid4().hex
 @router.get("/profile")
 @needs(Need.READ)
 async def get_profile(ctx: Ctx, response: Response) -> ProfileOut:
-    """CPU seconds of runtime, service and Redis by use. They only grow: subtract two answers."""
+    """CPU seconds of runtime, service and Redis by use since their start: subtract two answers."""
     response.headers["Cache-Control"] = "no-store"
     report = await ctx.store.cpu_report()
     uses = [] if report is None else list(report.uses)
     uses += [CpuUse(CpuGroup.SERVICE, name, (), seconds) for name, seconds in _own().items()]
     with contextlib.suppress(ResponseError):
-        # A user of a Redis that serves others may not be allowed to call INFO.
+        # On a shared Redis server the user may not be allowed to call INFO.
         uses.append(CpuUse(CpuGroup.REDIS, "server", (), await _redis(ctx.store.redis)))
     return ProfileOut(
         run="" if report is None else report.run,
@@ -45,7 +45,7 @@ async def get_profile(ctx: Ctx, response: Response) -> ProfileOut:
 
 
 def _own() -> dict[str, float]:
-    """CPU seconds of the service and of its children, ended ones included."""
+    """Return the CPU seconds of the service and of its children, ended ones included."""
     spent, planner = os.times(), 0.0
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -57,7 +57,7 @@ def _own() -> dict[str, float]:
 
 
 async def _redis(redis: Redis) -> float:
-    """CPU seconds of the Redis server, with its children."""
+    """Return the CPU seconds of the Redis server, with its children."""
     found = await redis.info("cpu")
     sides = ("sys", "user", "sys_children", "user_children")
     return float(sum(float(found.get(f"used_cpu_{side}", 0.0)) for side in sides))

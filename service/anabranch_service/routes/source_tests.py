@@ -45,7 +45,8 @@ router = guarded_router("/v1", tag="streams")
 
 #: Rows read by a test: default and maximum.
 ROWS, MOST_ROWS = 20, 200
-#: Most invalid values listed in an answer, and rows by which a registration is completed.
+#: Maximum number of invalid values in an answer, and number of rows from which a registration is
+#: completed.
 MISFITS, SAMPLED = 100, 1000
 _ENVELOPES = "the service reads no change envelopes; register the stream and see invalid_tuples"
 
@@ -63,10 +64,10 @@ async def try_source(
 ) -> SourceTestOut:
     """Read a few rows of a source and check them against the stream's columns. Stores nothing.
 
-    Body and refusals are the same as in a registration; with ``propose`` columns, their types,
-    options of the format, event time, lateness and key that are not given are inferred, and
-    ``registration`` is a body that registers the stream. The service reads the source itself; the
-    runtime may have other access to it.
+    Body and refusals are the same as in a registration. With ``propose``, missing columns, types,
+    options of the format, event time, lateness and key are inferred, and ``registration`` is a body
+    that registers the stream. The service reads the source itself; the runtime may have other
+    access to it.
     """
     if propose:
         async with ctx.work.limited():
@@ -82,7 +83,7 @@ def _look(record: StreamRecord, most: int, settings: ServiceSettings) -> SourceT
         return SourceTestOut(outcome="not tested", limits=[_ENVELOPES])
     names = [c.name for c in record.columns]
     if record.source.format in LAKE:
-        # Operations are no column of a table.
+        # The operation column is not a column of the database's table.
         names = [name for name, _ in record.tuple_columns]
     try:
         if record.source.format == POSTGRES:
@@ -95,10 +96,10 @@ def _look(record: StreamRecord, most: int, settings: ServiceSettings) -> SourceT
 
 
 def _proposed(body: StreamIn, most: int, settings: ServiceSettings) -> SourceTestOut:
-    """Complete a request by a sample, and check the sample against it.
+    """Complete a request from a sample, and check the sample against it.
 
     Raises:
-        PlannerError, InvalidInput: what the request has can't be registered.
+        PlannerError, InvalidInput: the given part of the request can't be registered.
     """
     if body.changes is not None and body.changes.envelope is not None:
         return SourceTestOut(outcome="not tested", limits=[_ENVELOPES])

@@ -77,6 +77,6 @@ async def _report(ctx: Context) -> StateReport:
 
 
 async def _last_ended(ctx: Context, report: StateReport) -> Snapshot | None:
-    """The statistics of the epoch before the running one."""
+    """Return the statistics of the epoch before the running one."""
     ended = report.epoch - 1
     return await ctx.store.statistics(ended) if ended >= 0 else None

@@ -68,9 +68,10 @@ DEFAULT_LATENESS = "10 minutes"
 AHEAD = {"ahead_of_clock": "1 day", "ahead_of_stream": "366 days"}
 #: Keywords of ``retain`` -> microseconds, or None (for ever).
 RETAIN = {"all": None, "none": 0}
-#: Most invalid rows named in an error.
+#: Maximum number of invalid rows named in an error.
 REPORTED = 20
-#: Seconds that a registration waits for the runtime's first read of the source, and between checks.
+#: Seconds for which a registration waits for the runtime's first read of the source, and seconds
+#: between two checks.
 TRIAL_SECONDS, LOOK_SECONDS = 3.0, 0.05
 
 
@@ -182,7 +183,7 @@ async def patch_stream(
     """Change a stream: its idle timeout, handling of late tuples and retention from the next
     planned epoch on, its handling of lost input at once. A shorter ttl drops stored tuples that no
     query can join any more. A changed or removed ``latest`` key drops all stored tuples of the
-    stream: its queries see only later ones.
+    stream; its queries then see only later tuples.
     """
     changes: dict[str, Any] = body.model_dump(include=PROPERTIES, exclude_none=True)
     if body.accepted_rejects is not None:
@@ -322,7 +323,7 @@ async def get_sample(name: StreamPath, ctx: Ctx) -> SampleOut:
 @needs(Need.EDIT)
 async def delete_stream(name: StreamPath, ctx: Ctx, if_match: IfMatch = None) -> None:
     """Delete a stream; 409 while a live query reads it. Without a running runtime, which alone can
-    end queries, withdrawn ones do not count.
+    end queries, withdrawn queries do not count as live.
     """
     activations, progress = await ctx.store.activations(), await ctx.store.progress()
     now = ctx.clock()
@@ -423,7 +424,7 @@ def read_stream(body: StreamIn, settings: ServiceSettings) -> StreamRecord:
 
 
 def _changes(body: StreamIn) -> ChangeFormat | None:
-    """The form of the rows of a stream of changes or upserts; None for any other stream."""
+    """Return the form of the rows of a stream of changes or upserts; None for any other stream."""
     given, kind = body.changes, StreamKind(body.kind)
     keyed, name = kind is StreamKind.UPSERT, f"stream {body.name!r}"
     if kind not in (StreamKind.CHANGES, StreamKind.UPSERT):
@@ -464,7 +465,7 @@ def _changes(body: StreamIn) -> ChangeFormat | None:
             field="changes.null_deletes",
             remedy="leave it out; it is for kind upsert, with columns beside the key",
         )
-    # Rows of a table of a lake have no form of their own.
+    # The form of rows in a table of a lake is fixed, so these sources are left out.
     parts = [p for p in (source, source.then) if p and not (source.then and p.format in LAKE)]
     if given.envelope and not all(is_json(p.format, p.path, p.options) for p in parts):
         raise InvalidInput(
@@ -486,7 +487,7 @@ def _changes(body: StreamIn) -> ChangeFormat | None:
 
 
 def _with_operation(columns: list[ColumnRecord], name: str) -> list[ColumnRecord]:
-    """``columns`` with the operation column of a stream of changes, a string unless declared."""
+    """Return ``columns`` with a change stream's operation column, a string unless declared."""
     kind = next((parse_type(c.type).kind for c in columns if c.name == name), None)
     if kind is None:
         return [*columns, ColumnRecord(name=name, type=TypeKind.STRING)]
@@ -519,8 +520,8 @@ def _lateness(body: StreamIn) -> int | None:
 
 
 def _bounds_ahead(body: StreamIn) -> dict[str, int | None]:
-    """Bounds on event times in the future for a new stream. With a watermark there are defaults: a
-    single tuple of the far future would move the watermark past all others.
+    """Return the bounds on event times in the future for a new stream. With a watermark there are
+    defaults: a single tuple of the far future would move the watermark past all others.
     """
     bounded = body.event_time is not None and _lateness(body) is not None
     given = {field: getattr(body, field) for field in AHEAD}
@@ -556,7 +557,7 @@ def _idle_timeout(text: str | None) -> int | None:
 
 
 def _retention(retention: RetentionIn | None) -> dict[str, Any]:
-    """The changes of ``ttl`` and ``latest`` in a request; None resets both."""
+    """Return the changes of ``ttl`` and ``latest`` in a request; None resets both."""
     if retention is None:
         return {"ttl": None, "latest": ()}
     found: dict[str, Any] = {}
@@ -569,7 +570,7 @@ def _retention(retention: RetentionIn | None) -> dict[str, Any]:
 
 
 def _kept(body: StreamIn) -> dict[str, Any]:
-    """Retention properties of a new stream, or the key of a new table, which retains all rows."""
+    """Return the retention of a new stream, or the key of a new table, which retains all rows."""
     kind = StreamKind(body.kind)
     if kind in (StreamKind.STREAM, StreamKind.CHANGES):
         if body.key is not None:
@@ -652,8 +653,8 @@ def _users(
     *,
     runs: bool,
 ) -> list[str]:
-    """The live queries over a stream, which prevent its deletion. Without a running runtime (not
-    ``runs``) withdrawn queries can't end, and do not count.
+    """Return the live queries over a stream, which prevent its deletion. Without a running runtime
+    (not ``runs``) withdrawn queries can't end, and do not count.
     """
     past = {q.id for q in overtaken(queries, now)}
     found = {

@@ -31,7 +31,7 @@ class NotReady(ServiceError):
 @router.get("/healthz")
 @needs(Need.NOTHING)
 async def healthz() -> Health:
-    """Liveness: the process is up."""
+    """Liveness: the process serves requests."""
     return Health()
 
 

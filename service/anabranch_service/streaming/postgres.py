@@ -1,4 +1,4 @@
-"""Look-ups in a PostgreSQL database for a registration: columns and key of a table, some rows."""
+"""Queries to a PostgreSQL database for a registration: columns and key of a table, some rows."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from anabranch_service.streaming.samples.sample import SECONDS, Sample
 
 
 def with_catalog(body: StreamIn, settings: ServiceSettings) -> StreamIn:
-    """Return the request with the columns of its table, and with its key if it is of kind upsert,
-    where it has none.
+    """Return the request completed by its table's columns and, if it is of kind upsert, key; given
+    columns and keys stay.
 
     Raises:
         InvalidInput: the database can't be read.
@@ -55,8 +55,8 @@ def with_catalog(body: StreamIn, settings: ServiceSettings) -> StreamIn:
 def with_proposal(
     body: StreamIn, settings: ServiceSettings
 ) -> tuple[StreamIn, list[list[str]], list[str]]:
-    """Complete a request by the catalog: its kind, key, columns that are not declared, and the
-    operation's name if the table has a column of the usual name.
+    """Complete a request from the catalog: its kind, key, missing columns, and another name for the
+    operation column if the table has a column of the default name.
 
     Returns:
         The request, the table's keys, and notes.
@@ -88,7 +88,7 @@ def sample_table(record: StreamRecord, most: int, settings: ServiceSettings) -> 
     """Read at most ``most`` rows of a stream's table, and check the stream against it.
 
     Raises:
-        InvalidInput, PlannerError: it can't be read, or the stream does not fit.
+        InvalidInput, PlannerError: the table can't be read, or the stream does not fit it.
     """
     assert record.changes is not None
     columns = record.tuple_columns
@@ -106,7 +106,7 @@ def sample_table(record: StreamRecord, most: int, settings: ServiceSettings) -> 
 def _opened(
     source: SourceRecord, settings: ServiceSettings
 ) -> Iterator[tuple[Any, PostgresOptions, DatabaseTable]]:
-    """Yield a cursor of a tested source's database, its options, and the table."""
+    """Yield a cursor of the source's database, the source's options, and the table."""
     policy, given = policy_of(settings), source.options
     check_source_access(source.format, source.path, given, policy, os.path.realpath)
     options = postgres_options(given)

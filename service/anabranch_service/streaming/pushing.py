@@ -1,4 +1,4 @@
-"""Requests with rows for a stream: repeated ones, and ones that come faster than rows are read."""
+"""Pushes of rows to a stream: repeated requests, and requests faster than rows are read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_service.errors import Conflict, ServiceError
 from anabranch_service.registry.redis.streams import StreamStore
 
-#: Number of a stream's rows that have not been read, from which on no more are accepted.
+#: Number of a stream's unread rows from which on no more rows are accepted.
 MOST_WAITING = 1_000_000
 #: Seconds after which a client may try again.
 _PAUSE = 5
@@ -29,7 +29,7 @@ IdempotencyKey = Annotated[
 
 
 class Backlogged(ServiceError):
-    """Rows for a stream that is behind."""
+    """Rows for a stream with too many unread rows."""
 
     status = 429
     headers: ClassVar[Mapping[str, str]] = {"Retry-After": str(_PAUSE)}
@@ -45,7 +45,7 @@ class Pushed:
 
 
 def check_backlog(name: str, intake: StreamIntake | None) -> None:
-    """Refuse rows for a stream that is far behind; ``intake``: None if nothing is known of it.
+    """Refuse rows for a stream with too many unread rows; ``intake``: None if unknown.
 
     Raises:
         Backlogged: naming the number of waiting rows.
@@ -62,10 +62,10 @@ def check_backlog(name: str, intake: StreamIntake | None) -> None:
 async def append(
     store: StreamStore, pushed: Pushed, body: bytes, idempotency_key: str | None
 ) -> dict[str, str]:
-    """Append the entries of a request, unless it is repeated; return headers of the answer.
+    """Append the entries of a request unless it repeats another one; return headers of the answer.
 
     Args:
-        body: of the request, which repeats another one with its key only if their bodies are equal.
+        body: body of the request; equal bodies with one idempotency key make a repeated request.
 
     Raises:
         Conflict: the key was used with another body.

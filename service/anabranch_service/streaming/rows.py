@@ -34,7 +34,7 @@ from anabranch_contract.queries.types import INTERVALS, DataType, TypeKind, pars
 from anabranch_service.clock import in_utc
 from anabranch_service.errors import Conflict
 
-#: Most rows of one request.
+#: Maximum number of rows of one request.
 MOST = 10_000
 
 _BITS = {TypeKind.TINYINT: 8, TypeKind.SMALLINT: 16, TypeKind.INT: 32, TypeKind.BIGINT: 64}
@@ -98,7 +98,7 @@ def _python_type(kind: DataType) -> Any:
 
 @lru_cache(maxsize=256)
 def _body(columns: tuple[tuple[str, str], ...], event_time: str | None) -> type[BaseModel]:
-    """Pydantic model of a request's body; all columns but the event time may be missing or null."""
+    """Return a body's model; all columns but the event time may be missing or null."""
     fields: dict[str, Any] = {}
     for number, (name, text) in enumerate(columns):
         kind = _python_type(parse_type(text))
@@ -113,7 +113,7 @@ def _body(columns: tuple[tuple[str, str], ...], event_time: str | None) -> type[
 
 
 def read_rows(record: StreamRecord, body: bytes) -> list[dict[str, Any]]:
-    """The rows of a request's JSON body: column -> JSON value, without NULL values.
+    """Return the rows of a request's JSON body: column -> JSON value, without NULL values.
 
     Raises:
         ValidationError: rows that do not fit the stream's columns.
@@ -124,7 +124,7 @@ def read_rows(record: StreamRecord, body: bytes) -> list[dict[str, Any]]:
 
 
 def target(record: StreamRecord, default: str) -> tuple[str, SourcePayload, str]:
-    """Redis Stream (of several the first) to write rows to, with its entries' payload and field.
+    """Return the (first) Redis Stream to write rows to, with payload and field of its entries.
 
     Raises:
         Conflict: the service can't write to the stream's source.

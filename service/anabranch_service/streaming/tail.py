@@ -34,14 +34,15 @@ from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
 
-#: Most result streams (tails) that one process serves; each needs a connection to Redis.
+#: Maximum number of result streams (tails) that one process serves; each needs a connection to
+#: Redis.
 MOST_TAILS = 64
-#: Most result streams per access token, so that one client can't lock out the others.
+#: Maximum number of result streams per access token, so that one client can't lock out the others.
 MOST_TAILS_EACH = 16
 #: Seconds between two requests for the runtime to keep copying results, without an event before a
 #: comment is sent, and of waiting for the last results of an ended query.
 RENEW, HEARTBEAT, PATIENCE = 4.0, 10.0, 12.0
-#: Longest wait of one read from Redis in milliseconds, and most entries per read.
+#: Maximum wait of one read from Redis in milliseconds, and maximum number of entries per read.
 BLOCK, ENTRIES = 1000, 32
 #: Greater than the ordinal of any row.
 _LAST = 2**63 - 1
@@ -80,7 +81,7 @@ class TailPosition:
         return TailPosition(int(batch), int(ordinal))
 
     def __str__(self) -> str:
-        """The position as an event's id."""
+        """Return the position as an event's id."""
         return f"{self.batch}:{self.ordinal}"
 
 
@@ -109,7 +110,7 @@ class Reader:
 
 
 class ServedTails:
-    """Serves results as events to readers, on at most half of the process's ``connections``."""
+    """Serves results as events to readers; uses at most half of the process's ``connections``."""
 
     def __init__(self, store: Store, connections: int) -> None:
         self._store = store
@@ -126,7 +127,7 @@ class ServedTails:
         status: Callable[[], Awaitable[Status]],
         reader: Reader,
     ) -> AsyncIterator[bytes]:
-        """Events of a query's results, until ``limit`` rows are sent or the query has ended.
+        """Return events of a query's results, until ``limit`` rows are sent or the query has ended.
 
         Args:
             name: the query.
@@ -230,7 +231,7 @@ class _TailReader:
             self._expected = after.ordinal + 1
 
     async def read(self) -> list[tuple[bytes, bool]]:
-        """The next events, each with whether it is a row; empty if none arrives for a while."""
+        """Return the next events, each with whether it is a row; empty if none arrives in time."""
         block = BLOCK if self.live or not await self._exists() else None
         answer = await cast(
             "Any", self._redis.xread({self._key: self._cursor}, count=ENTRIES, block=block)
@@ -297,7 +298,7 @@ class _TailReader:
 
 
 def _entries(answer: Any) -> list[tuple[str, dict[str, str]]]:
-    """Entries in a reply to XREAD for one stream, in version 2 or 3 of Redis's protocol."""
+    """Return entries in a reply to XREAD for one stream, in version 2 or 3 of Redis's protocol."""
     if not answer:
         return []
     if isinstance(answer, dict):

@@ -1,1 +1,1 @@
-"""Reading of results as tables: as of one batch, by SQL, in processes of their own."""
+"""Reading of results as tables: as of one batch, by SQL, in separate processes."""

@@ -4,8 +4,8 @@ Standard input and output carry lines of JSON, then the rows as an Arrow IPC str
 
 1. in: the limits, and ``sql`` or null.
 2. with SQL, out: ``{"tables": [names]}``; in: ``batch`` and ``specs``, by names of tables.
-3. out: ``{"ready": …}`` and the stream, or ``{"problem": …}``. A stream that lacks its end is not
-   complete.
+3. out: ``{"ready": …}`` and the stream, or ``{"problem": …}``. A stream without its end marker is
+    incomplete.
 
 A statement can't reach files, the network, settings or Python's variables: its tables are read
 into memory before, by statements of ours, and then access is locked. The operating system limits
@@ -39,14 +39,16 @@ from anabranch_service.tables.current import (
 from anabranch_service.tables.files import ResultFiles, TableError, replaced
 from anabranch_service.tables.statement import CATALOG, SCHEMA, tables_of
 
-#: Rows of a record batch; attempts to list files that are being replaced, and seconds between them.
+#: Rows of a record batch; attempts to list files that are being replaced, and seconds between
+#: attempts.
 ROWS, ATTEMPTS, PAUSE = 1 << 16, 40, 0.05
-#: Rows of a record batch of a stream without a limit, which waits for its client.
+#: Rows per record batch of an unlimited result, which is sent as fast as its client reads it.
 STREAMED = 1 << 13
-#: Bytes beyond DuckDB's memory limit: libraries, threads' stacks, and rows on their way.
+#: Bytes allowed beyond DuckDB's memory limit, for libraries, stacks of threads, and rows to be
+#: written.
 _BESIDE = 3 << 30
 Config = dict[str, str | bool | int | float | list[str]]
-#: Settings of a connection: nothing is loaded or found by itself, nothing goes to the disk.
+#: Settings of a DuckDB connection: no extensions or Python variables, no files on disk.
 _CLOSED: Config = {
     "python_enable_replacements": "false",
     "autoinstall_known_extensions": "false",
@@ -105,7 +107,7 @@ def _one_table(request: Mapping[str, Any], spec: TableSpec, target: IO[bytes]) -
                 writer.write_batch(_cast(first, noted))
                 first = next(rows, None)
             if not ResultFiles.of(Path(request["results"]), spec.run).marks >= listing.marks:
-                # Without the stream's end, a reader knows that rows may be missing.
+                # A reader knows from the missing end marker that rows may be missing.
                 target.flush()
                 os._exit(3)
         target.flush()
@@ -135,7 +137,7 @@ def _statement(request: Mapping[str, Any], source: IO[str], target: IO[bytes]) -
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         if limit == NO_ROWS:
-            # A relation is bound, and not run.
+            # Creating a relation binds the statement without executing it.
             bound = connection.sql(sql)
             found = bound.limit(0).to_arrow_table().rename_columns(bound.columns)
             _say(target, {"ready": True, "truncated": False})
@@ -143,7 +145,8 @@ def _statement(request: Mapping[str, Any], source: IO[str], target: IO[bytes]) -
                 pass
             return
         if limit is None:
-            # A relation gives its rows as they are found; a cursor first has all of them.
+            # A relation returns rows as they are found, whereas a cursor first computes all of
+            # them.
             _stream(connection.sql(sql).to_arrow_reader(STREAMED), request, target)
             return
         reader = _reader(connection, sql, min(ROWS, limit + 1))
@@ -162,7 +165,7 @@ def _statement(request: Mapping[str, Any], source: IO[str], target: IO[bytes]) -
 
 
 def _stream(reader: pa.RecordBatchReader, request: Mapping[str, Any], target: IO[bytes]) -> None:
-    """Write all rows as they are found; an error after the first ones ends the process."""
+    """Write all rows as they are found; an error after the first rows ends the process."""
     try:
         first = next(iter(reader), None)
     except OSError as error:
@@ -182,7 +185,7 @@ def _stream(reader: pa.RecordBatchReader, request: Mapping[str, Any], target: IO
 
 
 def tree_of(sql: str) -> dict[str, Any]:
-    """DuckDB's syntax tree of a statement, or its error."""
+    """Return DuckDB's syntax tree of a statement, or its error."""
     with duckdb.connect(":memory:", config=_CLOSED | {"enable_external_access": "false"}) as one:
         (text,) = one.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchone() or ("{}",)
     found: dict[str, Any] = json.loads(text)
@@ -209,7 +212,7 @@ def _load(connection: duckdb.DuckDBPyConnection, results: Path, name: str, spec:
 
 
 def _empty(connection: duckdb.DuckDBPyConnection, name: str, spec: TableSpec) -> None:
-    """Make a table without rows."""
+    """Make a table with the columns of ``spec``, but without rows."""
     _make(connection, name, schema_of(spec.shown).empty_table())
 
 
@@ -220,7 +223,7 @@ def _make(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> N
 
 
 def listed(results: Path, run: str) -> ResultFiles:
-    """The files of a run, at a moment at which none is being replaced.
+    """List the files of a run at a moment when none is being replaced.
 
     Raises:
         TableError: ``files-replaced``: there was no such moment.
@@ -238,7 +241,7 @@ def _memory(request: Mapping[str, Any]) -> Config:
 
 
 def _notes(request: Mapping[str, Any], run: str | None) -> dict[str, str]:
-    """Metadata of the answer: the batch that it is as of, and the run of the query."""
+    """Return metadata of the answer: the batch of its rows, and the run of the query."""
     notes = {"anabranch_batch": str(request["batch"])}
     return notes if run is None else {**notes, "anabranch_run": run}
 
@@ -250,7 +253,7 @@ def _reader(connection: duckdb.DuckDBPyConnection, sql: str, rows: int) -> pa.Re
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with the columns' own types: DuckDB has no durations, and names times' zones."""
+    """Cast rows to the columns' Arrow types: DuckDB lacks durations and adds time zones."""
     arrays = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -1,4 +1,4 @@
-"""The rows of a query as DuckDB's SQL over its result files."""
+"""DuckDB's SQL for the rows of a query's table, over its result files."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from anabranch_contract.queries.views import CHANGE, VERSION
 from anabranch_service.streaming.samples.arrow_types import arrow_type
 from anabranch_service.tables.files import FileRows, in_batches
 
-#: Limit of a statement whose columns are wanted, and which is not run.
+#: Value of ``limit`` for a statement that is only bound, to get its columns, and not executed.
 NO_ROWS = -1
 
 
 class TableKind(StrEnum):
-    """Meaning of a query's result rows: ``RESULTS`` stay, ``CHANGES`` insert or delete equal rows,
-    changes of a ``VIEW`` replace the row with the same identity.
+    """Meaning of a query's result rows: ``RESULTS`` are final, ``CHANGES`` insert or delete equal
+    rows, changes of a ``VIEW`` replace or delete the row with the same identity.
     """
 
     RESULTS = "results"
@@ -36,7 +36,7 @@ class TableSpec:
         columns, changed: (name, type) of the columns of the table, and of its changes.
         identity: columns that identify a row of a view; empty: it has one row.
         after, upto: only the results of batches after ``after``, up to ``upto``, are read.
-        raw: whether results are wanted as they are in the files, instead of the present rows.
+        raw: whether to read results as they are in the files, instead of the present rows.
     """
 
     run: str
@@ -56,21 +56,21 @@ class TableSpec:
 
 @dataclass(frozen=True, slots=True)
 class SentRows:
-    """A table whose rows are sent along: an Arrow IPC stream, as base64."""
+    """A table whose rows are part of the request: an Arrow IPC stream, as base64."""
 
     content: str
 
 
 def schema_of(columns: Sequence[tuple[str, str]]) -> pa.Schema:
-    """The Arrow schema of columns with types of Spark's."""
+    """Return the Arrow schema of columns with Spark's types."""
     return pa.schema(
         [(n, pa.null() if t == "void" else arrow_type(parse_type(t))) for n, t in columns]
     )
 
 
 def typed_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
-    """As :func:`schema_of`, with the types and notes of intervals that result files have; DuckDB
-    reads their numbers.
+    """Return the schema of :func:`schema_of`, with the types and metadata that intervals have in
+    result files; DuckDB reads them as numbers.
     """
     schema = schema_of(columns)
     for place, (name, text) in enumerate(columns):
@@ -83,7 +83,7 @@ def typed_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
 
 
 def quoted(name: str) -> str:
-    """``name`` as an identifier.
+    """Return ``name`` as a quoted identifier of DuckDB.
 
     >>> quoted('a"b')
     '"a""b"'
@@ -92,7 +92,7 @@ def quoted(name: str) -> str:
 
 
 def table_sql(spec: TableSpec, pieces: Sequence[FileRows]) -> str:
-    """The statement that reads a table from rows of its files; there is at least one file."""
+    """Return the statement that reads a table from ``pieces`` (at least one) of its files."""
     rows = _rows(spec.changed, pieces)
     if spec.raw or spec.kind is TableKind.RESULTS:
         return f"SELECT {_list(spec.shown)} FROM ({rows})"
@@ -114,7 +114,7 @@ def table_sql(spec: TableSpec, pieces: Sequence[FileRows]) -> str:
 
 
 def _rows(columns: Sequence[tuple[str, str]], pieces: Sequence[FileRows]) -> str:
-    """All rows of the files, in their order."""
+    """Return SQL for all rows of the files, in their order."""
     some = _list(columns)
     parts = []
     for group in in_batches(pieces):

@@ -1,9 +1,9 @@
 """Cutover of queries to new runs that have caught up, by the leading service.
 
-Two records are written per cutover, each atomically, so that any service continues it after a
-crash. First the new run *has caught up*: the next planned epoch omits the old run. When the
-runtime has reported the end of that, the name of the query denotes the new run, as of the old run's
-last batch or later, as soon as its table includes this batch.
+A cutover takes two writes, each atomic, so that any service can continue it after a crash. First
+the new run is marked as caught up, so the next planned epoch omits the old run. When the runtime
+has reported the end of the old run, and the new run's table includes the old run's last batch, the
+query's name is made to mean the new run, as of that batch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Cutovers:
         self._store, self._lease, self._clock = store, lease, clock
 
     async def run(self) -> None:
-        """Take turns until cancelled; no failure ends them."""
+        """Call :meth:`turn` periodically until cancelled; failures are logged."""
         while True:
             await asyncio.sleep(EVERY)
             try:
@@ -90,7 +90,7 @@ def _read_from(record: QueryRecord, batch: int) -> QueryRecord:
 def _includes(
     run: QueryRecord, progress: Progress | None, activation: Activation, batch: int
 ) -> bool:
-    """Whether the table of ``run`` includes ``batch``; results elsewhere are not looked at."""
+    """Whether the table of ``run`` includes ``batch``; true if its results can't be read here."""
     try:
         return newest_batch(run, progress, activation) >= batch
     except (Conflict, OSError):

@@ -17,7 +17,7 @@ from anabranch_service.tables.files import ResultFiles
 
 
 def spec_of(record: QueryRecord) -> TableSpec:
-    """The table of a run as of no batch yet."""
+    """Return the specification of a run's table, for no batch yet."""
     meaning = record.normalised
     output = tuple((c.name, c.type) for c in meaning.output)
     if meaning.view is not None:
@@ -32,9 +32,9 @@ def spec_of(record: QueryRecord) -> TableSpec:
 def newest_batch(
     record: QueryRecord, progress: Progress | None, activation: Activation | None
 ) -> int:
-    """The newest batch up to which all results are in the files; -1: none.
+    """Return the newest batch up to which all results are in the files; -1: none.
 
-    Reads files: gathered results are there in whole groups.
+    It lists files, since results that are gathered for a commit interval are written in groups.
 
     Raises:
         Conflict: ``results-elsewhere``, ``results-not-here``: there are no files to read.
@@ -72,7 +72,7 @@ def newest_batch(
 
 
 def check_batch(wanted: int | None, newest: Collection[int]) -> int:
-    """The batch of tables: the wanted one, or the newest that all have.
+    """Return the batch to read tables as of: the wanted one, or the newest that all tables have.
 
     Raises:
         Conflict: ``batch-not-there``: the results of the wanted batch are not there yet.

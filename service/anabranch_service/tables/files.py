@@ -1,8 +1,8 @@
-"""Result files of a query, and the rows of them that belong to a range of batches.
+"""Result files of a query, and their rows that belong to a range of batches.
 
 A result file is named for its last batch (``<batch>-<task>.parquet``, of a view or an outer join
-``version-<batch + 1>.parquet``). Files of several batches are merged ones, whose metadata has the
-numbers of rows of each batch, or groups (``commit_interval``), whose batches become visible
+``version-<batch + 1>.parquet``). Files with several batches are either merged files, whose metadata
+has the number of rows of each batch, or groups (``commit_interval``), whose batches become visible
 together.
 """
 
@@ -31,7 +31,7 @@ class TableError(StructuredError):
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """Rows of one file: those from number ``first`` on, before number ``end`` (None: all)."""
+    """Rows of one file, from number ``first`` to before number ``end`` (None: to its end)."""
 
     path: str
     first: int = 0
@@ -72,7 +72,7 @@ class ResultFiles:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no file was being replaced."""
+        """Whether no file was being replaced when the files were listed."""
         return all(inode >= 0 for _, inode in self.marks)
 
     @property
@@ -81,16 +81,16 @@ class ResultFiles:
         return max((batch for batch, _ in self.files), default=-1)
 
     def rows(self) -> int:
-        """Number of rows of all files."""
+        """Return the number of rows of all files."""
         return sum(pq.read_metadata(path).num_rows for _, path in self.files)
 
     def pieces(self, after: int, upto: int) -> list[FileRows]:
-        """The rows of the batches after ``after`` up to ``upto``, in order.
+        """Return the rows of the batches after ``after`` up to ``upto``, in order.
 
-        Only the first file that ends after a bound may have rows of both sides of it.
+        Only the first file that ends after a bound may have rows from both sides of the bound.
 
         Raises:
-            TableError: ``files-replaced``: a file has gone since it was listed.
+            TableError: ``files-replaced``: a file has disappeared since it was listed.
         """
         found, before = list[FileRows](), {after, upto}
         for batch, path in self.files:
@@ -121,7 +121,7 @@ def _piece(path: str, last: int, after: int, upto: int) -> FileRows:
 
 
 def replaced(path: str) -> TableError:
-    """The error of a file that has gone, or changed, since it was listed."""
+    """Return the error for a file that has disappeared or changed since it was listed."""
     return TableError(
         "files-replaced",
         f"{path} was replaced while it was read",
@@ -145,7 +145,7 @@ def _inode(path: Path) -> int:
 
 
 def in_batches(pieces: Iterable[FileRows]) -> Iterator[list[FileRows]]:
-    """Group neighbouring whole files; each part of a file is a group of its own."""
+    """Group adjacent whole files; a file with only some rows to read is a separate group."""
     group: list[FileRows] = []
     for piece in pieces:
         if piece.is_whole:

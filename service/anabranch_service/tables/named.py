@@ -1,4 +1,4 @@
-"""Runs that are read under names of queries, and the newest batch that all of them have."""
+"""Resolution of names of queries to runs, and the newest batch that all of them have."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class TableNames:
-    """Finds tables by names of queries or runs."""
+    """Resolves names of queries or runs to tables."""
 
     store: Store
     clock: Clock
 
     async def seen(self, names: Sequence[str]) -> tuple[list[Named], Progress | None]:
-        """The runs that ``names`` denote, and the progress by which their newest batches are known.
+        """Return the runs that ``names`` denote, and the progress from which newest batches follow.
 
-        Runs are read first, then the progress, then activations: a run that is read in place of
-        another one then includes the last batch of that, and the other is not read beyond it.
+        Runs are read first, then the progress, then activations. So a run that has replaced another
+        one includes that run's last batch, and the replaced run is not read beyond this batch.
 
         Raises:
             NotFound: a name denotes no query.
@@ -55,10 +55,10 @@ class TableNames:
         return found, progress
 
     async def as_of(self, name: str, seen: Named, batch: int) -> QueryRecord:
-        """The run that is read under ``name`` as of ``batch``.
+        """Return the run that ``name`` means as of ``batch``.
 
         Raises:
-            Conflict: ``batch-forgotten``: another run was, and its record is gone.
+            Conflict: ``batch-forgotten``: it meant a run whose record is gone.
         """
         if name != query_of(seen.record.id):
             return seen.record
@@ -76,11 +76,12 @@ class TableNames:
     async def resolve(
         self, names: Sequence[str], wanted: int | None
     ) -> tuple[int, Mapping[str, TableSpec]]:
-        """The tables of ``names``, all as of one batch: the wanted one, or the newest that all
-        have.
+        """Return the tables of ``names``, all as of one batch: the wanted one, or the newest that
+        all have.
 
         Raises:
-            NotFound, Conflict: as :meth:`seen`; or the batch is not there, or there any more.
+            NotFound, Conflict: as :meth:`seen`; or a table does not have the batch yet, or no
+                longer.
         """
         seen, progress = await self.seen(names)
         newest = [one.batch for one in seen]
@@ -93,5 +94,5 @@ class TableNames:
 
 
 def home_of(progress: Progress | None) -> str:
-    """The results directory, as the runtime reports it; empty before it has."""
+    """Return the results directory that the runtime reports; empty before its first report."""
     return "" if progress is None else progress.results_home

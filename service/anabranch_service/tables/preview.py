@@ -1,7 +1,7 @@
-"""Statements in DuckDB's dialect over the latest rows of streams, for a look before registration.
+"""Previews of statements before registration: in DuckDB's dialect, over the latest rows of streams.
 
-The runtime keeps up to 256 of the latest rows of every stream (``protocol.measurements``), so rows
-of sources that can't be read again are among them, and the service reads no source for it.
+The runtime keeps up to 256 of the latest rows of every stream (``protocol.measurements``). So the
+service reads no source, and sources that can't be read again have a preview as well.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def in_duckdb(sql: str, dialect: str, streams: Mapping[str, Stream]) -> str:
     """Translate a statement to DuckDB's dialect, with streams by their plain names.
 
     Raises:
-        InvalidInput: it is not one SELECT, or a part has no equivalent.
+        InvalidInput: it is not one SELECT, or a part of it has no equivalent in DuckDB.
         QueryError: its dialect is unknown, or it has no equivalent in Spark.
     """
     text, reader = to_spark(sql, dialect, streams), Dialect.get_or_raise(SPARK)
@@ -49,7 +49,7 @@ def in_duckdb(sql: str, dialect: str, streams: Mapping[str, Stream]) -> str:
         for table in query.find_all(exp.Table):
             table.set("db", None)
             table.set("catalog", None)
-        # Some names, such as "at", are words of DuckDB's.
+        # Some names, such as "at", are keywords of DuckDB.
         return str(query.sql("duckdb", identify=True, unsupported_level=ErrorLevel.RAISE))
     except UnsupportedError as cause:
         message = f"a part of it has no equivalent in DuckDB: {cause}"[:300]
@@ -59,7 +59,7 @@ def in_duckdb(sql: str, dialect: str, streams: Mapping[str, Stream]) -> str:
 
 
 def table_of(stream: StreamRecord, latest: LatestRows | None) -> tuple[int, SentRows]:
-    """The number of a stream's latest rows, and the rows with the columns that it has at present;
+    """Return the number of a stream's latest rows, and the rows with the stream's present columns;
     no rows if none were published.
     """
     wanted = typed_schema([(column.name, column.type) for column in stream.columns])
@@ -68,7 +68,7 @@ def table_of(stream: StreamRecord, latest: LatestRows | None) -> tuple[int, Sent
         rows = pa.ipc.open_stream(base64.b64decode(latest.content)).read_all()
         known = {one.name: one.type for one in wanted}
         there = [one.name for one in rows.schema if known.get(one.name) == one.type]
-        # Rows of an earlier stream of the name may have none of its columns.
+        # Rows of an earlier stream with the same name may have none of the columns.
         found = rows.select(there) if there else found
     for place, name in enumerate(found.schema.names):
         field = wanted.field(name)
@@ -81,6 +81,6 @@ def table_of(stream: StreamRecord, latest: LatestRows | None) -> tuple[int, Sent
 
 
 def _months(column: pa.ChunkedArray) -> pa.Array:
-    """Intervals of months, which are numbers here, as DuckDB's intervals."""
+    """Convert intervals of months, which are stored as numbers, to DuckDB's intervals."""
     values = [None if months is None else (months, 0, 0) for months in column.to_pylist()]
     return pa.array(values, pa.month_day_nano_interval())

@@ -15,25 +15,25 @@ from typing import Any
 from anabranch_service.errors import Busy, Conflict, InvalidInput, ServiceError
 from anabranch_service.tables.current import SentRows, TableSpec
 
-#: Most processes at a time, and most requests that wait for one.
+#: Maximum number of processes at a time, and of requests that wait for one.
 PROCESSES, WAITING = 2, 16
-#: Bytes of a part of an answer, and of a line of a process.
+#: Maximum number of bytes of a part of an answer, and of a line that a process writes.
 _PART, _LINE = 1 << 18, 1 << 22
 #: Seconds until a table's first rows, and between two parts of it.
 PATIENCE = 60.0
 _BUSY = frozenset({"files-replaced"})
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "LANG", "HOME", "TMPDIR")
 
-#: Names of tables -> their common batch, and their specifications.
+#: Function from names of tables to their common batch and their specifications.
 Resolve = Callable[[Sequence[str]], Awaitable[tuple[int, Mapping[str, TableSpec | SentRows]]]]
 
 
 @dataclass(slots=True)
 class TableReader:
-    """Starts the processes.
+    """Starts processes that read tables (:mod:`.child`), and reads their output.
 
     Attributes:
-        seconds, memory: limits of a statement; bytes.
+        seconds, memory: limits of a statement; memory in bytes.
     """
 
     seconds: float
@@ -44,7 +44,7 @@ class TableReader:
     async def table(
         self, results: str, spec: TableSpec, limit: int | None = None
     ) -> AsyncGenerator[bytes]:
-        """The rows of a table as parts of an Arrow IPC stream.
+        """Yield the rows of a table as parts of an Arrow IPC stream.
 
         Raises:
             ServiceError: they can't be read, or too many requests wait.
@@ -88,10 +88,11 @@ class TableReader:
     async def statement_parts(
         self, results: str, sql: str, resolve: Resolve
     ) -> AsyncGenerator[bytes]:
-        """Run a statement over tables; all rows as parts of an Arrow IPC stream, as they are found.
+        """Run a statement over tables; yield all rows, as they are found, as parts of an Arrow IPC
+        stream.
 
         Raises:
-            ServiceError: as :meth:`statement`; the time limit is that of the first rows.
+            ServiceError: as :meth:`statement`; the time limit applies to the first rows.
         """
         process = await self._start()
         try:
@@ -112,8 +113,8 @@ class TableReader:
         limit: int | None,
         resolve: Resolve,
     ) -> tuple[int, bool]:
-        """Run a statement up to its first rows; returns the batch of its tables, and whether rows
-        are left out.
+        """Run a statement up to its first rows; return its tables' batch, and whether rows are left
+        out.
         """
         await _say(process, {**self._request(results, -1, limit), "sql": sql})
         names = (await _heard(process, self.seconds))["tables"]
@@ -144,7 +145,7 @@ class TableReader:
             while part := await asyncio.wait_for(process.stdout.read(_PART), PATIENCE):
                 yield part
             if await process.wait():
-                # The answer ends without the stream's end: the reader sees that it is not whole.
+                # The answer lacks its end marker, so the reader sees that it is incomplete.
                 raise _lost()
         finally:
             await self._end(process)
@@ -174,7 +175,7 @@ class TableReader:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
                 limit=_LINE,
-                # No secrets of the service's environment.
+                # Without the secrets in the service's environment.
                 env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
             )
         except BaseException:
@@ -201,10 +202,10 @@ async def _say(process: asyncio.subprocess.Process, message: Mapping[str, Any]) 
 
 
 async def _heard(process: asyncio.subprocess.Process, seconds: float) -> dict[str, Any]:
-    """The process's next message.
+    """Return the process's next message.
 
     Raises:
-        ServiceError: its problem, or it has ended.
+        ServiceError: the process reports a problem, or has ended.
     """
     assert process.stdout is not None
     try:
@@ -220,7 +221,7 @@ async def _heard(process: asyncio.subprocess.Process, seconds: float) -> dict[st
 
 
 def _lost() -> ServiceError:
-    """The error of a process that ended: killed by its limits, or by a fault of a library."""
+    """Return the error of a process that was killed by its limits or by a fault of a library."""
     return InvalidInput(
         "reading-failed",
         "the process that read the tables has ended",

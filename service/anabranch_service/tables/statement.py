@@ -1,7 +1,7 @@
-"""Check of a user's SQL, by the syntax tree that DuckDB makes of it.
+"""Check of a user's SQL by DuckDB's syntax tree of it.
 
-A statement is one SELECT over names of queries. Table functions are refused but for a few: others
-read files, and some take memory addresses.
+A statement is one SELECT over names of queries. Only a few table functions are allowed, since
+others read files or take memory addresses.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from anabranch_service.tables.files import TableError
 
-#: Catalog and schema of all tables, which a statement may write before their names.
+#: Catalog and schema of all tables, with which a statement may prefix their names.
 CATALOG, SCHEMA = "anabranch", "queries"
 #: Table functions that read nothing outside of the statement.
 _HARMLESS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree"})
@@ -20,10 +20,10 @@ _ITEMS = frozenset({"JOIN", "SUBQUERY", "EXPRESSION_LIST", "EMPTY", "COLUMN_DATA
 
 
 def tables_of(tree: Mapping[str, Any]) -> list[str]:
-    """Names of the tables that a statement reads, each once; ``tree`` is its serialised form.
+    """Return the names of the tables that a statement reads, each once; ``tree``: its syntax tree.
 
     Raises:
-        TableError: it is not a single SELECT, or reads something else than tables.
+        TableError: it is not a single SELECT, or reads something other than tables.
     """
     if tree.get("error"):
         message = str(tree.get("error_message", ""))
@@ -73,7 +73,7 @@ def _nodes(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _entries(node: Mapping[str, Any]) -> list[Any]:
-    """The common table expressions of a SELECT."""
+    """Return the common table expressions of a SELECT."""
     found = node.get("cte_map")
     return found["map"] if isinstance(found, dict) else []
 

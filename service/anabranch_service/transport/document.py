@@ -27,7 +27,7 @@ class Documented(FastAPI):
     """A FastAPI application with the error schemas and the security scheme in its document."""
 
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document."""
+        """Return the OpenAPI document."""
         if self.openapi_schema is None:
             components = super().openapi().setdefault("components", {})
             components["securitySchemes"] = SECURITY_SCHEMES

@@ -46,7 +46,7 @@ class CheckHost:
     def __init__(
         self, app: ASGIApp, *, names: Collection[str], origins: Collection[str] = ()
     ) -> None:
-        """Wrap ``app``: permit the host names ``names``, and changes by pages of ``origins``."""
+        """Wrap ``app``. ``names``: permitted hosts; ``origins``: sites that may make changes."""
         self.app = app
         self.origins = frozenset(origins)
         self.names = frozenset(name.lower() for name in names) | LOOPBACK_NAMES
@@ -79,7 +79,7 @@ class CheckHost:
 
 
 def host_of(header: str) -> str | None:
-    """The name or address in a Host header, without port and brackets; None if it is invalid.
+    """Return name or address in a Host header, without port and brackets; None if invalid.
 
     >>> host_of("LocalHost:8080"), host_of("[::1]:80"), host_of("10.0.0.7."), host_of("a b")
     ('localhost', '::1', None, None)

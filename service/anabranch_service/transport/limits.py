@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anabranch_service.refusals import BodyRefused, Refusal
 
-#: Most bytes of all header fields of a request together.
+#: Maximum total size of all header fields of a request, in bytes.
 HEADER_BYTES = 32 * 1024
 #: Limit on the bodies of all requests in memory, as a multiple of the limit on one body.
 BODIES = 16
@@ -95,7 +95,7 @@ class LimitRequests:
         if scope["method"] in _WITHOUT_BODY:
             return _UNEXPECTED
         if scope["method"] not in _WITH_BODY:
-            # No route accepts this method: routing answers 405.
+            # No route accepts this method, so the router will answer 405.
             return None
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":

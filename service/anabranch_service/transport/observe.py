@@ -61,7 +61,7 @@ class Observe:
                 _LOG.info(
                     "request",
                     method=method,
-                    # As in the request: a log has no control characters of a client's.
+                    # Percent-encoded, so that clients can't write control characters into the log.
                     path=quote(scope["path"]),
                     status=status,
                     ms=round(seconds * 1000, 1),
@@ -91,6 +91,6 @@ _METHODS = {m: m for m in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DE
 
 
 def _route(scope: Scope) -> str:
-    """Path template of the request's route, or "". Plain paths would be too many metric labels."""
+    """Return the path template of the request's route, or "". Plain paths are too many labels."""
     path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) else ""

@@ -72,7 +72,7 @@ async def _structured_error(request: Request, cause: Exception) -> Response:
 
 
 def _named(error: StructuredError, *, remedy: bool) -> dict[str, str | int]:
-    """An entry of ``errors``; ``remedy``: include its remedy, as the answer has several errors."""
+    """Return an entry of ``errors``; ``remedy``: include its remedy (of several errors)."""
     found: dict[str, str | int] = {
         "field": error.field,
         "code": error.code,
@@ -108,7 +108,7 @@ async def _invalid_request(request: Request, cause: Exception) -> Response:
 
 
 def _field(location: Sequence[str | int]) -> str:
-    """Path of a request's field: ``body.columns.0.type`` becomes ``columns.0.type``."""
+    """Return the path of a request's field: ``body.columns.0.type`` becomes ``columns.0.type``."""
     parts = [str(p) for p in location]
     if len(parts) > 1 and parts[0] in ("body", "query", "path", "header"):
         parts = parts[1:]
@@ -132,7 +132,7 @@ async def _http_error(request: Request, cause: Exception) -> Response:
 
 
 def _allowed(request: Request) -> list[str]:
-    """HTTP methods of all routes that match the request's path."""
+    """Return the HTTP methods of all routes that match the request's path."""
     routes = [
         route
         for router in request.app.state.routers
@@ -153,7 +153,7 @@ async def _body_refused(request: Request, cause: Exception) -> Response:
 
 
 async def _redis_refusal(request: Request, cause: Exception) -> Response:
-    """The answer if Redis rejects a command: a key of the wrong type, or a fault of the server."""
+    """Return the answer if Redis rejects a command: a key of the wrong type, or a server fault."""
     _LOG.error("redis refused", path=request.url.path, error=repr(cause))
     wrong = []
     with suppress(RedisError):

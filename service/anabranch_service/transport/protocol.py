@@ -27,7 +27,7 @@ class BoundedProtocol(H11Protocol):
     """A connection of a client.
 
     Attributes:
-        most: most simultaneous connections; a further one is answered 503 and closed.
+        most: maximum number of simultaneous connections; a further one is answered 503 and closed.
         seconds: time limit of a request's header, and of a client's pause in reading the answer.
     """
 
@@ -108,5 +108,5 @@ def _stop(timer: asyncio.TimerHandle | None) -> None:
 
 
 def bounded(most: int, seconds: float) -> type[BoundedProtocol]:
-    """A protocol class with these limits, for uvicorn."""
+    """Return a protocol class for uvicorn with these limits."""
     return type("Protocol", (BoundedProtocol,), {"most": most, "seconds": seconds})

@@ -11,12 +11,12 @@ from anabranch_service.settings import ServiceSettings
 from anabranch_service.transport.limits import HEADER_BYTES
 from anabranch_service.transport.protocol import bounded
 
-#: Longest pause between two requests of one connection, in seconds.
+#: Maximum pause between two requests of one connection, in seconds.
 KEEP_ALIVE = 5
 
 
 def server_config(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
-    """Settings of uvicorn for ``app``."""
+    """Return settings of uvicorn for ``app``."""
     return uvicorn.Config(
         app,
         host=settings.host,
@@ -38,7 +38,7 @@ def server_config(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
 
 
 def listening_socket(settings: ServiceSettings) -> socket.socket:
-    """A socket bound to the address of ``settings``, without Nagle's algorithm.
+    """Return a socket bound to the address of ``settings``, without Nagle's algorithm.
 
     asyncio disables the algorithm only for sockets created with an explicit protocol, which
     uvicorn's are not. With it, a response's second packet waits 40 ms for the client's delayed ACK.

@@ -20,7 +20,7 @@ def test_a_statement_is_explained_in_pictures(browser: Browser, shop: Service) -
         statement = page.get_by_role("textbox", name="Statement")
         statement.fill(CHAIN)
         page.get_by_role("button", name="Explain").click()
-        note = "could run beside what is registered; costs in tuples per unit of time"
+        note = "could run with the registered queries; costs in tuples per unit of time"
         expect(page.locator("#runs-note")).to_have_text(note)
         expect(page.locator("#cost")).to_contain_text("pair")
         expect(page.locator("#orders figure")).to_have_count(3)

@@ -48,7 +48,7 @@ def test_a_plan_is_approved(browser: Browser, shop: Service, width: int, scheme:
         page.keyboard.press("Enter")
         expect(page.locator("#held-title")).to_have_text("A plan has been approved")
         expect(page.locator("#held-title")).to_be_focused()
-        expect(page.locator("#held-said")).to_contain_text("next boundary")
+        expect(page.locator("#held-said")).to_contain_text("next epoch boundary")
         expect(page.get_by_role("button", name="Approve")).to_be_hidden()
         assert broken(page) == []
         assert not complaints

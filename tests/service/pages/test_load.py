@@ -116,7 +116,7 @@ def test_what_overload_keeps_from_queries(browser: Browser, shop: Service) -> No
         shop.progress(replace(progress, input=InputProgress(intake), rationing=calm))
         for lever in range(4):
             expect(levers.nth(lever)).to_contain_text("not in force", timeout=60_000)
-        expect(page.locator("#load-note")).to_contain_text("3 batches are still to be caught up")
+        expect(page.locator("#load-note")).to_contain_text("3 batches are still to be computed")
         shop.progress(progress)
         expect(levers.nth(3)).to_contain_text("about 321 rows")
 

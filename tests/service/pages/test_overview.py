@@ -62,7 +62,7 @@ def test_freshness_is_the_longest_wait_and_a_batch(browser: Browser, shop: Servi
     shop.progress(changed)
     shop.source("orders", SourceState.FAILED, "no broker answers at kafka:9092")
     with opened(browser, shop) as (page, complaints):
-        expect(page.locator("#fresh")).to_have_text("Results about 8 s after their rows")
+        expect(page.locator("#fresh")).to_have_text("Results come about 8 s after their rows")
         expect(page.locator("#fresh-why")).to_have_text(
             "the oldest unread row, of orders, has waited 7.5 s; a batch takes 500 ms"
         )

@@ -68,7 +68,7 @@ def test_the_table_of_a_view_is_shown_with_its_cost(browser: Browser, shop: Serv
         for text in (
             "1,042 rows, 3.0 MiB",
             "100.0 %",
-            "nobody",
+            "no other query",
             "GROUP BY customers.city",
             "alone",
         ):
@@ -332,7 +332,7 @@ def test_a_replacement_catches_up_is_withdrawn_and_switched(
         expect(statement).to_have_value(PAIR)
         statement.fill(f"{PAIR} WHERE {condition}")
         page.get_by_role("button", name="Explain").click()
-        page.get_by_label("Place taken").select_option("when-complete")
+        page.get_by_label("Takes over").select_option("when-complete")
         page.get_by_label("Results of stored rows").select_option("stored")
         page.get_by_role("button", name="Replace").click()
         expect(page.locator("#registered")).to_contain_text("once it has caught up")

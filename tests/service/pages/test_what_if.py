@@ -39,7 +39,7 @@ def test_a_statement_is_priced_registered_and_opened(
         expect(page.locator("#gutter span")).to_have_count(2)
         page.get_by_role("textbox", name="Statement").press("Control+Enter")
         expect(page.locator("#runs-note")).to_have_text(
-            "could run beside what is registered; costs in tuples per unit of time"
+            "could run with the registered queries; costs in tuples per unit of time"
         )
         expect(page.locator("#cost")).to_contain_text("adds to the cost")
         others = page.locator("#others tbody tr")
@@ -124,7 +124,7 @@ def test_a_statement_is_previewed_over_latest_rows(browser: Browser, shop: Servi
         page.set_viewport_size({"width": 390, "height": 900})
         page.get_by_role("textbox", name="Statement").fill(f"{PAIR} WHERE o.order_id >= 298")
         page.get_by_role("button", name="Preview").click()
-        none = "no rows of customers yet, no rows of orders yet, by DuckDB; none: rows may have"
+        none = "no rows of customers yet, no rows of orders yet, by DuckDB; none: partners may"
         expect(page.locator("#now-note")).to_contain_text(none)
         publish(shop, rows)
         page.get_by_role("button", name="Preview").click()

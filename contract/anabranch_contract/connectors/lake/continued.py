@@ -1,4 +1,4 @@
-"""Sources that are continued: the past in files or a table of a lake, and then Kafka topics."""
+"""Continued sources: past rows from files or a table of a lake, later rows from Kafka topics."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from anabranch_contract.errors import PlannerError, StreamError
 
 
 def check_continued(format: str, path: str | None, options: Mapping[str, str]) -> None:
-    """Check that a source ends, so that another may follow.
+    """Check that a source has an end, so that another source may continue it.
 
     Raises:
-        StreamError: its format has no end, or it does not begin with its first rows.
+        StreamError: sources of its format never end, or it does not begin with its first rows.
     """
     if format not in LAKE and not is_own(format, path, options):
         raise StreamError(
@@ -34,13 +34,14 @@ def check_continued(format: str, path: str | None, options: Mapping[str, str]) -
 
 
 def check_continuation(format: str, options: Mapping[str, str], *, more: bool) -> None:
-    """Check that a source can continue another, from a point that it states.
+    """Check that a source can continue another one, and states the point from which on.
 
     Args:
-        more: whether another source is to follow it, too.
+        more: whether a third source is to follow this one.
 
     Raises:
-        StreamError: it is not of Kafka topics, or has no option ``start``.
+        StreamError: a third source follows, or the source reads no Kafka topics or has no option
+            ``start``.
     """
     if not is_own_topic(format, options) or more:
         raise StreamError(
@@ -61,7 +62,7 @@ def check_continuation(format: str, options: Mapping[str, str], *, more: bool) -
 
 @contextmanager
 def within_then() -> Iterator[None]:
-    """Let errors about a ``source`` name the one that continues another."""
+    """Context manager: fields of errors raised in it begin with ``source.then``, not ``source``."""
     try:
         yield
     except PlannerError as error:

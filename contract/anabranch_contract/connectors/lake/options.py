@@ -18,10 +18,10 @@ from anabranch_contract.queries.changes import ChangeFormat
 
 #: Formats: a Delta table in a folder, an Iceberg table of a catalog.
 DELTA, ICEBERG = LAKE = ("delta", "iceberg")
-#: Option: the name of an Iceberg table, ``catalog.database.table``, and its form.
+#: The option with the name of an Iceberg table, ``catalog.database.table``, and the form of names.
 TABLE = "table"
 TABLE_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){2,}")
-#: Most digits of a version, and of the id of a snapshot.
+#: Maximum number of digits of a Delta version, and of the id of an Iceberg snapshot.
 _DIGITS = {DELTA: 18, ICEBERG: 19}
 NAMES = {
     DELTA: ("start", "on_loss", "on_delete"),
@@ -34,8 +34,8 @@ class TableOptions:
     """Options of a table of a lake.
 
     Attributes:
-        start: the present rows first, only later commits, or the first version (of Iceberg: the id
-            of the first snapshot) to read.
+        start: ``earliest``: the present rows, then later commits; ``latest``: later commits only; a
+            number: the first version (of Iceberg: id of the first snapshot) to read.
         on_loss: policy for files that were removed before they were read.
         on_delete: policy for a commit that only removes rows, in a stream whose rows only insert.
     """
@@ -50,7 +50,7 @@ def table_options(format: str, path: str | None, options: Mapping[str, str]) -> 
     """Parse the options of a source of a format of ``LAKE``.
 
     Args:
-        path: of a Delta table. ``TABLE`` in ``options``: the name of an Iceberg table.
+        path: path of a Delta table; the name of an Iceberg table is in ``options`` under ``TABLE``.
 
     Raises:
         StreamError: path or name is missing, or an option or its value is unknown.
@@ -101,11 +101,11 @@ def table_options(format: str, path: str | None, options: Mapping[str, str]) -> 
 
 
 def check_table_changes(changes: ChangeFormat | None, options: TableOptions) -> None:
-    """Check that a stream's rows can have the form of a table's changes.
+    """Check that a stream of changes can be read from a Delta or Iceberg table.
 
     Raises:
-        StreamError: the form has operations of its own, or no column for them, or rows would be
-            deleted that were never read.
+        StreamError: ``changes`` names operations or no operation column, or a commit may delete
+            rows before ``start``, which the stream never had.
     """
     if changes is None:
         return

@@ -1,6 +1,6 @@
-"""Description of a table by PostgreSQL's catalog, and checks of a stream against it.
+"""Descriptions of PostgreSQL tables, read from the catalog, and checks of streams against them.
 
-A table is read through a cursor of the caller's.
+The caller passes an open cursor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from anabranch_contract.queries.types import FLOATING, DataType, TypeKind
 
 _TEXT = frozenset({TypeKind.STRING})
 _WHOLE = (TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT)
-#: Type of PostgreSQL (``pg_type.typname``) -> types that hold its values; others are strings.
+#: Type of PostgreSQL (``pg_type.typname``) -> types of columns that can hold its values; values of
+#: other types are read as strings.
 _HOLDERS: Mapping[str, frozenset[TypeKind]] = {
     "bool": frozenset({TypeKind.BOOLEAN}),
     "int2": frozenset(_WHOLE),
@@ -29,7 +30,8 @@ _HOLDERS: Mapping[str, frozenset[TypeKind]] = {
     "timestamptz": frozenset({TypeKind.TIMESTAMP}),
     "bytea": frozenset({TypeKind.BINARY}),
 }
-#: Name of a type in the catalog: of a domain its base, of types beside ``pg_catalog`` ``text``.
+#: Query for names of types: for a domain the name of its base type, for types outside of
+#: ``pg_catalog`` the name ``text``.
 _TYPE = """
     WITH RECURSIVE base AS (
         SELECT t.oid AS of, t.oid, t.typtype, t.typbasetype, t.typname, t.typnamespace,
@@ -64,15 +66,15 @@ _KEYS = """
 
 @dataclass(frozen=True, slots=True)
 class DatabaseTable:
-    """A table as the catalog has it.
+    """A table as PostgreSQL's catalog describes it.
 
     Attributes:
-        oid: the table's id, which no other table gets.
+        oid: the table's id, which is never reused.
         columns: name -> type's name (:data:`_TYPE`) and modifier, in the table's order.
         keys: columns of each unique index over columns that are never NULL, the primary key first.
-        is_full: whether changes have all values of the old row.
-        identity: columns of the old row that changes have otherwise; empty: none.
-        absent: columns whose values changes may lack, because they are stored apart.
+        is_full: whether the log's changes have all values of the old row (REPLICA IDENTITY FULL).
+        identity: columns of the old row that changes have if ``is_full`` is false; empty: none.
+        absent: columns whose values changes may lack, because they are stored out of line (TOAST).
     """
 
     oid: int
@@ -135,7 +137,7 @@ def type_names(cursor: Any, oids: Sequence[int]) -> dict[int, tuple[str, int]]:
 
 
 def typed(types: Mapping[int, tuple[str, int]], oid: int, modifier: int) -> tuple[str, int]:
-    """Return a column's type: a domain has the modifier of its base."""
+    """Return the type name and modifier of a column, or of the base type if it is a domain."""
     name, of_domain = types.get(oid, ("text", -1))
     return name, modifier if modifier >= 0 else of_domain
 
@@ -143,11 +145,11 @@ def typed(types: Mapping[int, tuple[str, int]], oid: int, modifier: int) -> tupl
 def check_table(
     table: DatabaseTable, columns: Sequence[tuple[str, DataType]], changes: ChangeFormat, place: str
 ) -> None:
-    """Check that a stream can have the rows and the changes of a table.
+    """Check that a stream can be read from a table and from its later changes.
 
     Args:
         columns: (name, type) of the stream's columns without the operation.
-        changes: form of its rows.
+        changes: form in which rows of the stream state inserts and deletes.
         place: the table's name in SQL.
 
     Raises:
@@ -202,8 +204,8 @@ def check_table(
 
 
 def holders(type: str) -> frozenset[TypeKind]:
-    """Return the kinds of columns that can hold values of a type of PostgreSQL; ``type`` is its
-    name in the catalog. Any type can be read as text.
+    """Return the types of columns that can hold values of the PostgreSQL type named ``type`` in the
+    catalog. Any type can be read as text.
     """
     return _HOLDERS.get(type, frozenset()) | _TEXT
 
@@ -213,7 +215,7 @@ def column_type(type: str, modifier: int) -> str:
 
     Args:
         type: name in the catalog.
-        modifier: ``atttypmod``: of a numeric its precision and scale; -1: none.
+        modifier: ``atttypmod``, which encodes precision and scale of a numeric; -1: none.
 
     >>> column_type("numeric", (12 << 16 | 2) + 4), column_type("int4", -1), column_type("uuid", -1)
     ('decimal(12,2)', 'int', 'string')
@@ -230,7 +232,7 @@ def column_type(type: str, modifier: int) -> str:
 def check_columns(
     columns: Sequence[tuple[str, DataType]], found: Mapping[str, tuple[str, int]]
 ) -> None:
-    """Check that a stream's columns can hold a table's.
+    """Check that a stream's columns can hold the values of a table's columns.
 
     Args:
         columns: (name, type) of the stream's columns without the operation.
@@ -263,5 +265,5 @@ def check_columns(
 
 
 def quoted(name: str) -> str:
-    """Return a name in PostgreSQL's SQL."""
+    """Return a name as a quoted identifier of PostgreSQL's SQL."""
     return '"' + name.replace('"', '""') + '"'

@@ -13,7 +13,7 @@ from anabranch_contract.queries.changes import ChangeFormat
 
 POSTGRES = "postgres"
 NAMES = ("url", "password", "table", "slot", "publication", "on_loss")
-#: Settings of a session on which the texts of values depend.
+#: Settings of a session that determine how PostgreSQL writes values as text.
 _TEXTS = (
     "-c datestyle=ISO,YMD -c intervalstyle=iso_8601 -c timezone=UTC -c extra_float_digits=1"
     " -c bytea_output=hex -c idle_in_transaction_session_timeout=0 -c statement_timeout=0"
@@ -28,7 +28,7 @@ class PostgresOptions:
     """Options of a ``postgres`` source.
 
     Attributes:
-        schema, table: of the table, as the catalog spells them.
+        schema, table: schema and name of the table, as the catalog spells them.
         slot: name of the replication slot; None: a name of the stream's own.
         publication: name of the publication; None: a name of the stream's own.
         on_loss: policy for changes that were lost with the slot.
@@ -42,12 +42,12 @@ class PostgresOptions:
 
 
 def session_settings(options: Mapping[str, str], patience: int) -> dict[str, Any]:
-    """Return the arguments of a connection (of libpq), in whose session values have the texts that
-    the runtime reads.
+    """Return the arguments (of libpq) for a connection in whose session PostgreSQL writes values in
+    the form that the runtime parses.
 
     Args:
-        options: of the source, with secrets in place of their references.
-        patience: seconds for which the connection is waited for, unless the url says.
+        options: options of the source, with secrets in place of references to them.
+        patience: seconds to wait for the connection, unless the URL has ``connect_timeout``.
     """
     url = options["url"]
     given = {"dsn": url, "application_name": "anabranch", "client_encoding": "UTF8",
@@ -95,15 +95,15 @@ def postgres_options(options: Mapping[str, str]) -> PostgresOptions:
 
 
 def _spelled(name: str) -> str:
-    """Return the catalog's spelling of a name in SQL."""
+    """Return the catalog's spelling of an SQL name: in lower case unless it is quoted."""
     return name[1:-1] if name.startswith('"') else name.lower()
 
 
 def check_changes(changes: ChangeFormat | None) -> None:
-    """Check that the form of a stream's rows can be that of a table's changes.
+    """Check that a stream of changes can be read from the changes of a PostgreSQL table.
 
     Raises:
-        StreamError: it can't.
+        StreamError: ``changes`` is missing, or has parts that such a stream can't have.
     """
     if changes is None or changes.operation is None:
         raise StreamError(

@@ -18,7 +18,7 @@ from anabranch_contract.connectors.schemas.registered import Get, referred
 from anabranch_contract.errors import StreamError
 
 PRIMITIVE = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
-#: Greatest depth of a schema's text, and number of its types.
+#: Maximum depth of a schema's text, and maximum number of its types.
 MOST_DEEP, MOST_TYPES = 64, 5000
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _MISSING = object()
@@ -26,7 +26,7 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class AvroType:
-    """A type of a schema.
+    """A type in an Avro schema.
 
     Attributes:
         kind: a primitive type, or ``record``, ``enum``, ``fixed``, ``array``, ``map``, ``union``;
@@ -50,7 +50,7 @@ class AvroType:
 
 @dataclass(frozen=True, slots=True)
 class AvroField:
-    """A field of a record; ``default`` is JSON, None: it has no default."""
+    """A field of an Avro record; ``default`` is a JSON text, None if the field has no default."""
 
     name: str
     type: AvroType
@@ -60,13 +60,13 @@ class AvroField:
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """A schema: its record, and its named types by full name."""
+    """An Avro schema: its record, and its named types by full name."""
 
     root: AvroType
     named: Mapping[str, AvroType]
 
     def resolved(self, type: AvroType) -> AvroType:
-        """Return the type that a reference names; other types as they are."""
+        """Return the type to which the reference ``type`` refers; other types unchanged."""
         return self.named[type.name] if type.kind == "name" else type
 
 
@@ -97,10 +97,10 @@ def parse_schema(text: str, earlier: Mapping[str, AvroType] | None = None) -> Av
 
 
 def record_schema(text: str) -> AvroSchema:
-    """Parse the schema of messages, which are records.
+    """Parse the schema of messages, which must be a record.
 
     Raises:
-        StreamError: as :func:`parse_schema`, or its type is no record.
+        StreamError: the text is no schema, or not the schema of a record.
     """
     found = parse_schema(text)
     if found.root.kind != "record":
@@ -145,7 +145,7 @@ class _SchemaReader:
     count: int = 0
 
     def read(self, given: Any, space: str, depth: int) -> AvroType:
-        """Return a type; ``space``: the namespace of names in it."""
+        """Parse a type from JSON; ``space``: the namespace of names in it."""
         self.count += 1
         if depth > MOST_DEEP or self.count > MOST_TYPES:
             raise _bad(f"it has more than {MOST_TYPES} types, or is nested too deep")
@@ -210,7 +210,7 @@ class _SchemaReader:
             fields = given.get("fields")
             if not isinstance(fields, list):
                 raise _bad(f"the record {full[:60]!r} has no fields")
-            # A field may refer to its own record.
+            # Registered before its fields are parsed, since a field may refer to its own record.
             self.named[full] = AvroType("record", full)
             members = tuple(self._field(one, inner, depth) for one in fields)
             if len({member.name for member in members}) < len(members):
@@ -232,8 +232,8 @@ class _SchemaReader:
 
 
 def _decimal(given: Mapping[str, Any], kind: str, logical: str) -> tuple[int, int]:
-    """Return precision and scale of a decimal type; (0, 0) for other types, and for invalid
-    decimals, which Avro reads as their base type.
+    """Return precision and scale of a decimal type; (0, 0) for other types and for invalid
+    decimals, which Avro treats as their base type.
     """
     precision, scale = given.get("precision"), given.get("scale", 0)
     if logical != "decimal" or kind not in ("bytes", "fixed"):

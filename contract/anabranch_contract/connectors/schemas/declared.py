@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from anabranch_contract.errors import StreamError
 
-#: Greatest depth of nested declarations, and number of types and of fields of a schema.
+#: Maximum depth of nested declarations, and maximum number of types and of fields of a schema.
 MOST_DEEP, MOST_TYPES, MOST_FIELDS = 32, 5000, 50_000
-#: Number of bits of a field's number.
+#: Number of bits that the number of a field may have.
 _BITS = 29
 SCALARS = (
     *("double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32"),
@@ -30,15 +30,15 @@ _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v
 
 @dataclass(frozen=True, slots=True)
 class ProtoField:
-    """A field of a message.
+    """A field of a Protobuf message.
 
     Attributes:
         kind: a scalar type, or ``message``, ``group``, ``enum``; empty: a named type not resolved
             yet.
         type: full name of a named type.
-        presence: whether an absent field differs from one that has its default.
-        default: text of the declared default: bytes and texts without escapes, one character per
-            byte; None: none is declared.
+        presence: whether messages distinguish an absent field from one with its default value.
+        default: text of the declared default value; bytes and texts without escapes, one character
+            per byte. None: no default is declared.
         oneof: name of its ``oneof``; empty: none.
         checked: whether a text that is not UTF-8 makes its message malformed.
     """
@@ -56,8 +56,8 @@ class ProtoField:
 
 @dataclass(frozen=True, slots=True)
 class ProtoMessage:
-    """A type of messages; ``inner``: full names of the messages declared in it, in order, except
-    ``entry`` types, which are the entries of a map.
+    """A type of Protobuf messages. ``inner``: full names of the messages declared in it, in order,
+    without those for entries of maps, whose ``entry`` is true.
     """
 
     name: str
@@ -68,20 +68,20 @@ class ProtoMessage:
 
 @dataclass(frozen=True, slots=True)
 class ProtoEnum:
-    """An enum; ``values``: names and numbers in order; ``closed``: other numbers are no values."""
+    """A Protobuf enum. ``values``: (name, number); ``closed``: other numbers are invalid."""
 
     name: str
     values: tuple[tuple[str, int], ...]
     closed: bool
 
     def name_of(self, number: int) -> str | None:
-        """The first name of a number."""
+        """Return the first name that the enum has for ``number``."""
         return next((name for name, known in self.values if known == number), None)
 
 
 @dataclass(slots=True)
 class ProtoFile:
-    """Declarations of a file; ``roots``: full names of its outermost messages, in order."""
+    """Declarations of a ``.proto`` file; ``roots``: full names of outermost messages, in order."""
 
     package: str = ""
     imports: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ class ProtoFile:
     enums: dict[str, ProtoEnum] = field(default_factory=dict)
 
     def declare(self, one: ProtoMessage | ProtoEnum) -> None:
-        """Add a type.
+        """Add a type to the declarations.
 
         Raises:
             StreamError: its name is taken, or there are too many types.
@@ -107,14 +107,14 @@ class ProtoFile:
 
 @dataclass(frozen=True, slots=True)
 class ProtoSchema:
-    """A schema: the outermost messages of its file, and all types by their full names."""
+    """A Protobuf schema: outermost messages of its main file, and all types by their full names."""
 
     roots: tuple[str, ...]
     messages: Mapping[str, ProtoMessage]
     enums: Mapping[str, ProtoEnum]
 
     def at(self, indexes: Iterable[int]) -> ProtoMessage | None:
-        """Return the message at a path of indexes, of the outermost first; None: there is none."""
+        """Return the message at a path of indexes, from the outermost inwards; None if absent."""
         names, found = self.roots, None
         for index in indexes:
             if not 0 <= index < len(names):
@@ -124,20 +124,20 @@ class ProtoSchema:
         return found
 
     def named(self, name: str) -> ProtoMessage | None:
-        """Return the message of a full name, or of its only outermost message's short name."""
+        """Return the message with this full name, or the outermost one with this short name."""
         if name in self.messages:
             return self.messages[name]
         found = [one for one in self.roots if one.rpartition(".")[2] == name]
         return self.messages[found[0]] if len(found) == 1 else None
 
     def entry(self, one: ProtoField) -> ProtoMessage | None:
-        """Return the type of the entries of a field that is a map; None: it is none."""
+        """Return the type of the entries of a map field; None if the field is no map."""
         found = self.messages[one.type] if one.kind == "message" and one.repeated else None
         return found if found is not None and found.entry else None
 
 
 def linked(files: Iterable[ProtoFile], main: ProtoFile) -> ProtoSchema:
-    """Resolve the types of fields.
+    """Resolve the types of all fields, and return the schema with ``main`` as its main file.
 
     Args:
         files: all files that ``main`` needs, and itself.
@@ -191,7 +191,7 @@ def _resolved(one: ProtoField, message: ProtoMessage, types: ProtoFile) -> Proto
 
 
 def default_of(one: ProtoField, enum: ProtoEnum | None) -> bool | int | float | str | bytes | None:
-    """Return the value of an absent field, of an ``enum`` its number; None: it has none."""
+    """Return the value of an absent field (the number of an ``enum`` value); None: NULL."""
     text = None if one.oneof else one.default
     if text is None and one.presence:
         return None
@@ -213,7 +213,7 @@ def default_of(one: ProtoField, enum: ProtoEnum | None) -> bool | int | float | 
 
 
 def unescaped(text: str) -> str:
-    """Return the bytes of a literal, one character per byte.
+    """Return the bytes that an escaped literal stands for, one character per byte.
 
     >>> unescaped(r"a\\n\\x41\\101\\u00e4")
     'a\\nAAÃ¤'

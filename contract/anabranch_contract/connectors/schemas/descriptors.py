@@ -14,13 +14,13 @@ from anabranch_contract.connectors.schemas.declared import (
     unescaped,
 )
 
-#: Number of a field's type in a descriptor -> its name here.
+#: Number of a field's type in a descriptor -> its name in ``ProtoField.kind``.
 _KINDS = dict(enumerate((
     "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "group",
     "message", "bytes", "uint32", "enum", "sfixed32", "sfixed64", "sint32", "sint64",
 ), 1))  # fmt: skip
 _REPEATED = 3
-#: Value of a field of a descriptor: its bytes, or its number.
+#: Number of a descriptor's field -> its values: bytes or numbers.
 Parts = dict[int, list[bytes | int]]
 
 
@@ -44,10 +44,10 @@ def parse_descriptors(data: bytes) -> dict[str, ProtoFile]:
 
 
 def fields_of(data: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """Yield the fields of an encoded message without groups: numbers and values.
+    """Yield the number and value of each field of an encoded message without groups.
 
     Raises:
-        ValueError: the bytes are no such message.
+        ValueError: the bytes are no message, or have groups.
     """
     at = 0
     while at < len(data):
@@ -68,7 +68,7 @@ def fields_of(data: bytes) -> Iterator[tuple[int, bytes | int]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number at ``at``, and the place after it."""
+    """Return the varint that begins at ``at``, and the position after it."""
     value = 0
     for turn in range(10):
         if at >= len(data):
@@ -90,7 +90,7 @@ def _parts(value: bytes | int) -> Parts:
 
 
 def _text(parts: Parts, number: int) -> str:
-    """The last text of a field, empty if it is absent."""
+    """Return the last text of the field ``number``; empty if the field is absent."""
     value = parts.get(number, [b""])[-1]
     if isinstance(value, int):
         raise TypeError("a number in place of a text")
@@ -98,7 +98,7 @@ def _text(parts: Parts, number: int) -> str:
 
 
 def _number(parts: Parts, number: int) -> int:
-    """The last number of a field as a signed one, 0 if it is absent."""
+    """Return the last value of the field ``number`` as a signed number; 0 if it is absent."""
     value = parts.get(number, [0])[-1]
     if isinstance(value, bytes):
         raise TypeError("bytes in place of a number")
@@ -120,7 +120,7 @@ def _file(parts: Parts) -> ProtoFile:
 
 
 def _message(parts: Parts, file: ProtoFile, scope: str, newer: bool, depth: int) -> str:
-    """Declare a message and those in it, and return its full name."""
+    """Declare in ``file`` a message and the messages in it; return its full name."""
     if depth > MOST_DEEP:
         raise bad_schema("messages are nested too deep")
     name = f"{scope}.{_text(parts, 1)}".removeprefix(".")
@@ -142,7 +142,7 @@ def _field(parts: Parts, oneofs: list[str], newer: bool, entry: bool) -> ProtoFi
     oneof = oneofs[_number(parts, 9)] if 9 in parts and not optional else ""
     default = None
     if 7 in parts:
-        # Bytes are written with escapes, texts as they are.
+        # Descriptors have defaults of type bytes with escapes, texts without.
         text = _text(parts, 7)
         default = text.encode().decode("latin-1") if kind == "string" else text
         if kind == "bytes":

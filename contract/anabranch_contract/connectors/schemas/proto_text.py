@@ -1,7 +1,7 @@
 """Parser of the text of ``.proto`` files, in the syntaxes ``proto2`` and ``proto3``.
 
-Options, extensions and services are read over: they do not change how bytes are read, except a
-field's ``default``.
+Options, extensions and services are skipped, since they do not change how messages are decoded;
+only a field's option ``default`` is parsed.
 
 >>> found = parse_proto('syntax = "proto3"; package p; message A { int32 x = 1; }')
 >>> [(field.name, field.number) for field in found.messages["p.A"].fields]
@@ -33,15 +33,15 @@ _TOKEN = re.compile(
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _LABELS = ("optional", "required", "repeated")
 _OPEN, _CLOSE = "{[(<", "}])>"
-#: Characters of a schema's text.
+#: Maximum number of characters of a schema's text.
 MOST_TEXT = 1 << 22
 
 
 def parse_proto(text: str) -> ProtoFile:
-    """Parse a file.
+    """Parse the text of a ``.proto`` file.
 
     Raises:
-        StreamError: naming the line, the text is no such file.
+        StreamError: the text is no such file; the message names the line.
     """
     if len(text) > MOST_TEXT:
         raise bad_schema(f"it has more than {MOST_TEXT} characters")
@@ -53,7 +53,7 @@ def parse_proto(text: str) -> ProtoFile:
 
 
 def _tokens(text: str) -> list[tuple[str, int]]:
-    """Return the tokens of a text and their lines; literals keep their opening quote only."""
+    """Return the tokens of a text and their line numbers; literals lose their closing quote."""
     found, at, line, counted = list[tuple[str, int]](), 0, 1, 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -77,7 +77,7 @@ def _tokens(text: str) -> list[tuple[str, int]]:
 
 @dataclass(slots=True)
 class _ProtoParser:
-    """Reads declarations; running over the end of the tokens raises IndexError."""
+    """Parser of the tokens of a ``.proto`` file; reading past the last token raises IndexError."""
 
     tokens: Sequence[tuple[str, int]]
     at: int = 0
@@ -86,39 +86,39 @@ class _ProtoParser:
 
     @property
     def next(self) -> str:
-        """The next token."""
+        """Return the next token without consuming it."""
         return self.tokens[self.at][0]
 
     def take(self) -> str:
-        """Take the next token."""
+        """Consume the next token and return it."""
         self.at += 1
         return self.tokens[self.at - 1][0]
 
     def took(self, token: str) -> bool:
-        """Whether the next token is this one, which then is taken."""
+        """Consume the next token if it is ``token``; return whether it was."""
         found = self.at < len(self.tokens) and self.next == token
         self.at += found
         return found
 
     def need(self, token: str) -> None:
-        """Take this token."""
+        """Consume ``token``; raise an error if the next token is another one."""
         if self.take() != token:
             raise self.wrong(f"{token!r} is missing")
 
     def wrong(self, why: str) -> Exception:
-        """The error at the token that was taken last."""
+        """Return the error at the token consumed last."""
         token, line = self.tokens[max(self.at - 1, 0)]
         return bad_schema(f"line {line}, at {token[:40]!r}: {why}")
 
     def name(self) -> str:
-        """Take a name without dots."""
+        """Consume a name without dots."""
         found = self.take()
         if _NAME.fullmatch(found) is None:
             raise self.wrong("this is not a name")
         return found
 
     def path(self) -> str:
-        """Take a name with dots."""
+        """Consume a name with dots."""
         found = "." if self.took(".") else ""
         found += self.name()
         while self.took("."):
@@ -126,7 +126,7 @@ class _ProtoParser:
         return found
 
     def number(self) -> int:
-        """Take an integer."""
+        """Consume an integer."""
         sign = -1 if self.took("-") else 1
         text = self.take().lower()
         octal = len(text) > 1 and text.startswith("0") and text.isdigit()
@@ -136,7 +136,7 @@ class _ProtoParser:
             raise self.wrong("this is not an integer") from None
 
     def over(self) -> None:
-        """Take the rest of a statement: up to its semicolon, or the end of its block."""
+        """Skip the rest of a statement: up to its semicolon, or the end of its block."""
         depth = 0
         while True:
             token = self.take()
@@ -150,7 +150,7 @@ class _ProtoParser:
                 return
 
     def file(self) -> ProtoFile:
-        """Take all."""
+        """Parse all tokens."""
         file = ProtoFile()
         while self.at < len(self.tokens):
             word = self.take()
@@ -182,11 +182,11 @@ class _ProtoParser:
         return file
 
     def message(self, file: ProtoFile, scope: str, depth: int) -> str:
-        """Take a message from its name on, and return its full name."""
+        """Parse a message from its name on, declare it in ``file``, and return its full name."""
         return self.body(file, f"{scope}.{self.name()}".removeprefix("."), depth)
 
     def body(self, file: ProtoFile, name: str, depth: int) -> str:
-        """Take the block of a message."""
+        """Parse the block of a message."""
         if depth > MOST_DEEP:
             raise self.wrong("messages are nested too deep")
         self.need("{")
@@ -201,7 +201,7 @@ class _ProtoParser:
         self, file: ProtoFile, scope: str, depth: int, fields: list[ProtoField],
         inner: list[str], oneof: str,
     ) -> None:  # fmt: skip
-        """Take a statement of a message, or of a ``oneof`` in it."""
+        """Parse a statement of a message, or of a ``oneof`` in it."""
         word, after = self.next, self.tokens[self.at + 1][0]
         declares = _NAME.fullmatch(after) is not None
         if word == ";":
@@ -230,7 +230,7 @@ class _ProtoParser:
     def field(
         self, file: ProtoFile, scope: str, depth: int, inner: list[str], oneof: str
     ) -> ProtoField:
-        """Take a field or group."""
+        """Parse a field or group."""
         label = ""
         if self.next in _LABELS:
             label = self.take()
@@ -254,7 +254,7 @@ class _ProtoParser:
         return one
 
     def map(self, file: ProtoFile, scope: str) -> ProtoField:
-        """Take a map, and declare the type of its entries."""
+        """Parse a map field, and declare the type of its entries."""
         self.take()
         self.need("<")
         key = self.path()
@@ -281,7 +281,7 @@ class _ProtoParser:
         return ProtoField(name, number, "message", f".{entry}", repeated=True, presence=False)
 
     def options(self) -> str | None:
-        """Take a field's options, and return its default."""
+        """Parse a field's options, and return its default."""
         default = None
         if not self.took("["):
             return None
@@ -299,7 +299,7 @@ class _ProtoParser:
                 return default
 
     def enum(self, file: ProtoFile, scope: str) -> None:
-        """Take an enum from its name on."""
+        """Parse an enum from its name on."""
         name = f"{scope}.{self.name()}".removeprefix(".")
         self.need("{")
         values = list[tuple[str, int]]()

@@ -1,4 +1,5 @@
-"""Protobuf schemas of sources: from the text of a ``.proto`` file, a descriptor set or a registry.
+"""Protobuf schemas of sources, parsed from a ``.proto`` file, a descriptor set or a registry's
+answer.
 
 >>> schema = parse_schema('syntax = "proto3"; message A { int32 x = 1; } message B {}')
 >>> schema.roots, schema.named("B").name
@@ -35,7 +36,8 @@ WRAPPERS = {
     }.items()
 }  # fmt: skip
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
-#: Files that need not be given -> their declarations in ``google.protobuf``.
+#: Standard files, which registrations need not contain -> their declarations in
+#: ``google.protobuf``.
 _PROVIDED = {
     "timestamp": "message Timestamp { int64 seconds = 1; int32 nanos = 2; }",
     "duration": "message Duration { int64 seconds = 1; int32 nanos = 2; }",
@@ -55,16 +57,16 @@ _PROVIDED = {
         enum NullValue { NULL_VALUE = 0; }
         message ListValue { repeated Value values = 1; }""",
 }
-#: Imports of options only, whose types no field has.
+#: Imports that declare only options, so no field has a type of theirs.
 _OPTIONS_ONLY = re.compile(r"google/(protobuf/descriptor|api/.*)\.proto|confluent/meta\.proto")
 
 
 def parse_schema(text: str, others: Mapping[str, str] | None = None) -> ProtoSchema:
     """Parse a schema: the text of a ``.proto`` file, or a descriptor set in base64, whose last file
-    is meant.
+    becomes the main file.
 
     Args:
-        text: of the schema.
+        text: text of the schema.
         others: name -> text of files that are imported.
 
     Raises:
@@ -84,7 +86,7 @@ def parse_schema(text: str, others: Mapping[str, str] | None = None) -> ProtoSch
 def _with_imports(
     main: ProtoFile, files: Mapping[str, ProtoFile], texts: Mapping[str, str]
 ) -> list[ProtoFile]:
-    """Return a file and all its imports, also of imports.
+    """Return a file and all its direct and indirect imports.
 
     Raises:
         StreamError: an import is missing.
@@ -115,11 +117,12 @@ def _provided(name: str) -> str | None:
 
 
 def message_of(schema: ProtoSchema, name: str | None) -> ProtoMessage:
-    """Return the type of messages that are not named by themselves.
+    """Return the type of messages that do not state their type.
 
     Args:
-        schema: of the messages.
-        name: of the type, with or without its package; None: the schema has one outermost message.
+        schema: schema of the messages.
+        name: name of the type, with or without its package; None: the schema's only outermost
+            message.
 
     Raises:
         StreamError: there is no such type, or several.
@@ -142,8 +145,9 @@ def message_of(schema: ProtoSchema, name: str | None) -> ProtoMessage:
 
 
 def indexes_of(head: bytes) -> list[int]:
-    """Return the indexes of a message's type (:meth:`ProtoSchema.at`), in Confluent's encoding:
-    their number and each of them in the zigzag encoding; a single 0 is the first type.
+    """Decode the indexes of a message's type (:meth:`ProtoSchema.at`) from the bytes before the
+    message. Confluent's encoding is the number of indexes, then each index, as zigzag varints; a
+    single 0 stands for the first type.
 
     >>> indexes_of(bytes([4, 2, 0])), indexes_of(b"\\0")
     ([1, 0], [0])

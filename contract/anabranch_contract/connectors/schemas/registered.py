@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-#: Returns the registry's answer for a path; None: it does not have it.
+#: A function from a path to the registry's answer; None: the registry does not have it.
 Get = Callable[[str], Mapping[str, Any] | None]
-#: Most schemas to which one refers.
+#: Maximum number of schemas to which one schema refers, directly or indirectly.
 _MOST_REFERENCES = 100
 
 
 def referred(answer: Mapping[str, Any], get: Get) -> dict[str, str]:
-    """Return the names and texts of the schemas to which a schema refers, each after those to which
-    it refers itself.
+    """Return the names and texts of the schemas to which a schema refers, each after the schemas to
+    which it refers itself.
 
     Raises:
-        KeyError: one can't be had, or there are too many.
+        KeyError: the registry lacks a schema, or there are too many.
     """
     found = dict[str, str]()
     _refer(answer, get, found, set())

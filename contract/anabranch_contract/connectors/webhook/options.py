@@ -10,7 +10,7 @@ from anabranch_contract.connectors.sources import bad_option, choice
 
 WEBHOOK = "webhook"
 WEBHOOK_NAMES = ("url", "secret", "rows", "bytes", "timeout", "payload", "key")
-#: Greatest value of each option that is a number.
+#: Maximum value of each numeric option.
 _MOST = {"rows": 100_000, "bytes": 16 << 20, "timeout": 60}
 
 
@@ -20,7 +20,7 @@ class WebhookOptions:
 
     Attributes:
         url: receives the requests. ``secret``: signs them; a reference until it is used.
-        messages: key and payload of the results, as for a Kafka topic.
+        messages: key and payload of the results, as in a Kafka sink.
         rows: maximum number of rows of a request.
         size: maximum number of bytes of a request's rows; a single larger row has its own request.
         timeout: seconds for a request and its answer.
@@ -35,10 +35,10 @@ class WebhookOptions:
 
 
 def webhook_options(options: Mapping[str, str]) -> WebhookOptions:
-    """Parse the options of a ``webhook`` sink; ``url`` and ``secret`` are among them.
+    """Parse the options of a ``webhook`` sink. ``options`` must have ``url`` and ``secret``.
 
     Raises:
-        StreamError: an option has an invalid value; its field is that of a source.
+        StreamError: an option has an invalid value. Its field begins with ``source``, not ``sink``.
 
     >>> found = webhook_options({"url": "https://h/x", "secret": "${ANABRANCH_SINK_X}"})
     >>> found.rows, found.size, found.timeout

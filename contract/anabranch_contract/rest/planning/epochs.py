@@ -22,8 +22,9 @@ class PublishedEpoch(Closed, ExplainedPlan):
         same_as: the earlier epoch with the same plan and rules, if nothing has changed since; None:
             the plan is new.
         rejected: queries that could not be planned for this epoch.
-        shares: the queries' cost shares; None: not computed yet. If that failed, they are empty,
-            with the reason in ``note``. ``diff``: difference from the epoch published before.
+        shares: the queries' cost shares; None: not computed yet. If their computation failed, they
+            are empty, with the reason in ``note``. ``diff``: difference from the epoch published
+            before.
     """
 
     epoch: int
@@ -61,7 +62,7 @@ class ChangeCounts(Document):
 
 
 class KeptSummary(PlanFigures):
-    """Summary of an epoch for lists, stored besides its record.
+    """Summary of an epoch for lists, stored in addition to its record.
 
     Attributes:
         epoch: number of the epoch, from 0.
@@ -160,7 +161,7 @@ class RuntimeOut(Document):
         committed: number of batches committed so far, which is the number of the next batch.
         epoch: epoch of the last committed batch; -1: none yet.
         batch_seconds: duration of the last batch, in seconds.
-        processing_seconds: duration of all batches so far together, in seconds.
+        processing_seconds: total duration of all batches so far, in seconds.
         state_bytes: size of the stored rows, in bytes.
         input_tuples: number of rows read so far, rejected ones included.
         late_tuples: number of tuples rejected as late so far.
@@ -172,12 +173,12 @@ class RuntimeOut(Document):
         waiting_tuples: approximate number of rows that have arrived and are unread, of streams that
             the runtime reads itself.
         row_limit: maximum number of these rows in the next batch; null: no limit.
-        private_bytes: peak private memory of the last batch's tasks together, in bytes.
+        private_bytes: peak private memory of the last batch, sum over its tasks, in bytes.
         memory_limit: upper limit of ``private_bytes``; null: no limit.
         source_errors: stream that can't be read at present -> the reason.
         unread_pieces: stream -> number of unreadable parts of its input.
         rationing: state of load shedding; null: an older service does not report it.
-        standby: host of a runtime that is ready to take over; null: none is.
+        standby: host of a runtime that is ready to take over; null: there is none.
     """
 
     state: str
@@ -210,7 +211,7 @@ class SavingOut(Document):
     run this plan in the last ten minutes. Negative shares: the joint plan takes more.
 
     Attributes:
-        since: publication of the first of these epochs.
+        since: time at which the first of these epochs was published.
         seconds: seconds since then.
         epochs: number of these epochs.
         cpu_seconds: CPU seconds of the joint plan.
@@ -319,14 +320,14 @@ class HeldPlanOut(Document):
         state: ``waiting``; ``approved``: it is published at the next epoch boundary; or
             ``refused``.
         version: its ETag, for If-Match.
-        since: time at which a plan began to wait.
+        since: time since which this plan or an earlier one has been waiting.
         proposed_at: time of this plan's last proposal.
         epoch: number of the epoch that it was last proposed for.
         waiting: queries that can't begin before the approval.
         cost_before: cost of the newest published plan, in the unit of the objective; null: it can't
             be estimated.
         cost_after: cost of this plan under the same statistics; null: it can't be estimated.
-        note: outcome of the previously approved plan; often empty.
+        note: why the previously approved plan was not published; empty: there was none.
         change: difference from the newest published plan, both priced by the newest statistics.
     """
 

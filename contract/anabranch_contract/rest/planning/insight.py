@@ -15,10 +15,10 @@ class ShareRecord(Closed):
     Attributes:
         query: name of the query's run.
         standalone: cost of its own optimum, planned alone; None: unknown.
-        marginal: saving if the elements that only this query needs are removed.
+        marginal: saving if the steps and stores that only this query needs are removed.
         shapley: every step's and store's cost split equally among the queries that need it.
         proportional: the plan's cost split in the ratio of ``standalone``.
-        part: the plan's cost for this query alone.
+        part: the plan's cost if only this query's steps and stores are kept.
     """
 
     query: str
@@ -79,8 +79,8 @@ class TableRecord(Closed):
         seconds: CPU seconds per unit of time.
         bytes: size in memory, in bytes.
         queries: shares of its queries, by name; they add up to ``seconds`` and ``bytes``.
-        apart: why its queries do not read another table with the same joined rows and grouping;
-            empty: there is no larger one.
+        apart: why its queries do not share another table with the same joined rows and grouping;
+            empty: there is no larger such table.
     """
 
     grouped: bool
@@ -95,12 +95,12 @@ class TableRecord(Closed):
     apart: str = ""
 
     def share_of(self, query: str) -> TableShareRecord | None:
-        """The share of ``query``; None: it does not read the table."""
+        """Return the share of ``query``; None if it does not read the table."""
         return next((one for one in self.queries if one.query == query), None)
 
     @property
     def text(self) -> str:
-        """Its grouping and aggregates in one line."""
+        """The table's grouping and aggregates in one line."""
         calls = f"; {', '.join(self.aggregates)}" if self.aggregates else ""
         if not self.grouped:
             return "ordered rows"
@@ -137,7 +137,7 @@ class TablesRecord(Closed):
         )
 
     def of_query(self, query: str) -> TableRecord | None:
-        """The table of ``query``; None: it has none."""
+        """Return the table of ``query``; None if it has none."""
         return next((one for one in self.tables if one.share_of(query) is not None), None)
 
 
@@ -251,8 +251,8 @@ class SharedReasonRecord(Closed):
         label: the step or store as text.
         users: the queries that need it.
         cost: its cost per unit of time, in the unit of the objective.
-        saved: ``cost`` times the number of further users: the saving against a step or store for
-            each.
+        saved: ``cost`` times the number of users minus one: the saving compared with one such step
+            or store per user.
     """
 
     kind: Open[Literal["step", "store"]]

@@ -128,7 +128,8 @@ class AheadRecord(Document):
 
     Attributes:
         period: batches per epoch, as a share of all batches so far (the history).
-        arrivals: relation -> forecast number of tuples. Others keep their mean rate so far.
+        arrivals: relation -> forecast number of tuples. For other relations the mean rate so far is
+            assumed.
         periods: number of measured periods that the forecast is based on.
     """
 
@@ -189,7 +190,8 @@ class PlanFigures(Document):
 
     Attributes:
         optimizer: method that chose probe orders and stores.
-        objective: unit of costs: CPU seconds, tuples sent and written, or sent (``paper``).
+        objective: unit of costs: CPU seconds, tuples sent and rows written, or tuples sent
+            (``paper``).
         parallelism: number of partitions per store.
         queries: runs of the planned queries.
         cost: estimated cost per unit of time, in the unit of ``objective``.
@@ -201,8 +203,8 @@ class PlanFigures(Document):
         shared_cost: cost in total of each query's own plan if equal probe steps and store copies
             ran once; null: not computed.
         solve_ms: duration of the planning, in milliseconds.
-        method: method that found the plan, such as ``highs`` or ``greedy``; several for parts of
-            the plan.
+        method: method that found the plan, such as ``highs`` or ``greedy``; several if parts of the
+            plan were found by different methods.
         cpu: expected CPU time; null: fewer than two periods have been measured, or there is no plan
             to compare with.
     """
@@ -265,10 +267,10 @@ class ExplainedPlan(PlanFigures):
         constraints: number of constraints of the integer program.
         statistics_epoch: epoch whose statistics were used; null: no measurements yet.
         assumed: relations with a default cardinality, for lack of measurements.
-        estimated: relation not counted yet -> share of a sample of its stream that passes its
-            filter.
+        estimated: relation whose tuples have not been counted yet -> share of a sample of its
+            stream that passes its filter.
         ahead: forecast of the next epoch's arrivals; null: costs use the mean rates so far.
-        costs: cost constants of the objective ``seconds``; null under others.
+        costs: cost constants of the objective ``seconds``; null under other objectives.
         fallback: empty, or why another optimiser than the chosen one made the plan.
         rejected: query that could not be planned -> the reason.
         explain: the plan: probe orders, steps and stores, as JSON.
@@ -361,7 +363,7 @@ class MultiJoinOut(Document):
 
 
 class ExplainOut(Document):
-    """The plans of a statement, and its cost beside the registered queries.
+    """The plans of a statement, and its cost in a joint plan with the registered queries.
 
     Attributes:
         sql: the statement in Spark SQL.
@@ -377,7 +379,7 @@ class ExplainOut(Document):
             objective; null: it is refused.
         plan: the joint plan with it; null: it is refused.
         table: its maintained table, with the share of each of its queries.
-        missed: rows already read and not stored, which it would miss.
+        missed: rows already read and not stored, which the query would miss.
     """
 
     sql: str

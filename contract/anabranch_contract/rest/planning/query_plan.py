@@ -19,7 +19,8 @@ class PathStepOut(Document):
         tuples_per_second: rate of its output, in tuples per second.
         cpu: its CPU seconds per second, for all queries that use it.
         shared: the other registered queries that use it.
-        asks: look-ahead filters before it, which drop tuples without a match there.
+        asks: stores tested by look-ahead filters before it, which drop tuples without a match
+            there.
     """
 
     label: str
@@ -53,7 +54,7 @@ class SubstreamOut(Document):
         values: its values, with their shares.
         share: its share of the arriving tuples (0 to 1), as expected at planning.
         cost: cost of its steps, as expected at planning.
-        otherwise: cost of the same tuples on the first substream's paths.
+        otherwise: expected cost of the same tuples on the first substream's paths.
         same_as: number of the first substream with the same paths.
         aside: whether stores of intermediate results that are probed by the attribute may exclude
             its values.
@@ -115,7 +116,7 @@ class UsedStoreOut(Document):
 
     Attributes:
         store: id of the store.
-        label: name of its rows.
+        label: name of the relation or intermediate result that it holds.
         detail: filters of its rows, or ``all tuples``.
         rows: number of stored rows.
         bytes: size in bytes.
@@ -135,7 +136,7 @@ class MaintainedTableOut(Document):
 
     Attributes:
         estimated: its price at planning; null: not computed, or the query has no view.
-        share: this query's part of that price; null: as ``estimated``.
+        share: this query's part of that price; null: as for ``estimated``.
         rows: number of the query's present rows; of an outer join without a view, of rows written
             so far.
         bytes: size in memory, in bytes; null: not known yet.

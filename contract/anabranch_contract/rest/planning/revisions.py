@@ -1,4 +1,4 @@
-"""Bodies of ``/v1/epochs/{number}/revisions``; the service keeps these records as they are."""
+"""Bodies of ``/v1/epochs/{number}/revisions``; the service stores records in the same form."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class GainRecord(Closed):
             objective ``seconds``) in the periods before and after the change, across epochs.
         gain: the share of the cost that was saved; negative: the changed orders cost more.
         baseline: the ruleset with the orders before the change.
-        predicted: the share predicted to be saved by the same change; by several revisions in
-            turn, where those between ran for less than two periods. None: unknown.
+        predicted: the saved share as predicted for the same change. The change combines several
+            revisions if those in between ran for less than two periods. None: unknown.
         periods: number of periods with the new orders.
         grown: relative growth of the stores meanwhile, which adds matches per tuple.
         lost: whether the new orders cost more than noise and growth explain; if so, they are not
@@ -58,14 +58,15 @@ class RevisionRecord(Closed):
         next_batch: the first batch after the measurements that it is based on.
         baseline: the ruleset (epoch, or ``epoch.revision``) with which its cost is compared: the
             one that ran in these measurements, or the replaced one, if the queries differ.
-        cost, running_cost: cost of its plan and of the baseline's, under the same statistics.
+        cost, running_cost: cost of its plan, and of the baseline's plan, under the same statistics.
         predicted: the expected saving, as a share of ``running_cost``.
         closed: stores of intermediate results that are no longer kept.
         unindexed: stores probed by a key without an index, with the key.
         drifted: at most ten sudden changes of statistics that triggered the revision before the
             period's end; empty: it was made at a period's end.
-        measured: its measured effect, after two periods with its orders; None before. It compares
-            with the same baseline or, if that ran for less than two periods, an older one.
+        measured: its measured effect, known after two periods with its orders; None before. It is
+            relative to the same baseline or, if that ran for less than two periods, to an older
+            one.
         undoes: for ``taken-back``, the measured effect of the replaced orders.
         rationed: whether both costs take the rations (load shedding) in force into account.
     """

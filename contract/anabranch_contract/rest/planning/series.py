@@ -122,15 +122,16 @@ class HistoryPointOut(Document):
         at: end of the minutes.
         batch_seconds: mean duration of a batch in seconds; null: no batch was committed.
         rate: rows per second of the requested stream, or results per second of the requested query;
-            without a request, rows per second of all streams. Null: no runtime worked.
+            without a request, rows per second of all streams. Null: no runtime was running.
         freshness_p50: median of the seconds from the arrival of the oldest row of a batch to the
             batch's commit, over all batches and read streams, rounded up by at most 19 %; null: no
             row arrived, or the sources do not report arrivals.
         freshness_p99: the 99th percentile of the same seconds.
         minutes: number of recorded minutes.
         interrupted_minutes: number of recorded minutes with an interruption.
-        interruption: the last interruption at the end of a minute: no runtime works, a read stream
-            can't be read, or the sink does not take results; null: none.
+        interruption: the last interruption that was noticed at the end of a minute: no runtime
+            runs, a stream of the query can't be read, or the sink does not accept results; null:
+            none.
     """
 
     at: Time
@@ -144,8 +145,8 @@ class HistoryPointOut(Document):
 
 
 class HistoryOut(Document):
-    """Points of the last day, oldest first. No point: in none of these minutes a service led
-    without a new run of the runtime.
+    """Points of the last day, oldest first. A minute has no point if no service led during it, or
+    the runtime was started.
 
     Attributes:
         seconds: seconds between two points.

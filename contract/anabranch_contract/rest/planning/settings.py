@@ -30,7 +30,8 @@ class PlanningSettings(Closed):
 
     Attributes:
         optimizer: method that chooses probe orders and stores.
-        objective: unit of plan costs: CPU seconds, tuples sent and written, or sent (``paper``).
+        objective: unit of plan costs: CPU seconds, tuples sent and rows written, or tuples sent
+            (``paper``).
         parallelism: partitions per store.
         switching: penalty for a step or store copy that the running epoch lacks, as a fraction of
             its cost; 0: off.
@@ -40,7 +41,7 @@ class PlanningSettings(Closed):
         solver: solver of the integer program.
         backfill: backfill of new intermediate results from stored rows; ``auto``: if cheaper.
         backfill_horizon: expected lifetime of a new intermediate result, in lengths of the history.
-        substreams: maximum substreams per stream, each with its own probe orders; 1: off.
+        substreams: maximum number of substreams per stream, each with its own probe orders; 1: off.
         revision_gain: minimum saving of a revision of the plan within an epoch, as a fraction of
             the running plan's cost.
         approval: ``manual``: a plan that changes the running one waits for approval.
@@ -48,7 +49,7 @@ class PlanningSettings(Closed):
         allocation: objective of rations under overload.
         latency_goal: seconds from a row's arrival to its results, which rations aim to keep.
         capacity: fixed share of the rationed probes' CPU time to spend, under any load.
-        look_ahead: ``auto``: if cheaper, drop tuples that can't match in a later probe early.
+        look_ahead: ``auto``: if cheaper, drop tuples early that can't match in a later probe.
         hot_keys: ``auto``: if cheaper, spread rows of frequent key values over several hosts.
     """
 

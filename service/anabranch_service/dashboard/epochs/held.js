@@ -17,7 +17,7 @@ function show() {
   const waiting = plan.state === "waiting";
   at("held").hidden = false;
   at("held-title").textContent = waiting ? "A plan waits for approval" : plan.state === "approved" ? "A plan has been approved" : "A plan was refused";
-  at("held-said").textContent = waiting ? plan.note : plan.state === "approved" ? "It is published at the next boundary." : "It is not proposed again until queries, streams or settings change.";
+  at("held-said").textContent = waiting ? plan.note : plan.state === "approved" ? "It is published at the next epoch boundary." : "It is not proposed again until queries, streams or settings change.";
   at("held-buttons").classList.toggle("gone", !waiting);
   at("held-since").replaceChildren("since ", moment(plan.since), `, for epoch ${plan.epoch}`);
   const pairs = [...(plan.waiting.length ? [["waiting queries", some(plan.waiting), "long"]] : []), ...view.figures(change)];

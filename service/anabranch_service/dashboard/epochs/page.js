@@ -107,7 +107,7 @@ async function showDiff() {
 /** The unit of an epoch's costs, if its objective is known. */
 function unitOf(number) {
   const objective = epochs.find(({ epoch }) => epoch === number)?.objective;
-  if (!objective) return "costs as its objective has them";
+  if (!objective) return "costs in the unit of its objective";
   return unit(objective);
 }
 

@@ -91,7 +91,7 @@ export function reasons(found) {
   return [
     ...found.kept.map((one) => ({
       what: one.label,
-      why: `kept: probing its parts instead would take ${short(one.detours)}, its upkeep takes ${short(one.upkeep)}`,
+      why: `kept: without it probes would cost ${short(one.detours)} more, its upkeep costs ${short(one.upkeep)}`,
       saves: one.saved,
       users: one.users,
     })),

@@ -23,7 +23,7 @@ export function levers(runtime) {
     {
       name: "backfills pause",
       on: withholding,
-      why: withholding ? "until every probe fits the budget" : filling ? "a backfill is running" : "no backfill is due",
+      why: withholding ? "until every probe fits the budget" : filling ? "a backfill is running" : "no backfill is running",
     },
     {
       name: "rations",
@@ -43,7 +43,7 @@ export function verdict(runtime) {
   const rationing = runtime?.rationing;
   if (!rationing) return "not known yet";
   if (rationing.overloaded) return "overloaded: probes are rationed";
-  if (rationing.owed) return `results of ${rationing.owed} batches are still to be caught up`;
+  if (rationing.owed) return `withheld results of ${rationing.owed} batches are still to be computed`;
   if (rationing.policy === "wait") return "probes are never rationed: input waits";
   return rationing.needed > 1 ? "input exceeds the capacity of the machine" : "within capacity";
 }

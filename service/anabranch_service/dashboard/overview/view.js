@@ -23,7 +23,7 @@ export function freshness(runtime, streams) {
   const waits = slowest?.waiting_seconds ?? 0;
   const where = waits ? `the oldest unread row, of ${slowest.name}, has waited ${length(waits)}; ` : known.length ? "no row waits; " : "";
   return {
-    text: `Results about ${length(waits + runtime.batch_seconds)} after their rows`,
+    text: `Results come about ${length(waits + runtime.batch_seconds)} after their rows`,
     why: `${where}a batch takes ${length(runtime.batch_seconds)}`,
   };
 }

@@ -32,7 +32,7 @@ export function showCost(list, text, epoch, saving) {
   const lines = epoch
     ? [
         [`this plan (${epoch.optimizer})`, epoch.cost, true],
-        ["equal prefixes shared", epoch.shared_cost, false],
+        ["standalone, equal steps shared", epoch.shared_cost, false],
         ["each query standalone", epoch.individual_cost, false],
       ]
     : [];

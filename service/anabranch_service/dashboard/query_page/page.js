@@ -97,14 +97,14 @@ async function showQuery() {
     ["results", query.results.toLocaleString("en")],
     ["results per second", view.results(plan, query)],
     ...(query.joined_rows === null ? [] : [["joined rows", query.joined_rows.toLocaleString("en")]]),
-    ["its part of CPU time", view.cpu(plan)],
-    ["its part of the state", plan ? view.part(plan.state_bytes, plan.state_of_plan, (n) => bytes(Math.round(n))) : "–"],
+    ["its share of CPU time", view.cpu(plan)],
+    ["its share of the state", plan ? view.part(plan.state_bytes, plan.state_of_plan, (n) => bytes(Math.round(n))) : "–"],
     ...view.table(plan),
     ["arrival to commit", view.latency(plan)],
     ["complete", view.completeness(query)],
     ...(view.past(query) ? [["results of the past", view.past(query)]] : []),
     ["expires", query.expires_at ? moment(query.expires_at) : "never"],
-    ["needs", Object.entries(query.slo).filter(([, value]) => value !== null && Object.keys(Object(value)).length !== 0).map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ") || "nothing stated"],
+    ["objectives", Object.entries(query.slo).filter(([, value]) => value !== null && Object.keys(Object(value)).length !== 0).map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ") || "none"],
     ["priority", query.priority],
   ]);
   at("sql").textContent = query.sql ?? JSON.stringify(query.query, null, 2);
@@ -278,7 +278,7 @@ function showPlan() {
             make("td", { className: "number", "data-label": "Rows", text: store.rows.toLocaleString("en") }),
             make("td", { className: "number", "data-label": "Bytes", text: bytes(store.bytes) }),
             make("td", { className: "number", "data-label": "Queries that need it", text: store.queries }),
-            make("td", { className: "number", "data-label": "This query's part", text: percent(1 / store.queries) }),
+            make("td", { className: "number", "data-label": "This query's share", text: percent(1 / store.queries) }),
           ),
         )
       : [make("tr", {}, none)]),

@@ -51,7 +51,7 @@ export function table(plan) {
   const lines = [
     ["its table", `${found.rows.toLocaleString("en")} rows${found.bytes === null ? "" : `, ${bytes(found.bytes)}`}`],
     ["table's CPU time", part(found.cpu, found.cpu_of_table, load)],
-    ["table shared with", some(found.shared) || "nobody"],
+    ["table shared with", some(found.shared) || "no other query"],
   ];
   if (estimated) lines.push(["table of", content(estimated)]);
   if (estimated?.apart) lines.push(["table apart", estimated.apart]);

@@ -13,8 +13,8 @@ export const GROUPS = [
       { name: "memory", text: "maximum bytes of all stores", empty: "any amount" },
       { name: "copies", text: "maximum number of copies per store", empty: "any number" },
       { name: "intermediate_results", text: "maximum number of intermediate results; 0: none", empty: "any number" },
-      { name: "look_ahead", text: "skip probes whose later steps cannot match, where that pays", choices: ["never", "auto"] },
-      { name: "hot_keys", text: "spread rows of frequent values over several hosts, where that pays", choices: ["auto", "never"] },
+      { name: "look_ahead", text: "drop tuples early that cannot match in a later probe, if that is cheaper", choices: ["never", "auto"] },
+      { name: "hot_keys", text: "spread rows of frequent values over several hosts, if that is cheaper", choices: ["auto", "never"] },
     ],
   ],
   [
@@ -22,7 +22,7 @@ export const GROUPS = [
     [
       { name: "approval", text: "approval of plans that change the running one", choices: ["automatic", "manual"] },
       { name: "switching", text: "penalty for new steps and stores, as a share of their cost" },
-      { name: "revision_gain", text: "least saving of a revision, as a share of the cost", empty: "no revisions" },
+      { name: "revision_gain", text: "minimum saving of a revision, as a share of the cost", empty: "no revisions" },
       { name: "backfill", text: "backfill of new intermediate results", choices: ["auto", "always", "never"] },
       { name: "backfill_horizon", text: "expected lifetime of a plan, in multiples of the history" },
     ],

@@ -165,7 +165,7 @@ export function totals(state, bytes) {
     ["stores", state.stores.length],
     ["segments", segments],
     ["bytes", bytes(state.bytes)],
-    ["of them indexes", bytes(indexes)],
+    ["indexes among these", bytes(indexes)],
     ["space amplification", state.space_amplification?.toFixed(2) ?? "–"],
     ["written by batches", bytes(state.inserted_bytes)],
     ["by merges", bytes(state.merged_bytes)],

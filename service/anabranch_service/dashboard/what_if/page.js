@@ -47,7 +47,7 @@ function showAnswer(explained, planned, base) {
   const { refused, multijoins } = explained;
   const names = relationNames([...(explained.normalised ? [explained.normalised] : []), ...meanings]);
   at("answer").hidden = false;
-  at("runs-note").textContent = refused ? "does not run continuously" : `could run beside what is registered; costs in ${unit(planned.objective)}`;
+  at("runs-note").textContent = refused ? "does not run continuously" : `could run with the registered queries; costs in ${unit(planned.objective)}`;
   at("why-not").hidden = !refused;
   at("why-not").textContent = refused ? `${refused.message} (${refused.remedy})` : "";
   for (const part of ["others-card", "orders-card"]) at(part).hidden = Boolean(refused);
@@ -86,7 +86,7 @@ function showEffects(base, planned) {
             {},
             make("td", { className: "name" }, make("a", { href: `/dashboard/query/${encodeURIComponent(query)}` }, ...breakable(query))),
             make("td", { className: "number", "data-label": "Share of the cost", text: short(was) }),
-            make("td", { className: "number", "data-label": "With it", text: is === null ? "left out" : short(is) }),
+            make("td", { className: "number", "data-label": "With the statement", text: is === null ? "left out" : short(is) }),
             make("td", { className: "number", "data-label": "Change", text: signed(change) }),
             make("td", {
               className: kept?.floor_broken ? "number bad" : "number",
@@ -137,7 +137,7 @@ async function readNow() {
 async function preview() {
   const { sql, dialect } = statement();
   const { columns, rows, truncated, samples } = await submit("/v1/queries:preview", "POST", { sql, dialect, limit: ROWS });
-  const none = samples.length > 1 ? "; none: rows may have their partners beyond these" : "; none";
+  const none = samples.length > 1 ? "; none: partners may be among rows that were not read" : "; none";
   showTable(`${sampled(samples)}, by DuckDB${truncated ? `; the first ${ROWS}` : ""}${rows.length ? "" : none}`, columns, rows);
 }
 
@@ -186,8 +186,8 @@ async function beginReplacing() {
   at("replacing").replaceChildren(
     "This is the statement of ",
     make("a", { href: `/dashboard/query/${encodeURIComponent(before.id)}` }, ...breakable(before.id)),
-    ". The replacement is priced without it; the query itself runs unchanged until its new run takes the place.",
-    ...(before.replacement ? [` A replacement withdraws the run ${before.replacement.run}, which waits for that.`] : []),
+    ". The cost of the replacement is computed without it; the query itself runs unchanged until its new run takes over.",
+    ...(before.replacement ? [` Replacing the query again withdraws the run ${before.replacement.run}, which waits to take over.`] : []),
   );
   for (const field of ["id", "ttl"]) at(field).closest("label").hidden = true;
   for (const field of ["past", "cutover"]) at(field).closest("label").hidden = false;
@@ -203,7 +203,7 @@ async function register() {
     at("register").hidden = true;
     at("registered").hidden = false;
     const waits = before?.status === "active" && at("cutover").value === "when-complete";
-    const when = waits ? "Its new run begins with the next epoch, and takes the place once it has caught up: " : `${before ? "Replaced" : "Registered"}; it becomes active with the next epoch: `;
+    const when = waits ? "Its new run begins with the next epoch, and takes over once it has caught up: " : `${before ? "Replaced" : "Registered"}; it becomes active with the next epoch: `;
     at("registered").replaceChildren(when, link);
     link.focus();
     await showOthers();

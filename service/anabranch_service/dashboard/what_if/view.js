@@ -41,7 +41,7 @@ function tableOf({ table }, base) {
   return [
     ["its table", content(table), "long"],
     ["table as estimated", estimate(table, share), "long"],
-    ["table shared with", some(others) || "nobody", "long"],
+    ["table shared with", some(others) || "no other query", "long"],
   ];
 }
 
@@ -56,10 +56,10 @@ export function figures(explained, planned, base, names) {
     ["adds to the cost", short(explained.added_cost)],
     ["cost of the joint plan", `${short(base.cost)} → ${short(planned.cost)}`],
     ["standalone", short(alone)],
-    ...(range.low < range.high ? [["cost if assumptions are off tenfold", `${short(range.low)} to ${short(range.high)}`]] : []),
+    ...(range.low < range.high ? [["cost if assumed figures are wrong by a factor of 10", `${short(range.low)} to ${short(range.high)}`]] : []),
     ["stores probed", explained.stores.length],
     ...(planned.gap ? [["gap", `${(100 * planned.gap).toFixed(2)} %`]] : []),
-    ["shares them with", some(explained.shared_with) || "nobody", "long"],
+    ["shares them with", some(explained.shared_with) || "no other query", "long"],
     ...tableOf(explained, base),
     ...above(explained.normalised).map((pair) => [...pair, "long"]),
     ...(assumed.length ? [["assumed, not measured yet", some(assumed.map((id) => readable(id, names))), "long"]] : []),

@@ -32,7 +32,7 @@ class Follower:
         self._session = Session()
 
     def known(self, queries: Sequence[JoinQuery]) -> tuple[JoinQuery, ...]:
-        """``queries``, with the last plan's own objects in place of equal queries."""
+        """Return ``queries``, each as the equal object of the last plan if there is one."""
         there = {query.id: query for part in self.parts for query in part.queries}
         return tuple(found if (found := there.get(q.id)) == q else q for q in queries)
 
@@ -46,7 +46,7 @@ class Follower:
         return not any(figures.concerns(query) for query in queries)
 
     def is_of(self, queries: Sequence[JoinQuery]) -> bool:
-        """Whether the last plan is for the same ``queries``, and may be used again for a while."""
+        """Whether the last plan is for the same ``queries``, so that it may be used for a while."""
         return self._session.may_rest(queries)
 
     def make(self, queries: Sequence[JoinQuery], statistics: Statistics, options: Options) -> Plan:

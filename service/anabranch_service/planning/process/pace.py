@@ -1,13 +1,13 @@
 """Limit on the CPU time of replanning after changes of statistics alone.
 
 Statistics keep changing, above all after the start of a pipeline, and with a thousand queries
-planning takes seconds of CPU time that probes could use. Changes by users (a query, a setting) are
-planned at once; a few queries more or less under the last plan's statistics, so that only they are
-planned.
+planning takes seconds of CPU time that probes could use. Changes by users (of queries, of settings)
+are planned at once. If only a few queries were added or removed, the last plan's statistics are
+used, so that no other query is planned again.
 
-A plan under new statistics may change the steps of all queries, whose rules tasks then prepare
-for seconds. So it waits until no query has come or gone for a while: the next one then finds tasks
-that are ready.
+A plan under new statistics may change the steps of all queries, whose rules tasks then prepare for
+seconds. So it waits until no query was added or removed for a while; then tasks are ready when the
+next query is registered.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHARE = 0.1
 QUIET = 10.0
 #: Seconds after which the last plan is replanned under new statistics in spite of edits.
 RECENT = 60.0
-#: Seconds for which the last plan is edited under its statistics.
+#: Seconds for which queries may be added to and removed from the last plan under its statistics.
 EDITABLE = 2 * RECENT
 
 
@@ -57,7 +57,7 @@ class Pace:
         return self.first is not None and now - self.last < EDITABLE
 
     def rests(self, now: float) -> bool:
-        """Whether replanning is not due yet."""
+        """Whether replanning after changes of statistics must still wait."""
         if self.first is None:
             return False
         if now - self.edit < QUIET and now - self.last < RECENT:

@@ -41,7 +41,8 @@ class TimedTask:
 
     Attributes:
         now: time of publication. ``after``: the newest published epoch; None: none is published.
-        order: ids of all queries of the task; ``task`` contains only queries new to the process.
+        order: ids of all queries of the task, in order; ``task`` contains only queries new to the
+            process.
         rests: whether the last plan may be kept for a while (:class:`.pace.Pace`).
     """
 
@@ -52,7 +53,7 @@ class TimedTask:
     rests: bool = False
 
     def beside(self, sent: Queries) -> TimedTask:
-        """A copy without the queries that were ``sent`` to the process before."""
+        """Return a copy without the queries that were ``sent`` to the process before."""
         new = tuple(q for q in self.task.queries if sent.get(q.id) is not q)
         return replace(self, task=replace(self.task, queries=new))
 
@@ -123,8 +124,8 @@ class PlannerProcess:
         return cast("Sealed | None", self._answer(TimedTask(task, now, after, order, rests)))
 
     def hand_over(self, epoch: int) -> bytes | None:
-        """The plan of ``epoch``, pickled for :meth:`explain`; None if the process has planned a
-        later epoch meanwhile.
+        """Return the plan of ``epoch``, pickled for :meth:`explain`; None if the process has
+        planned a later epoch meanwhile.
 
         Raises:
             PlannerError: ``planner-stopped``.

@@ -28,7 +28,7 @@ from anabranch_service.registry.records import EpochRecord
 
 #: ``method`` of an epoch that keeps the last plan because replanning is not due (:class:`Pace`).
 RESTS = "as before, planning rests"
-#: Greatest numbers of queries that are added to the last plan, and removed from it, under its
+#: Maximum number of queries that are added to the last plan, and removed from it, under its
 #: statistics.
 EDITED = 16
 
@@ -97,8 +97,8 @@ class _Planner:
         return sealed
 
     def _rests(self, last: _LastEpoch, task: PlanTask) -> bool:
-        """Whether to keep the last plan since replanning is not due (:class:`Pace`); not if it was
-        made without statistics.
+        """Whether to keep the last plan because replanning must still wait (:class:`Pace`); false
+        if the plan was made without statistics.
         """
         return (
             last.record.statistics_epoch is not None
@@ -107,9 +107,9 @@ class _Planner:
         )
 
     def _edits(self, last: _LastEpoch, task: PlanTask) -> bool:
-        """Whether ``task`` has a few queries more or less than the last plan, over its relations,
-        and the statistics of that plan are recent. Such a change is planned under these statistics:
-        then no other query is planned again, and it takes effect soon.
+        """Whether ``task`` only adds or removes a few queries over the last plan's relations, and
+        that plan's statistics are recent. The change is then planned under these statistics, so
+        that no other query is planned again and it soon takes effect.
         """
         if last.record.statistics_epoch is None or not self._pace.may_edit(time.monotonic()):
             return False
@@ -170,7 +170,7 @@ class _LastEpoch:
     Attributes:
         text: the epoch's ruleset as JSON text.
         running: the epoch, in the form in which the next plan is compared with it.
-        base: the ruleset to which the next one may be stored as a patch (a difference).
+        base: the ruleset from which the next one may be stored as a patch (a difference).
     """
 
     text: str
@@ -190,12 +190,12 @@ def _goes_on(last: _LastEpoch, task: PlanTask) -> bool:
 
 
 def _settings(task: PlanTask) -> tuple[object, ...]:
-    """All input of a plan except its queries, their terms, and statistics."""
+    """Return the input of a plan except its queries, their terms, and statistics."""
     return task.streams, task.options, task.formulation
 
 
 def _as_measured(last: _LastEpoch, task: PlanTask) -> PlanTask:
-    """``task`` under the statistics of the last plan."""
+    """Return ``task`` with the statistics of the last plan."""
     before = last.planned.task
     return replace(
         task,
@@ -208,7 +208,7 @@ def _as_measured(last: _LastEpoch, task: PlanTask) -> PlanTask:
 
 
 def _terms(task: PlanTask) -> tuple[object, ...]:
-    """All input of a plan that the planning process gets, but queries and statistics."""
+    """Return the input of a plan except its queries and statistics."""
     terms = (task.rejected, task.sinks, task.freshness, task.past, task.widths)
     return (*_settings(task), *terms)
 
@@ -227,7 +227,7 @@ def _pickled(work: Callable[[], Answer]) -> bytes:
 
 
 def main() -> None:
-    """Serve the parent process. What libraries print goes to standard error, not to the results."""
+    """Serve the parent process; output of libraries is redirected to standard error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(int(sys.argv[1]))
     collect_rarely()

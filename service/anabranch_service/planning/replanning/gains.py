@@ -19,7 +19,7 @@ from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.rest.planning.revisions import GainRecord
 from anabranch_service.registry.records import KeptRevision
 
-#: Least number of periods before and after a change, for its gain to count as measured.
+#: Minimum number of periods before and after a change for its gain to count as measured.
 ENOUGH = 2
 #: Tolerated relative increase of the cost per row, before new orders are reverted: the arriving
 #: tuples differ from period to period.
@@ -39,7 +39,7 @@ class Orders(NamedTuple):
 
 
 def orders_of(ruleset: Ruleset) -> Orders:
-    """Digest of the probe orders of ``ruleset``, with its queries."""
+    """Return the digest of the probe orders of ``ruleset``, with its queries."""
     joined = max((len(query.members) for query in ruleset.queries), default=1)
     return Orders(orders_digest(ruleset), frozenset(str(q.id) for q in ruleset.queries), joined)
 
@@ -62,11 +62,13 @@ class OrderChange:
     def explained(
         self, records: Sequence[KeptRevision], ran: Collection[RulesetId]
     ) -> tuple[GainRecord, KeptRevision | None]:
-        """The gain, with the prediction for the same change, and the revision that made the change,
-        if its gain is newly known: the newest one that led to the new orders by :attr:`after`.
+        """Return the gain, with the gain predicted for the same change, and the revision that made
+        the change if its gain was not known before: the newest one before :attr:`after` that led to
+        the new orders.
 
-        Orders between the old and the new ones ran for too short to be measured. Then the savings
-        predicted in turn are multiplied; without a prediction, if an epoch's plan was among them.
+        If other orders, which ran for too short a time to be measured, were in force between the
+        old and the new ones, the predictions of all these revisions are combined. There is no
+        prediction if one of the changes was made by an epoch's plan.
 
         Args:
             records: the revisions, oldest first. ``ran``: the rulesets of all batches.
@@ -91,8 +93,8 @@ class OrderChange:
 def newest_change(
     interims: Sequence[Interim], orders: Mapping[RulesetId, Orders], *, timed: bool = False
 ) -> OrderChange | None:
-    """The change to the probe orders of the newest period; None if there is no change, or its
-    effect was not measured long enough.
+    """Return the change to the probe orders of the newest period; None if there is no change, or
+    its effect was not measured long enough.
 
     Periods with several orders, rationed periods, and periods before the newest drift do not
     count. The period that ended with the drift alone suffices to measure the old orders. Orders
@@ -130,7 +132,7 @@ def newest_change(
 
 
 def _orders(interim: Interim, orders: Mapping[RulesetId, Orders]) -> Orders | None:
-    """The probe orders of all batches of a period; None if they differ or are unknown."""
+    """Return the probe orders of all batches of a period; None if they differ or are unknown."""
     found = {orders.get(name) for name in interim.rulesets}
     return found.pop() if len(found) == 1 else None
 

@@ -61,7 +61,7 @@ class Periods:
         """Parse JSON texts of periods, in order; unreadable ones are left out and logged once.
 
         Args:
-            snapshot: has the frequent values of keys; None: as before.
+            snapshot: has the frequent values of keys; None: the values of the previous call stay.
         """
         if snapshot is not None and snapshot.values != self._frequent:
             self._known, self._frequent = {}, snapshot.values
@@ -96,7 +96,7 @@ def measured(
 
 
 def recent(snapshot: Snapshot, periods: Sequence[Measured]) -> Snapshot:
-    """``snapshot``, with the counts of its steps updated from the newest periods.
+    """Return ``snapshot``, with the counts of its steps updated from the newest periods.
 
     The weight of a measurement falls with the number of later batches (in units of a median
     period), and sharply with each later drift. Counts of single substreams replace counts of all
@@ -117,9 +117,9 @@ def recent(snapshot: Snapshot, periods: Sequence[Measured]) -> Snapshot:
 
 
 def _summed(periods: Sequence[Measured], usual: float) -> dict[SubJoinStep, JoinSample]:
-    """Counts per step, recent ones weighted more. For a sub-join, the total weight of counts from
-    before a drift is at most :data:`DRIFTED` times that of later ones, once these suffice. Earlier
-    periods may be long, and cover all tuples, where later ones cover substreams.
+    """Return counts per step, recent ones weighted more. For a sub-join, the total weight of counts
+    from before a drift is at most :data:`DRIFTED` times that of later ones, once these suffice.
+    Earlier periods may be long, and cover all tuples, where later ones cover substreams.
     """
     last = max((n for n, one in enumerate(periods) if one.interim.drifted.steps), default=0)
     found = dict[SubJoinStep, JoinSample]()
@@ -152,7 +152,7 @@ def _add(
 
 
 def _weights(samples: Iterable[JoinSample]) -> dict[MirId, float]:
-    """Probes per sub-join, with the weights that estimates give to substreams."""
+    """Return the probes per sub-join, with the weights that estimates give to substreams."""
     found = defaultdict[MirId, float](float)
     for one in samples:
         found[one.joined] += one.probes * (PART_WEIGHT if one.part.substreams else 1.0)
@@ -162,7 +162,7 @@ def _weights(samples: Iterable[JoinSample]) -> dict[MirId, float]:
 def _faded(
     periods: Sequence[Measured], usual: float
 ) -> list[tuple[tuple[SubJoinStep, ...], NDArray[np.float64]]]:
-    """Counts summed over periods, recent ones weighted more, per list of steps of the periods."""
+    """Return counts per list of steps, summed over periods, recent ones weighted more."""
     sums: list[tuple[tuple[SubJoinStep, ...], NDArray[np.float64]]] = []
     batches = 0
     for period in reversed(periods):

@@ -70,12 +70,13 @@ class Reviser:
     ) -> None:
         self._store, self._settings, self._metrics, self._clock = store, settings, metrics, clock
         self._seen = ""
-        #: Held during a decision; whether an epoch was published meanwhile.
+        #: A lock that is held during a decision, and whether an epoch was published meanwhile.
         self._deciding, self._published = asyncio.Lock(), False
         self._resting_until = 0.0
         self._memories: dict[RulesetId, _Memory] = {}
         self._orders: dict[RulesetId, Orders] = {}
-        #: First batch after the newest drift; whether probe orders were found worse since then.
+        #: First batch after the newest drift, and whether probe orders have proved worse since
+        #: then.
         self._drifted, self._barred = -1, False
 
     async def turn(self, publication: Publication) -> bool:
@@ -92,8 +93,8 @@ class Reviser:
             return False
         async with self._deciding:
             await self._answer(text, publication)
-            # Only now: if the lead is lost before, this service decides on the period when it
-            # leads.
+            # Set only now: if the lead is lost before, the period is decided on when this service
+            # leads again.
             self._seen = text
         while self._published:
             await self.published(publication)
@@ -252,7 +253,7 @@ class Reviser:
         return asked if upcoming else await self._with_change(asked, interims)
 
     async def _records(self, interims: Sequence[Interim], epoch: int) -> tuple[KeptRevision, ...]:
-        """The revisions of ``epoch`` and of the epochs of ``interims``, oldest first."""
+        """Return the revisions of ``epoch`` and of the epochs of ``interims``, oldest first."""
         epochs = {name.epoch for one in interims for name in one.rulesets} | {epoch}
         found = [await self._store.revisions(number) for number in sorted(epochs)]
         return tuple(record for records in found for record in records)
@@ -260,7 +261,7 @@ class Reviser:
     def _failed(
         self, interims: Sequence[Interim], records: Sequence[KeptRevision]
     ) -> frozenset[str]:
-        """Digests of probe orders that made rows costlier since the newest drift."""
+        """Return the digests of probe orders that made rows costlier since the newest drift."""
         drifted = [one.next_batch for one in interims if one.drifted]
         self._drifted = max([self._drifted, *drifted])
         since = [r for r in records if r.next_batch >= self._drifted]
@@ -272,7 +273,7 @@ class Reviser:
     async def _with_change(
         self, asked: RevisionInput, interims: Sequence[Interim]
     ) -> RevisionInput:
-        """``asked`` with the measured gain of the newest change of probe orders, if any."""
+        """Return ``asked`` with the measured gain of the newest change of probe orders, if any."""
         names = {name for one in interims for name in one.rulesets}
         known = {name: found for name, found in self._orders.items() if name in names}
         for name in names - known.keys():
@@ -321,7 +322,7 @@ class Reviser:
         await publication.rations(found)
 
     async def _remember(self, name: RulesetId, record: EpochRecord) -> _Memory | None:
-        """Cached input of decisions on ruleset ``name``; None if it or a query of it is gone."""
+        """Return cached input of decisions on ruleset ``name``; None if it or a query is gone."""
         known = self._memories.get(name)
         # The digest is compared too, as epoch numbers are reused after a loss of Redis's data.
         if known is None or known.digest != record.ruleset_digest:
@@ -338,7 +339,7 @@ class Reviser:
         return known
 
     async def _queries(self, record: EpochRecord) -> tuple[JoinQuery, ...] | None:
-        """The normalised joins of an epoch's queries; None if one is no longer registered."""
+        """Return the normalised joins of an epoch's queries; None if a query is gone."""
         names = set(map(registered, record.queries))
         records: list[QueryRecord] = [q for q in await self._store.queries() if q.id in names]
         streams = await self._store.usable_streams()

@@ -76,8 +76,8 @@ class RevisionInput:
         earlier: the ruleset to restore if ``change`` made rows costlier, or if ``running`` is for a
             future epoch with orders that have failed.
         failed: digests of probe orders that made rows costlier; they are not tried again.
-        upcoming: whether the epoch has not begun; then another ruleset ran in the newest period.
-        ran: the plan of that ruleset, if it has the same queries; else None.
+        upcoming: whether the epoch has not begun, so that another ruleset ran in the newest period.
+        ran: the plan of that other ruleset, if it has the same queries; else None.
         counted: the substreams (by key values) whose tuples were counted in the newest period.
     """
 
@@ -147,7 +147,7 @@ def decide(asked: RevisionInput) -> Decision:
 
 
 def _error(records: Sequence[KeptRevision]) -> float:
-    """Mean absolute error of the predicted gains of earlier revisions; 0: none was measured.
+    """Return the mean absolute error of earlier predicted gains; 0: none was measured.
 
     A negative measured gain counts as 0: that revision is reverted, which should not prevent
     others.
@@ -159,7 +159,7 @@ def _error(records: Sequence[KeptRevision]) -> float:
 
 
 def _restored(asked: RevisionInput, earlier: Ruleset, reason: RevisionReason) -> Decision | None:
-    """A revision that restores the probe orders of ``earlier``; None if their stores are gone."""
+    """Return a revision to the probe orders of ``earlier``; None if their stores are gone."""
     started, request = time.perf_counter(), _request(asked)
     found = restore(request, earlier)
     if found is None or (found.footprint == asked.running.footprint and not asked.upcoming):

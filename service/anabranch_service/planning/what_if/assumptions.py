@@ -13,7 +13,7 @@ from anabranch_contract.queries.joins import AttrRef, Equality, JoinQuery, Label
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_service.errors import InvalidInput
 
-#: Most names listed in a remedy.
+#: Maximum number of names listed in a remedy.
 MAX_NAMES = 20
 
 

@@ -137,7 +137,7 @@ def _standing(
     body: DryRunIn,
     progress: Progress | None,
 ) -> _Standing | None:
-    """Current load shedding; None if the runtime's policy is to wait."""
+    """Return the current load shedding; None if the runtime's policy is to wait."""
     if progress is None or progress.rationing.policy is Overload.WAIT:
         return None
     known: dict[str, QueryRecord | QueryIn] = {record.id: record for record in registered}
@@ -151,8 +151,8 @@ def _standing(
 
 
 def _effects(planned: PlannedEpoch, standing: _Standing) -> EffectsOut | None:
-    """Effects of the plan on the completeness of queries; None if their computation fails, which
-    must not fail the dry run.
+    """Return effects of the plan on the completeness of queries; None if their computation fails,
+    which must not fail the dry run.
     """
     try:
         return _compared(planned, standing)
@@ -207,7 +207,7 @@ def _gain(before: float | None, after: float | None) -> float:
 def budget_after(
     rationing: Rationing, capacity: float | None, full_before: float, full_after: float
 ) -> float:
-    """Budget under a new plan: the share of its rationed probes' CPU time that is available.
+    """Return the budget under a new plan: the available share of its rationed probes' CPU time.
 
     The available CPU time is the same as under the running plan. While no result is withheld, it
     is the time that probes take plus the spare capacity.
@@ -235,7 +235,7 @@ def budget_after(
 def dry_run_out(
     planned: PlannedEpoch, detail: Detail, effects: EffectsOut | None = None
 ) -> DryRunOut:
-    """The body of the answer to a dry run."""
+    """Make the body of the answer to a dry run."""
     task, options, whole = planned.task, planned.task.options, detail == "full"
     shown = planned.shown()
     spread = cost_range(
@@ -258,7 +258,7 @@ def dry_run_out(
 
 
 def _tables_text(planned: PlannedEpoch) -> str:
-    """Tables of the plan with the shares of their queries, for people; empty without tables."""
+    """Return a text on the plan's tables and the shares of their queries; empty without tables."""
     found = None if planned.explanation is None else planned.explanation.tables
     if found is None or not found.tables:
         return ""
@@ -281,7 +281,7 @@ def _tables_text(planned: PlannedEpoch) -> str:
 
 
 def _headline(plan: Plan, totals: Mapping[str, int]) -> str:
-    """Summary of a plan in one line."""
+    """Return the summary of a plan in one line."""
     return (
         f"{plan.optimizer} ({plan.objective} objective): cost {plan.cost:.10g}, "
         f"gap {plan.gap:.2%}, by {plan.method}; {totals['steps']} steps, "
@@ -297,7 +297,7 @@ def _added(
     deadline: Deadline,
     others: Queries,
 ) -> tuple[list[JoinQuery], Mapping[str, Stream]]:
-    """The added queries, and the streams with the results of queries that these read."""
+    """Return the added queries, and ``streams`` with the streams of queries that they read."""
     queries, read = list[JoinQuery](), dict(streams)
     for index, given in enumerate(body.add):
         go_on(deadline)
@@ -345,7 +345,7 @@ def _name(given: QueryIn, index: int) -> str:
 def _assumed(
     streams: Mapping[str, StreamRecord], retention: Mapping[str, RetentionIn | None]
 ) -> dict[str, Stream]:
-    """The usable streams, with the retention that the dry run assumes."""
+    """Return the usable streams, with the retention that the dry run assumes."""
     found = dict(streams)
     for name, one in retention.items():
         if name not in streams:

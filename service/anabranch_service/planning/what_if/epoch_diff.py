@@ -25,7 +25,7 @@ from anabranch_service.registry.statements import NormalForms
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import ServiceSettings
 
-#: Most entries per list of a difference; the costliest are shown.
+#: Maximum number of entries per list of a difference; the costliest are listed.
 MOST = 100
 #: Settings that are compared too, since they change a plan's cost even with equal steps.
 SETTINGS = ("optimizer", "objective", "parallelism")
@@ -39,7 +39,7 @@ async def compare_epochs(
     settings: ServiceSettings,
     now: datetime,
 ) -> EpochDiffOut:
-    """The difference between the plans of epochs ``before`` and ``after``."""
+    """Return the difference between the plans of epochs ``before`` and ``after``."""
     found = await read_registered(store, settings, now, await store.last_snapshot())
     compared, reason = await work.read(_compare, before, after, found, store.forms)
     names = relation_names(query.normalised for query in found.queries)
@@ -62,7 +62,7 @@ async def compare_epochs(
 def _compare(
     before: EpochRecord, after: EpochRecord, found: Registered, forms: NormalForms
 ) -> tuple[DiffRecord | None, str]:
-    """The difference of the plans, or the reason why it can't be computed."""
+    """Return the difference of the plans, or the reason why it can't be computed."""
     try:
         one, other = decisions_of(before), decisions_of(after)
     except DecisionsError as cause:
@@ -91,7 +91,7 @@ def _compare(
 
 
 def _named(found: DiffRecord, names: Mapping[str, str]) -> DiffRecord:
-    """``found`` with user-facing names of steps and stores."""
+    """Return ``found`` with user-facing names of steps and stores."""
     document = found.model_dump()
     for lists in (document["steps"], document["stores"]):
         for entries in lists.values():

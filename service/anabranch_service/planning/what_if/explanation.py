@@ -37,17 +37,18 @@ from anabranch_service.registry.records import Explanation
 
 _LOG = structlog.get_logger(__name__)
 
-#: Most intermediate results whose benefit is explained: each needs a traversal of the whole plan.
+#: Maximum number of intermediate results whose benefit is explained; each needs a traversal of the
+#: whole plan.
 MAX_KEPT_REASONS = 50
 
 
 def explained(planned: PlannedEpoch) -> PlannedEpoch:
-    """``planned`` with its explanation. Never raises; parts that fail are omitted and logged."""
+    """Return ``planned`` with its explanation; never raises: parts that fail are left out."""
     return replace(planned, explanation=explain_choice(planned, standalone(planned)))
 
 
 def standalone(planned: PlannedEpoch) -> StandalonePlans | None:
-    """Plans of each query alone, for comparison; None if they can't be made."""
+    """Return plans of each query alone, for comparison; None if they can't be made."""
     plan, task = planned.plan, planned.task
     options = options_of(planned.queries, task, plan.optimizer)
     try:
@@ -106,13 +107,13 @@ def explain_choice(planned: PlannedEpoch, apart: StandalonePlans | None) -> Expl
 
 
 def _tables(planned: PlannedEpoch, model: CostModel) -> TablesRecord:
-    """Prices of the queries' maintained tables."""
+    """Return the prices of the queries' maintained tables."""
     task, apart, begun = planned.task, dict[str, Hashable](), dict[str, Hashable]()
     for query in planned.queries:
         sink, fresh = task.sinks.get(query.id), task.freshness.get(query.id, {})
         counted = sink is not None and sink.kind is SinkKind.COUNT
         apart[query.id] = query.id if counted else "", tuple(sorted(fresh.items()))
-        # All queries with past results have the same rows in the end.
+        # Queries with past results end up with the same rows, whenever they began.
         begun[query.id] = "past" if query.id in task.past else task.begun.get(query.id)
     statistics, samples = task.statistics, task.samples
     found = tables(planned.queries, model, statistics, samples=samples, apart=apart, begun=begun)
@@ -141,7 +142,7 @@ def _compare(planned: PlannedEpoch) -> tuple[DiffRecord | None, str]:
 def _alone(
     planned: PlannedEpoch, apart: StandalonePlans | None
 ) -> tuple[dict[QueryId, float] | None, str]:
-    """Query -> its cost in ``individual``, the plans of each query alone."""
+    """Map each query to its cost if it is planned alone, from the plans ``apart``."""
     if apart is None:
         return None, "no query was planned alone, so standalone and proportional are unknown"
     plan, note = apart.individual, ""

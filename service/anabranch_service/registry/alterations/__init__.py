@@ -1,1 +1,1 @@
-"""Checks of changes to streams in use: rereads of tables, and added columns."""
+"""Changes of streams in use and their checks: columns, retention, rereads of tables."""

@@ -1,9 +1,8 @@
 """Columns that are added to a stream in use (ADR 0093).
 
-The record keeps its registration, so stored rows stay; rows from before have the column's default.
-Queries that are registered keep the columns of their registration: a statement that would mean
-something else with the new column (``SELECT *``, or a name without alias that becomes ambiguous) is
-read without it.
+The record keeps its id of registration, so stored rows stay; for these the column has its default.
+Registered queries keep the columns of their registration: a statement whose meaning the new column
+would change (``SELECT *``, or a name without alias that becomes ambiguous) is read without it.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ def with_column(
     """Return ``record`` with ``column`` as its last one.
 
     Raises:
-        Conflict: ``columns-fixed``: columns of such a stream, or of its source, can't be added;
-            ``duplicate-column``; ``dropped-column``: there was one of this name.
+        Conflict: ``columns-fixed``: streams of this kind or source can't get columns;
+            ``duplicate-column``: there is such a column; ``dropped-column``: there was one.
         InvalidInput: the type or the default is invalid.
     """
     check_columns_change(record, adding=True)
@@ -101,7 +100,7 @@ def without_new_columns(
 
 
 def columns_of(run: QueryRecord, queries: Iterable[QueryRecord]) -> dict[str, tuple[str, ...]]:
-    """Return the columns that a run and its parts may read: stream -> the fewest of any of them."""
+    """Map each stream to the columns that both a run and its parts may read of it."""
     found: dict[str, tuple[str, ...]] = {}
     for query in queries:
         if run.id in (query.id, query.part_of):
@@ -111,7 +110,7 @@ def columns_of(run: QueryRecord, queries: Iterable[QueryRecord]) -> dict[str, tu
 
 
 def _default(column: AddedColumnIn, kind: DataType) -> str | None:
-    """Return the text of the default, which is a value of ``kind``; None: NULL."""
+    """Return the default after a check that it is a value of ``kind``; None: NULL."""
     if column.default is None:
         return None
     try:

@@ -1,7 +1,7 @@
 """Columns that are dropped from a stream in use (ADR 0103).
 
-The record keeps its registration, so stored rows stay; the values of the column are left out where
-they are merged. No query may read it.
+The record keeps its id of registration, so stored rows stay; merges leave out the column's values.
+No query may read the column.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def without_column(record: StreamRecord, column: str) -> StreamRecord:
 
     Raises:
         NotFound: ``unknown-column``.
-        Conflict: ``columns-fixed``: columns of such a stream, or of its source, can't be dropped;
+        Conflict: ``columns-fixed``: streams of this kind or source can't lose columns;
             ``column-needed``: it is the event time, in the key, or the last column.
     """
     check_columns_change(record)
@@ -56,7 +56,7 @@ def without_dropped_column(
     after: Mapping[str, StreamRecord],
     forms: NormalForms,
 ) -> list[QueryRecord]:
-    """Return the ``queries`` over ``stream``, which do not read the column that it no longer has.
+    """Return the ``queries`` over ``stream``, described again, if none reads the dropped column.
 
     Raises:
         Conflict: ``column-in-use``: a query reads it.

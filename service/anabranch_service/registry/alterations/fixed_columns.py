@@ -19,7 +19,7 @@ def check_columns_change(record: StreamRecord, *, named: bool = True, adding: bo
     """Check that the columns of a stream can change.
 
     Args:
-        named: whether the source must name its columns.
+        named: whether the change requires a source that names its columns (CSV with a header).
         adding: whether the stream is to get another column.
 
     Raises:
@@ -45,7 +45,7 @@ def check_columns_change(record: StreamRecord, *, named: bool = True, adding: bo
 
 
 def column_of(record: StreamRecord, name: str) -> ColumnRecord:
-    """Return a column of a stream's tuples by its name, in any case.
+    """Return the column of a stream's tuples with this name, ignoring case.
 
     Raises:
         NotFound: ``unknown-column``.
@@ -64,7 +64,7 @@ def column_of(record: StreamRecord, name: str) -> ColumnRecord:
 
 
 def type_of(text: str) -> DataType:
-    """Return the type that a request gives a column.
+    """Parse the column type in a request.
 
     Raises:
         InvalidInput: ``unknown-type``.

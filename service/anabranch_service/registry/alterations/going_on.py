@@ -1,4 +1,4 @@
-"""Queries over a stream whose columns change: the ones that go on as they are."""
+"""Queries over a stream whose columns change, and whose results stay the same."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def going_on(
     forms: NormalForms,
     given: Callable[[QueryRecord, JoinQuery], QueryRecord] = lambda query, form: query,
 ) -> tuple[list[QueryRecord], str]:
-    """Return the queries that have the same results over ``after`` as over ``before``, described
-    again; and the names of the others, as a text.
+    """Return the queries that have the same results over the streams ``after`` a change as
+    ``before`` it, with new descriptions, and a text with names of the other queries.
 
     Args:
-        given: returns a query, given its normal form over ``before``, as it would be read over
+        given: function from a query, and its normal form over ``before``, to its record over
             ``after``.
     """
     changed, stopped = list[QueryRecord](), dict[str, None]()
@@ -47,8 +47,8 @@ def going_on(
 
 
 def _meaning(query: JoinQuery) -> Iterator[tuple[object, ...]]:
-    """Yield the parts of a normal form that must stay. Expressions are texts, in which functions of
-    a wider column have a cast to its type (``planner.normal.widened``).
+    """Yield the parts of a normal form that must not change. Expressions are compared as texts, in
+    which functions of a widened column contain a cast to its type (``planner.normal.widened``).
     """
     yield query.view, query.outer, query.united, query.unsorted
     for one in query.planned:

@@ -1,4 +1,4 @@
-"""Checks of a table that is read again, and of queries that follow its rows.
+"""Checks that a table can be read again, and that no query follows its rows.
 
 A query follows a table if its rows complete results (``semantics.md``, "Tables beside changes").
 Another version would replace the rows without deleting the results, so a table is either read again
@@ -58,7 +58,7 @@ def check_followers(
 def check_whole(
     query: JoinQuery, records: Mapping[str, StreamRecord], progress: Progress | None
 ) -> None:
-    """Check that no table whose rows ``query`` follows is being read again.
+    """Check that ``query`` follows no table that is being read again.
 
     Raises:
         Conflict: ``table-read-again``.

@@ -13,7 +13,7 @@ from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.slo import check_freshness
 from anabranch_service.registry.statements import NormalForms
 
-#: Most conflicting queries named in an error.
+#: Maximum number of conflicting queries that an error names.
 _REPORTED = 20
 
 
@@ -24,15 +24,15 @@ def replanned(
     forms: NormalForms,
     before: Stream,
 ) -> list[QueryRecord]:
-    """Records of the queries over stream ``name``, with new normal forms after a change of its
-    retention.
+    """Return the records of queries over stream ``name``, with new normal forms, after a change of
+    its retention.
 
     Args:
         before: the stream before the change.
 
     Raises:
         Conflict: a query could no longer be planned, would join tuples beyond its freshness, or
-            would tell rows of an outer join apart that it has kept by their values, or vice versa.
+            keeps rows of an outer join that would get other columns.
     """
     changed, reasons, stale, kept = [], [], [], []
     for query in queries:
@@ -79,7 +79,7 @@ def replanned(
 def _kept(
     query: QueryRecord, forms: NormalForms, streams: Mapping[str, Stream]
 ) -> list[tuple[Output, ...]] | None:
-    """Columns of the rows that an outer join keeps; None: it keeps none."""
+    """Return the columns of the rows that a query's outer join keeps; None if it keeps none."""
     outer = query.normalised.outer
     return _columns(forms.of(query, streams)) if outer is not None and outer.changes else None
 

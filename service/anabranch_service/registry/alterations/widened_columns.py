@@ -1,8 +1,8 @@
 """Columns of a stream in use whose type is widened (ADR 0103).
 
-The record keeps its registration, so stored rows stay; they are read with the new type. A query
-goes on if its normal form is the same function of the stored rows as before, and its results and
-all that it keeps have the same types. Otherwise the change is refused.
+The record keeps its id of registration, so stored rows stay and are read with the new type. A query
+continues if its normal form is the same function of the stored rows as before, and its results and
+the rows that it keeps have the same types. Otherwise the change is refused.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from anabranch_service.registry.statements import NormalForms, usable_streams
 
 
 def with_type(record: StreamRecord, column: str, type: str) -> StreamRecord:
-    """Return ``record`` with a wider type of ``column``; ``record`` if it has this type.
+    """Return ``record`` with the wider ``type`` of ``column``; the same record if it has this type.
 
     Raises:
         NotFound: ``unknown-column``.
-        Conflict: ``columns-fixed``: types of such a stream, of its source or of a key don't change;
-            ``not-wider``: the type lacks values of the present one.
+        Conflict: ``columns-fixed``: types can't change in streams of this kind or source, or in
+            keys; ``not-wider``: the type lacks values of the present one.
         InvalidInput: the type is unknown.
     """
     check_columns_change(record, named=False)
@@ -81,7 +81,7 @@ def with_wider_column(
     """Return the ``queries`` over ``stream``, described with the wider type of one of its columns.
 
     Raises:
-        Conflict: ``column-in-use``: a query would not go on as it is.
+        Conflict: ``column-in-use``: a query would have other results or types.
     """
     known, wider = usable_streams(before.values()), usable_streams(after.values())
     old, new = known[stream], wider[stream]
@@ -103,7 +103,7 @@ def with_wider_column(
 
 
 def _retyped(query: QueryRecord, form: JoinQuery, stream: Stream) -> QueryRecord:
-    """Return the query with the stream's present types in the filters of its shared stores."""
+    """Return the query with the column's new type in the filters of its shared stores."""
     of = {
         member.alias
         for member in form.members

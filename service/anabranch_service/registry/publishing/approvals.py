@@ -13,7 +13,7 @@ from pydantic import AwareDatetime
 
 from anabranch_contract.rest.documents import Closed
 
-#: Most refused plans remembered for the same queries, streams and settings.
+#: Maximum number of refused plans remembered for the same queries, streams and settings.
 REFUSED_KEPT = 64
 
 WAITS, REFUSED = "its plan waits for approval", "its plan was refused"
@@ -25,7 +25,7 @@ class HeldPlan(Closed):
     Attributes:
         digest: digest of the plan's effects, which is its version.
         basis: digest of the queries, streams and settings that the plan is for.
-        since: when a plan began to wait, perhaps an earlier one.
+        since: time since which this plan or an earlier one has been waiting.
         proposed_at, epoch: when, and for which epoch, this plan was last proposed.
         waiting: runs that this plan includes and the running plan does not.
         note: why a plan that was approved before was not published; empty: none was.
@@ -55,7 +55,7 @@ class Refusals(Closed):
 
     @staticmethod
     def after(known: Refusals | None, held: HeldPlan) -> Refusals:
-        """The refusals ``known`` and that of ``held``."""
+        """Return the refusals ``known``, with the refusal of ``held`` added."""
         before = known.digests if known is not None and known.basis == held.basis else ()
         digests = (*before, held.digest)[-REFUSED_KEPT:]
         return Refusals(basis=held.basis, digests=digests, waiting=held.waiting)
@@ -91,7 +91,7 @@ class Approvals:
         return known is not None and known.basis == basis and digest in known.digests
 
     def reason(self, run: str) -> str | None:
-        """Why the pending ``run`` waits for an operator; None if it does not."""
+        """Return why the pending ``run`` waits for an operator, or None."""
         if self.held is not None:
             return WAITS if self.waits and run in self.held.waiting else None
         return REFUSED if self.refused is not None and run in self.refused.waiting else None

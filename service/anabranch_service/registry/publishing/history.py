@@ -16,7 +16,7 @@ from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.rest.documents import Closed
 
-#: Seconds between two points; number of points kept; most rates per point.
+#: Seconds between two points; number of points kept; maximum number of rates per point.
 EVERY, KEPT, MOST = 60, 1440, 100
 
 
@@ -27,8 +27,8 @@ class HistoryPoint(Closed):
         batch_seconds: mean time of a batch; None without a committed batch.
         rows: stream -> rows read per second. ``results``: query -> results per second.
         ages: stream -> ages of its oldest row in each batch, at the commit.
-        working: whether a runtime worked at the end of the minute. ``unread``: streams that could
-            not be read then. ``refused``: queries whose sink did not take results then.
+        working: whether a runtime was running at the end of the minute. ``unread``: streams that
+            could not be read then. ``refused``: queries whose sink rejected results then.
     """
 
     at: int
@@ -41,7 +41,7 @@ class HistoryPoint(Closed):
     refused: list[str] = Field(default_factory=list)
 
     def interruption(self, streams: Collection[str], query: str | None) -> str | None:
-        """Reason for which ``query`` had no results of ``streams`` at the end of the minute."""
+        """Return why ``query`` had no results of ``streams`` at the end of the minute, or None."""
         if not self.working:
             return "no runtime works"
         if query in self.refused:
@@ -53,10 +53,10 @@ class HistoryPoint(Closed):
 def point(
     before: Progress, now: Progress, at: int, seconds: float, *, working: bool = True
 ) -> HistoryPoint | None:
-    """Point between two progress reports; None if the runtime restarted in between.
+    """Make the point between two progress reports; None if the runtime restarted in between.
 
     Args:
-        working: whether a runtime works now.
+        working: whether a runtime is running now.
     """
     done, last = now.telemetry, before.telemetry
     if before.run != now.run or done.batches < last.batches:
@@ -89,7 +89,7 @@ def _inputs(progress: Progress) -> dict[str, int]:
 
 
 def _results(progress: Progress) -> dict[str, int]:
-    """Result counts by query; joins inside an outer join are not counted separately."""
+    """Return the result counts by query; joins inside an outer join are not counted separately."""
     return {name: n for name, n in progress.results.items() if registered(name) == name}
 
 

@@ -29,7 +29,7 @@ _LOG = structlog.get_logger(__name__)
 
 #: Interval between renewals, or checks of another's lease, as a fraction of the lease.
 RENEW = 1 / 3
-#: Longest interval between two checks in seconds, whatever the lease.
+#: Maximum interval between two checks in seconds, however long the lease is.
 _LONGEST_PAUSE = 1.0
 #: Prefix of a script's error reply when another service leads.
 _FENCED = "FENCED"
@@ -218,7 +218,7 @@ async def run_fenced(
 
 
 async def leader_of(redis: Redis, keys: Keys) -> Leader | None:
-    """The current or last leader; None if no service has ever led."""
+    """Return the current or last leader; None if no service has ever led."""
     async with redis.pipeline(transaction=True) as pipe:
         pipe.hgetall(keys.leader)
         pipe.pttl(keys.lease)

@@ -27,8 +27,8 @@ class Base:
 
 
 def seal_patched(record: EpochRecord, ruleset: str, base: Base | None) -> tuple[Sealed, Base]:
-    """Stored form of an epoch, its ``ruleset`` as a patch of ``base`` if that is much smaller; and
-    the base for the next epoch.
+    """Return the stored form of an epoch, its ``ruleset`` as a patch of ``base`` if that is much
+    smaller; and the base for the next epoch.
 
     Patches of one base grow as plans move away from it. A ruleset is stored in full again once the
     patches are together longer than it: with equal changes per epoch, this minimises the mean bytes

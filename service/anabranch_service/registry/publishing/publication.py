@@ -41,8 +41,8 @@ return answers
 
 #: Compare-and-set of a record. KEYS leader, hash, journal; ARGV owner, token, field, old value, new
 #: value, the journal's name for the hash, journal entries kept. With KEYS[4], the hash of runs, the
-#: record becomes the run of the query ARGV[8] in place of the run ARGV[10]; -1 if that no longer
-#: is. ARGV[9]: 1 if the change requires no plan, else 0.
+#: record becomes the run of the query ARGV[8] in place of the run ARGV[10]; -1: its run is another
+#: one. ARGV[9]: 1 if the change requires no plan, else 0.
 _SWAP = fenced("""
 if KEYS[4] and (redis.call('HGET', KEYS[4], ARGV[8]) or ARGV[8]) ~= ARGV[10] then return -1 end
 if redis.call('HGET', KEYS[2], ARGV[3]) ~= ARGV[4] then return 0 end
@@ -137,7 +137,7 @@ class Sealed:
         return self.record.rejected
 
     def rejecting(self, others: Mapping[str, ProblemRecord]) -> Sealed:
-        """A copy that also rejects the queries ``others``."""
+        """Return a copy that also rejects the queries ``others``."""
         rejected = {**others, **self.record.rejected}
         record = self.record.model_copy(update={"rejected": rejected})
         return replace(self, record=record, text=record.model_dump_json())
@@ -154,7 +154,7 @@ class Sealed:
 
 
 def seal(record: EpochRecord, ruleset: str) -> Sealed:
-    """Stored form of the epoch of ``record`` with the text ``ruleset``."""
+    """Return the stored form of the epoch of ``record`` with the text ``ruleset``."""
     light = record.without_details()
     return Sealed(
         light,
@@ -166,12 +166,12 @@ def seal(record: EpochRecord, ruleset: str) -> Sealed:
 
 
 def seal_again(record: EpochRecord) -> Sealed:
-    """Stored form of the epoch of ``record``, which has the plan and rules of an earlier epoch."""
+    """Return the stored form of an epoch with the plan and rules of an earlier epoch."""
     return Sealed(record, record.model_dump_json(), record.summary().model_dump_json())
 
 
 class _Overtaken(Exception):
-    """Raised if another run has become the query's, so that none takes over."""
+    """Raised if the query has another run by now than the one to be replaced."""
 
 
 #: A Redis command: its name, its key, its other arguments.
@@ -369,13 +369,13 @@ class Publication:
         takes_over: str = "",
         planned: bool = False,
     ) -> QueryRecord | None:
-        """Apply ``change`` to the newest version of a query's record, and return the result; None
-        without such a record, or if nothing may be taken over.
+        """Apply ``change`` to the newest version of a run's record, and return the result; None
+        without such a record, or if the query no longer has the run ``takes_over``.
 
         Args:
             change: may run several times.
-            takes_over: run in whose place the query's name denotes this run from then on.
-            planned: whether the change is part of a plan, so that the runtime requests no other.
+            takes_over: run that this one replaces as the meaning of the query's name; empty: none.
+            planned: whether the change is part of a plan, so that it does not require another plan.
         """
 
         async def swap(key: str, field: str, old: str, new: str) -> bool:
@@ -447,7 +447,7 @@ class Publication:
         await self._run(self._advance, [keys.cursor, keys.boundaries], [text])
 
     async def pass_over(self, newest: str) -> int:
-        """Skip the unplanned boundaries before ``newest``, if still the newest; their number."""
+        """Skip unplanned boundaries before ``newest`` if still the newest; return their number."""
         keys = self.store.keys
         return int(await self._run(self._pass_over, [keys.cursor, keys.boundaries], [newest]))
 

@@ -27,8 +27,9 @@ _R = TypeVar("_R", bound=BaseModel)
 #: Compare-and-set function: hash, field, old text, new text -> whether the new text was written.
 Swap = Callable[[str, str, str, str], Awaitable[bool]]
 
-#: Function of scripts: whether the journal has entries after ``since`` that checks may depend on.
-#: Changes that are part of a plan are left out: they concern no check, and come by thousands.
+#: Lua function of scripts: whether the journal has entries after ``since`` on which checks may
+#: depend. Changes that are part of a plan do not count: no check depends on them, and a plan makes
+#: thousands.
 CHANGED = """
 local function changed(journal, since)
   for _, entry in ipairs(redis.call('XRANGE', journal, '(' .. since, '+')) do
@@ -68,9 +69,9 @@ class RedisRecords:
     """Connection to Redis, key names of the service, and reads and writes of records.
 
     Attributes:
-        registering: held from checks against other records to the write that depends on them, so
-            that requests to one process do not overtake each other again and again. Other processes
-            are excluded by the version alone.
+        registering: lock held from checks against other records to the write that depends on them,
+            so that requests to one process do not invalidate each other's checks again and again.
+            Writes of other processes are noticed by the version alone.
     """
 
     def __init__(self, redis: Redis, namespace: str) -> None:
@@ -95,7 +96,7 @@ class RedisRecords:
         self._known: dict[str, dict[str, tuple[str, Any]]] = {}
 
     def _own(self, *parts: str) -> str:
-        """Name of a key that the runtime does not use."""
+        """Return the name of a Redis key that only the service uses."""
         return ":".join((self.keys.namespace, *parts))
 
     async def _run(self, script: str, keys: list[str], arguments: list[Any]) -> Any:
@@ -103,14 +104,14 @@ class RedisRecords:
         return await self.redis.register_script(script)(keys=keys, args=arguments)
 
     async def version(self) -> str:
-        """The version of the registry, the id of the journal's newest entry: all that is read after
-        this call is at least as new.
+        """Return the registry's version, the id of the journal's newest entry. Records read after
+        this call are at least as new.
         """
         newest = await cast("Any", self.redis.xrevrange(self.keys.changes, count=1))
         return str(newest[0][0]) if newest else "0-0"
 
     async def changes_since(self, version: str) -> ChangedRecords:
-        """The changes of the registry after ``version``."""
+        """Return the changes of the registry after ``version``."""
         entries = await cast("Any", self.redis.xrange(self.keys.changes, min=f"({version}"))
         named = {
             kind: frozenset(n for _, entry in entries for n in json.loads(entry.get(kind, "[]")))
@@ -152,7 +153,7 @@ class RedisRecords:
         return bool(await self._run(_SWAP, [key, self.keys.changes], arguments))
 
     def kind_of(self, key: str) -> str:
-        """Name of the hash ``key`` in the journal of changes."""
+        """Return the name of the hash ``key`` in the journal of changes."""
         return "streams" if key == self.keys.streams else "queries"
 
     def _note(self, pipe: Pipeline, **changed: list[str]) -> None:
@@ -161,7 +162,7 @@ class RedisRecords:
         pipe.xadd(self.keys.changes, cast("Any", entry), maxlen=CHANGES_KEPT)
 
     async def _all(self, kind: type[_T], key: str, prefix: str = "") -> dict[str, _T]:
-        """All records of a hash; unreadable ones are logged (as ``prefix`` + name) and left out."""
+        """Return a hash's records; unreadable ones are logged (``prefix`` + name) and left out."""
         raw = await reply(self.redis.hgetall(key), dict[str, str])
         before, found = self._known.get(key, {}), {}
         for name, text in raw.items():
@@ -174,7 +175,7 @@ class RedisRecords:
         return {name: value for name, (_, value) in found.items()}
 
     async def _field(self, kind: type[_T], key: str, name: str, prefix: str = "") -> _T | None:
-        """One field of a hash as a record; None if missing or unreadable."""
+        """Return one field of a hash as a record; None if missing or unreadable."""
         return await reply_record(kind, prefix + name, self.redis.hget(key, name))
 
     async def _hget(self, key: str, field: str) -> str | None:

@@ -1,9 +1,9 @@
 """Connections to Redis whose commands can be cancelled.
 
 Up to Python 3.11 ``asyncio.wait_for``, which the Redis client uses to send a command, drops a
-cancellation that comes as its operation ends: a task goes on that was to stop, and
-``asyncio.timeout`` passes without a ``TimeoutError``. Of random cancellations among reads two in
-three were dropped.
+cancellation that arrives just as its operation ends. Then a cancelled task continues, or
+``asyncio.timeout`` ends without a ``TimeoutError``. Two in three of random cancellations during
+reads were dropped.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class _Cancellable(AbstractConnection):
 
 
 class _Plain(_Cancellable, Connection):
-    """By TCP."""
+    """Connection by TCP."""
 
 
 class _Encrypted(_Cancellable, SSLConnection):
-    """By TLS."""
+    """Connection by TLS."""
 
 
 class _Local(_Cancellable, UnixDomainSocketConnection):
-    """By a Unix socket."""
+    """Connection by a Unix socket."""
 
 
 _KINDS: dict[type[AbstractConnection], type[AbstractConnection]] = {
@@ -64,7 +64,7 @@ _KINDS: dict[type[AbstractConnection], type[AbstractConnection]] = {
 
 
 def open_redis(url: str) -> Redis:
-    """A client that answers in text; commands take at most :data:`SECONDS`."""
+    """Make a Redis client that returns texts; commands take at most :data:`SECONDS`."""
     redis = Redis.from_url(
         url,
         decode_responses=True,

@@ -20,12 +20,12 @@ class FunctionStore(QueryStore):
     """Records of users' functions."""
 
     async def functions(self) -> dict[str, FunctionRecord]:
-        """All functions by name, sorted; unreadable records are logged and left out."""
+        """Return all functions by name, sorted; unreadable records are logged and left out."""
         found = await self._all(FunctionRecord, self.functions_key, "function ")
         return dict(sorted(found.items()))
 
     async def function(self, name: str) -> FunctionRecord | None:
-        """One function, or None."""
+        """Return one function, or None."""
         return strict(FunctionRecord, name, await self._hget(self.functions_key, name))
 
     async def change_function(self, name: str, decide: Decide) -> FunctionRecord | None:

@@ -43,7 +43,7 @@ class PlanStore(RedisRecords):
     _rations: tuple[str | None, RationSchedule | None] = None, None
 
     async def planning(self) -> PlanningSettings | None:
-        """Planning settings changed over REST; None if they were never changed."""
+        """Return the planning settings changed over REST; None if they were never changed."""
         text = await reply_text(self.redis.get(self._own("settings")))
         return strict(PlanningSettings, "settings", text)
 
@@ -66,7 +66,7 @@ class PlanStore(RedisRecords):
         return await self._transact(attempt, key)
 
     async def approvals(self) -> Approvals:
-        """The held plan and decisions on it; unreadable parts are logged and count as absent."""
+        """Return the held plan and decisions on it; unreadable parts are logged and left out."""
         names = ["held", "approved", "refused"]
         texts = await reply(self.redis.hmget(self.keys.approval, names), list[str | None])
         held, approved, refused = texts
@@ -78,7 +78,7 @@ class PlanStore(RedisRecords):
         )
 
     async def held_plan(self) -> tuple[EpochRecord, str] | None:
-        """Epoch record and ruleset of the held plan; None if there is none or it is unreadable."""
+        """Return epoch record and ruleset of the held plan; None if it is missing or unreadable."""
         names = ["record", "ruleset"]
         texts = await reply(self.redis.hmget(self.keys.approval, names), list[str | None])
         found, ruleset = lenient(EpochRecord, "held plan", texts[0]), texts[1]
@@ -94,7 +94,7 @@ class PlanStore(RedisRecords):
         return bool(await self._run(REFUSE, [self.keys.approval], [held.digest, after]))
 
     async def published(self) -> list[int]:
-        """Published epoch numbers, ascending."""
+        """Return published epoch numbers, ascending."""
         raw = await reply(self.redis.zrange(self.keys.published, 0, -1), list[str])
         return [int(n) for n in raw]
 
@@ -114,12 +114,12 @@ class PlanStore(RedisRecords):
         return record if explanation is None else record.with_explanation(explanation)
 
     async def explanation(self, number: int) -> Explanation | None:
-        """The explanation of an epoch made after its publication, or None."""
+        """Return the explanation of an epoch made after its publication, or None."""
         text = unpacked(await reply_text(self.redis.hget(self.explanations_key, str(number))))
         return lenient(Explanation, f"explanation of {number}", text)
 
     def details_key(self, number: int) -> str:
-        """Redis key of the plan and decisions of an epoch's record, which are stored apart."""
+        """Return the key of the plan and decisions of an epoch, stored apart from its record."""
         return self._own("plans", str(number))
 
     async def newest_epoch(self, before: int | None = None) -> EpochRecord | None:
@@ -128,8 +128,8 @@ class PlanStore(RedisRecords):
         return await self.epoch(numbers[-1]) if numbers else None
 
     async def summaries(self, numbers: list[int]) -> list[tuple[KeptSummary, int]]:
-        """Summaries of the epochs ``numbers``, each with its count of revisions; unreadable ones
-        are left out.
+        """Return the summaries of the epochs ``numbers``, each with its count of revisions;
+        unreadable ones are left out.
         """
         if not numbers:
             return []
@@ -146,12 +146,12 @@ class PlanStore(RedisRecords):
         return found
 
     async def epoch_bytes(self) -> dict[int, int]:
-        """Epoch -> size of its record and rulesets in Redis, in bytes."""
+        """Return epoch -> size of its record and rulesets in Redis, in bytes."""
         found = await reply(self.redis.hgetall(self.epoch_bytes_key), dict[str, str])
         return {int(number): int(size) for number, size in found.items()}
 
     async def statistics_bytes(self, first: int, last: int) -> dict[int, int]:
-        """Epoch -> size of its statistics in Redis, in bytes, for ``first`` <= epoch < ``last``."""
+        """Return epoch -> bytes of its statistics in Redis, for ``first`` <= epoch < ``last``."""
         epochs = range(first, last)
         async with self.redis.pipeline(transaction=False) as pipe:
             for epoch in epochs:
@@ -159,8 +159,8 @@ class PlanStore(RedisRecords):
             return dict(zip(epochs, map(int, await pipe.execute()), strict=True))
 
     async def ruleset(self, name: int | RulesetId) -> str | None:
-        """JSON text of an epoch's ruleset or of a revision; None if it is missing, or is a patch
-        whose base is missing.
+        """Return the JSON text of an epoch's ruleset or of a revision; None if it, or the base of
+        which it is a patch, is missing.
         """
         text = unpacked(await reply_text(self.redis.get(self.keys.ruleset(name))))
         if text is not None and patches.is_patch(text):
@@ -188,30 +188,30 @@ class PlanStore(RedisRecords):
             return None
 
     async def bases(self) -> dict[int, int]:
-        """Epoch whose ruleset is a patch -> epoch of the patch's base."""
+        """Return epoch -> epoch of its base, for rulesets stored as patches."""
         found = await reply(self.redis.hgetall(self.bases_key), dict[str, str])
         return {int(number): int(base) for number, base in found.items()}
 
     async def answer(self) -> RevisionAnswer | None:
-        """The newest decision on a revision, with or without one; None if there is none yet."""
+        """Return the newest decision, which may have no revision; None if there is none yet."""
         return await reply_record(RevisionAnswer, "revision", self.redis.get(self.keys.revision))
 
     async def revisions(self, epoch: int) -> list[KeptRevision]:
-        """Records of the revisions of an epoch, oldest first; unreadable ones are left out."""
+        """Return the revisions of an epoch, oldest first; unreadable ones are left out."""
         texts = await reply(self.redis.hgetall(self.revisions_key(epoch)), dict[str, str])
         read = (lenient(KeptRevision, f"revision {epoch}.{n}", t) for n, t in texts.items())
         return sorted((r for r in read if r is not None), key=lambda r: r.revision)
 
     async def revision_numbers(self, epoch: int) -> list[int]:
-        """Numbers of the revisions of an epoch."""
+        """Return the numbers of the revisions of an epoch."""
         return [int(n) for n in await reply(self.redis.hkeys(self.revisions_key(epoch)), list)]
 
     def revisions_key(self, epoch: int) -> str:
-        """Redis key of a hash: number -> record of a revision of ``epoch``."""
+        """Return the key of the hash: number -> record of a revision of ``epoch``."""
         return self._own("revisions", str(epoch))
 
     async def rations(self) -> RationSchedule | None:
-        """The schedule of rations; None if missing or unreadable."""
+        """Return the schedule of rations; None if missing or unreadable."""
         text = await reply_text(self.redis.get(self.keys.rations))
         # Cached, since parsing takes long with thousands of queries, and answers need it often.
         if text != self._rations[0]:

@@ -77,7 +77,7 @@ class NewRun:
     """A run to register.
 
     Attributes:
-        made: queries that it is the first to read, as streams to register with it.
+        made: streams to register with the run: queries that it is the first to read.
     """
 
     record: QueryRecord
@@ -112,24 +112,24 @@ class QueryStore(RedisRecords):
         self._newest: tuple[int, Sequence[ListedQuery]] = -1, ()
 
     async def queries(self) -> list[QueryRecord]:
-        """All runs of all queries in order of registration; logs and leaves out unreadable
+        """Return all runs of all queries in order of registration; logs and leaves out unreadable
         records."""
         return list((await self._queries.all()).values())
 
     async def count_queries(self) -> int:
-        """Number of runs of all queries."""
+        """Return the number of runs of all queries."""
         return await self._queries.count()
 
     async def newest_queries(self) -> Sequence[ListedQuery]:
-        """Newest run of each query, with its searchable fields, in order of registration."""
+        """Return each query's newest run, with its searchable fields, in order of registration."""
         found = await self._queries.all()
         if self._newest[0] != self._queries.version:
             self._newest = self._queries.version, listed(found.values(), self._newest[1])
         return self._newest[1]
 
     async def query(self, name: str) -> QueryRecord | None:
-        """The run that a query's name denotes, its newest one that does not wait for a cutover, or
-        the run of that name; None without one.
+        """Return the run with exactly this name or, for a query's name, the newest run that does
+        not wait for a cutover; None if there is none.
         """
         if SEPARATOR in name:
             run = run_name(query_of(name), number_of(name))
@@ -138,8 +138,8 @@ class QueryStore(RedisRecords):
         return await self.run(run)
 
     async def query_and_next(self, name: str) -> tuple[QueryRecord | None, str]:
-        """:meth:`query` with the name of the query's next run. If another run is registered
-        meanwhile, the name is that of the other run.
+        """Return :meth:`query`, and the name for the query's next run. If another run is registered
+        meanwhile, the name is taken by that run.
         """
         last = await self._last_run(name)  # read first: a run registered later has the next name
         record = await self.query(name)
@@ -148,8 +148,8 @@ class QueryStore(RedisRecords):
         return record, next_run(last)
 
     async def _last_run(self, query: str) -> str | None:
-        """Name of the newest run of a query, whether or not its record was removed; None if the
-        query never ran, or only its first run exists.
+        """Return the name of the newest run of a query, whether or not its record was removed; None
+        if the query never ran, or only its first run exists.
         """
         fields = (query, query + SEPARATOR)
         names = [name for one in fields if (name := await self._hget(self.runs_key, one))]
@@ -161,7 +161,7 @@ class QueryStore(RedisRecords):
         return {name: float(at) for name, at in found.items()}
 
     async def run(self, name: str) -> QueryRecord | None:
-        """The run with exactly this name, or None."""
+        """Return the run with exactly this name, or None."""
         return strict(QueryRecord, name, await self._hget(self.keys.queries, name))
 
     async def has_query(self, name: str) -> bool:
@@ -170,11 +170,11 @@ class QueryStore(RedisRecords):
         return any(query_of(run).lower() == name.lower() for run in runs)
 
     async def next_sequence(self) -> int:
-        """A fresh registration number."""
+        """Return a fresh registration number."""
         return await reply(self.redis.incr(self._own("sequence")), int)
 
     async def kept_answer(self, idempotency_key: str) -> str | None:
-        """The answer kept under an idempotency key."""
+        """Return the answer kept under an idempotency key."""
         key = self._own("idempotency", idempotency_key)
         return await reply_text(self.redis.get(key))
 
@@ -198,9 +198,9 @@ class QueryStore(RedisRecords):
         decide: Callable[[Sequence[QueryRecord]], Sequence[QueryRecord]],
         check: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Write the changed records that ``decide`` makes of all records, in one transaction: no
-        stream or query is registered or changed in between. ``check`` is called before. Both may
-        run several times, and may raise.
+        """Write the changed records that ``decide`` returns for all records, in one transaction: no
+        stream or query is registered or changed in between. ``check`` is called first. Both may run
+        several times, and may raise.
         """
 
         async def attempt(pipe: Pipeline) -> None:

@@ -26,7 +26,7 @@ def read_boundary(text: str) -> Boundary:
 
 
 def read_snapshot(boundary: Boundary) -> Snapshot | None:
-    """The statistics of ``boundary``, if any; :class:`CorruptRecord` if they are unreadable."""
+    """Return the statistics of ``boundary``, if any; raise :class:`CorruptRecord` if unreadable."""
     if boundary.snapshot is None:
         return None
     try:
@@ -41,7 +41,7 @@ async def reply(response: Awaitable[Any] | Any, kind: type[_T]) -> _T:
 
 
 async def reply_text(response: Awaitable[Any] | Any) -> str | None:
-    """Await an answer that is text or nothing."""
+    """Await an answer that is a text or None."""
     return cast("str | None", await response)
 
 
@@ -83,7 +83,7 @@ def lenient(kind: type[_T], name: str, text: str | None) -> _T | None:
 
 
 def readable(kind: type[_T], name: str, texts: Iterable[str]) -> list[_T]:
-    """The records in ``texts``; unreadable ones are logged and left out."""
+    """Return the records in ``texts``; unreadable ones are logged and left out."""
     return [one for one in (lenient(kind, name, text) for text in texts) if one is not None]
 
 

@@ -42,15 +42,15 @@ class ReportStore(RedisRecords):
         self._activations = Mirror(redis, journal, key, "activations", partial(lenient, Activation))
 
     async def cursor(self) -> int:
-        """Number of boundaries in the list that are handled: an epoch has been planned for them."""
+        """Return the number of boundaries in the list for which an epoch has been planned."""
         return int(await reply_text(self.redis.get(self.keys.cursor)) or 0)
 
     async def boundary_text(self, index: int) -> str | None:
-        """Document of the epoch boundary at ``index`` (negative: from the end), or None."""
+        """Return the epoch boundary at ``index`` (negative: from the end) as text, or None."""
         return await reply_text(self.redis.lindex(self.keys.boundaries, index))
 
     async def last_snapshot(self) -> Snapshot | None:
-        """The newest statistics that the runtime reported; None if missing or unreadable."""
+        """Return the newest statistics that the runtime reported; None if missing or unreadable."""
         text = await self.boundary_text(-1)
         try:
             return None if text is None else read_snapshot(read_boundary(text))
@@ -58,71 +58,71 @@ class ReportStore(RedisRecords):
             return None
 
     async def statistics(self, epoch: int) -> Snapshot | None:
-        """The measurements of an epoch, or None if it has not ended (or they can't be read)."""
+        """Return the measurements of an epoch; None if it has not ended, or they are unreadable."""
         text = unpacked(await reply_text(self.redis.get(self.keys.statistics(epoch))))
         return lenient(Snapshot, f"statistics {epoch}", text)
 
     async def interim_text(self, index: int) -> str | None:
-        """Document of the period at ``index`` in the list (negative: from the end), or None."""
+        """Return the period at ``index`` (negative: from the end) as text, or None."""
         return unpacked(await reply_text(self.redis.lindex(self.keys.interims, index)))
 
     async def interims(self, last: int) -> list[Interim]:
-        """The measurements of the newest ``last`` periods, oldest first.
+        """Return the measurements of the newest ``last`` periods, oldest first.
 
         An unreadable period (written by another release) is left out and logged.
         """
         return readable(Interim, "interim measurements", await self.interim_texts(last))
 
     async def batches(self, last: int) -> list[BatchReport]:
-        """Reports of the newest ``last`` batches, oldest first, without unreadable reports."""
+        """Return reports of the newest ``last`` batches, oldest first, without unreadable ones."""
         texts = await reply(self.redis.lrange(self.keys.batches, -last, -1), list[str])
         return readable(BatchReport, "report of a batch", texts)
 
     async def cpu_report(self) -> CpuReport | None:
-        """The runtime's newest report of its CPU time, or None (also if it can't be read)."""
+        """Return the runtime's newest report of its CPU time; None if missing or unreadable."""
         return await reply_record(CpuReport, "profile", self.redis.get(self.keys.profile))
 
     async def history(self, last: int) -> list[HistoryPoint]:
-        """The newest ``last`` points of the history of rates, oldest first, if readable."""
+        """Return the newest ``last`` points of the history of rates, oldest first, if readable."""
         texts = await reply(self.redis.lrange(self.keys.history, -last, -1), list[str])
         return readable(HistoryPoint, "point of history", texts)
 
     async def interim_texts(self, last: int) -> tuple[str, ...]:
-        """Documents (JSON texts) of the newest ``last`` periods, oldest first."""
+        """Return documents (JSON texts) of the newest ``last`` periods, oldest first."""
         kept = await reply(self.redis.lrange(self.keys.interims, -last, -1), list[str])
         return tuple(text for text in map(unpacked, kept) if text is not None)
 
     async def statistics_texts(self, epochs: Iterable[int]) -> tuple[str, ...]:
-        """Documents (JSON texts) of the measurements of ``epochs``; missing ones are left out."""
+        """Return the JSON texts of the measurements of ``epochs``; missing ones are left out."""
         keys = [self.keys.statistics(epoch) for epoch in epochs if epoch >= 0]
         kept = await reply(self.redis.mget(keys), list[str | None]) if keys else []
         return tuple(text for text in map(unpacked, kept) if text is not None)
 
     async def samples(self) -> dict[str, StreamSample]:
-        """Stream -> its newest sample."""
+        """Return stream -> its newest sample."""
         return await self._all(StreamSample, self.keys.samples, "sample ")
 
     async def sample(self, stream: str) -> StreamSample | None:
-        """The newest sample of one stream."""
+        """Return the newest sample of one stream."""
         return await self._field(StreamSample, self.keys.samples, stream, "sample ")
 
     async def latest(self, stream: str) -> LatestRows | None:
-        """Latest rows of a stream; None before any were published."""
+        """Return the latest rows of a stream; None before any were published."""
         return await self._field(LatestRows, self.keys.latest, stream, "latest rows of ")
 
     async def progress(self) -> Progress | None:
-        """The progress of the runtime, or None if it never started (or it can't be read)."""
+        """Return the progress of the runtime, or None if it never started (or it can't be read)."""
         return await reply_record(Progress, "runtime", self.redis.get(self.keys.runtime))
 
     async def intake(self, stream: str) -> StreamIntake | None:
-        """The state of a stream's input; None without a living runtime, or if it reads nothing."""
+        """Return the state of a stream's input; None without a live runtime or its report."""
         progress = await self.progress()
         if progress is None or not (await self.sources()).alive:
             return None
         return progress.input.intake.get(stream)
 
     async def sources(self) -> SourceStates:
-        """States of the streams' sources, as reported by the runtime.
+        """Return the states of the streams' sources, as reported by the runtime.
 
         A source that was opened but can't be read further counts as failed: its stream has stopped
         before a bad file, or its server does not answer.
@@ -137,29 +137,29 @@ class ReportStore(RedisRecords):
         return SourceStates(reported, heartbeat is not None and heartbeat.state != "starting")
 
     async def heartbeat(self) -> Heartbeat | None:
-        """The runtime's heartbeat; None if it has expired."""
+        """Return the runtime's heartbeat; None if it has expired."""
         return await reply_record(Heartbeat, "heartbeat", self.redis.get(self.keys.heartbeat))
 
     async def standby(self) -> Heartbeat | None:
-        """The heartbeat of a runtime that waits for the end of another one; None if none waits."""
+        """Return the heartbeat of the standby (a waiting second runtime); None if there is none."""
         return await reply_record(Heartbeat, "standby", self.redis.get(self.keys.standby))
 
     async def state(self) -> StateReport | None:
-        """The contents of the stores, or None before the runtime's first report."""
+        """Return the contents of the stores, or None before the runtime's first report."""
         return await reply_record(StateReport, "state", self.redis.get(self.keys.state))
 
     async def state_parts(self, store: str) -> StoreParts | None:
-        """One store's segments and readers, or None before the runtime's first report of them."""
+        """Return one store's segments and readers; None before the runtime's first report."""
         return await self._field(StoreParts, self.keys.state_parts, store, "parts of ")
 
     async def activations(self) -> Mapping[str, Activation]:
-        """Query -> its activation by the runtime."""
+        """Return query -> its activation by the runtime."""
         return await self._activations.all()
 
     async def activation(self, name: str) -> Activation | None:
-        """The activation of one query."""
+        """Return the activation of one query."""
         return await self._field(Activation, self.keys.activations, name)
 
     async def view_rows(self, name: str) -> ViewRows | None:
-        """The rows of one view, as last reported."""
+        """Return the rows of one view, as last reported."""
         return await self._field(ViewRows, self.keys.views, name)

@@ -67,11 +67,11 @@ class StreamStore(QueryStore):
         self._usable: tuple[int, Mapping[str, Stream]] = -1, {}
 
     async def streams(self) -> dict[str, StreamRecord]:
-        """All streams by name, sorted; unreadable records are logged and left out."""
+        """Return all streams by name, sorted; unreadable records are logged and left out."""
         return dict(sorted((await self._streams.all()).items()))
 
     async def usable_streams(self) -> Mapping[str, Stream]:
-        """All streams in the planner's form, by name, without invalid ones."""
+        """Return all streams in the planner's form, by name, without invalid ones."""
         records = await self._streams.all()
         if self._usable[0] != self._streams.version:
             found = usable_streams(record for _, record in sorted(records.items()))
@@ -83,7 +83,7 @@ class StreamStore(QueryStore):
         return await reply(self.redis.hlen(self.keys.streams), int) > 0
 
     async def stream(self, name: str) -> StreamRecord | None:
-        """One stream, or None."""
+        """Return one stream, or None."""
         return strict(StreamRecord, name, await self._hget(self.keys.streams, name))
 
     async def add_stream(self, record: StreamRecord, version: str) -> bool:
@@ -135,8 +135,8 @@ class StreamStore(QueryStore):
         users: Callable[[list[QueryRecord]], list[str]],
         check: Callable[[StreamRecord], None],
     ) -> list[str] | None:
-        """Delete a stream unless ``check`` raises or ``users`` names queries that need it; returns
-        these queries; None if there is no such stream.
+        """Delete a stream, unless ``check`` raises or ``users`` returns queries that need it.
+        Returns these queries; None if there is no such stream.
 
         The checks and the deletion are one transaction.
         """
@@ -158,9 +158,9 @@ class StreamStore(QueryStore):
     async def push(
         self, key: str, entries: list[dict[str, Any]], idempotency_key: str = "", digest: str = ""
     ) -> str:
-        """Append entries to a Redis Stream, all at once, unless a request with the idempotency key,
-        if one is given with the ``digest`` of the request, has appended rows: its digest is
-        returned then, and otherwise an empty text.
+        """Append entries to a Redis Stream atomically. If an earlier request with the same
+        idempotency key has appended its rows, append nothing, and return that request's digest;
+        else return "". ``digest``: digest of this request, to store with the key.
 
         Raises:
             Conflict: the key holds another type of value.

@@ -32,7 +32,7 @@ from anabranch_service.routes.queries.sinks import target_of
 
 router = guarded_router("/v1", tag="queries")
 
-#: Errors that refuse one query of a batch; other errors fail the whole request.
+#: Errors that refuse one query of a batch; after other errors the whole request fails.
 _OF_A_QUERY = (InvalidInput, Conflict, PlannerError)
 
 
@@ -135,14 +135,14 @@ async def _added(ctx: Context, query: QueryIn, now: datetime) -> QueryBatchItem:
 
 
 def _refused(cause: StructuredError) -> QueryBatchItem:
-    """The answer for a refused query, with error fields relative to the query."""
+    """Return the answer for a refused query, with error fields relative to the query."""
     line, column = cause.position or (None, None)
     problem = ProblemRecord.of(cause, line=line, column=column)
     return QueryBatchItem(query=None, problem=problem)
 
 
 async def _shown(ctx: Context, runs: list[Beginning], now: datetime) -> list[QueryOut]:
-    """The answer for queries that were registered or only checked."""
+    """Return the answer for queries that were registered or only checked."""
     progress, sources = await ctx.store.progress(), await ctx.store.sources()
     return [
         query_out(run.record, None, progress, sources, now, parts=run.parts_now) for run in runs

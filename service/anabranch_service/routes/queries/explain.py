@@ -81,7 +81,7 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
 
 
 def _parts(query: JoinQuery, reading: Reading) -> list[PartNow]:
-    """The parts of a statement that is not registered, with the default of ``past``."""
+    """Return the parts of a statement that is not registered, with their default of ``past``."""
     begins = default_past(query, reading.streams) == "none"
     return [
         PartNow(
@@ -126,7 +126,7 @@ def _understand_once(
     settings: ServiceSettings,
     queries: Queries,
 ) -> tuple[ExplainOut, JoinQuery | None, Reading]:
-    """As :func:`_understand`, with the first error only."""
+    """Do the same as :func:`_understand`, and raise only the first error."""
     statement = read_checked(
         settings, body.sql, None, body.window, body.dialect, streams, parameters=body.parameters
     )
@@ -183,8 +183,8 @@ def _joins(root: Node) -> list[MultiJoinOut]:
 
 
 def _own(planned: DryRunOut, name: str) -> dict[str, Any]:
-    """Probe orders of a query with their steps, the stores that it probes, and the other queries of
-    these stores.
+    """Return the probe orders of a query with their steps, the stores that it probes, and the other
+    queries that use these stores.
     """
     document: Any = planned.explain
     steps = {step["id"]: step for step in document["steps"]}

@@ -61,7 +61,7 @@ async def add_family(
         return await add_queries(QueryBatchIn(queries=queries), ctx, dry_run)
     except SeveralInvalid as cause:
         named = [one.moved(field=_named(one.field, keys)) for one in cause.errors]
-        # Errors of common fields are the same for all queries.
+        # Errors in common fields occur for every query, and are reported once.
         raise SeveralInvalid(list({(e.field, e.message): e for e in named}.values())) from None
     except Conflict as cause:
         raise cause.moved(field=_named(cause.field, keys)) from None
@@ -70,7 +70,7 @@ async def add_family(
 @router.get("/families")
 @needs(Need.READ)
 async def list_families(ctx: Ctx, limit: Limit = 100) -> FamilyList:
-    """Families of queries that have not ended: equal statements but for their constants."""
+    """Families of queries that have not ended: their statements differ only in constants."""
     found = await _families(ctx, await ctx.store.activations(), await ctx.store.progress())
     return FamilyList(items=[_out(one) for one in found[:limit]])
 
@@ -128,7 +128,8 @@ def _out(family: QueryFamily) -> FamilyOut:
 
 
 def _named(field: str, keys: list[str]) -> str:
-    """The field of a request for a batch as the field of a request for a family.
+    """Convert the field of an error in a request for a batch to the field in a request for a
+    family.
 
     >>> [_named(f"queries.1.{field}", ["kef", "osl"]) for field in ("sql", "window.f")]
     ['parameters.osl.sql', 'window.f']

@@ -25,7 +25,7 @@ from anabranch_service.registry.search import ListedQuery, Sought
 
 router = guarded_router("/v1/queries", tag="queries")
 
-#: Most streams and most tags in one request, as many as a query can have tags.
+#: Maximum number of streams and of tags in one request: as many tags as a query can have.
 _MOST = 32
 
 
@@ -103,7 +103,7 @@ async def list_queries(
 
 
 def _after(queries: Sequence[ListedQuery], cursor: str | None) -> Iterator[ListedQuery]:
-    """The queries registered after the query ``cursor``, in order of registration."""
+    """Return the queries registered after the query ``cursor``, in order of registration."""
     if cursor is None:
         return iter(queries)
     return islice(queries, bisect_right(queries, int(cursor), key=_sequence), None)

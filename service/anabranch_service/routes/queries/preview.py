@@ -25,8 +25,9 @@ async def preview(body: PreviewIn, ctx: Ctx) -> PreviewOut:
     """Run a statement once over the latest rows of its streams, and the present rows of queries
     that it reads. Stores nothing.
 
-    DuckDB runs a translation of it, whose values may differ from Spark's; a window is not applied.
-    Streams have at most 256 rows in it, so joins may lack partners and groups may lack rows.
+    DuckDB runs a translation of the statement, whose values may differ from Spark's; a window is
+    not applied. At most 256 rows of each stream are read, so joins may lack partners and groups may
+    lack rows.
     """
     records = await ctx.store.streams()
     streams = {name.casefold(): one for name, one in records.items() if one.source.format != QUERY}

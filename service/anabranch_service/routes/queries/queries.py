@@ -182,7 +182,7 @@ async def delete_query(
 
 
 def _kept(text: str, digest: str) -> Response:
-    """The stored answer to an earlier request with the same idempotency key and body."""
+    """Return the stored answer to an earlier request with the same idempotency key and body."""
     kept = json.loads(text)
     if kept["digest"] != digest:
         raise reused()

@@ -55,7 +55,7 @@ T = TypeVar("T")
 Change = Callable[[QueryRecord], QueryRecord]
 #: Function that chooses one of a query's runs (given oldest first), or returns None.
 Choice = Callable[[Sequence[QueryRecord]], QueryRecord | None]
-#: Function from all runs and a chosen one to further runs to withdraw; it may raise.
+#: Function from all runs and the chosen run to further runs to withdraw; it may raise.
 Beside = Callable[[Sequence[QueryRecord], QueryRecord], Sequence[QueryRecord]]
 
 
@@ -65,8 +65,8 @@ class Beginning:
 
     Attributes:
         query: normal form over the streams of ``reading``.
-        parts: the subqueries that are queries of their own, which begin with it.
-        version: of the registry that it was checked in.
+        parts: the subqueries that run as separate queries and begin with it.
+        version: version of the registry in which it was checked.
     """
 
     record: QueryRecord
@@ -122,8 +122,8 @@ async def begin(ctx: Context, body: QueryIn, now: datetime) -> Beginning:
 
 
 def id_of(body: QueryIn) -> str | None:
-    """The id of the query that ``body`` registers, its own or that of the view that its statement
-    creates; None: it has none.
+    """Return the id of the query that ``body`` registers: the given one, or the name of the view
+    that its statement creates; None if neither is given.
 
     Raises:
         QueryError: the statement creates a view in a form that is not supported.
@@ -147,7 +147,7 @@ async def prepare(
     """Check a request for a new run.
 
     Args:
-        version: of the registry when ``before`` was read.
+        version: version of the registry when ``before`` was read.
         before: the query's previous run; None: it has none.
         waits: whether the new run takes the place of ``before`` when it has caught up.
 
@@ -159,7 +159,7 @@ async def prepare(
     queries = await known_queries(ctx)
     queries.check_unread(own, "registered again")
     if own in queries.streams:
-        # Its last reader has ended.
+        # The name may belong to the stream of a query whose last reader has ended.
         await ctx.store.delete_unread(queries)
     await check_name(ctx, own)
     resumed = before is not None and before.paused_at is not None
@@ -218,7 +218,7 @@ async def _part(
     now: datetime,
     columns: dict[str, tuple[str, ...]],
 ) -> Beginning:
-    """The query to register as the ``number``-th part of the statement of ``run``."""
+    """Return the query to register as the ``number``-th part of the statement of ``run``."""
     query, reading = part.query, part.reading
     record = QueryRecord(
         past=past_of(body, query, reading.streams, part=True),
@@ -242,7 +242,7 @@ async def _part(
 
 
 async def known_queries(ctx: Context) -> Queries:
-    """The registered queries at this moment."""
+    """Return the registered queries at this moment."""
     return await ctx.store.known_queries(ctx.clock(), ctx.settings.mode)
 
 
@@ -258,7 +258,7 @@ async def check_name(ctx: Context, query: str) -> None:
 
 
 def name_of_stream(name: str) -> Conflict:
-    """The error for a query with the name of a stream."""
+    """Return the error for a query with the name of a stream."""
     return Conflict(
         "name-of-stream",
         f"there is a stream {name!r}, and a query is a stream of its name to other queries",
@@ -281,7 +281,7 @@ class Stale(Exception):
 
 
 async def until_current(attempt: Callable[[], Awaitable[T]]) -> T:
-    """The value of ``attempt``, which is called again as long as it raises :class:`Stale`."""
+    """Return the value of ``attempt``, called again as long as it raises :class:`Stale`."""
     while True:
         with suppress(Stale):
             return await attempt()
@@ -330,7 +330,7 @@ async def _check_again(ctx: Context, records: Sequence[QueryRecord]) -> None:
 
 
 def taken(query: str) -> Conflict:
-    """The error of a registration under the name of a query that has not ended."""
+    """Return the error of a registration under the name of a query that has not ended."""
     return Conflict(
         "duplicate-query",
         f"a query {query!r} is registered already",
@@ -340,18 +340,18 @@ def taken(query: str) -> Conflict:
 
 
 async def status_now(ctx: Context, record: QueryRecord) -> Status:
-    """The current state of a run."""
+    """Return the current state of a run."""
     activation, progress = await ctx.store.activation(record.id), await ctx.store.progress()
     return status_of(record, activation, progress, ctx.clock())
 
 
 async def runs_of(ctx: Context, query: str) -> list[QueryRecord]:
-    """The runs of a query, oldest first."""
+    """Return the runs of a query, oldest first."""
     return [run for run in await ctx.store.queries() if query_of(run.id) == query]
 
 
 def check_unchanged(records: Sequence[QueryRecord], seen: Sequence[QueryRecord]) -> None:
-    """Check that the runs ``seen`` are all of their query, in their newest versions.
+    """Check that ``seen`` has all runs of its query, in their newest versions.
 
     Raises:
         Stale: they are not.
@@ -367,14 +367,14 @@ def updated(
     runs: Sequence[QueryRecord | None],
     changes: Mapping[str, object],
 ) -> list[QueryRecord]:
-    """The records of ``runs``, in their newest version, that ``changes`` change."""
+    """Return the newest versions of ``runs`` with ``changes``, if these change anything."""
     names = {run.id for run in runs if run is not None}
     found = [(one, one.model_copy(update=changes)) for one in records if one.id in names]
     return [changed for one, changed in found if changed != one]
 
 
 async def waiting_run(ctx: Context, present: QueryRecord) -> QueryRecord | None:
-    """The live run that waits for the place of a query's ``present`` run; None: there is none."""
+    """Return the live run that waits for the place of a query's ``present`` run, if any."""
     found = standby(present, await ctx.store.queries())
     if found is None or not found.waits:
         return None
@@ -384,9 +384,10 @@ async def waiting_run(ctx: Context, present: QueryRecord) -> QueryRecord | None:
 async def change_and_end_earlier(
     ctx: Context, query: str, change: Change, now: datetime, choose: Choice, beside: Beside
 ) -> QueryRecord | None:
-    """Apply ``change`` to the run that ``choose`` picks, withdraw earlier runs, runs that wait for
-    its place, and the runs ``beside``, all in one transaction. If it waits itself, earlier runs go
-    on. Returns the changed record; None if there is no such query.
+    """Apply ``change`` to the run that ``choose`` returns, and withdraw earlier runs, runs that
+    wait to take over, and the runs that ``beside`` returns, all in one transaction. If the chosen
+    run waits itself, earlier runs continue. Returns the changed record; None if there is no such
+    query.
     """
     changed: QueryRecord | None = None
 
@@ -413,7 +414,7 @@ async def change_and_end_earlier(
 
 
 async def shown(ctx: Context, record: QueryRecord, response: Response) -> QueryOut:
-    """The answer that shows a run's current state; sets the ETag header of ``response``."""
+    """Return the answer that shows a run's current state; sets the ETag header of ``response``."""
     response.headers["ETag"] = etag(record)
     names = [record.id]
     if record.normalised.outer is not None:
@@ -452,12 +453,12 @@ async def check_needs(ctx: Context, record: QueryRecord, slo: Slo) -> None:
 
 
 def body_of(record: QueryRecord) -> QueryIn:
-    """The body of a request that registers an equal run."""
+    """Return the body of a request that registers an equal run."""
     return QueryIn.of(record, id=None)
 
 
 def expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datetime | None:
-    """Time of a query's expiry: ``ttl`` from now, or ``expires_at``; None if it never expires."""
+    """Return a query's expiry: ``ttl`` from now, or ``expires_at``; None if it never expires."""
     if ttl is not None and expires_at is not None:
         raise InvalidInput(
             "ambiguous-expiry",
@@ -534,7 +535,7 @@ def _read_once(
     settings: ServiceSettings,
     queries: Queries,
 ) -> tuple[Reading, JoinQuery, NormalisedInfo]:
-    """As :func:`_read`, with the first error only."""
+    """Do the same as :func:`_read`, and raise only the first error."""
     reading = read_body(body, streams, settings, queries, name)
     statement, streams = reading.statement, reading.streams
     query = statement.normalise(name, streams)
@@ -557,13 +558,13 @@ def past_of(
 
 
 def _has_past(query: JoinQuery, streams: Mapping[str, Stream]) -> bool:
-    # Branches of a union without stored tuples begin with rows that arrive from then on.
+    # In a union, branches without stored tuples begin with rows that arrive later.
     return any(_no_past(join, streams) is None for join in _branches(query))
 
 
 def default_past(query: JoinQuery, streams: Mapping[str, Stream], *, part: bool = False) -> Past:
-    """Whether a query emits past results by default: if they are changes, whose sum would otherwise
-    lack rows, or it is a part of a statement, whose results would be wrong.
+    """Return the default for past results. They are emitted for a query whose results are changes,
+    whose sum would lack rows otherwise, and for a part of a statement, which would be wrong.
     """
     changing = bool(query.deleting(streams)) or (query.outer is not None and query.outer.kept)
     return "stored" if (changing or part) and _has_past(query, streams) else "none"
@@ -574,10 +575,10 @@ def _branches(query: JoinQuery) -> tuple[JoinQuery, ...]:
 
 
 def _no_past(query: JoinQuery, streams: Mapping[str, Stream]) -> str | None:
-    """Why stored tuples do not suffice to compute past results; None if they do."""
+    """Return why stored tuples do not suffice to compute past results; None if they do."""
     if query.outer is not None and not query.outer.kept:
         return "the query decides which rows have no partner when these rows arrive"
-    # An outer join has a join per pair; a union is checked branch by branch.
+    # An outer join consists of several joins; branches of a union are checked one by one.
     joins = (query,) if query.united else query.planned
     read = [streams[r.stream] for join in joins for r in join.relations]
     parts = query.planned if query.is_asof else (query,)

@@ -49,8 +49,8 @@ async def follow_results(
 ) -> StreamingResponse:
     """Follow a query's results as server-sent events: `row`, `gap`, `live` and `end`.
 
-    Only committed results are sent; of a view, its changes. `gap` has the number of rows that the
-    reader was too slow to get: the pipeline does not wait for readers.
+    Only committed results are sent; for a view, its changes. `gap` has the number of rows that were
+    skipped because the reader was too slow: the pipeline does not wait for readers.
     """
     record = known(await ctx.store.query(name), "query", name)
     if record.sink.to_sink().kind is SinkKind.COUNT:
@@ -96,7 +96,7 @@ async def view_rows(
             remedy=f"follow them at /v1/queries/{name}/results, or read its sink",
         )
     found = await ctx.store.view_rows(record.id)
-    # The completeness in an outer join's activation is that of its pairs, not of its results.
+    # An outer join's activation has the completeness of its pairs, not of its results.
     outer = record.normalised.outer is not None
     activation = None if outer else await ctx.store.activation(record.id)
     columns = [c.name for c in record.normalised.output]

@@ -88,8 +88,8 @@ async def _put(
     *,
     dry_run: bool,
 ) -> QueryChange:
-    """As :func:`put_query`; raises :class:`Stale` if other requests have changed the query or what
-    it reads meanwhile.
+    """Do the same as :func:`put_query`; raise :class:`Stale` if other requests have meanwhile
+    changed the query, or streams or queries that it reads.
     """
     now, version = ctx.clock(), await ctx.store.version()
     seen = await runs_of(ctx, query_of(name))
@@ -105,7 +105,8 @@ async def _put(
     check_version(before, if_match)
     streams, queries = await ctx.store.usable_streams(), await known_queries(ctx)
     terms = await ctx.work.read(_terms, name, body, ctx.settings, streams, queries)
-    # A ttl counts from the beginning of a run, so that a repeated request does not move the expiry.
+    # A ttl counts from the beginning of a run, so that repeating a request does not move the
+    # expiry.
     until = before.expires_at if body.ttl is not None else expiry(None, body.expires_at, now)
     settings = {n: getattr(body, n) for n in _SETTINGS} | {"expires_at": until}
     waiting = await waiting_run(ctx, before)
@@ -223,7 +224,7 @@ async def resume_query(
 
 
 async def _resume(name: str, ctx: Context, response: Response, if_match: str | None) -> QueryOut:
-    """As :func:`resume_query`; raises :class:`Stale` as :func:`_put`."""
+    """Do the same as :func:`resume_query`; raise :class:`Stale` in the same cases as `_put`."""
     version = await ctx.store.version()
     before, run = await ctx.store.query_and_next(name)
     known(before, "query", name)
@@ -265,7 +266,7 @@ def _terms(
     streams: Mapping[str, Stream],
     queries: Queries,
 ) -> dict[str, object]:
-    """Statement, window, sink and ``past``: the fields whose change needs a new run."""
+    """Return the fields whose change requires a new run: statement, window, sink and ``past``."""
     reading = read_body(body, streams, settings, queries, name)
     statement, streams = reading.statement, reading.streams
     return {
@@ -286,7 +287,7 @@ async def _begun(
     *,
     dry_run: bool,
 ) -> QueryChange:
-    """The answer to a request that has registered a run, or with ``dry_run`` checked it."""
+    """Make the answer to a request that has registered a run or, with ``dry_run``, checked it."""
     query = None
     if dry_run:
         before = await ctx.store.query(query_of(begun.record.id))
@@ -305,7 +306,7 @@ def _changed(
 
 
 async def _as_begun(ctx: Context, begun: Beginning, response: Response) -> QueryOut:
-    """The answer to a request that has just registered a run."""
+    """Return the answer to a request that has just registered a run."""
     name = begun.record.id
     return await shown(ctx, known(await ctx.store.run(name), "query", name), response)
 

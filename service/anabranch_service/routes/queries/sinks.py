@@ -1,4 +1,4 @@
-"""Conditions on the sink of a new run: columns, place and the sinks of other queries."""
+"""Conditions on the sink of a new run: its columns, its target, and sinks of other queries."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def check_columns_of_sink(sink: SinkRecord, query: JoinQuery) -> None:
 
 
 async def check_target(ctx: Context, record: QueryRecord) -> None:
-    """Refuse a sink of another query: a Redis Stream to which another query has ever written, or
-    another place to which a live query writes.
+    """Refuse a sink that belongs to another query: a Redis Stream to which another query has ever
+    written, or a location of another kind to which a live query writes.
     """
     wanted = target_of(record.sink)
     if wanted is None:
@@ -70,7 +70,7 @@ async def check_target(ctx: Context, record: QueryRecord) -> None:
 
 
 def target_of(sink: SinkRecord) -> str | None:
-    """Path or name of the place that a sink writes to; links and ``..`` in a path are resolved."""
+    """Return the path or name of a sink's target; links and ``..`` in a path are resolved."""
     spec = sink.to_sink()
     if spec.path is not None:
         with suppress(AccessError):
@@ -85,8 +85,8 @@ def _place(sink: SinkRecord) -> SinkRecord:
 
 
 def shares_sink(record: QueryRecord, before: QueryRecord) -> bool:
-    """Whether a run writes to the sink of its query's previous run; refuses it if its output does
-    not fit there.
+    """Whether a run writes to the sink of its query's previous run; refuse it if the columns of its
+    output do not fit there.
 
     Sinks with a separate place per run always fit: files in the results directory, and an unnamed
     Redis Stream.
@@ -118,7 +118,7 @@ def shares_sink(record: QueryRecord, before: QueryRecord) -> bool:
             remedy="give another sink, or leave it out: each run then writes its own files",
         )
     columns, earlier = ([(c.name, c.type) for c in one.output] for one in (ours, theirs))
-    # Tables of a lake take new columns, and NULL for missing ones.
+    # Tables of a lake accept new columns, and get NULL for missing ones.
     fits = dict(columns).items() <= (dict(columns) | dict(earlier)).items()
     if columns != earlier and not (kind is SinkKind.LAKE and fits):
         raise Conflict(

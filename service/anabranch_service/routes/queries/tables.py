@@ -72,8 +72,8 @@ async def table_rows(
         int | None, Query(ge=0, description="Most rows; 0: only the columns. Default: all.")
     ] = None,
 ) -> StreamingResponse:
-    """The rows of a query's table, or with `changes` or `after` its results, as an Arrow IPC
-    stream, whose schema's metadata has the batch (`anabranch_batch`) and the run.
+    """The rows of a query's table or, with `changes` or `after`, its results, as an Arrow IPC
+    stream. Metadata of its schema: batch (`anabranch_batch`) and run (`anabranch_run`).
     """
     (seen,), progress = await ctx.names.seen([name])
     upto = check_batch(batch, [seen.batch])
@@ -108,7 +108,7 @@ def _columns(some: Sequence[tuple[str, str]]) -> list[OutputInfo]:
 
 
 def json_rows(content: bytes) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows of an Arrow IPC stream, with values as sinks write them in JSON."""
+    """Return columns and rows of an Arrow IPC stream, with values as sinks write them in JSON."""
     found = pa.ipc.open_stream(content).read_all()
     columns = [[_json(value) for value in column.to_pylist()] for column in found.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
@@ -138,7 +138,7 @@ def _json(value: Any) -> Any:
 
 
 def _interval(value: pa.MonthDayNano) -> str:
-    """Spark's text of an interval of DuckDB's, whose months and days Spark keeps apart.
+    """Return an interval of DuckDB as Spark's text; Spark has separate types for months and days.
 
     >>> _interval(pa.MonthDayNano((14, 0, 0)))
     "INTERVAL '1-2' YEAR TO MONTH"

@@ -1,4 +1,4 @@
-"""Arrow types of values of column types, and column types of Arrow's."""
+"""Conversion between column types of streams and Arrow types."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def column_type(kind: pa.DataType) -> DataType | None:
     try:
         return parse_type(_column(kind))
     except (KeyError, PlannerError):
-        # No such type, a field's name, or nested too deep.
+        # No column has this type, a field has an invalid name, or the type is nested too deeply.
         return None
 
 

@@ -1,6 +1,6 @@
 """Avro messages of a sample: plain, or with the id of their schema in a registry.
 
-A plain reader of one message at a time; the runtime compiles schemas instead
+This reader decodes one message at a time; the runtime compiles schemas instead
 (``runtime/anabranch_runtime/sources/avro``), and a test compares both.
 """
 
@@ -37,9 +37,10 @@ from anabranch_service.streaming.samples.arrow_types import arrow_type
 from anabranch_service.streaming.samples.registry import PREFIX, ask_registry, id_of
 from anabranch_service.streaming.samples.sample import Declared, Row, decoded
 
-#: Greatest depth of a column's type.
+#: Maximum depth of a column's type.
 _DEEP = 16
-#: Number of items without bytes that a message may have, beside one per byte of it.
+#: Maximum number of array items that a message may have in addition to one per byte: items may take
+#: no bytes.
 _EMPTY = 1024
 _STRING, _BINARY = DataType(TypeKind.STRING), DataType(TypeKind.BINARY)
 _TYPES: Mapping[str, DataType] = {
@@ -60,10 +61,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class AvroMessages:
-    """Decoder of the messages of a source.
+    """Decoder of the Avro messages of a source.
 
     Attributes:
-        options: of the source, with secrets in place of their references.
+        options: options of the source, with secrets in place of references to them.
         declared: columns of each schema of decoded messages.
     """
 
@@ -72,7 +73,7 @@ class AvroMessages:
     _known: dict[int | None, tuple[AvroSchema, Declared] | None] = field(default_factory=dict)
 
     def row(self, value: bytes) -> Row:
-        """The values of a message as Arrow scalars, or a text if it is malformed.
+        """Return the values of a message as Arrow scalars, or its text if it is malformed.
 
         Raises:
             Unreadable: the registry does not answer.
@@ -116,7 +117,7 @@ class AvroMessages:
 
 
 def _column(type: AvroType, schema: AvroSchema) -> DataType | None:
-    """The column type for values of an Avro type; None: no column can hold them."""
+    """Return the column type for values of an Avro type; None: no column can hold them."""
     try:
         found = _of(type, schema, 0)
         return None if found is None else parse_type(found)
@@ -147,7 +148,7 @@ def _of(type: AvroType, schema: AvroSchema, depth: int) -> DataType | None:
 
 
 def _logical(type: AvroType) -> DataType | None:
-    """The column type of a logical type; None: it has none, and is read as the type below it."""
+    """Return the column type of a logical type; None: the logical type is ignored."""
     if type.precision and type.precision <= 38:
         return DataType(TypeKind.DECIMAL, type.precision, type.scale)
     if (type.kind, type.logical) == ("int", "date"):
@@ -162,7 +163,7 @@ def _logical(type: AvroType) -> DataType | None:
 
 @dataclass(slots=True)
 class _MessageReader:
-    """Reads one message; methods raise ValueError, IndexError or ``struct.error`` if malformed."""
+    """Reader of an Avro message; raises ValueError, IndexError, ``struct.error`` if malformed."""
 
     schema: AvroSchema
     data: bytes
@@ -170,7 +171,7 @@ class _MessageReader:
     items: int = 0
 
     def read(self, type: AvroType, depth: int) -> Any:
-        """The next value, of ``type``."""
+        """Read the next value, of ``type``."""
         type = self.schema.resolved(type)
         if depth > 4 * _DEEP:
             raise ValueError("nested too deep")
@@ -241,7 +242,7 @@ class _MessageReader:
 
 
 def _value(type: AvroType, given: Any) -> Any:
-    """A sampled Avro value as a value of its column."""
+    """Convert a sampled Avro value to a value of its column."""
     kind = _logical(type)
     if kind is None:
         return given

@@ -1,4 +1,4 @@
-"""Detection of the options that a source lacks, by the beginning of its data."""
+"""Detection of missing options of a source from the beginning of its data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch_service.streaming.samples.sample import Unreadable, decoded
 _MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow"}
 #: Separators of CSV files, likelier ones first.
 _SEPARATORS = (",", ";", "\t", "|")
-#: Number of records by which a dialect is chosen.
+#: Number of records from which a dialect is detected.
 _MOST = 50
 
 
@@ -68,8 +68,8 @@ def _fields(text: bytes, whole: bool, separator: str) -> list[list[str]]:
 
 
 def _agreement(rows: Sequence[Sequence[str]]) -> tuple[int, int]:
-    """The number of records with the most frequent number of fields, and this number; zeros if it
-    is 1, as without separators.
+    """Return how many records have the most frequent number of fields, and that number; zeros if
+    the number is 1, since no separator was found.
     """
     (width, count), *_ = Counter(map(len, rows)).most_common(1) or [(0, 0)]
     return (count, width) if width > 1 else (0, 0)

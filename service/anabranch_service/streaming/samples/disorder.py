@@ -8,15 +8,15 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 
 _MINUTE = 60_000_000
-#: Latenesses to propose, in microseconds; greater ones are multiples of the last.
+#: Proposed values of lateness, in microseconds; greater values are multiples of the last one.
 _STEPS = (10 * _MINUTE, 60 * _MINUTE, 6 * 60 * _MINUTE, 24 * 60 * _MINUTE, 7 * 24 * 60 * _MINUTE)
-#: Ratio of proposed lateness to a sample's disorder: other rows may have greater disorder.
+#: Ratio of proposed lateness to the sample's disorder, since other rows may be more disordered.
 _ROOM = 2
 
 
 def disorder_of(times: Sequence[datetime]) -> int | None:
-    """Greatest delay in microseconds of an event time behind the greatest one in earlier rows;
-    None without event times.
+    """Return the greatest delay in microseconds of an event time behind the greatest one in earlier
+    rows; None without event times.
 
     >>> from datetime import UTC
     >>> disorder_of([datetime(2026, 1, day, tzinfo=UTC) for day in (2, 5, 3)]) // 86_400_000_000
@@ -29,7 +29,7 @@ def disorder_of(times: Sequence[datetime]) -> int | None:
 
 
 def lateness_for(disorder: int) -> int:
-    """A lateness in microseconds that covers twice the ``disorder``; at least ten minutes.
+    """Return a lateness in microseconds that covers twice the ``disorder``; at least ten minutes.
 
     >>> lateness_for(0) // _MINUTE, lateness_for(40 * _MINUTE) // _MINUTE
     (10, 360)

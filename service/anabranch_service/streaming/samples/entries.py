@@ -77,7 +77,7 @@ def sample_entries(
 
 
 def _payload(entry: Mapping[bytes, bytes], name: str) -> SourcePayload:
-    """The payload of a stream by one of its entries."""
+    """Detect the payload format of a stream from one of its entries."""
     if b"arrow" in entry:
         return SourcePayload.ARROW
     is_json = entry.get(name.encode(), b"").lstrip().startswith(b"{")

@@ -54,7 +54,7 @@ from anabranch_service.streaming.samples.sample import (
 SPARK_FILES = ("parquet", "orc", "json", "csv", "text")
 #: URL schemes of object storage that the service can open.
 _OBJECTS = ("s3", "s3a", "gs")
-#: Most records of a CSV file that are parsed.
+#: Maximum number of records of a CSV file that are parsed.
 MOST_RECORDS = 1000
 #: First bytes of compressed text -> its decompressor.
 _UNPACK: Mapping[bytes, Callable[[], Any]] = {
@@ -63,12 +63,12 @@ _UNPACK: Mapping[bytes, Callable[[], Any]] = {
 }
 #: Kind of table -> the folder of its log, and the end of names in it.
 _TABLES = {"Delta": ("_delta_log", ".json"), "Iceberg": ("metadata", ".metadata.json")}
-#: Most files of a source that are counted.
+#: Maximum number of files of a source that are counted.
 _MOST = 10_000
-#: Read size of Parquet files in bytes; greatest size of Arrow and ORC files, whose batches and
-#: stripes are read whole.
+#: Read size of Parquet files, and maximum size of Arrow and ORC files (whose batches and stripes
+#: are read as a whole), in bytes.
 _PAGE, _LARGE = 1 << 16, 1 << 28
-#: Number of first bytes that show the type of a binary file.
+#: Number of first bytes that identify the type of a binary file.
 _MAGIC = 8
 
 
@@ -168,7 +168,7 @@ def _opened(scheme: str, host: str, path: str) -> tuple[fs.FileSystem, str]:
 
 
 def _listed(files: fs.FileSystem, base: str, single: bool, pattern: str) -> list[str]:
-    """Files that the runtime would read, in order of modification time."""
+    """Return the files that the runtime would read, in order of modification time."""
     info = files.get_file_info(base)
     if info.type is fs.FileType.NotFound:
         raise FileNotFoundError(2, "no such file or directory")
@@ -232,7 +232,7 @@ def _check_size(file: pa.NativeFile, name: str) -> None:
 
 
 def _present(schema: pa.Schema, columns: Wanted, source: SourceRecord, sample: Sample) -> list[str]:
-    """The stream's columns that a file has; only files that Spark reads may lack some."""
+    """Return the stream's columns that a file has; only files that Spark reads may lack some."""
     there = schema.names
     if columns is None:
         sample.declared.append(
@@ -248,7 +248,7 @@ def _present(schema: pa.Schema, columns: Wanted, source: SourceRecord, sample: S
 
 
 def missing_column(column: str, there: Sequence[str]) -> Unreadable:
-    """Return the error for a column that is not in the columns ``there`` of a source."""
+    """Return the error for a missing column of a source; ``there``: the columns that it has."""
     return Unreadable(
         "missing-column",
         f"the source has no column {column!r}; it has {', '.join(there[:30])}",
@@ -298,11 +298,11 @@ def _csv(
 
 
 def detected(files: fs.FileSystem, name: str) -> dict[str, str]:
-    """Return the options of a folder by the beginning of its first file: type and CSV dialect.
+    """Detect the options of a folder, type and CSV dialect, from the beginning of its first file.
 
     Raises:
         Unreadable: the file is of no type that ``files`` sources read.
-        ValueError: it is not text in UTF-8.
+        ValueError: the file is not text in UTF-8.
     """
     with files.open_input_stream(name, compression=None) as stream:
         kind = type_of(stream.read(_MAGIC), name)
@@ -316,7 +316,7 @@ def detected(files: fs.FileSystem, name: str) -> dict[str, str]:
 
 
 def _row(record: Record, dialect: CsvDialect, places: Mapping[str, int], fields: int) -> Row:
-    """The fields of a CSV record by column; the record's text if it is malformed."""
+    """Return the fields of a CSV record by column; the record's text if it is malformed."""
     if record.malformed or len(record.fields) != fields:
         return decoded(record.raw)
     try:
@@ -328,7 +328,7 @@ def _row(record: Record, dialect: CsvDialect, places: Mapping[str, int], fields:
 
 
 def _dialect(source: SourceRecord) -> CsvDialect:
-    """The CSV dialect of a source; options of Spark's reader without an equivalent are ignored."""
+    """Return the CSV dialect of a source; options of Spark without an equivalent are ignored."""
     options = own_files(source.format, source.path, source.options)
     if options is not None and options.dialect is not None:
         return options.dialect
@@ -347,7 +347,7 @@ def _text(
 
 
 def _lines(files: fs.FileSystem, name: str) -> Iterator[bytes]:
-    """The complete lines in the first :data:`BYTES` bytes of a sampled file."""
+    """Return the complete lines in the first :data:`BYTES` bytes of a sampled file."""
     content, whole = _start_of(files, name)
     lines = content.removeprefix(BOM).split(b"\n")
     if not whole and len(lines) > 1:
@@ -356,7 +356,7 @@ def _lines(files: fs.FileSystem, name: str) -> Iterator[bytes]:
 
 
 def _start_of(files: fs.FileSystem, name: str) -> tuple[bytes, bool]:
-    """The first :data:`BYTES` bytes of a text file, and whether they are the whole file.
+    """Return the first :data:`BYTES` bytes of a text file, and whether they are the whole file.
 
     Raises:
         ValueError: the text is not UTF-8.
@@ -365,7 +365,7 @@ def _start_of(files: fs.FileSystem, name: str) -> tuple[bytes, bool]:
         content: bytes = stream.read(BYTES)
     unpack = next((u for sign, u in _UNPACK.items() if content.startswith(sign)), None)
     if unpack is not None:
-        # The beginning of a compressed file can be decompressed alone.
+        # The beginning of a compressed file can be decompressed without the rest.
         whole = len(content) < BYTES
         content = unpack().decompress(content)
         return content[:BYTES], whole and len(content) <= BYTES

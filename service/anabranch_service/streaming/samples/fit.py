@@ -31,10 +31,10 @@ from anabranch_contract.rest.source_tests import MisfitOut
 from anabranch_service.clock import in_utc
 from anabranch_service.streaming.samples.arrow_types import arrow_type
 
-#: Most characters of a value that are shown.
+#: Maximum number of characters of a value in an answer.
 SHOWN = 120
 
-#: Most digits of a decimal.
+#: Maximum number of digits of a decimal.
 _DIGITS = 38
 
 
@@ -47,7 +47,7 @@ class Field:
     dialect: CsvDialect
 
     def text(self, kind: DataType) -> str | None:
-        """The field's text, to be converted to type ``kind``; None for NULL."""
+        """Return the field's text, to be converted to type ``kind``; None for NULL."""
         textual = kind.kind in (TypeKind.STRING, TypeKind.BINARY)
         return self.dialect.text(self.content, self.mark, textual=textual)
 
@@ -120,7 +120,7 @@ def fit(
 
 
 def _converted(value: Any, kind: DataType, form: Form) -> Any:
-    """``value`` as a Python value of type ``kind``; None for NULL, or if it does not fit."""
+    """Return ``value`` as a Python value of type ``kind``; None for NULL, or if it does not fit."""
     if value is None:
         return None
     try:
@@ -177,10 +177,10 @@ def _from_json(value: Any, kind: DataType) -> Any:
 
 
 def _part(value: Any, kind: DataType) -> Any:
-    """A sampled value inside an array, struct or map.
+    """Convert a sampled value inside an array, struct or map.
 
     Raises:
-        ValueError: it does not fit.
+        ValueError: the value does not fit.
     """
     found = None if value is None else _from_json(value, kind)
     if found is None and value is not None:
@@ -221,7 +221,7 @@ def _midnight(day: date) -> datetime:
 
 
 def _json(value: Any) -> Any:
-    """A sampled ``value`` as a JSON value; texts are shortened."""
+    """Return a sampled ``value`` as a JSON value; texts are shortened."""
     if isinstance(value, bytes):
         return base64.b64encode(value[:SHOWN]).decode()
     if isinstance(value, dict):

@@ -1,8 +1,9 @@
 """Inference of column types from sample values.
 
-A text has a type only if the whole sample has it, since other values would be invalid: a column of
-texts with a single word among numbers is a string, and a note names the word. A JSON value has its
-own type, so of a column with values of several types the most frequent type is chosen.
+A column of texts gets a type only if all its texts in the sample are of the type, since other
+values would be invalid: with a single word among numbers it is a string, and a note names the word.
+JSON values have types, so for a column with values of several types the most frequent type is
+chosen.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from anabranch_service.streaming.samples.fit import SHOWN, Field, Form
 from anabranch_service.streaming.samples.sample import Sample
 
 STRING = DataType(TypeKind.STRING)
-#: Most characters of a column's name.
+#: Maximum number of characters of a column's name.
 _LONGEST = 256
-#: Ratio of values of a type at which a note names the others.
+#: Share of values of one type from which on a note names values of other types.
 _NEARLY = 0.8
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _REAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -62,7 +63,7 @@ class Inferred:
 def infer(sample: Sample) -> Inferred:
     """Infer the columns of a source from sample rows.
 
-    A column of typed files or messages must be in all of them; the order is the first one's.
+    A column of typed files or messages must be in all of them; the order is that of the first.
     """
     found = Inferred()
     first = next(iter(sample.declared), None)
@@ -103,7 +104,7 @@ def _inferred(name: str, sample: Sample, found: Inferred) -> DataType | None:
 
 
 def _text(value: Any) -> str | None:
-    """The text of a value; an empty field is taken for NULL."""
+    """Return the text of a value; None for an empty field, which counts as NULL."""
     return value.text(DataType(TypeKind.DOUBLE)) if isinstance(value, Field) else value
 
 
@@ -129,7 +130,7 @@ def _of_column(name: str, texts: Sequence[tuple[str, str]], found: Inferred) -> 
 def text_type(texts: Iterable[str]) -> DataType:
     """Return the type of texts that all of them have.
 
-    Numbers with leading zeros or a plus sign are no numbers, since they would lose them.
+    Texts with leading zeros or a plus sign are not numbers, since a number would lose these.
 
     >>> text_type(["1", "-20"]), text_type(["1", "2.5"]), text_type(["007"])
     ('bigint', 'double', 'string')
@@ -185,7 +186,7 @@ def json_type(values: Iterable[Any]) -> DataType | None:
     try:
         return None if found is None else parse_type(found)
     except PlannerError:
-        # It is nested too deep.
+        # The type is nested too deeply.
         return None
 
 

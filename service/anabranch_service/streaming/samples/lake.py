@@ -22,7 +22,7 @@ from anabranch_service.streaming.samples.sample import (
     scalars,
 )
 
-#: Rows of a block that is read; bytes of a file that are read ahead.
+#: Number of rows per read, and number of bytes of a file that are read ahead.
 _ROWS, _PAGE = 64, 1 << 16
 
 
@@ -30,7 +30,7 @@ def sample_delta(source: SourceRecord, columns: Wanted, most: int, policy: Acces
     """Read at most ``most`` rows of a Delta table on this machine; see :func:`take`."""
     path = source.path or ""
     sample = Sample(unit="files")
-    # It imports pandas, which took a third of a start of the service.
+    # Imported only here, since it imports pandas, which took a third of the service's start.
     from pyarrow.dataset import ParquetFragmentScanOptions
 
     try:
@@ -82,8 +82,8 @@ def sample_delta(source: SourceRecord, columns: Wanted, most: int, policy: Acces
 
 
 def _opened(lake: Any, path: str, policy: AccessPolicy) -> tuple[Any, list[Any]]:
-    """The rows of a table's newest version, as a dataset over its folder, and its files in the
-    order in which they were written.
+    """Return the rows of a table's newest version, as a dataset over its folder, and its files in
+    the order in which they were written.
 
     Raises:
         Unreadable: its log is in a folder that the policy does not permit.
@@ -107,8 +107,8 @@ def _opened(lake: Any, path: str, policy: AccessPolicy) -> tuple[Any, list[Any]]
 
 
 def sample_iceberg(source: SourceRecord, columns: Wanted, most: int) -> Sample:
-    """Read at most ``most`` rows of an Iceberg table, by its catalog in the configuration of this
-    process, whose tables every stream may read; see :func:`take`.
+    """Read at most ``most`` rows of an Iceberg table through its catalog, which is configured for
+    this process, so every stream may read its tables; see :func:`take`.
     """
     title = table_options(ICEBERG, None, source.options).table
     name, _, identifier = title.partition(".")
@@ -136,7 +136,7 @@ def sample_iceberg(source: SourceRecord, columns: Wanted, most: int) -> Sample:
             field=f"source.options.{TABLE}",
             remedy="create it, or correct the name",
         ) from None
-    # Catalogs fail by exceptions of their clients, databases and file systems.
+    # Catalogs raise exceptions of their clients, databases and file systems.
     except Exception as cause:
         raise Unreadable(
             "unreadable-table",
@@ -147,7 +147,7 @@ def sample_iceberg(source: SourceRecord, columns: Wanted, most: int) -> Sample:
 
 
 def _rows_of(table: Any, columns: Wanted, most: int) -> Sample:
-    """Rows of a loaded Iceberg table's current snapshot, in the order of its files."""
+    """Return rows of a loaded Iceberg table's current snapshot, in the order of its files."""
     reading = importlib.import_module("pyiceberg.io.pyarrow")
     sample, there = Sample(unit="files"), table.schema()
     if columns is None:

@@ -1,6 +1,6 @@
 """Sampling of Kafka topics: a few committed messages, and the number of offsets.
 
-The client joins no consumer group and commits nothing, so others do not notice the reading.
+The client joins no consumer group and commits nothing, so other consumers are not affected.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def sample_topics(source: SourceRecord, columns: Wanted, most: int) -> Sample:
     if columns is None:
         sample.beside = {c: parse_type(_TYPES[part]) for c, part in options.parts.items()}
         if decoder is not None and decoder.declared:
-            # A record without a field has NULL in its column; the newest schema's types count.
+            # Columns of all schemas are declared, with the types of the newest one; a record that
+            # lacks a field has NULL in its column.
             sample.declared.append({n: k for one in decoder.declared for n, k in one.items()})
     if options.start is not StreamStart.EARLIEST and sample.found:
         sample.limits.append("by the option start, other messages may be read than these")
@@ -122,14 +123,14 @@ def sample_topics(source: SourceRecord, columns: Wanted, most: int) -> Sample:
 
 
 def _assumed(options: Mapping[str, str]) -> Mapping[str, str]:
-    """Options with the payload that they imply, so that schemas are accepted beside none."""
+    """Return options with the payload that they imply, as schemas are refused without a payload."""
     if "payload" in options or not {"schema", "registry"} & options.keys():
         return options
     return {**options, "payload": _implied(options).value}
 
 
 def _implied(options: Mapping[str, str]) -> MessagePayload:
-    """The payload of messages with schemas, by these: Avro's are JSON."""
+    """Detect the payload of messages with schemas: Avro if the schema is JSON, else Protobuf."""
     text = options.get("schema", "")
     given = "message" in options or (text and not text.lstrip().startswith(("{", "[", '"')))
     return MessagePayload.PROTOBUF if given else MessagePayload.AVRO
@@ -161,7 +162,7 @@ def _consumer(options: Mapping[str, str]) -> Iterator[Consumer]:
 def _begins(
     consumer: Consumer, options: KafkaOptions, most: int, sample: Sample
 ) -> list[TopicPartition]:
-    """The partitions that have messages, each with the first offset to read.
+    """Return the partitions that have messages, each with the first offset to read.
 
     Raises:
         KafkaException: no broker answers, or there is no such topic.
@@ -213,7 +214,7 @@ def _read(
 
 
 def _arrival(message: TopicMessage) -> tuple[datetime, str, int, int]:
-    """Sort key by time: the order in which partitions are read differs from call to call."""
+    """Return a sort key by time, since the order in which partitions are read is arbitrary."""
     at = message.parts["timestamp"] or datetime(1970, 1, 1, tzinfo=UTC)
     return at, message.parts["topic"], message.parts["partition"], message.parts["offset"]
 
@@ -225,10 +226,10 @@ def _moment(kind: int, millis: int) -> datetime | None:
 
 
 def _payload(messages: Sequence[TopicMessage], options: Mapping[str, str]) -> MessagePayload:
-    """The payload of messages by the first one that has a value.
+    """Detect the payload of messages from the first one that has a value.
 
     Raises:
-        Unreadable: it is not known.
+        Unreadable: the payload is of no known form.
     """
     value = next((m.value for m in messages if m.value is not None), b"{}")
     number = id_of(value)
@@ -272,7 +273,7 @@ def _rows(
 
 
 def _with_parts(row: Row, message: TopicMessage, parts: Mapping[str, str]) -> Row:
-    """A row with the columns for other parts of its message."""
+    """Return a row with the columns for other parts of its message."""
     if isinstance(row, str) or not parts:
         return row
     return {**row, **{column: _part(message.parts[part], part) for column, part in parts.items()}}
@@ -289,7 +290,7 @@ def _part(value: Any, part: str) -> Any:
     return pa.scalar(value)
 
 
-#: Part of a message -> type of the column that is proposed for it.
+#: Part of a message -> type of its proposed column.
 _TYPES = {
     **dict.fromkeys(PARTS, "string"),
     "headers": "array<struct<key:string,value:binary>>",

@@ -1,4 +1,4 @@
-"""Proposal of a registration by the rows of a source: what a person left out is filled in."""
+"""Proposal of a registration from the rows of a source: missing fields are filled in."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from anabranch_service.streaming.samples.fit import fit
 from anabranch_service.streaming.samples.infer import infer
 from anabranch_service.streaming.samples.sample import Sample
 
-#: Words of names of event times, and of keys.
+#: Words in names of columns that suggest an event time, and a key.
 _TIME_WORDS = frozenset({"ts", "time", "timestamp", "at", "datetime", "event", "created", "date"})
 _KEY_WORDS = frozenset({"id", "key", "uuid", "number", "no", "code", "pk"})
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
-#: Ratio of disorder to span beyond which times follow no order.
+#: Ratio of disorder to time span above which times count as unordered.
 _DISORDERLY = 0.5
-#: Most columns among which keys of two columns are sought.
+#: Maximum number of columns among which keys of two columns are sought.
 _PAIRED = 8
-#: Rows that are needed for a key to be seen.
+#: Minimum number of rows from which a key can be inferred.
 _FEWEST = 2
 
 
@@ -45,7 +45,7 @@ class EventTime:
 
 
 def with_columns(body: StreamIn, sample: Sample) -> tuple[StreamIn, list[str]]:
-    """Complete a request by the columns and options of a sample; declared ones stay as they are.
+    """Complete a request with the columns and options of a sample; declared ones do not change.
 
     Returns:
         The request, whose columns are empty if they are not known, and notes.
@@ -62,8 +62,8 @@ def with_columns(body: StreamIn, sample: Sample) -> tuple[StreamIn, list[str]]:
 
 
 def event_times(columns: Sequence[tuple[str, DataType]], sample: Sample) -> list[EventTime]:
-    """Return the columns that could be the event time, the likeliest first: those whose times
-    follow an order, and of them those with a name of a time.
+    """Return the columns that could be the event time, the likeliest first: ordered columns before
+    others, and among equals columns whose name suggests a time.
     """
     found = list[EventTime]()
     whole = sum(not isinstance(row, str) for row in sample.rows)
@@ -81,12 +81,12 @@ def event_times(columns: Sequence[tuple[str, DataType]], sample: Sample) -> list
 
 
 def _words(name: str) -> set[str]:
-    """The words of a proposed column's name in snake or camel case, lowered."""
+    """Return the words of a proposed column's name in snake or camel case, lowered."""
     return {word.lower() for word in _WORD.findall(name)}
 
 
 def with_event_time(body: StreamIn, found: Sequence[EventTime]) -> tuple[StreamIn, list[str]]:
-    """Complete a request by an event time, where it has none and may have one, and notes."""
+    """Complete a request with an event time if it may have one; return it with notes."""
     timeless = StreamKind(body.kind) in (StreamKind.TABLE, StreamKind.UPSERT)
     if timeless or "event_time" in body.model_fields_set:
         return body, []
@@ -103,7 +103,7 @@ def with_event_time(body: StreamIn, found: Sequence[EventTime]) -> tuple[StreamI
 
 
 def with_key(body: StreamIn, keys: Sequence[list[str]]) -> StreamIn:
-    """Complete a request for a table or upserts by the first of ``keys``."""
+    """Complete a request for a table or upserts with the first of ``keys``."""
     keyed = StreamKind(body.kind) in (StreamKind.TABLE, StreamKind.UPSERT)
     return body.model_copy(update={"key": keys[0]}) if keyed and keys and not body.key else body
 
@@ -111,8 +111,8 @@ def with_key(body: StreamIn, keys: Sequence[list[str]]) -> StreamIn:
 def keys_of(
     columns: Sequence[tuple[str, DataType]], rows: Sequence[Mapping[str, Any]]
 ) -> list[list[str]]:
-    """The columns, or else pairs of columns, whose values are never null and all different; names
-    that sound like keys come first.
+    """Return the columns, or else pairs of columns, whose values are never null and all different.
+    Columns whose names suggest a key come first.
 
     >>> kinds = [("a", parse_type("int")), ("id", parse_type("string"))]
     >>> keys_of(kinds, [{"a": 1, "id": "x"}, {"a": 2, "id": "y"}])
@@ -136,7 +136,7 @@ def keys_of(
 
 
 def document_of(body: StreamIn) -> dict[str, Any]:
-    """A request as a document, without fields that have their defaults."""
+    """Return a request as JSON, without fields that have their defaults."""
     found = body.model_dump(mode="json", exclude_defaults=True)
     columns = [{"name": name, "type": str(parse_type(kind))} for name, kind in body.declared]
     source = {"format": body.source.format, **found.get("source", {})}

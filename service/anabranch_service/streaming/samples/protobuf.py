@@ -1,6 +1,6 @@
 """Protobuf messages of a sample: plain, or with the id of their schema in a registry.
 
-A plain reader of one message at a time; the runtime compiles schemas instead
+This reader decodes one message at a time; the runtime compiles schemas instead
 (``runtime/anabranch_runtime/sources/protobuf``), and a test compares both.
 """
 
@@ -44,7 +44,7 @@ from anabranch_service.streaming.samples.arrow_types import arrow_type
 from anabranch_service.streaming.samples.registry import PREFIX, ask_registry, id_of
 from anabranch_service.streaming.samples.sample import Declared, Row, decoded
 
-#: Greatest number of messages and groups that are open at once.
+#: Maximum depth of nested messages and groups.
 _DEEP = 100
 _INT, _BIGINT = DataType(TypeKind.INT), DataType(TypeKind.BIGINT)
 _TYPES: Mapping[str, DataType] = {
@@ -56,7 +56,7 @@ _TYPES: Mapping[str, DataType] = {
     "bool": DataType(TypeKind.BOOLEAN), "string": DataType(TypeKind.STRING),
     "bytes": DataType(TypeKind.BINARY), "enum": DataType(TypeKind.STRING),
 }  # fmt: skip
-#: Type of a field of fixed size -> form of its bytes.
+#: Type of a field of fixed size -> its format in ``struct``.
 _FORMS = {"double": "<d", "float": "<f", "fixed32": "<I", "sfixed32": "<i", "fixed64": "<Q",
           "sfixed64": "<q"}  # fmt: skip
 _MICROS, _NANOS = 1_000_000, 1_000_000_000
@@ -64,10 +64,10 @@ _MICROS, _NANOS = 1_000_000, 1_000_000_000
 
 @dataclass(slots=True)
 class ProtobufMessages:
-    """Decoder of the messages of a source.
+    """Decoder of the Protobuf messages of a source.
 
     Attributes:
-        options: of the source, with secrets in place of their references.
+        options: options of the source, with secrets in place of references to them.
         declared: columns of each type of decoded messages.
     """
 
@@ -77,7 +77,7 @@ class ProtobufMessages:
     _types: dict[tuple[int | None, str], Declared] = field(default_factory=dict)
 
     def row(self, value: bytes) -> Row:
-        """The values of a message as Arrow scalars, or a text if it is malformed.
+        """Return the values of a message as Arrow scalars, or its text if it is malformed.
 
         Raises:
             Unreadable: the registry does not answer.
@@ -128,7 +128,7 @@ class ProtobufMessages:
 
 
 def _index_size(data: bytes) -> int | None:
-    """The number of bytes of the indexes of a message's type; None: there are none."""
+    """Return the number of bytes of the indexes of a message's type; None: there are no indexes."""
     left = None
     for at, byte in enumerate(data[: 10 * _DEEP]):
         if left is None:
@@ -143,7 +143,7 @@ def _index_size(data: bytes) -> int | None:
 
 
 def _column(schema: ProtoSchema, one: ProtoField) -> DataType | None:
-    """The column type for a field's values; None: no column can hold them."""
+    """Return the column type for a field's values; None: no column can hold them."""
     try:
         if one.type == DURATION and not one.repeated:
             return whole_interval(TypeKind.INTERVAL)
@@ -163,7 +163,7 @@ def _of(schema: ProtoSchema, one: ProtoField, around: tuple[str, ...]) -> DataTy
 
 
 def _single(schema: ProtoSchema, one: ProtoField, around: tuple[str, ...]) -> DataType | None:
-    """The type of a single value; ``around``: the messages in which it is."""
+    """Return the type of a single value; ``around``: names of the messages that contain it."""
     if one.type == TIMESTAMP:
         return DataType(TypeKind.TIMESTAMP)
     if one.kind not in ("message", "group"):
@@ -180,12 +180,12 @@ def _single(schema: ProtoSchema, one: ProtoField, around: tuple[str, ...]) -> Da
 
 @dataclass(slots=True)
 class _MessageValues:
-    """Reads messages; methods raise ValueError or ``struct.error`` if one is malformed."""
+    """Reader of Protobuf messages; raises ValueError or ``struct.error`` if one is malformed."""
 
     schema: ProtoSchema
 
     def read(self, message: ProtoMessage, data: bytes, depth: int) -> dict[str, Any]:
-        """The values of a message's fields by name."""
+        """Return the values of a message's fields by name."""
         if depth > _DEEP:
             raise ValueError("nested too deep")
         known = {one.number: one for one in message.fields}
@@ -215,7 +215,7 @@ class _MessageValues:
         return {one.name: self._field(one, values.get(one.name), depth) for one in message.fields}
 
     def _values(self, one: ProtoField, wire: int, value: Any, depth: int) -> list[Any]:
-        """The values in an occurrence of a field: none of a closed enum's that are unknown."""
+        """Return the values in a field's occurrence, without unknown ones of a closed enum."""
         if one.kind in ("message", "group"):
             inner = self.schema.messages[one.type]
             self.read(inner, value, depth + 1)
@@ -256,7 +256,7 @@ class _MessageValues:
         return [value]
 
     def _field(self, one: ProtoField, value: Any, depth: int) -> Any:
-        """A field's value as one of its column; ``value``: None if it is absent."""
+        """Convert a field's value to one of its column; ``value``: None if the field is absent."""
         entry = self.schema.entry(one)
         if entry is not None:
             pairs = [self.read(entry, part, depth + 1) for part in value or ()]
@@ -293,7 +293,7 @@ class _MessageValues:
 
 
 def _is_of(one: ProtoField, wire: int) -> bool:
-    """Whether a value of this wire type is one of the field, alone or packed."""
+    """Whether values of this wire type can be values of the field, single or packed."""
     wanted = {"string": 2, "bytes": 2, "message": 2, "group": 3}.get(one.kind)
     if wanted is None:
         wanted = 0 if one.kind not in _FORMS else 5 if _FORMS[one.kind][1] in "fIi" else 1
@@ -315,7 +315,7 @@ def _unpacked(one: ProtoField, data: bytes) -> Iterator[Any]:
 
 
 def _fields(data: bytes, depth: int) -> Iterator[tuple[int, int, Any]]:
-    """Yield number, wire type and value of each field; of groups their content."""
+    """Yield number, wire type and value of each field; the value of a group is its content."""
     at = 0
     while at < len(data):
         number, wire, value, at = _next(data, at, depth)

@@ -14,18 +14,18 @@ PREFIX = 5
 
 
 def id_of(message: bytes) -> int | None:
-    """The id of a message's schema; None: it begins with none."""
+    """Return the schema id at the beginning of a message; None if there is none."""
     named = len(message) >= PREFIX and message[0] == 0
     return int.from_bytes(message[1:PREFIX]) if named else None
 
 
 def ask_registry(options: Mapping[str, str], path: str) -> Mapping[str, Any] | None:
-    """The registry's answer; None: it does not have it. Redirections are not followed: only the
-    registry's own host is allowed.
+    """Return the registry's answer for ``path``; None if there is nothing under it. Redirections
+    are not followed, since only the registry's own host is allowed.
 
     Args:
-        options: of the source, with secrets in place of their references.
-        path: of the request.
+        options: options of the source, with secrets in place of references to them.
+        path: path of the request.
 
     Raises:
         Unreadable: the registry does not answer.

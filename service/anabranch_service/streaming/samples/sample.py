@@ -14,7 +14,7 @@ from anabranch_contract.queries.types import DataType
 from anabranch_service.streaming.samples.arrow_types import column_type
 from anabranch_service.streaming.samples.fit import Form
 
-#: Most bytes read from one text file, and from all entries of a Redis Stream together.
+#: Maximum number of bytes read from one text file, and in total from entries of a Redis Stream.
 BYTES = 1 << 20
 #: Time limit in seconds for one answer of a source's server.
 SECONDS = 2.0
@@ -23,8 +23,8 @@ SECONDS = 2.0
 Row: TypeAlias = Mapping[str, Any] | str
 #: Names of the wanted columns; None: all columns that a source has.
 Wanted: TypeAlias = Sequence[str] | None
-#: Columns that a part of a source has, with their types; None: the type must be inferred, or
-#: (beside typed values) no column can hold the values.
+#: Columns of one file or message schema of a source, with their types. None: the type must be
+#: inferred or, if values are typed, no column can hold them.
 Declared: TypeAlias = Mapping[str, DataType | None]
 
 
@@ -37,12 +37,13 @@ class Sample:
     """Rows read by a source test.
 
     Attributes:
-        rows: values by column, or the text of a malformed row. ``origins``: the place of each.
+        rows: values by column, or the text of a malformed row. ``origins``: the place of each row.
         found: number of files, entries or messages; None: unknown. ``unit``: which of them.
         limits: notes on parts that were not read.
         looked_at: whether the service can read rows of this source at all.
         options: options of the source that were missing and are detected.
-        declared: columns of each part that names its columns. ``beside``: further columns.
+        declared: columns of each file or schema that names its columns. ``beside``: columns for
+            other parts of messages.
         notes: findings that a person should know before registration.
     """
 
@@ -60,7 +61,7 @@ class Sample:
     notes: list[str] = field(default_factory=list)
 
     def add(self, rows: Iterable[Row], most: int, place: str, *, numbered: bool = True) -> None:
-        """Add rows until there are ``most``. Numbered ones count from 1 within ``place``."""
+        """Add rows until there are ``most``; ``numbered``: count them from 1 within ``place``."""
         for number, row in enumerate(rows, 1):
             if len(self.rows) >= most:
                 break
@@ -74,7 +75,7 @@ def decoded(value: bytes) -> str:
 
 
 def object_of(line: bytes) -> Row:
-    """The JSON object in a line, or the line's text if it is no JSON object."""
+    """Return the JSON object in a line, or the line's text if it is no JSON object."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -83,15 +84,15 @@ def object_of(line: bytes) -> Row:
 
 
 def declared_by(schema: pa.Schema) -> Declared:
-    """The columns of an Arrow schema; None: no column of a stream can hold the values."""
+    """Return the columns and types of an Arrow schema; type None: no stream can hold them."""
     return {f.name: column_type(f.type) for f in schema}
 
 
 def scalars(batch: pa.RecordBatch, columns: Wanted) -> Iterator[Mapping[str, Any]]:
-    """The rows of an Arrow batch by column, with values as Arrow scalars; None for NULL."""
+    """Yield the rows of an Arrow batch by column, with values as Arrow scalars; None for NULL."""
     names = batch.schema.names
     there = names if columns is None else [c for c in columns if c in names]
-    # A name that occurs twice has no single column.
+    # A column whose name occurs twice is ambiguous, and left out.
     there = [c for c in there if names.count(c) == 1]
     arrays = [batch.column(c) for c in there]
     for row in range(batch.num_rows):
@@ -100,7 +101,7 @@ def scalars(batch: pa.RecordBatch, columns: Wanted) -> Iterator[Mapping[str, Any
 
 
 def arrow_rows(content: bytes, columns: Wanted) -> tuple[list[Row], Declared | None]:
-    """The rows of an Arrow IPC stream and its columns, or its one malformed row."""
+    """Return the rows of an Arrow IPC stream and its columns, or its one malformed row."""
     try:
         with pa.ipc.open_stream(content) as reader:
             batches, schema = list(reader), reader.schema
