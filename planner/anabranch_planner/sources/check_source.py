@@ -1,4 +1,4 @@
-"""Checks of sources at registration: rejects sources that the runtime could not read."""
+"""Checks of a stream's source at registration: rejects sources that the runtime could not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lower bounds of the optimal cost that need no integer program of the whole problem."""
+"""Lower bounds of a plan's optimal cost that need no integer program of the whole problem."""
 
 from __future__ import annotations
 

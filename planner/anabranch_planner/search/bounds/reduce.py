@@ -28,7 +28,7 @@ from itertools import chain
 from anabranch_planner.search.problem import EdgeId, Goal, Origin, PlanProblem, Sub
 from anabranch_planner.solvers.program import INFINITY
 
-#: A goal, and the positive savings of its edges that probe one intermediate result.
+#: A goal, and the positive savings of its edges that probe a certain intermediate result.
 _User = tuple[Goal, dict[EdgeId, float]]
 
 
