@@ -1,4 +1,4 @@
-"""Play a scenario on the real service and the real runtime, call by call and batch by batch.
+"""Playing a scenario on the real service and the real runtime, call by call and batch by batch.
 
 A fixed order of events makes replays deterministic. The REST calls before batch ``k`` are made when
 three conditions hold: the gate keeps the runtime from starting ``k``, all earlier batches are
@@ -71,7 +71,7 @@ def schedule(scenario: Scenario) -> dict[int, ScenarioCalls]:
 
 
 class ScenarioObserver:
-    """Callbacks during a replay; these defaults do nothing."""
+    """Callbacks during a replay; by default they do nothing."""
 
     def started(self, url: str) -> None:
         """The service listens at ``url``; the runtime is about to start."""
