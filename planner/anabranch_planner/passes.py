@@ -139,8 +139,7 @@ class Decided(NamedTuple):
 
 class Rules(NamedTuple):
     """Ruleset, backfill decisions, parts, look-ahead filters and hot values of an epoch. ``hot`` is
-    None unless hot values were requested.
-    """
+    None unless hot values were requested."""
 
     ruleset: Ruleset
     backfills: tuple[BackfillDecision, ...]
@@ -332,8 +331,7 @@ def parse_sql(
 def _resolved(
     statement: object, passes: Sequence[Callable[..., Any]], given: Registration
 ) -> JoinQuery:
-    """The result of all ``passes`` over a statement; parsing, the first one, is skipped if it is
-    parsed.
+    """The result of all ``passes`` over a statement; parsing, the first, may have been done.
 
     If tables can't be looked up, the statement is bound again with tables as streams of changes.
     """

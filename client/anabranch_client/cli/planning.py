@@ -135,8 +135,7 @@ def epoch_revisions(
     as_json: Json = False,
 ) -> None:
     """Show the revisions of an epoch's rules: reason, cost, and the predicted and measured saving,
-    both compared with the rules that ran before.
-    """
+    both compared with the rules that ran before."""
     with connect(url) as client:
         show(client.revisions(number), revisions_table, as_json)
 

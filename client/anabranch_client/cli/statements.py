@@ -54,8 +54,7 @@ def read_window(texts: list[str] | None) -> str | dict[str, str] | None:
 
 
 def read_values(texts: list[str] | None) -> dict[str, Constant] | None:
-    """Parse ``--parameter``: a number, ``true``, ``false`` or ``null`` as in JSON; anything else is
-    a text.
+    """Parse ``--parameter``: a number, ``true``, ``false`` or ``null`` as in JSON; else a text.
 
     >>> read_values(["least=20", "code=007", 'zip="0150"'])
     {'least': 20, 'code': '007', 'zip': '0150'}

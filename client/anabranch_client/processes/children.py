@@ -190,8 +190,7 @@ def wait_for(what: str, ready: Callable[[], bool], child: Child, seconds: float)
 
 
 def free_port() -> int:
-    """Return a free TCP port of the loopback interface, outside the range that the system assigns
-    itself.
+    """Return a free TCP port of the loopback interface that the system does not assign itself.
 
     So the port stays free although a program may take seconds to listen on it, or to be restarted
     after a crash. A process draws each port only once, because caches identify servers by address.

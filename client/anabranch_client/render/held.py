@@ -23,8 +23,7 @@ NEXT = {
 
 
 def held_plan_detail(plan: HeldPlanOut, most: int | None = MAX_LINES) -> RenderableType:
-    """The held plan: its times, the queries that wait for it, and its changes from the running
-    plan.
+    """The held plan: its times, the queries that wait for it, its changes from the running plan.
 
     Tables have at most ``most`` lines (None: no limit).
     """

@@ -59,8 +59,7 @@ def bar(share: float, width: int = WIDTH) -> str:
 
 def profile_detail(found: CpuProfile, names: Mapping[str, str]) -> RenderableType:
     """Tables of CPU seconds: by group (kind of work), by query, and by use (step, store, sink or
-    source). ``names``: relation -> its readable name.
-    """
+    source). ``names``: relation -> its readable name."""
     total = found.cpu or 1.0
     rest = found.groups.get(CpuGroup.UNATTRIBUTED, 0.0)
     facts = {

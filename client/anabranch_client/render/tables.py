@@ -573,8 +573,7 @@ def plan_trees(explain: Mapping[str, Any]) -> list[Tree]:
 
 def _kinds(explain: Mapping[str, Any]) -> dict[tuple[str, int], str]:
     """(label of the arriving tuple, substream) -> the substream's key values, and savings of its
-    probe orders. Substreams with equal orders are described together, under the first of them.
-    """
+    probe orders. Substreams with equal orders are described together, under the first of them."""
     found = {}
     for divided in explain.get("substreams", ()):
         alike: dict[int, list[dict[str, Any]]] = {}

@@ -21,8 +21,7 @@ class YamlFile:
     root: yaml.Node | None
 
     def line(self, place: Sequence[str | int]) -> int | None:
-        """Line of the innermost field on the path ``place`` that the file contains; None if it has
-        none.
+        """Line of the innermost field on the path ``place`` that the file contains, or None.
 
         Fields that only the parsed document has are skipped, such as the batch of a retention if
         the file gives the retention without batches.
@@ -37,7 +36,7 @@ class YamlFile:
 
 
 class _ScenarioLoader(yaml.SafeLoader):
-    """A YAML loader that rejects duplicate keys, of which plain YAML would take the last one."""
+    """A YAML loader that rejects duplicate keys; plain YAML would take the last one."""
 
 
 def _mapping(loader: _ScenarioLoader, node: yaml.MappingNode) -> dict[Any, Any]:

@@ -62,8 +62,7 @@ def refuse_used(out: Path, *, force: bool) -> None:
 
 @contextlib.contextmanager
 def output_folder(out: Path, *, force: bool = False) -> Iterator[Path]:
-    """Context with the output folder of a replay: created if needed, and cleared of an earlier
-    replay.
+    """Context with the output folder of a replay: created if needed, cleared of an earlier replay.
 
     Files that only the processes need are removed at the end.
 

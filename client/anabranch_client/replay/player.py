@@ -36,8 +36,7 @@ _POLL_SECONDS = 0.02
 @dataclass(frozen=True, slots=True)
 class ScenarioCalls:
     """The REST calls before one batch. ``retention``: pairs of a stream and its new retention;
-    ``register``, ``expire``: queries to register and to delete.
-    """
+    ``register``, ``expire``: queries to register and to delete."""
 
     optimizer: Optimizer | None = None
     retention: tuple[tuple[str, RetentionEntry], ...] = ()

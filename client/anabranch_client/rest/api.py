@@ -56,7 +56,7 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 
 
 class Calls(QueryCalls):
-    """Methods of both clients, one per REST route; those of :class:`AsyncClient` are coroutines."""
+    """Methods of both clients, one per REST route; in :class:`AsyncClient` they are coroutines."""
 
     @method
     def create_stream(
@@ -70,8 +70,7 @@ class Calls(QueryCalls):
         **options: Unpack[StreamOptions],
     ) -> RestCall[StreamOut]:
         """Register a stream with (name, type) columns. ``ttl``: a window on every alias over it.
-        ``latest``: columns of a key; only the latest tuple per key joins. None: the option is not
-        set."""
+        ``latest``: columns of a key; only the latest tuple per key joins. None: not set."""
         body = _stream_body(name, columns, source, ttl, latest, options)
         return RestCall("POST", "/v1/streams", rest.streams.StreamOut.read, body)
 
@@ -111,8 +110,7 @@ class Calls(QueryCalls):
     @method
     def update_stream(self, /, name: str, **changes: Any) -> RestCall[StreamOut]:
         """Change fields of ``StreamPatch``; None removes ``idle_timeout`` or ``retention``, which
-        may be ``{"ttl": "7 days", "latest": ["k"]}``.
-        """
+        may be ``{"ttl": "7 days", "latest": ["k"]}``."""
         return RestCall("PATCH", _path("streams", name), rest.streams.StreamOut.read, changes)
 
     @method
@@ -299,8 +297,7 @@ class Calls(QueryCalls):
     @method
     def update_query(self, /, name: str, **changes: Any) -> RestCall[QueryOut]:
         """Change ``ttl``, ``expires_at`` (None: never), ``priority``, ``title``, ``owner``,
-        ``tags`` or fields of ``slo``; None removes a title, an owner or an objective.
-        """
+        ``tags`` or fields of ``slo``; None removes a title, an owner or an objective."""
         return RestCall("PATCH", _path("queries", name), rest.queries.QueryOut.read, changes)
 
     @method
@@ -416,7 +413,7 @@ class Calls(QueryCalls):
 
     @method
     def refuse_plan(self, version: str) -> RestCall[HeldPlanOut]:
-        """Refuse the held plan; arguments and errors are those of ``approve_plan``."""
+        """Refuse the held plan; arguments and errors as for ``approve_plan``."""
         path, headers = "/v1/plan/held:refuse", {"If-Match": version}
         return RestCall("POST", path, planning.epochs.HeldPlanOut.read, headers=headers)
 
@@ -431,8 +428,7 @@ class Calls(QueryCalls):
 
         Args:
             changes: settings by name, as :class:`PlanningSettings` defines them; ``"none"`` lifts a
-                limit. For ``intermediate_results``, ``"never"`` means 0, and ``"any"`` lifts the
-                limit.
+                limit. For ``intermediate_results``, ``"never"`` is 0, ``"any"`` lifts the limit.
 
         Raises:
             RequestError: an unknown setting, or an invalid value.
@@ -682,7 +678,7 @@ def _stream_body(
     retention = _given(ttl=ttl, latest=list(latest) if latest else None)
     body = _given(name=name, **options, retention=retention or None, source=source)
     listed = [{"name": column, "type": kind} for column, kind in columns]
-    # Without columns, the service takes those of a table in a database.
+    # Without columns, the service takes the columns of a table in a database.
     body["columns"] = listed or {}
     return body
 

@@ -36,8 +36,7 @@ def _headers() -> dict[str, str]:
 
 
 def _arrow() -> Any:
-    """The Arrow library, imported when rows are first read: that takes time and is rarely
-    needed."""
+    """The Arrow library, imported when rows are first read: that takes time, and is rarely done."""
     try:
         import pyarrow
     except ImportError as cause:
@@ -137,8 +136,7 @@ class QueryCalls:
         after: int | None = None,
         limit: int | None = None,
     ) -> RestCall[pa.Table]:
-        """The rows of a query's table, as of a batch; the metadata of the table's schema has its
-        number.
+        """The rows of a query's table, as of a batch; the schema's metadata has its number.
 
         ``changes``: read the results as the sink has them, instead of the table; ``after``: only
         the results of batches after this one.

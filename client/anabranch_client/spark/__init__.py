@@ -1,4 +1,4 @@
-"""Queries as Spark DataFrames, and Spark's streams and tables as streams for queries; needs
+"""Queries as Spark DataFrames, and Spark's streams and tables as input of queries; needs
 PySpark."""
 
 from __future__ import annotations

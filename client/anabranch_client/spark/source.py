@@ -343,8 +343,7 @@ def query(
     options: Mapping[str, str] | None = None,
     **terms: Any,
 ) -> DataFrame:
-    """Register a query, unless it is registered with the same terms, and read its results as a
-    stream.
+    """Register a query, unless it exists with the same terms, and read its results as a stream.
 
     Args:
         sql: the statement, over registered streams.

@@ -32,8 +32,7 @@ def stream(
     trigger: dict[str, Any] | None = None,
     **options: Any,
 ) -> StreamingQuery:
-    """Register a streaming DataFrame as the stream ``name``, unless there is one, and push its
-    rows.
+    """Register a streaming DataFrame as the stream ``name``, unless it exists, and push its rows.
 
     Each row is in the stream once, even if Spark is killed and restarted with the checkpoint within
     a day: the portions of a micro-batch have names, which the service remembers for that time.

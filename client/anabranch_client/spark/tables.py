@@ -1,5 +1,4 @@
-"""Delta and Iceberg tables in Spark's catalogs as streams for queries; the runtime reads the
-tables.
+"""Delta and Iceberg tables in Spark's catalogs as streams for queries; the runtime reads them.
 
 Spark is used only once, to look up a table's format, location and columns; no row passes through
 it. The session only executes SQL, so it may be one of Spark Connect, even of an older Spark.
@@ -39,8 +38,7 @@ def table(
     source: Mapping[str, str] | None = None,
     **options: Any,
 ) -> StreamOut:
-    """Register a table in one of Spark's catalogs as a stream, unless registered, and return the
-    stream.
+    """Register a table of Spark's catalogs as a stream, unless it exists, and return the stream.
 
     Args:
         table: the table's name in Spark's SQL.

@@ -1,5 +1,4 @@
-"""The folder of ``anabranch up``: locked by one ``up`` at a time, and cleared of leftover
-processes.
+"""The folder of ``anabranch up``: locked by one ``up`` at a time, cleared of leftover processes.
 
 The process that has locked ``up.lock`` *holds* the folder; the kernel releases the lock when the
 process ends in any way. ``up.json`` describes the holder; it is removed at an orderly end. Every

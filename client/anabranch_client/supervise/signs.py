@@ -25,8 +25,7 @@ _PATIENCE = 5.0
 
 @dataclass(slots=True)
 class Signs:
-    """The last signs of life of the members. Each attribute is written by one thread and read by
-    another.
+    """The members' last signs of life. Each attribute is written by one thread, read by another.
 
     Attributes:
         redis_at: when Redis last answered (``time.monotonic``).

@@ -66,8 +66,7 @@ def universe(
     query: JoinQuery, streams: Mapping[StreamName, Stream]
 ) -> tuple[Mapping[Label, Ranking], ...]:
     """Rankings by a join key that every alias of ``query`` has as a plain column: one mapping from
-    alias to ranking per such key; empty if there is none.
-    """
+    alias to ranking per such key; empty if there is none."""
     stream_of = {r.id: streams[r.stream] for r in query.relations}
     found = []
     for one in query.classes:

@@ -2,8 +2,7 @@
 
 The join computes the arguments, casts included. Spark's aggregate functions that views lack are
 rewritten with others that return a valid result: ``any_value`` as ``min``,
-``approx_count_distinct`` as the exact count, and ``count(DISTINCT a, b)`` over one text of both
-columns.
+``approx_count_distinct`` as the exact count, and ``count(DISTINCT a, b)`` over one text of both.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """ASOF joins: each left row with the right row of its key that is nearest in time
-(:class:`.Nearest`). ``FOR SYSTEM_TIME AS OF`` becomes an ASOF join by the right stream's event
-time.
+(:class:`.Nearest`). ``FOR SYSTEM_TIME AS OF`` is an ASOF join by the right stream's event time.
 
 ON has equalities, one comparison of times (unless MATCH_CONDITION has it), and perhaps limits on
 how far the nearest row may be: ``b.ts <= a.ts AND b.ts >= a.ts - INTERVAL '5' MINUTE``. In tables
@@ -66,12 +65,10 @@ _DIGITS = 18
 
 @dataclass(frozen=True, slots=True)
 class AsOfChain:
-    """An ASOF join with typed conditions; :class:`.look_ups.Chain` is the same for other outer
-    joins.
+    """An ASOF join with typed conditions; :class:`.look_ups.Chain` is for other joins.
 
     Attributes:
-        keys: pairs of equated expressions (left, right). ``times``: the compared left and right
-            times.
+        keys: pairs of equated expressions (left, right). ``times``: the two compared times.
         filters: conditions that read right rows only.
     """
 
@@ -402,8 +399,7 @@ def _conjuncts(node: Node) -> Iterable[Node]:
 
 def _compared(op: str, one: Expr, other: Expr, left: Scope) -> _Compared | None:
     """The comparison ``one op other`` with the left rows' expression first; None unless one side
-    reads only left rows and the other one only right rows.
-    """
+    reads only left rows and the other one only right rows."""
     condition = compare(op, one, other)
     if not isinstance(condition, Call) or len(condition.args) != 2:
         return None
@@ -422,8 +418,7 @@ def _compared(op: str, one: Expr, other: Expr, left: Scope) -> _Compared | None:
 
 
 def _only(compared: Sequence[_Compared]) -> _Compared:
-    """The comparison of times in an ASOF join: the only comparison, or the only one of two plain
-    columns."""
+    """The comparison of times in an ASOF join: the only one, or the only one of plain columns."""
     plain = [one for one in compared if one.is_plain]
     found = plain if len(plain) == 1 else list(compared)
     if len(found) != 1:

@@ -63,8 +63,7 @@ def _shown(expr: Expr) -> str:
 
 def widest(left: DataType, right: DataType) -> DataType | None:
     """Common decimal type of two numbers that together need more than 38 digits: 38 digits, with
-    the greater scale. As in Spark, a value too large for it is an error.
-    """
+    the greater scale. As in Spark, a value too large for it is an error."""
     if left.kind not in EXACT or right.kind not in EXACT:
         return None
     return DataType(TypeKind.DECIMAL, MAX_PRECISION, max(left.scale, right.scale))

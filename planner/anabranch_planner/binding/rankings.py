@@ -531,7 +531,7 @@ def _with_subquery(query: Unresolved) -> Unresolved:
 
 
 def _bare_source(source: FromEntry) -> FromEntry:
-    """The source without surrounding queries that only rename its columns, as those of WITH do."""
+    """The source without surrounding queries that only rename its columns, as WITH adds them."""
     of = source.of
     while isinstance(of, Unresolved) and of.items == (SelectItem(None),) and not of.conditions:
         if len(of.sources) != 1:

@@ -53,8 +53,7 @@ class SetAside:
         )
 
     def keeps_up(self, mir: Mir, start: Label, substream: int) -> bool:
-        """Whether tuples of ``mir``'s member ``start`` in ``substream`` must add rows to its
-        store."""
+        """Whether tuples of ``mir``'s member ``start`` in ``substream`` must maintain its store."""
         function, left = self._functions.get(start), self.left_out(mir)
         if function is None or left is None:
             return True
@@ -75,8 +74,7 @@ class SetAside:
         return self._known[mir.id]
 
     def _common(self, mir: Mir, inside: KeyClass, users: Sequence[JoinQuery]) -> frozenset[int]:
-        """Values of the key ``inside`` with which no relation joined with ``mir`` probes its
-        store."""
+        """Values of the key ``inside`` with which no relation joined with ``mir`` probes it."""
         found: frozenset[int] | None = None
         for query in users:
             (whole,) = (c for c in query.classes if set(inside.members) <= set(c.members))

@@ -101,8 +101,7 @@ class Figures:
     def selectivity(
         self, keys: Keys, relation_of: Mapping[Label, RelationId]
     ) -> tuple[bool, float]:
-        """Selectivity of an equality of two aliases on all of ``keys``; whether statistics state
-        it.
+        """Selectivity of an equality of two aliases on all of ``keys``; whether it is stated.
 
         Keys without a stated selectivity together divide by the greater distinct count; a single
         such key with measured frequent values is estimated from these.

@@ -299,8 +299,7 @@ class CostModel:
         return self._crossing is None
 
     def insert(self, mir: Mir) -> float:
-        """Cost per unit of time of one copy of the store of ``mir``; 0 if the objective ignores
-        it."""
+        """Cost per unit of time of one copy of the store of ``mir``; 0 if it is not charged."""
         return 0.0 if self.objective is Objective.PAPER else self.upkeep(mir)
 
     def upkeep(self, mir: Mir) -> float:

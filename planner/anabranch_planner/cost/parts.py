@@ -94,7 +94,7 @@ class PlanPart:
         if "valid" not in self._before:
             validate_plan(self.plan, self.queries, self.trails)
             return
-        # A new query's orders have the same prefixes as those of the query that it is like.
+        # A new query's orders have the same prefixes as the orders of the query that it is like.
         pieces = _Pieces(self.plan)
         for one in self.grown:
             both = (one.query, one.like)
@@ -216,8 +216,7 @@ def footprint_of_parts(parts: Iterable[PlanPart]) -> Footprint:
 
 def _identity(plan: Plan, queries: tuple[JoinQuery, ...]) -> _Identity:
     """Cache key of a part. It has the identities of orders and queries, so parts with equal keys
-    have equal costs.
-    """
+    have equal costs."""
     return (
         plan.optimizer,
         plan.substreams,

@@ -96,8 +96,7 @@ class LoosestBounds:
         return loosest or {}
 
     def reach(self, mir: Mir) -> tuple[int | None, ...]:
-        """Per member of ``mir``: microseconds for which tuples of other relations may join its
-        rows.
+        """Per member of ``mir``: microseconds for which other relations' tuples may join its rows.
 
         None means without limit. A member has 0 if no query joins ``mir`` with further relations.
         """

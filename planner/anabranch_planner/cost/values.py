@@ -108,8 +108,7 @@ class ValueShares:
 
     def shares(self, mir: Mir, attribute: AttrRef, start: Label | None, hashes: Hashes) -> Shares:
         """Fraction of the combinations over ``mir`` that ``start`` completes (None: of all) with
-        each of ``hashes`` as the value of ``attribute``.
-        """
+        each of ``hashes`` as the value of ``attribute``."""
         columns, arrives = _beginning_with(mir, attribute, start)
         every = union([hashes, self.frequent(columns)])
         weights = self.weights(columns, every, first_arrives=arrives)
@@ -118,8 +117,8 @@ class ValueShares:
         return found
 
     def shares_of(self, column: Column, hashes: Hashes, *, arriving: bool) -> tuple[Shares, float]:
-        """Frequencies in ``column`` of ``hashes`` and, last, of all other values; and the number of
-        those."""
+        """Frequencies of ``hashes`` in ``column`` and, last, of all others; number of the
+        others."""
         key = column, arriving, hashes.tobytes()
         found = self._known.get(key)
         if found is None:
@@ -156,8 +155,7 @@ def union(some: Sequence[Hashes]) -> Hashes:
 
 def combined(columns: Sequence[tuple[Shares, float]]) -> Shares:
     """Fraction of a cross product with the same value in all columns, per value, from the
-    frequencies in each column (:meth:`ValueShares.shares_of`).
-    """
+    frequencies in each column (:meth:`ValueShares.shares_of`)."""
     product = columns[0][0].copy()
     for shares, _ in columns[1:]:
         product *= shares

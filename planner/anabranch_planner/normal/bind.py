@@ -137,8 +137,7 @@ def bind(query: Unresolved, given: Registration) -> Bound:
 
 
 def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, within: str) -> Scope:
-    """The scope of the FROM list of ``query``; all its conditions, inner ones included, are added
-    to ``found``.
+    """The scope of the FROM list of ``query``; adds all conditions, also inner ones, to ``found``.
 
     Args:
         within: prefix of the aliases of its streams: the alias of the enclosing subquery.
@@ -204,8 +203,8 @@ def _explained(condition: Node, items: Sequence[SelectItem]) -> Iterator[None]:
 
 
 def _tables_of(query: Unresolved, scopes: Sequence[Scope], found: Bound) -> Iterator[Scope]:
-    """The columns of each table function (``explode`` ...) of ``query``; the expansions are added
-    to ``found``.
+    """The columns of each table function (``explode`` ...) of ``query``; adds the expansions to
+    ``found``.
 
     Args:
         scopes: scopes of the first 0, 1, 2 ... sources of FROM.
@@ -251,8 +250,7 @@ def _source(
 
 
 def _conjuncts(condition: Node, scope: Scope) -> list[Node]:
-    """The conjuncts of a condition; conjuncts that all alternatives of an OR share are factored
-    out.
+    """The conjuncts of a condition; conjuncts common to all alternatives of an OR are factored out.
 
     ``(a AND b) OR (a AND c)`` is ``a AND (b OR c)`` in three-valued logic as well.
     """

@@ -1,5 +1,4 @@
-"""Sums of times in conditions that read ``now()``: ``date_trunc('week', now()) - INTERVAL '1'
-DAY``.
+"""Sums of times in conditions on ``now()``: ``date_trunc('week', now()) - INTERVAL '1' DAY``.
 
 A *clock* is a step function of the batch's time that never decreases: ``now()`` plus a constant,
 rounded down to a unit. Constants are in microseconds. Months, which have no fixed length, are added
@@ -131,8 +130,7 @@ def time_sum(expr: Expr, unit: int = _DAY) -> TimeSum:
 
 def _counted(expr: Expr) -> tuple[Expr, str] | None:
     """The time whose seconds, milliseconds or microseconds since 1970 ``expr`` counts, and the
-    function; None for other expressions.
-    """
+    function; None for other expressions."""
     if not isinstance(expr, Call):
         return None
     if expr.op in _SINCE_1970:
@@ -199,7 +197,7 @@ def _floor(below: TimeSum, name: str) -> TimeSum | None:
     if not unit:
         return None
     if clock.months or clock.unit > unit:
-        # Already rounded to a greater unit, of which this one is a divisor.
+        # Already rounded to a greater unit, which this one divides.
         done = rest % unit == 0 and (not clock.months or unit <= _DAY)
         return below if done else None
     if rest % clock.unit:

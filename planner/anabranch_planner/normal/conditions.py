@@ -28,8 +28,7 @@ HOLDS: dict[str, Callable[..., bool]] = {
 
 
 def canonical(condition: Expr) -> Expr:
-    """``condition`` with constants on the right, operands sorted, and NOT pushed down into
-    comparisons.
+    """``condition`` with constants on the right, operands sorted, NOT pushed into comparisons.
 
     Every rewriting is valid in three-valued logic, and for floats with Spark's order of NaN.
     """

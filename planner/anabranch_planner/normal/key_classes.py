@@ -75,8 +75,7 @@ def classes_of(equalities: Iterable[tuple[Side, Side]]) -> tuple[Class, ...]:
     """The equality classes, closed transitively, in a canonical order.
 
     Raises:
-        QueryError: ``unsupported-key-types``: no decimal(38,s) can hold all exact numbers of a
-            class.
+        QueryError: ``unsupported-key-types``: no decimal(38,s) can hold all of a class's numbers.
     """
     sides: dict[Attribute, Side] = {}
     parent: dict[Attribute, Attribute] = {}

@@ -238,8 +238,8 @@ def _joined(
 
     Args:
         columns: the projection; None: the SELECT list.
-        outer: whether the join is a side or the pairs of an outer join, which must have keys of its
-            own.
+        outer: whether the join is a side or the pairs of an outer join, which must have its own
+            keys.
     """
     scope, names = bound.scope, list(bound.scope.streams)
     closed = _closed_bounds(bound, given.window)

@@ -251,8 +251,7 @@ def named(
 
 
 def check_inner(given: Sequence[Rolling], known: Sequence[Rolling], kind: str) -> None:
-    """Reject time limits on an outer, semi or anti join's pairs that its left rows do not have,
-    too.
+    """Reject time limits on an outer, semi or anti join's pairs that its left rows lack.
 
     Raises:
         QueryError: ``unsupported-sql``.

@@ -29,8 +29,7 @@ def unbounded(size: int) -> Bounds:
 
 
 def single(size: int, i: int, j: int, micros: Micros) -> Bounds:
-    """The matrix of one constraint ``tau_j - tau_i <= micros``; an error if ``i == j`` and it is
-    false.
+    """The matrix of ``tau_j - tau_i <= micros`` alone; an error if ``i == j`` and it is false.
 
     >>> single(2, 1, 0, -3)
     ((0, None), (-3, 0))

@@ -23,8 +23,7 @@ def weighted(
     shown: tuple[tuple[str, Expr], ...], scope: Scope, *, post_join: bool, always: bool = False
 ) -> tuple[tuple[str, Expr], ...]:
     """``shown`` with a last column: the kind of change (insert or delete), or the weight if a
-    post-join part follows. Unchanged if no stream has weights, unless ``always``.
-    """
+    post-join part follows. Unchanged if no stream has weights, unless ``always``."""
     weights = [Column(a, TUPLE_WEIGHT, TINYINT) for a in with_changes(scope)]
     if not weights and not always:
         return shown
@@ -86,8 +85,7 @@ def following(streams: Mapping[str, Stream]) -> Mapping[str, Stream]:
 
 
 def check(scopes: Iterable[Scope], registered: Mapping[str, Stream]) -> None:
-    """Reject streams of changes together with streams with latest per key, or with look-ups of
-    tables.
+    """Reject streams of changes beside streams with latest per key, and beside look-ups of tables.
 
     Args:
         scopes: the scopes of the sides of a join.

@@ -105,8 +105,7 @@ def decide(
 
     Args:
         plan: a plan for ``queries``, made under ``model``.
-        horizon: time for which plans will use a new result, in units of the statistics (see the
-            module).
+        horizon: time for which plans will use a new result (see the module).
         running: footprint of the running plan, whose stores need no backfill; None: no plan runs.
         earlier: the running plan's decisions.
         parts: the parts of ``plan`` (:func:`~anabranch_planner.cost.parts.divide`). A part reused

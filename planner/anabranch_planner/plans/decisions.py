@@ -44,8 +44,7 @@ def decisions_of(
     ruleset: Ruleset, prints: Footprint, backfills: tuple[BackfillDecision, ...]
 ) -> Decisions:
     """The decisions behind ``ruleset``: its substreams and hot values, with the footprint
-    ``prints`` of its plan, and its backfills.
-    """
+    ``prints`` of its plan, and its backfills."""
     return Decisions(
         prints,
         backfills,

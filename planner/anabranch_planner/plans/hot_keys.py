@@ -372,8 +372,7 @@ class _HotValueChooser:
 
     def _best(self, ways: int, taken: Iterable[int]) -> tuple[float, int, int, float, float]:
         """The best next value to spread over ``ways`` hosts: its gain, index of the (store, value)
-        pair, ``ways``, reduction of the busiest host's load, and price.
-        """
+        pair, ``ways``, reduction of the busiest host's load, and price."""
         own = self.parts + self.probes
         price = self._price(ways)
         left = 0.0 * own if ways == self.hosts else self.parts / ways + self.probes

@@ -93,8 +93,7 @@ class Options:
     @property
     def keeps_mirs(self) -> bool:
         """Whether plans may have intermediate results. A limit above 0 applies to joint plans only,
-        so optimisers that plan each query separately then keep none. dpPick never keeps any.
-        """
+        so optimisers that plan each query separately then keep none. dpPick never keeps any."""
         if self.optimizer is Optimizer.DPPICK:
             return False
         most = None if self.limits is None else self.limits.mirs
@@ -140,8 +139,7 @@ def plan_apart(problem: PlanProblem, request: PlanRequest) -> StandalonePlans:
 
 def apart_of(plan: Plan, options: Options) -> StandalonePlans | None:
     """Standalone plans derived from a joint ``plan`` of a single query without substreams, limits
-    and charges, which equals the standalone plan. None if ``plan`` is not of this form.
-    """
+    and charges, which equals the standalone plan. None if ``plan`` is not of this form."""
     tight = options.optimizer is Optimizer.CLASH and options.formulation is Formulation.TIGHT
     if len(plan.queries) != 1 or not tight or plan.substreams or _demanding(options):
         return None

@@ -93,8 +93,7 @@ def reasons(
     found: Trails | None = None,
     played: Game | None = None,
 ) -> Reasons:
-    """Explain which shared elements and intermediate results save cost in ``plan``, made under
-    ``model``.
+    """Explain which shared elements and intermediate results save cost in ``plan``, by ``model``.
 
     Args:
         at_most: number of intermediate results to examine, those with most users first (each takes

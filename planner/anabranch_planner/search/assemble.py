@@ -189,7 +189,7 @@ def make_plan(
     """The plan that consists of ``outcomes``: one for all queries, or one per query.
 
     Args:
-        reused: elements of the last plan over the same graph; updated to those of this plan.
+        reused: elements of the last plan over the same graph; replaced by this plan's.
     """
     orders: list[ProbeOrder] = []
     copies: list[StoreCopy] = []

@@ -21,8 +21,7 @@ Place = tuple["Sub", "Label | None"]
 
 class FillingNeed(NamedTuple):
     """Requirement on a store: it has a copy by one of the attributes in the mask ``known``, or one
-    of ``steps`` is broadcast to it.
-    """
+    of ``steps`` is broadcast to it."""
 
     known: int
     steps: frozenset[EdgeId]
@@ -61,8 +60,7 @@ def fillings(
     maintenance of a probed intermediate result; each with the requirement on the store if the edge
     is chosen.
     Args:
-        upkeep: the requirements of the intermediate results that the goal may probe.
-    """
+        upkeep: the requirements of the intermediate results that the goal may probe."""
     graph, partitions = problem.graph, problem.partitions
     found: dict[Place, list[tuple[EdgeId, FillingNeed]]] = {}
     for e in goal.edges:

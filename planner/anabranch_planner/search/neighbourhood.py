@@ -48,8 +48,7 @@ class Sharing:
                     self._edges[goal.name].add(e)
 
     def around(self, query: str, flows: int) -> list[str]:
-        """``query`` and the queries that can share most with it, together up to ``flows`` flow
-        variables."""
+        """``query`` and the queries that can share most with it, up to ``flows`` flow variables."""
         shared: dict[str, int] = defaultdict(int)
         for e in self._edges[query]:
             for other in self._users[e]:

@@ -66,8 +66,7 @@ class Goal:
         mir: the intermediate result that the path maintains; None: it answers a query.
         root, sink: the first and last state of the path.
         edges: candidate edges, sorted so that every path follows the order.
-        limited: whether some edges between its states are forbidden to it but allowed to other
-            goals.
+        limited: whether some edges between its states are allowed only to other goals.
     """
 
     name: str
@@ -133,8 +132,7 @@ class Graph:
         return self.subs[sub].mir
 
     def smaller_first(self, stores: Iterable[Sub]) -> list[Sub]:
-        """``stores`` by number of joined relations, so that each follows the stores that feed
-        it."""
+        """``stores`` by number of joined relations, each after the stores that feed it."""
         return sorted(stores, key=lambda store: (len(self.subs[store].labels), store))
 
     def members(self, edge: EdgeId) -> tuple[Label, ...]:

@@ -163,8 +163,7 @@ def _gain(
     least: float,
 ) -> Costs | None:
     """Saving per key value from keeping its rows in ``mir``; last: all values not in ``hashes``.
-    None if the total is at most ``least`` even without maintenance costs.
-    """
+    None if the total is at most ``least`` even without maintenance costs."""
     outside = [goal for label, goal in goals.items() if label not in mir.members]
     through: Costs = np.sum([goal.plain - goal.least(mir) for goal in outside], axis=0)
     if through.sum() <= least:

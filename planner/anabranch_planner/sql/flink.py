@@ -31,8 +31,7 @@ _PARTITION = "PARTITIONED"
 
 def simplified(tokens: Sequence[Token]) -> list[Token]:
     """``tokens`` with ``TABLE(TUMBLE(TABLE t PARTITION BY k, ...))`` as ``TUMBLE(t, PARTITIONED(k),
-    ...)``; other tokens are unchanged.
-    """
+    ...)``; other tokens are unchanged."""
     left_out, inserted = set[int](), dict[int, list[Token]]()
     for index, token in enumerate(tokens):
         if token.text.upper() not in _KINDS or not _is(tokens, index + 1, TokenType.L_PAREN):

@@ -40,8 +40,7 @@ _SUBSTRING_END = 2**31 - 1
 @dataclass(frozen=True, slots=True)
 class ScalarFunction:
     """A scalar function: operation; accepted types per argument (the last ones for all further
-    arguments); minimum and maximum number of arguments; result type, or None if the arguments
-    determine it."""
+    arguments); minimum and maximum number of arguments; result type; None: derived."""
 
     op: str
     arguments: tuple[frozenset[TypeKind], ...]
@@ -136,8 +135,8 @@ def call(name: str, args: Sequence[Expr]) -> Expr:
 
 
 def mark_calls(query: Unresolved, known: Mapping[str, UserFunction]) -> frozenset[str]:
-    """Mark the calls in ``query`` of users' functions (``known``, by name), and return the names of
-    those called."""
+    """Mark the calls in ``query`` of users' functions (``known``, by name), and return their
+    names."""
     found = set()
     for call in _calls(query) if known else ():
         name = str(call.this).lower()

@@ -30,8 +30,7 @@ _LISTED = 20
 
 def closest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
     """The known name most similar to ``name``, in its own spelling; None if no name is similar,
-    with a ratio of at least ``least``.
-    """
+    with a ratio of at least ``least``."""
     lowered = {k.lower(): k for k in sorted(set(known), key=lambda name: (name.lower(), name))}
     close = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=least)
     return lowered[close[0]] if close else None

@@ -81,8 +81,7 @@ class SparkDialect(Spark):
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'"]
 
     class Generator(SparkGenerator):
-        """Generator that keeps EXCLUDE, QUALIFY and DISTINCT ON, and makes no subqueries of
-        them."""
+        """Generator that keeps EXCLUDE, QUALIFY and DISTINCT ON, without subqueries for them."""
 
         SUPPORTS_WINDOW_EXCLUDE = True
         TRANSFORMS: ClassVar[dict[Any, Any]] = {
@@ -310,8 +309,7 @@ def _can_be_read(sql: str) -> bool:
 
 def _query(statement: Node, ctes: Mapping[str, Unresolved], *, whole: bool = False) -> Unresolved:
     """Parse a query at any depth, with the queries ``ctes`` (lower-case name -> query) in scope.
-    A subquery (not ``whole``) with post-join clauses is marked as :attr:`Unresolved.nested`.
-    """
+    A subquery (not ``whole``) with post-join clauses is marked as :attr:`Unresolved.nested`."""
     with at(statement):
         if not isinstance(body := _body(statement), exp.SetOperation):
             return _unresolved(body, ctes, whole=whole)
@@ -457,8 +455,7 @@ def _from(
     first: Node, joins: list[exp.Join], ctes: Mapping[str, Unresolved]
 ) -> tuple[list[FromEntry], list[Condition], list[OuterSide]]:
     """The inner joins of a FROM list with their conditions, and its outer joins from left to right.
-    A RIGHT JOIN is the LEFT JOIN of its right table with all joins before it.
-    """
+    A RIGHT JOIN is the LEFT JOIN of its right table with all joins before it."""
     last = next((n for n in reversed(range(len(joins))) if is_right(joins[n])), None)
     if last is not None and _reads_all(first, joins[last + 1 :]):
         sides = [_mirrored(joins[last], first, joins[:last], ctes)]

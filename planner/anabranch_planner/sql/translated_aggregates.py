@@ -112,8 +112,7 @@ class AggregateRules:
         return _call("percentile", value, fraction)
 
     def _percentile(self, node: Node) -> Node:
-        """Translate ``quantile_cont(x, p)``; a call inside WITHIN GROUP is left to that node's
-        rule."""
+        """Translate ``quantile_cont(x, p)``; inside WITHIN GROUP, that rule does it."""
         fraction = node.args.get("expression")
         if isinstance(node.parent, exp.WithinGroup):
             return node

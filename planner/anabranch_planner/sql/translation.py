@@ -193,7 +193,7 @@ class _Translator:
         }
 
     def check(self, node: Node) -> None:
-        """Reject a node whose type, or an argument of which, is not translated."""
+        """Reject a node if its type or one of its arguments has no translation."""
         read = _READ.get(type(node))
         if read is None or (isinstance(node, exp.TimeToStr) and self.dialect != "postgres"):
             raise self._refused(

@@ -184,8 +184,7 @@ class RowGenerator:
         call: the function's call. ``outer``: whether a row without elements is kept, with NULLs.
         alias: the table name of its columns; generated if the statement has none.
         columns: names of its columns; empty: the function's names.
-        first: number of the first element in an additional last column (WITH ORDINALITY); None: no
-            such column.
+        first: number of the first element in a last column (WITH ORDINALITY); None: no column.
         listed: whether it stands in the SELECT list, so that ``*`` does not show its columns.
     """
 

@@ -130,8 +130,7 @@ class _Expansions:
         generators: Collection[RowGenerator],
     ) -> Unresolved:
         """``query`` with the sources at ``places`` and ``generators`` moved into a subquery;
-        without ``generators``, the sources and all outer joins.
-        """
+        without ``generators``, the sources and all outer joins."""
         node = query.generators[0].call
         rows = Unresolved(
             tuple(one for place, one in enumerate(query.sources) if place in places), (), (),

@@ -1,5 +1,4 @@
-"""Chains of outer joins that one maintained table can't keep, split by moving joins into
-subqueries.
+"""Chains of outer joins that one maintained table can't keep, split by subqueries.
 
 A maintained table keeps a chain of look-ups from left rows, or one FULL JOIN. So ``a LEFT JOIN b ON
 … FULL JOIN c ON …`` becomes ``(SELECT … FROM a LEFT JOIN b ON …) j FULL JOIN c ON …``. The joins
@@ -52,8 +51,7 @@ Clauses = TypeVar("Clauses", PostJoin, RowRanking)
 
 
 def with_join_parts(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
-    """``query`` with outer joins moved into subqueries, so that a maintained table can keep each
-    chain.
+    """``query`` with outer joins in subqueries, so that a maintained table can keep each chain.
 
     Raises:
         QueryError: ``unsupported-sql``: NATURAL, or ``*`` over columns of USING, in such a chain.
@@ -510,7 +508,7 @@ def _unnamed(query: Unresolved) -> FromEntry | None:
 
 
 def _joins_of(entry: FromEntry) -> Unresolved | None:
-    """The joins in parentheses of which ``entry`` consists; None if it has an alias or no joins."""
+    """The joins, if ``entry`` is joins in parentheses; None if it has an alias or no joins."""
     if isinstance(entry.of, str) or entry.alias is not None:
         return None
     return entry.of if is_bracket(entry.of) else None

@@ -158,8 +158,7 @@ class Joins:
         """The subquery that the node ``holder`` contains.
 
         Raises:
-            QueryError: the subquery is correlated with a query further out, or stands in an outer
-                join.
+            QueryError: the subquery is correlated with a query further out, or in an outer join.
         """
         number = holder.meta[SUBQUERY]
         query = self.rewrite(self.query.subqueries[number], (self.tables, *self.above))
@@ -296,8 +295,7 @@ def subqueries_in(node: Node) -> Iterator[Node]:
 
 
 def groups_of(query: Unresolved, tables: FromTables) -> list[Node]:
-    """The qualified expressions of GROUP BY, with aliases and positions of the SELECT list
-    resolved.
+    """The qualified expressions of GROUP BY; aliases and positions of SELECT are resolved.
 
     Raises:
         QueryError: ``unsupported-sql``: grouping sets, GROUP BY ALL, time windows.

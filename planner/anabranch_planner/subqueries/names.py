@@ -22,8 +22,7 @@ class FromTables:
     """The tables of a FROM list.
 
     Attributes:
-        columns: alias (as declared; empty for a subquery without alias) -> column names in lower
-            case.
+        columns: alias (as declared; empty for a subquery without one) -> columns in lower case.
         merged: columns of USING, in lower case; ``natural``: whether a join is NATURAL.
     """
 

@@ -38,8 +38,7 @@ def completion(
 def names_of(
     listed: Callable[[Client, str], Iterable[str]],
 ) -> Callable[[typer.Context, str], list[str]]:
-    """Completion function with names from the service; it returns none if the service does not
-    answer.
+    """Completion function with names from the service; without names if it does not answer.
 
     Args:
         listed: lists the names that may begin with a text.
@@ -65,5 +64,5 @@ def query_names(client: Client, beginning: str) -> Iterable[str]:
 
 
 def stream_names(client: Client, beginning: str) -> Iterable[str]:
-    """Names of all streams, of which the shell takes the matching ones."""
+    """Names of all streams; the shell takes the matching ones."""
     return (stream.name for stream in client.streams())

@@ -41,8 +41,7 @@ _TRUE = Literal(True, BOOLEAN)
 
 
 def _of(name: str, arg: Expr, *kinds: TypeKind) -> DataType:
-    """The type of argument ``arg``, one of ``kinds`` (arrays, maps, structs); for NULL, array of
-    NULL.
+    """The type of argument ``arg``, one of ``kinds`` (such as arrays); for NULL, array of NULL.
 
     Raises:
         QueryError: ``type-mismatch``.

@@ -101,8 +101,7 @@ class CostConstants:
 
     def insert(self, added: float, rewrites: float = 0.0, *, derived: bool = False) -> float:
         """CPU seconds per unit of time to store ``added`` rows with ``rewrites`` rewrites each;
-        ``derived``: rows of an intermediate result.
-        """
+        ``derived``: rows of an intermediate result."""
         write = self.write + derived * self.derive + self.merge * merges(rewrites)
         return write * self.calls + self.stored(added, rewrites)
 

@@ -167,8 +167,7 @@ def _columns(
     copy: StoreCopy, mir: Mir, queries: Iterable[JoinQuery], tables: PartTables, given: Given
 ) -> set[Kept]:
     """The columns that ``queries`` project, filter on or join by; the columns of the partition
-    attribute; and the keys by which streams keep the latest tuple.
-    """
+    attribute; and the keys by which streams keep the latest tuple."""
     stream_of = {r: tables.relations[r].stream for r in mir.relations}
     kept = behind([copy.partition] if copy.partition else [], mir, stream_of, given.derived)
     for query in queries:

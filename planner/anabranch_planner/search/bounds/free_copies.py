@@ -35,8 +35,7 @@ def applies(problem: PlanProblem) -> bool:
 
 
 def relaxation(problem: PlanProblem) -> PlanProblem:
-    """The relaxation of ``problem``: no broadcasts, and one copy of every store (see the
-    module)."""
+    """``problem`` without broadcasts, and with one copy of every store (the relaxation)."""
     return replace(
         problem,
         model=problem.model.unpartitioned(),

@@ -13,8 +13,7 @@ from anabranch_planner.solvers.relaxation import Relaxation
 
 def floor(problem: PlanProblem) -> float:
     """Trivial lower bound: the cheapest first probe of each arriving relation, and the cheapest
-    copy of each base store.
-    """
+    copy of each base store."""
     cost, tail = problem.graph.cost, problem.graph.tail
     first = {
         goal.root: min(cost[e] for e in goal.edges if tail[e] == goal.root)

@@ -110,8 +110,7 @@ def _gains(problem: PlanProblem) -> dict[EdgeId, float]:
 
 def _detour(entering: dict[int, list[tuple[int, float]]], state: int, origin: int) -> float:
     """Price of the cheapest path from state ``origin`` to ``state`` by probes of base stores
-    (``entering``: by the state that they reach).
-    """
+    (``entering``: by the state that they reach)."""
     best = {state: 0.0}
     while best and origin not in best:
         before: dict[int, float] = {}

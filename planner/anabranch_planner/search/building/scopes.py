@@ -221,8 +221,7 @@ class QueryScope:
 
     def _may_probe(self, goal: Sub | None, store: Sub, origin: Origin) -> bool:
         """Whether tuples of ``origin`` may probe ``store`` to answer the query, or to maintain the
-        intermediate result ``goal``. If only running stores may be used, ``store`` must be one of
-        them."""
+        intermediate result ``goal``. If only running stores may be used, ``store`` must be one."""
         graph, there = self.states.graph, self.states.there
         if store in graph.bases:
             return True

@@ -173,8 +173,7 @@ def _between(tokens: Sequence[Token], index: int) -> bool:
 
 def keep_commas(tree: Node, tokens: Iterable[Token]) -> None:
     """Turn the CROSS JOINs in ``tree`` back into commas: the parser reads commas in FROM as CROSS
-    JOINs, but conditions must connect tables after a comma. Only if the statement has no word
-    CROSS."""
+    JOINs, but conditions must connect tables after a comma. Not if CROSS is written."""
     if any(token.text.upper() == "CROSS" for token in tokens):
         return
     for join in tree.find_all(exp.Join):

@@ -26,8 +26,7 @@ def pivoted(table: Node, pivot: exp.Pivot) -> exp.Subquery:
     """The query that replaces ``table`` with its ``pivot``.
 
     Raises:
-        QueryError: ``unsupported-sql``: the columns of ``table``, or the values of PIVOT, are not
-            listed.
+        QueryError: ``unsupported-sql``: the columns of ``table``, or the values, are not listed.
     """
     fields = pivot.args["fields"]
     column = fields[0].this if len(fields) == 1 else None

@@ -65,8 +65,7 @@ def set_operation(
 
 def as_table(rows: Unresolved, node: Node | None, called: str = "UNION ALL") -> Unresolved:
     """A query that maintains the ``rows`` of a union or an expansion: it groups them by all
-    columns, and emits each group as many times as the group has rows.
-    """
+    columns, and emits each group as many times as the group has rows."""
     count = exp.Anonymous(this="count", expressions=[exp.Star()])
     every = PostJoin(group=(), group_all=True, copies=count)
     return _over(FromEntry(rows, "", node=node), every, (called, node))
@@ -123,7 +122,7 @@ def _source(branches: tuple[FromEntry, ...]) -> FromEntry:
 
 
 def _sides(node: exp.SetOperation) -> list[Node]:
-    """Operands of UNION ALL from left to right; those of a UNION ALL on the left are included."""
+    """Operands of UNION ALL from left to right; a UNION ALL on the left adds its operands."""
     found: list[Node] = [node.expression]
     left: Node = node.this
     while _is_bare(left) and _keeps_all(left):
@@ -272,8 +271,7 @@ class _SetGroups:
         self._operands += [number] * len(found)
 
     def _count(self, node: Node, number: int) -> Node:
-        """Add ``node`` as operand ``number``; return the expression that counts its rows in a
-        group."""
+        """Add ``node`` as operand ``number``; return the count of its rows in a group."""
         self._add(node, number)
         column = exp.Column(this=exp.Identifier(this=f"{HIDDEN}{number}", quoted=True))
         return exp.Anonymous(this="count", expressions=[column])

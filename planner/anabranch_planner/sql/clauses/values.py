@@ -213,7 +213,7 @@ def _is_inner(join: exp.Join) -> bool:
 
 
 def _conditions(select: exp.Select, join: exp.Join, values: _Values) -> list[Node]:
-    """The conjuncts of the join's condition; if it has none, those of WHERE that compare keys."""
+    """The conjuncts of the join's condition; without one, conjuncts of WHERE with keys."""
     using = join.args.get("using") or ()
     if using:
         return [

@@ -2,8 +2,8 @@
 WITH.
 
 A maintained table computes a single ranking of its rows. So a SELECT with several rankings becomes
-a sequence of queries of WITH, each of which adds one ranking to the columns of the query before it,
-and a last SELECT that reads the last one. DISTINCT, ORDER BY, LIMIT and OFFSET stay in the last
+a sequence of queries of WITH, and a last SELECT that reads the last of them. Each query adds one
+ranking to the columns of the query before it. DISTINCT, ORDER BY, LIMIT and OFFSET stay in the last
 SELECT.
 """
 
