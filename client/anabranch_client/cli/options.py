@@ -47,7 +47,7 @@ def choices(kinds: Iterable[Any]) -> str:
 
 
 def option_of(name: str, kind: Any, option: Any) -> inspect.Parameter:
-    """A command-line option with the default None, which means that it was not given."""
+    """A command-line option whose default is None: not given."""
     annotated: Any = Annotated
     return inspect.Parameter(
         name,

@@ -633,7 +633,7 @@ def shared_lines(explain: Mapping[str, Any]) -> list[str]:
 
 
 def report_tables(report: Mapping[str, Any]) -> RenderableType:
-    """The report of a replay."""
+    """The report of a replay as tables."""
     facts = {
         "batches": report["batches"],
         "input tuples": f"{report['input_tuples']:,}",

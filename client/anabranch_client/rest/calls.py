@@ -1,8 +1,7 @@
 """REST calls as data, from which the methods of both clients are made.
 
-A :class:`RestCall` holds a request and the parser of its answer. The blocking and the asynchronous
-client differ only in sending, so each method is written once, as a function that returns a
-:class:`RestCall`; :class:`method` sends it.
+A :class:`RestCall` holds a request and the parser of its answer. The clients differ only in
+sending, so a method is written once: it returns a :class:`RestCall`, which :class:`method` sends.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class RestCall(Generic[T]):
     """A request to the REST API, and the parser of its answer.
 
     Attributes:
-        read: converts the answer's JSON document (or its bytes, if ``binary``) to a value.
+        read: converts the answer's JSON document (its bytes, if ``binary``) to a value.
     """
 
     method: str

@@ -629,7 +629,7 @@ class _Splitter:
 
 
 def _replaced(tree: Node, found: object) -> Node:
-    """``tree`` with nodes replaced by the function ``found``, top-down, once each."""
+    """``tree`` with ``found`` applied to its nodes, top-down; replacements are not visited."""
     return tree.copy().transform(found, copy=False)  # type: ignore[arg-type]
 
 

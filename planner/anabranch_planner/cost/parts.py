@@ -58,7 +58,7 @@ class PlanPart:
     def __init__(self, first: int, plan: Plan, queries: tuple[JoinQuery, ...]) -> None:
         self.first, self.plan, self.queries = first, plan, queries
         self._made: _Made = {}
-        #: The queries by which the part has grown, its last ones; and the values before.
+        #: The queries by which the part has grown, its last ones; and the values cached before.
         self.grown: tuple[Grown, ...] = ()
         self._before: _Made = {}
 

@@ -40,7 +40,7 @@ _SUBSTRING_END = 2**31 - 1
 @dataclass(frozen=True, slots=True)
 class ScalarFunction:
     """A scalar function: operation; accepted types per argument (the last ones for all further
-    arguments); minimum and maximum number of arguments; result type; None: derived."""
+    arguments); minimum and maximum number of arguments; result type, None if derived."""
 
     op: str
     arguments: tuple[frozenset[TypeKind], ...]

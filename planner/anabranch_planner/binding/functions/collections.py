@@ -329,7 +329,7 @@ def _agreeing(op: str, array: Expr, value: Expr) -> tuple[Expr, Expr]:
 
 
 def _added(op: str) -> Made:
-    """``array_append(array, value)`` and ``array_prepend``, as concatenations."""
+    """``array_append(array, value)`` and ``array_prepend``, rewritten as concatenations."""
 
     def made(args: Sequence[Expr]) -> Expr:
         _of(f"{op}()", args[0], TypeKind.ARRAY)

@@ -63,7 +63,7 @@ from anabranch_planner.solvers.registry import solve
 MAX_ORDERS = 200_000
 #: Maximum number of connected alias sets of a query for which its orders are counted.
 MAX_SETS = 600
-#: Sum of the weights of a cost row, except for rounding.
+#: Sum of a cost row's weights, which are rounded to integers.
 WEIGHTS = 1e4
 
 #: A goal: (whether it maintains a store, id of the query or stored sub-join, starting alias).
