@@ -58,7 +58,8 @@ def plan_of_remaining(
 
 def choices(plan: Plan) -> dict[str, Any]:
     """Probe orders and store copies of ``plan`` as JSON. Plans of the same queries with equal
-    documents run identically, whatever their estimated costs."""
+    documents run identically, whatever their estimated costs.
+    """
     orders = [
         [
             order.owner if order.steps else "",
@@ -178,7 +179,8 @@ def _partitioned(plan: Plan, queries: Sequence[JoinQuery]) -> Plan:
 
 def _compared(queries: Sequence[JoinQuery]) -> Mapping[tuple[Label, bool], set[AttrRef]]:
     """(alias, False) -> its attributes that ``queries`` join by; (relation, True) -> the same of a
-    relation, named as in its store."""
+    relation, named as in its store.
+    """
     found: dict[tuple[Label, bool], set[AttrRef]] = defaultdict(set)
     for query in queries:
         relation_of = {m.label: Label(m.relation) for m in query.members}

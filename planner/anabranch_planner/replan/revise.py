@@ -132,7 +132,8 @@ def compared_with(request: RevisionRequest, found: Revised, baseline: RunningPla
 
 def restore(request: RevisionRequest, earlier: Ruleset) -> Revised | None:
     """The revision that returns to the probe orders of ``earlier``, an earlier ruleset of the same
-    queries, even if they cost more; None if a store that they probe no longer exists."""
+    queries, even if they cost more; None if a store that they probe no longer exists.
+    """
     running, before = request.running, request.running.plan
     there = {store.id for store in running.ruleset.stores}
     if not {store.id for store in earlier.stores if len(store.members) > 1} <= there:
@@ -227,7 +228,8 @@ def _solve(request: RevisionRequest, model: CostModel) -> list[tuple[str, Outcom
 
 def _problem(part: OwnersPart, model: CostModel) -> PlanProblem:
     """The planning problem over the running stores. All revisions of a ruleset have the same graph
-    with other prices, unless a query exceeds the cap: then its single order depends on prices."""
+    with other prices, unless a query exceeds the cap: then its single order depends on prices.
+    """
     if part.builder is None or part.builder.reduced:
         part.builder = Builder(model, there=part.there)
         part.builder.add(part.queries)

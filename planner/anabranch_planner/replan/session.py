@@ -550,7 +550,8 @@ def _charged(
     problem: PlanProblem, free: Collection[str], last: _LastPlan, weight: float
 ) -> PlanProblem:
     """``problem`` with switching charges: for store copies that the last plan lacks, and for probe
-    steps that it lacks and the queries ``free`` may use."""
+    steps that it lacks and the queries ``free`` may use.
+    """
     if not weight:
         return problem
     graph, model = problem.graph, problem.model
