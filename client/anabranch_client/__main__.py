@@ -1,4 +1,4 @@
-"""``python -m anabranch_client`` is ``anabranch``."""
+"""``python -m anabranch_client`` runs the ``anabranch`` command line."""
 
 from __future__ import annotations
 

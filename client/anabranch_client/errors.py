@@ -1,4 +1,4 @@
-"""Errors of the client: one base class; each kind has the exit code of the CLI.
+"""Errors of the client, with one base class; each kind has an exit code of the CLI.
 
 | code | when |
 |---|---|
@@ -39,7 +39,7 @@ class ClientError(Exception):
         self.excerpt = ""
 
     def __str__(self) -> str:
-        """The error as one line, without line breaks of its parts."""
+        """The error as one line; line breaks in its parts become spaces."""
         where = f"{self.field}: " if self.field else ""
         hint = f" ({self.remedy})" if self.remedy else ""
         return " ".join(f"{where}{self.message}{hint}".split())

@@ -27,7 +27,7 @@ class Requirement(NamedTuple):
 
 
 def required(extra: str = "") -> list[Requirement]:
-    """Requirements of an extra alone, or of every installation; empty if that is unknown."""
+    """Requirements of one extra, or (empty) of every installation; none without metadata."""
     try:
         texts = requires(PACKAGE) or ()
     except PackageNotFoundError:
@@ -42,7 +42,7 @@ def required(extra: str = "") -> list[Requirement]:
 
 
 def installed(*names: str) -> dict[str, str | None]:
-    """The versions of packages, and of ``Python``; None if not installed."""
+    """The installed versions of packages, and of ``Python``; None if not installed."""
     return {
         name: platform.python_version() if name == "Python" else _version(name) for name in names
     }
@@ -57,10 +57,10 @@ def require(extra: str, command: str) -> None:
     """Check that all packages of an extra are installed.
 
     Args:
-        command: the command that needs them, for the error.
+        command: the command that needs the packages, for the error.
 
     Raises:
-        UsageError: some are missing.
+        UsageError: some packages are missing.
     """
     missing = [one.name for one in required(extra) if _version(one.name) is None]
     if missing:

@@ -1,4 +1,4 @@
-"""Readable moments and durations; the JSON output has exact ones.
+"""Readable moments and durations for tables; JSON output has exact ones.
 
 >>> now = datetime(2026, 11, 24, 7, 26, 10, tzinfo=UTC)
 >>> moment("2026-11-24T07:22:56.123Z", now), moment("2026-11-24T09:30:00Z", now)
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-#: Seconds per unit. A unit is used from two of it on, to keep the rounding error small.
+#: Seconds per unit. A unit is used from two of it up, to keep the rounding error small.
 _UNITS = ((86_400, "days"), (3_600, "h"), (60, "min"))
 
 
@@ -34,7 +34,7 @@ def moment(text: str | None, now: datetime | None = None) -> str:
 
 
 def away(seconds: float) -> str:
-    """Time span since a moment in the past; with negative ``seconds``, until one in the future.
+    """Time since a moment in the past, as text; with negative ``seconds``, time until a future one.
 
     >>> away(0.4), away(200), away(-7200), away(3 * 86_400)
     ('just now', '3 min ago', 'in 2 h', '3 days ago')

@@ -1,8 +1,8 @@
 """The passes of planning, in order: from a statement to the rules of an epoch.
 
-A tuple of passes runs from its first pass to its last. Each pass takes the value of the preceding
-one, and the request that all of them share. ``tests/planner/golden/passes`` has the value after
-every pass for queries of TPC-H.
+The passes of a tuple run in order. Each takes the result of the preceding one, and the request that
+all of them share. ``tests/planner/golden/passes`` has the result of every pass for queries of
+TPC-H.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class EpochRequest:
         sinks: query id -> the sink of its results.
         freshness: query id -> alias -> maximum age of result members of that alias (microseconds).
         past: queries that also emit results over tuples from before their activation.
-        backfilling, horizon: whether to backfill new intermediate results; their expected life.
+        backfilling, horizon: whether to backfill new intermediate results; how long plans are
+            expected to use them.
         running: the decisions of the running epoch; None: no epoch runs.
         before: the parts of the previous plan, whose cached rules may be reused.
         look_ahead: whether look-ahead filters are added where they pay.
@@ -122,7 +123,7 @@ class EpochRequest:
 
 
 class DividedPlan(NamedTuple):
-    """A plan, and its division into parts without common rules."""
+    """A plan, and its division into parts that have no rules in common."""
 
     plan: Plan
     parts: tuple[PlanPart, ...]
@@ -138,8 +139,7 @@ class Decided(NamedTuple):
 
 class Rules(NamedTuple):
     """Ruleset, backfill decisions, parts, look-ahead filters and hot values of an epoch. ``hot`` is
-    None unless hot values were requested.
-    """
+    None unless hot values were requested."""
 
     ruleset: Ruleset
     backfills: tuple[BackfillDecision, ...]
@@ -159,7 +159,7 @@ def divide_plan(plan: Plan, request: EpochRequest) -> DividedPlan:
 
 
 def decide_past(divided: DividedPlan, request: EpochRequest) -> Decided:
-    """Decide which intermediate results to backfill; none before data arrive."""
+    """Decide which intermediate results to backfill; none before any data have arrived."""
     if request.backfilling is Backfilling.AUTO and request.statistics == Statistics():
         return Decided(*divided, ())
     running = request.running
@@ -281,7 +281,7 @@ def builtin_functions() -> tuple[str, ...]:
 
 
 def check_function_name(function: UserFunction) -> None:
-    """Refuse a user's function whose name has a meaning in SQL.
+    """Reject a user's function whose name has a meaning in SQL.
 
     Raises:
         QueryError: ``name-of-builtin``.
@@ -331,9 +331,9 @@ def parse_sql(
 def _resolved(
     statement: object, passes: Sequence[Callable[..., Any]], given: Registration
 ) -> JoinQuery:
-    """The value of all ``passes``; without the first one for a statement that was read before.
+    """The result of all ``passes`` over a statement; parsing, the first, may have been done.
 
-    Tables are followed where they can't be looked up.
+    If tables can't be looked up, the statement is bound again with tables as streams of changes.
     """
     first, *others = passes
     tree = statement if isinstance(statement, Unresolved) else first(statement, given)
@@ -346,7 +346,7 @@ def _resolved(
 
 
 def without_subqueries(tree: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
-    """Return a statement with the subqueries of its expressions as joins.
+    """Return a statement with the subqueries of its expressions turned into joins.
 
     Raises:
         QueryError: ``field`` is ``"sql"``; the remedy says what to change.
@@ -412,7 +412,7 @@ def optimise_apart(
 
 
 def make_rules(plan: Plan, request: EpochRequest) -> Rules:
-    """The rules by which an epoch runs ``plan``.
+    """Compile the rules of an epoch that runs ``plan``.
 
     Raises:
         RulesetError: the rules contradict each other.

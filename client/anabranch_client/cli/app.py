@@ -2,8 +2,8 @@
 
 Exit codes of all commands: 0 success; 1 refused (by the service, or because a folder is in use),
 failed, or a check found problems; 2 an argument or an input file can't be used, and nothing has
-been started or changed; 130 interrupted. Any other code than 0 comes with one line per error on
-standard error, with the place and the remedy.
+been started or changed; 130 interrupted. With a code other than 0, standard error has one line per
+error, with its place and remedy.
 
 A command's module is imported when the command runs; the help of all commands is in
 :data:`COMMANDS`.
@@ -21,8 +21,8 @@ from typer.core import TyperCommand, TyperGroup
 from anabranch_client.errors import ClientError, UsageError
 from anabranch_client.rest.token import TOKEN_FILE
 
-#: Command or group of commands -> its module below ``anabranch_client.cli`` and its name there, and
-#: its line in the help.
+#: Command or group of commands -> its module below ``anabranch_client.cli``, its name in the
+#: module, and its line in the help.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "up": ("up:up", "Start a pipeline on this machine: Redis, service and runtime."),
     "down": ("up:down", "Stop the pipeline that runs in a folder."),
@@ -51,7 +51,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 
 
 def loaded(name: str) -> Any:
-    """Import a command or a group of :data:`COMMANDS`."""
+    """Import a command, or a group of commands, of :data:`COMMANDS`."""
     place, line = COMMANDS[name]
     module, _, attribute = place.partition(":")
     found = getattr(import_module(f"anabranch_client.cli.{module}"), attribute)
@@ -67,7 +67,7 @@ def loaded(name: str) -> Any:
 class ClientCommands(TyperGroup):
     """A group whose commands are imported on use, and whose errors are lines on standard error.
 
-    An error in a statement is shown below its line.
+    An error in a statement comes with the faulty line.
     """
 
     def __init__(self, **attributes: Any) -> None:
@@ -80,7 +80,7 @@ class ClientCommands(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if name is None:
             return name, command, rest
-        # Before the import: its errors name the command, too.
+        # Set this before the import, since errors of the import name the command, too.
         ctx.invoked_subcommand = name
         return name, loaded(name), rest
 

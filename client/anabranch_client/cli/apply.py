@@ -17,7 +17,7 @@ from anabranch_client.render.tables import print_json, print_table
 from anabranch_client.rest.api import DEFAULT_URL, Client
 from anabranch_contract.rest.queries import QueryChange
 
-#: Statuses of queries that an apply may withdraw.
+#: Statuses of queries that ``apply --prune`` may withdraw.
 _GOING_ON = ("pending", "active", "paused")
 
 
@@ -60,7 +60,7 @@ def apply(
             confirm(yes=yes or as_json)
             for name in todo:
                 changes[name] = client.put_query(name, bodies[name], version=changes[name].version)
-            # A query reads older ones only.
+            # Newest first: a query reads only older queries.
             for name in reversed(gone):
                 client.delete_query(name)
     actions = {name: str(change.action) for name, change in changes.items()}
@@ -72,7 +72,7 @@ def apply(
 
 
 def _bodies(declared: Declaration) -> dict[str, dict[str, Any]]:
-    """Query -> body of the PUT that brings it into the declared state.
+    """Query -> body of the PUT that brings the query into the declared state.
 
     Raises:
         UsageError: a query has no name, which later applies need to find it.

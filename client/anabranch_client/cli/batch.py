@@ -25,12 +25,12 @@ Each = Annotated[
     typer.Option("--each", help="With --file: register each valid query, not all or none."),
 ]
 
-#: Pattern of an error's field in a refused batch: the query's index in the batch, and its field.
+#: Pattern of an error's field in a refused batch: the query's index, and the query's field.
 _OF_A_QUERY = re.compile(r"queries\.(\d+)(?:\.(.+))?")
 
 
 def has_several(path: Path) -> bool:
-    """Whether the file is a batch: not SQL, or SQL with several or named statements."""
+    """Whether the file has several queries: not SQL, or SQL with several or named statements."""
     if path.suffix.lower() in (".yaml", ".yml", ".jsonl"):
         return True
     try:
@@ -48,7 +48,8 @@ def add_several(
     If they need several requests, all queries are checked before the first is registered.
 
     Raises:
-        ClientError: some are refused, each with its line; unless ``each``, none is registered.
+        ClientError: some queries are refused, each with its line; unless ``each``, none is
+            registered.
     """
     parts = [
         declared.queries[at : at + MAX_BATCH] for at in range(0, len(declared.queries), MAX_BATCH)
@@ -85,7 +86,7 @@ def _sent(
     each: bool,
     dry_run: bool,
 ) -> tuple[list[QueryBatchItem], list[ClientError]]:
-    """Send the requests: the outcome of each accepted query, and the refusals."""
+    """Send the requests; return the outcome of each accepted query, and the refusals."""
     items: list[QueryBatchItem] = []
     errors: list[ClientError] = []
     sent = 0
@@ -147,7 +148,7 @@ def _refusals(
 
 
 def _partly(done: int, declared: Declaration, errors: Sequence[ClientError]) -> ClientError:
-    """The error of a request refused after earlier ones succeeded (the registry has changed)."""
+    """The error of a request refused after earlier ones changed the registry."""
     if not done:
         return all_of(errors)
     first = ClientError(

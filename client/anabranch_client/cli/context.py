@@ -1,4 +1,4 @@
-"""Options, output and interruptions of all commands."""
+"""Options, output and interruptions that all commands share."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def show(
     shape: Callable[[Any], RenderableType],
     as_json: bool,
 ) -> None:
-    """Write an answer to standard output, as JSON or in the layout of ``shape``."""
+    """Write an answer to standard output, as JSON or as laid out by ``shape``."""
     if not as_json:
         print_table(shape(found))
     elif isinstance(found, Document):
@@ -76,13 +76,13 @@ def show(
 
 
 def stderr() -> Console:
-    """The console for progress and notes."""
+    """The console on standard error, for progress and notes."""
     return Console(stderr=True)
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP as Ctrl-C, so that child processes are always ended."""
+    """Context that treats SIGTERM and SIGHUP as Ctrl-C: child processes are always ended."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -92,7 +92,7 @@ def interruptible() -> Iterator[None]:
 
 
 def confirm(*, yes: bool) -> None:
-    """Ask for confirmation on the terminal.
+    """Ask for confirmation on the terminal, unless ``yes``.
 
     Raises:
         UsageError: standard input is not a terminal.

@@ -1,4 +1,4 @@
-"""Options of commands, generated from the fields of REST bodies."""
+"""Options of commands, generated from fields of REST bodies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def field_options(
     """An option for each named field of ``body``, with the field's description as help.
 
     Args:
-        flags: names of options other than ``--field``, or ``--field/--no-field`` of a boolean.
+        flags: field -> option, where it is not ``--field`` (or ``--field/--no-field`` for a
+            boolean).
     """
     for name in names:
         field = body.model_fields[name]
@@ -32,12 +33,12 @@ def field_options(
 
 
 def _plain(kind: Any) -> Any:
-    """The plain Python type of an annotated type, without constraints on its values."""
+    """The plain Python type of an annotated type, without constraints on values."""
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def choices(kinds: Iterable[Any]) -> str:
-    """The values of the enumeration among ``kinds``, as a sentence; empty without one."""
+    """The values of the enumeration among ``kinds``, as a sentence; empty if there is none."""
     found = [
         *(kind.__members__.values() for kind in kinds if isinstance(kind, EnumType)),
         *(get_args(kind) for kind in kinds if get_origin(kind) is Literal),
@@ -46,7 +47,7 @@ def choices(kinds: Iterable[Any]) -> str:
 
 
 def option_of(name: str, kind: Any, option: Any) -> inspect.Parameter:
-    """A command-line option whose default, None, means: not given."""
+    """A command-line option whose default is None: not given."""
     annotated: Any = Annotated
     return inspect.Parameter(
         name,
@@ -59,7 +60,7 @@ def option_of(name: str, kind: Any, option: Any) -> inspect.Parameter:
 def with_options(
     options: Iterable[inspect.Parameter],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator that gives a command ``options`` in place of its parameter ``**keywords``."""
+    """Decorator that replaces the parameter ``**keywords`` of a command by ``options``."""
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())

@@ -57,11 +57,11 @@ epochs = typer.Typer(no_args_is_help=True)
 planning = typer.Typer(no_args_is_help=True)
 plans = typer.Typer(no_args_is_help=True)
 
-#: Words that options accept in place of a limit. Not ``none``: it could mean 0 or no limit.
+#: Words that options accept in place of a limit; not ``none``, which may mean 0 or no limit.
 _WORDS = {"intermediate_results": {"never": "0", "any": "no limit"}}
 _LIFTED = {"none": "no limit"}
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-#: Fields of a dry run whose options have the same name.
+#: Fields of a dry run that have an option of the same name.
 ASSUMED = ("optimizer", "objective", "parallelism", "formulation", "solver", "deadline")
 
 
@@ -112,7 +112,7 @@ def epoch_diff(
             first, second = None, first
         if second is None:
             newest = next(iter(client.epochs()), None)
-            # Without any published epoch the service says so.
+            # If no epoch is published, the service reports that for epoch 0.
             second = 0 if newest is None else newest.epoch
         show(client.epoch_diff(second, first), partial(epoch_diff_detail, most=most), as_json)
 
@@ -135,8 +135,7 @@ def epoch_revisions(
     as_json: Json = False,
 ) -> None:
     """Show the revisions of an epoch's rules: reason, cost, and the predicted and measured saving,
-    both compared with the rules that ran before.
-    """
+    both compared with the rules that ran before."""
     with connect(url) as client:
         show(client.revisions(number), revisions_table, as_json)
 
@@ -156,7 +155,7 @@ def epoch_series(
 
 
 def _named(epoch: EpochOut, client: Client) -> EpochOut:
-    """The epoch; in its plan, readable names replace the planner's ids."""
+    """The epoch, with readable names instead of the planner's ids in its plan."""
     names = relation_names(query.normalised for query in client.queries())
     return epoch.model_copy(update={"explain": readable_explain(epoch.explain, names)})
 
@@ -214,7 +213,7 @@ def _setting(name: str, text: str) -> str | float:
 
 
 def _words(name: str) -> Mapping[str, str]:
-    """Words that the option of a numeric setting accepts -> their values."""
+    """Words that the option of a numeric setting accepts -> the values that they stand for."""
     return _WORDS.get(name, _LIFTED) if nullable(PlanningSettings, name) else {}
 
 

@@ -52,7 +52,7 @@ Name = Annotated[
     str, typer.Argument(help="Name of the query.", autocompletion=names_of(query_names))
 ]
 
-#: Page size of requests, and default length of the table.
+#: Page size of requests; default number of queries shown.
 _PAGE, _SHOWN = 1000, 100
 
 
@@ -242,7 +242,7 @@ def query_list(
             tags=tag or (),
             page=_PAGE if most is None else min(most + 1, _PAGE),
         )
-        # One more than shown, to know whether the list is truncated.
+        # Fetch one more than shown, to find out whether the list is truncated.
         shown = list(found if most is None else islice(found, most + 1))
         spent = {} if as_json else by_query(client.profile().uses)
     show(shown[:most], partial(queries_table, spent=spent), as_json)
@@ -334,7 +334,7 @@ def sink_document(
     interval: str | None = None,
 ) -> dict[str, Any] | None:
     """The sink document from ``--sink-format``, ``--sink-option``, ``--sink-path`` and
-    ``--commit-interval``, which needs no format.
+    ``--commit-interval``; the last one needs no format.
 
     >>> sink_document("csv", ["header=true"], "/data/out")
     {'format': 'csv', 'options': {'header': 'true'}, 'path': '/data/out'}
@@ -426,7 +426,7 @@ def _line(row: dict[str, Any], as_json: bool) -> str:
     return "\t".join(c.translate(_ESCAPES) for c in cells)
 
 
-#: Characters in values that would break a line or a column, and their replacements.
+#: Characters in values that would break a line or a column -> their replacements.
 _ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r", "\x1b": "\\e"})
 
 

@@ -1,4 +1,4 @@
-"""``anabranch replay`` and ``anabranch demo``: recorded streams through a pipeline of their own."""
+"""``anabranch replay`` and ``anabranch demo``: recorded streams through a separate pipeline."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from anabranch_client.processes.pipeline import Pipeline, running
 from anabranch_client.render import tables as render
 from anabranch_client.requirements import WHOLE, require
 
-#: Minimum number of batches of the demo: it has five epochs, and changes after each third.
+#: Minimum number of batches of the demo: it has five epochs, and changes queries after each third.
 _LEAST_BATCHES = 15
 Force = Annotated[
     bool, typer.Option("--force", help="Replace the output of an earlier replay in --out.")
 ]
-# The commands import their modules on use: pyarrow and numpy take a quarter of a second to import.
+# Commands import their modules on use: importing pyarrow and numpy takes a quarter of a second.
 
 
 def replay(
@@ -147,14 +147,14 @@ def demo(
 
 
 def _watch_over(pipeline: Pipeline) -> None:
-    """Wait for ever; raise when a process ends or the user interrupts."""
+    """Wait without end; raise an error when a process ends or the user interrupts."""
     while True:
         pipeline.check()
         time.sleep(0.5)
 
 
 def _hold(pipeline: Pipeline) -> None:
-    """Keep the pipeline running until the user interrupts."""
+    """Keep the pipeline running until the user interrupts it."""
     try:
         _watch_over(pipeline)
     except KeyboardInterrupt:

@@ -79,7 +79,7 @@ def replace(
 
 
 def _effect(client: Client, name: str, body: Mapping[str, Any]) -> str:
-    """Cost of the plan before and after replacing a query, as a line."""
+    """The plan's cost before and after replacing a query, as a line of text."""
     asked = {field: body[field] for field in ("sql", "query", "window", "dialect") if field in body}
     before = client.dry_run()
     return cost_line(before.cost, client.dry_run([{**asked, "id": name}], drop=[name]))
@@ -156,7 +156,7 @@ def runs(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 
 
 def body_of(query: QueryOut) -> dict[str, Any]:
-    """The body of a PUT that leaves ``query`` unchanged."""
+    """The body of a PUT that would leave ``query`` unchanged."""
     document = query.document()
     slo = {field: value for field, value in document["slo"].items() if value is not None}
     return {

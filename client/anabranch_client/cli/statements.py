@@ -54,7 +54,7 @@ def read_window(texts: list[str] | None) -> str | dict[str, str] | None:
 
 
 def read_values(texts: list[str] | None) -> dict[str, Constant] | None:
-    """Parse ``--parameter``: JSON's numbers, ``true``, ``false`` and ``null``; others are texts.
+    """Parse ``--parameter``: a number, ``true``, ``false`` or ``null`` as in JSON; else a text.
 
     >>> read_values(["least=20", "code=007", 'zip="0150"'])
     {'least': 20, 'code': '007', 'zip': '0150'}
@@ -90,7 +90,8 @@ def read_statement(sql: str | None, file: Path | None) -> str:
 
 @contextlib.contextmanager
 def quoting(statements: Mapping[str, str | None], as_json: bool) -> Iterator[None]:
-    """Context in which refusals show the faulty line of the statement, except with JSON output.
+    """Context in which errors of refused requests show the faulty line of the statement, except
+    with JSON output.
 
     Args:
         statements: field of the request -> its SQL.
@@ -108,7 +109,7 @@ def quoting(statements: Mapping[str, str | None], as_json: bool) -> Iterator[Non
 
 
 def _further(error: Mapping[str, Any], text: str) -> ClientError:
-    """A further error of the statement ``text``, with its line."""
+    """A further error of the statement ``text``, with the line that it concerns."""
     line, column = error["line"], error["column"]
     made = ClientError(
         f"line {line}, column {column}: {error['message']}",

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from anabranch_contract.rest.source_tests import SourceTestOut
     from anabranch_contract.rest.streams import StreamOut
 
-#: Seconds between two polls during a reread of a table; number of consecutive polls with a failed
-#: source that end the wait.
+#: Seconds between two polls during the reread of a table; number of consecutive polls with a failed
+#: source after which waiting ends.
 REREAD_POLL, REREAD_FAILURES = 0.5, 10
 
 streams = typer.Typer(no_args_is_help=True)
@@ -50,7 +50,7 @@ CHANGED = (
     *("idle_timeout", *StreamProperties.model_fields, "ahead_of_clock", "ahead_of_stream"),
     *("retain", "on_loss", "on_bad_file", "on_changed_file"),
 )
-#: Fields for policies on bad and changed files, which only sources of files have.
+#: Fields for bad and changed files, which only file sources have.
 POLICIES = ("on_bad_file", "on_changed_file")
 
 
@@ -79,9 +79,9 @@ SourcePath = Annotated[
     ),
 ]
 RowsPerBatch = Annotated[int, typer.Option(min=1, help="Batch size for --path.")]
-#: Characters that no text has.
+#: Control characters, which a text file does not contain.
 _CONTROL = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f]")
-#: Options that name a source whose registration is proposed.
+#: Options that name a source from which a registration is proposed.
 ORIGINS = [
     option_of(f"from_{what}", str, typer.Option(metavar=what.upper(), help=text))
     for what, text in (
@@ -209,7 +209,7 @@ def source_try(
 
 
 def _show_test(found: SourceTestOut, *, as_json: bool, strict: bool) -> None:
-    """Write the result of a test.
+    """Write the result of a source test.
 
     Raises:
         typer.Exit: the source can't be read, or (``strict``) rows do not fit.
@@ -221,7 +221,7 @@ def _show_test(found: SourceTestOut, *, as_json: bool, strict: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SourceOrigin:
-    """A source for a proposal: its format, place, path and options."""
+    """A source for which a registration is proposed: its format, place, path and options."""
 
     format: str
     place: str
@@ -230,7 +230,7 @@ class SourceOrigin:
 
 
 def _origin(properties: dict[str, Any]) -> SourceOrigin | None:
-    """The source that one of :data:`ORIGINS` names, which are removed from ``properties``."""
+    """The source that one of :data:`ORIGINS` names; these are removed from ``properties``."""
     named = given(**{one.name: properties.pop(one.name) for one in ORIGINS})
     if len(named) > 1:
         raise UsageError(
@@ -246,7 +246,7 @@ def _origin(properties: dict[str, Any]) -> SourceOrigin | None:
 
 
 def _name(name: str | None, origin: SourceOrigin | None) -> str:
-    """The given name of a stream, or one made of its source's."""
+    """The given name of a stream, or else a name made from its source."""
     if name is not None:
         return name
     last = "" if origin is None else re.split(r"[/.]", origin.place.rstrip("/"))[-1]
@@ -269,9 +269,8 @@ def _source(
     option: list[str] | None,
     properties: dict[str, Any],
 ) -> tuple[dict[str, Any] | None, list[tuple[str, str]]]:
-    """The source that options name, and the columns, of Parquet files those in them; options of the
-    source are removed from ``properties``.
-    """
+    """The source that options name, and its columns (of Parquet files, from their schema); options
+    of the source are removed from ``properties``."""
     columns = [_column(text) for text in column or ()]
     options = _options(option or [])
     if origin is not None and format is None and path is None:
@@ -303,7 +302,7 @@ def _source(
 
 
 def _columns_of(path: Path) -> list[tuple[str, str]]:
-    # Imported here: it imports pyarrow, which other commands do not need.
+    # Imported here, because it imports pyarrow, which other commands do not need.
     from anabranch_client.replay.scenario import parquet_columns
 
     examples = sorted(path.glob("*.parquet"))[:1] if path.is_dir() else [path]
@@ -311,13 +310,13 @@ def _columns_of(path: Path) -> list[tuple[str, str]]:
 
 
 def _options_of(source: dict[str, Any] | None, properties: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of the client for a source and properties of a stream."""
+    """Arguments of the client's methods for a source and properties of a stream."""
     changes = given(**{name: properties.pop(name, None) for name in ChangesIn.model_fields})
     return {"source": source, **given(**properties, changes=changes or None)}
 
 
 def _arguments(registration: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of the client for a proposed registration."""
+    """Arguments of the client's methods for a proposed registration."""
     columns = [(one["name"], one["type"]) for one in registration["columns"]]
     rest = {name: value for name, value in registration.items() if name != "retention"}
     return {**rest, "columns": columns, **registration.get("retention", {})}
@@ -336,7 +335,7 @@ def _options(texts: list[str]) -> dict[str, str]:
 
 
 def _schema_of(path: Path) -> str:
-    """The text of a file, in base64 if it is none: a descriptor set of Protobuf."""
+    """The content of a schema file as text; a binary file (Protobuf's descriptor set) in base64."""
     try:
         content = path.read_bytes()
     except OSError as cause:
@@ -517,14 +516,13 @@ def stream_rm(name: Name, yes: Yes = False, url: Url = DEFAULT_URL, as_json: Jso
 
 
 def _is_reread(stream: StreamOut) -> bool:
-    """Whether a table's newest version (from the last reread) is complete and looked up by queries;
-    True for other streams.
-    """
+    """Whether the newest version of a table (from the last reread) is complete and looked up by
+    queries; True for streams that are not tables."""
     return stream.table is None or stream.table.looked_up == stream.table.version
 
 
 def _column(text: str) -> tuple[str, str]:
-    # A colon may also be in a name, or in a struct's type.
+    # A name may contain a colon, too, and so may the type of a struct.
     name, colon, kind = text.partition("<")[0].rpartition(":")
     if not (colon and name and kind):
         raise UsageError(f"{text!r} is not a column", field="--column", remedy="write name:type")

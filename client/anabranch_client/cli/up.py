@@ -28,7 +28,7 @@ from anabranch_contract.connectors.addresses import masked
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.spark_settings import VARIABLE, given_settings, is_local
 
-#: Partitions per store on a cluster: several for each of a few hosts.
+#: Default partitions per store on a cluster: several for each of a few hosts.
 PARTITIONS = 16
 _OWN_REDIS = (
     "note: only this machine reaches the Redis that is started here; for executors on others name a"
@@ -170,7 +170,7 @@ def _given(name: str, value: object) -> dict[str, str]:
 
 
 def _spark_settings(texts: list[str] | None) -> str:
-    """Parse the settings of Spark, for the runtime's environment variable.
+    """Parse the settings of Spark into the value of the runtime's environment variable.
 
     Raises:
         UsageError: a text is not a setting, or names a setting that must not be changed.
@@ -187,9 +187,8 @@ def _access(
     formats: list[str] | None,
     functions: list[Path] | None,
 ) -> Permissions:
-    """Permissions in addition to the pipeline's folder: the working directory, and the options or,
-    without them, the environment variables (which the processes ignore if flags are given).
-    """
+    """Permissions in addition to the pipeline's folder: the working directory, and the options or
+    else the environment variables (which the processes would ignore, because flags are given)."""
 
     def given(values: Sequence[object] | None, name: str, separator: str) -> tuple[str, ...]:
         if values is not None:
@@ -197,7 +196,7 @@ def _access(
         return tuple(filter(None, os.environ.get(f"ANABRANCH_{name}", "").split(separator)))
 
     here = Path.cwd()
-    # Working directory "/" (as under a service manager) would permit the whole machine.
+    # A working directory "/" (as under a service manager) would permit access to the whole machine.
     roots = [] if here == Path(here.root) else [here]
     roots += [Path(path).resolve() for path in given(paths, "ALLOW_PATH", ":")]
     modules = tuple(Path(path).absolute() for path in given(functions, "FUNCTIONS", ":"))
@@ -231,7 +230,7 @@ def down(
     else:
         left = 0
         if holder_of(folder) is not None:
-            # An `up` was killed. Holding the folder keeps another one from starting meanwhile.
+            # An `up` was killed. Hold the folder, so that no other `up` starts meanwhile.
             with held(folder):
                 left = len(reap(folder))
         typer.echo(f"nothing runs in {folder}" + (f"; {left} processes ended" if left else ""))
@@ -256,7 +255,7 @@ def _stop(folder: Path, timeout: float) -> None:
 
 
 def _supervise(spec: PipelineSpec, pipe: int | None) -> None:
-    """Run a pipeline until a signal ends it; report its readiness or error to ``pipe``."""
+    """Run a pipeline until a signal ends it; report readiness or an error through ``pipe``."""
     stop = threading.Event()
     with ending_signals(lambda number, frame: stop.set()):
         try:
@@ -371,6 +370,6 @@ def _detach() -> None:
 
 
 def _say(line: str) -> None:
-    """Print a line of ``anabranch up``; a closed terminal must not end a pipeline."""
+    """Print a line of ``anabranch up``; a closed terminal must not end the pipeline."""
     with contextlib.suppress(OSError):
         typer.echo(line)

@@ -19,7 +19,7 @@ from anabranch_client.render.excerpt import excerpt
 from anabranch_client.replay.document import YamlFile, read_yaml
 from anabranch_client.texts import read_utf8
 
-#: Keys of a YAML file, and fields of queries that it may set for all queries.
+#: Keys of a YAML file; fields of queries that the file may set for all queries.
 _PARTS = ("queries", "owner", "tags")
 #: Width of an excerpt in cells.
 _WIDTH = 80
@@ -30,10 +30,10 @@ class Declared:
     """One query of a file.
 
     Attributes:
-        name: None: the service chooses one.
-        body: body of its registration, without the name.
-        label: its name in errors. ``line``: path of a field -> line in the file.
-        statement: its statement in an SQL file; None: the file is not an SQL file.
+        name: name of the query; None: the service chooses one.
+        body: body of the query's registration, without the name.
+        label: the query's name in errors. ``line``: path of a field -> line in the file.
+        statement: the query's statement in an SQL file; None: the file is not an SQL file.
     """
 
     name: str | None
@@ -71,9 +71,8 @@ class Declaration:
         position: tuple[int, int] | None = None,
         kind: type[ClientError] = ClientError,
     ) -> ClientError:
-        """The error of a query's field, with its line in the file. With ``position`` (line and
-        column in the statement, from 1), it also has an excerpt of the statement.
-        """
+        """The error for a field of a query, with the line in the file. With ``position`` (line and
+        column in the statement, from 1), the error also has an excerpt of the statement."""
         parts = [part for part in field.split(".") if part]
         line, sql = query.line(parts), query.body.get("sql")
         shown = ""

@@ -13,15 +13,15 @@ from anabranch_client.texts import read_utf8
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.families import Constant, parameters, substituted
 
-#: Field of a declared query with the values of its parameters; of a family with the values for
-#: each query, or with the name of a CSV file.
+#: Field with the values of parameters: of a query; or of a family, the values for each query, or
+#: the name of a CSV file with them.
 _PARAMETERS = "parameters"
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?")
 
 
 def members(name: str, body: Mapping[str, Any], folder: Path) -> dict[str, dict[str, Any]]:
-    """Queries of a declared query, by id: itself, or its family if parameters have values for
-    several queries.
+    """The queries, by id, that a declared query stands for: itself, or a family of queries if its
+    parameters have values for several.
 
     Args:
         folder: directory of the file, to which the name of a CSV file is relative.
@@ -57,7 +57,7 @@ def members(name: str, body: Mapping[str, Any], folder: Path) -> dict[str, dict[
 
 
 def _filled(body: Mapping[str, Any], values: Mapping[str, Any], place: str) -> str:
-    """The statement of ``body`` with ``values``; errors have fields below ``place``."""
+    """The statement of ``body`` with parameters ``values``; errors have fields below ``place``."""
     for parameter, value in values.items():
         if not isinstance(value, bool | int | float | str | None):
             raise UsageError(
@@ -73,7 +73,7 @@ def _filled(body: Mapping[str, Any], values: Mapping[str, Any], place: str) -> s
 
 
 def _table(path: Path) -> dict[str, dict[str, Constant]]:
-    """Read a CSV file: the key of each line, its first column -> parameter -> value."""
+    """Read a CSV file: key of each line (its first column) -> parameter -> value."""
     read = csv.reader(read_utf8(path, _PARAMETERS, "CSV").splitlines(keepends=True))
     head = next(read, [])
     found: dict[str, dict[str, Constant]] = {}
@@ -97,10 +97,10 @@ def _table(path: Path) -> dict[str, dict[str, Constant]]:
 
 
 def _value(text: str) -> Constant:
-    """The value of a cell: NULL if it is empty; a number if it is written as one."""
+    """The value in a cell: NULL if it is empty, a number if it is written as one, else a text."""
     if not text:
         return None
-    # Codes such as 007 are texts.
+    # Codes with leading zeros, such as 007, are texts.
     number = _NUMBER.fullmatch(text)
     if number is None:
         return text

@@ -21,7 +21,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-#: A comment before a statement that names its query.
+#: The comment before a statement that names its query.
 _NAME = re.compile(r"--\s*name:\s*(\S+)\s*")
 
 

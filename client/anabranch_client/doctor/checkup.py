@@ -1,4 +1,4 @@
-"""All checks of this machine, in order."""
+"""All checks of ``anabranch doctor``, in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anabranch_client.requirements import installed
 def check_up(folder: Path, host: str, port: int, redis_url: str | None) -> Iterator[Finding]:
     """Check the requirements of `anabranch up` in ``folder``, on ``host`` and ``port``.
 
-    Without its packages (:func:`check_packages` says so) Redis is not tried.
+    If packages are missing, which :func:`check_packages` reports, Redis is not checked.
     """
     yield check_python()
     yield check_packages()

@@ -15,7 +15,7 @@ from anabranch_client.render.tables import lines_table
 
 
 class Verdict(StrEnum):
-    """Result of a check: ok, warning or failure."""
+    """Verdict of a check of ``anabranch doctor``: ok, warning or failure."""
 
     OK = "ok"
     WARN = "warn"
@@ -27,7 +27,7 @@ _STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of a check.
+    """The result of a check of ``anabranch doctor``.
 
     Attributes:
         check: name of the check.
@@ -49,17 +49,17 @@ class Finding:
 
 
 def healthy(findings: Sequence[Finding]) -> bool:
-    """Whether no check has failed."""
+    """Whether no check of ``anabranch doctor`` has failed."""
     return all(one.verdict is not Verdict.FAIL for one in findings)
 
 
 def findings_document(findings: Sequence[Finding]) -> dict[str, Any]:
-    """All findings as JSON."""
+    """All findings of ``anabranch doctor`` as JSON."""
     return {"ok": healthy(findings), "checks": [one.document() for one in findings]}
 
 
 def findings_table(findings: Sequence[Finding]) -> RenderableType:
-    """A table with a line for each finding."""
+    """A table with a line for each finding of ``anabranch doctor``."""
     table = lines_table(3)
     for one in findings:
         said = f"{one.said}: {one.remedy}" if one.remedy else one.said

@@ -1,4 +1,4 @@
-"""The process that holds the lock of a pipeline's folder: its command and its start time."""
+"""Check for the process that holds the lock of a pipeline's folder: its command and start time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOCKS = Path("/proc/locks")
 
 
 def check_holder(folder: Path) -> Finding:
-    """Report the holder of ``folder``."""
+    """Report the process that holds the lock of ``folder``."""
     try:
         refuse_held(folder)
     except HeldError:
@@ -50,14 +50,14 @@ def described(process: psutil.Process) -> str:
 
 
 def owner(lock: Path) -> psutil.Process | None:
-    """The process that has locked a file, from the kernel; None if unknown."""
+    """The process that has locked a file, as the kernel lists it; None if unknown."""
     try:
         inode = str(lock.stat().st_ino)
         lines = [line.split() for line in _LOCKS.read_text().splitlines()]
         numbers = [
             int(parts[4])
             for parts in lines
-            # Lines of processes that wait for a lock have an arrow.
+            # The line of a process that waits for a lock has an arrow in an additional column.
             if parts[1] == "FLOCK" and parts[5].rpartition(":")[2] == inode
         ]
         return next((psutil.Process(number) for number in numbers if number > 0), None)
@@ -89,7 +89,7 @@ def _facts(process: psutil.Process | None) -> dict[str, object]:
 
 
 def _locked(path: Path) -> bool:
-    """Whether a process holds the lock of the file ``path``, which is tried without waiting."""
+    """Whether a process has locked the file ``path``; tries to lock it without waiting."""
     try:
         with path.open("r") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

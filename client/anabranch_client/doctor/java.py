@@ -1,4 +1,4 @@
-"""Check of the Java that Spark would start."""
+"""Check of the Java program that Spark would start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 
 from anabranch_client.doctor.findings import Finding, Verdict
 
-#: The first release that Spark runs on.
+#: The first release of Java on which Spark runs.
 LEAST = 17
 _SECONDS = 30.0
 _VERSION = re.compile(r'version "((\d+)[^"]*)"')
@@ -23,7 +23,7 @@ def check_java(*, needed: bool = True) -> Finding:
     """Check for a Java that Spark can run on; ``needed``: whether Spark is installed."""
     bad = Verdict.FAIL if needed else Verdict.WARN
     home = os.environ.get("JAVA_HOME")
-    # Spark, too, prefers JAVA_HOME to the path.
+    # Spark also prefers JAVA_HOME to PATH.
     program = os.path.join(home, "bin", "java") if home else "java"
     path = shutil.which(program)
     if path is None:

@@ -14,7 +14,7 @@ from anabranch_client.doctor.findings import Finding, Verdict
 from anabranch_client.doctor.holder import described
 from anabranch_client.render.tables import size
 
-#: Free bytes below which the check fails, and below which it warns.
+#: Free bytes of the disk below which the check fails, and below which it warns.
 _TOO_LITTLE, _LITTLE = 256 * 2**20, 2 * 2**30
 
 
@@ -29,7 +29,7 @@ def check_port(host: str, port: int, own: str = "") -> Finding:
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:
-            # As in the service: a port that was just released counts as free.
+            # As in the service, so that a port that was just released counts as free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as cause:
@@ -45,7 +45,7 @@ def check_port(host: str, port: int, own: str = "") -> Finding:
 
 
 def _listener(port: int) -> psutil.Process | None:
-    """The process that listens on a port, as far as this user may see it."""
+    """The process that listens on a port, if this user may see it."""
     try:
         for one in psutil.net_connections("tcp"):
             listens = one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port

@@ -1,4 +1,4 @@
-"""Checks the versions of Python and of packages against the requirements of anabranch."""
+"""Checks of the versions of Python and of packages against anabranch's requirements."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_python() -> Finding:
 
 
 def check_packages() -> Finding:
-    """Check the versions of all packages that anabranch requires, here and for a pipeline."""
+    """Check the versions of all packages that the client and a pipeline require."""
     always, whole = required(), required(WHOLE)
     if not always:
         return Finding(

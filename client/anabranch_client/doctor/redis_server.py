@@ -17,7 +17,7 @@ from anabranch_client.processes.redis_server import start_redis
 from anabranch_contract.connectors.addresses import masked
 
 _CHECK = "Redis"
-#: The first release that counts the entries added to a stream, from which sources detect a loss.
+#: The first release that counts all entries added to a stream, by which sources detect a loss.
 _LEAST = 7
 _SECONDS = 5.0
 
@@ -65,7 +65,7 @@ def _given(url: str) -> Finding:
 
 
 def _asked(url: str) -> tuple[str, str, dict[str, Any]]:
-    """The server's name and version, and the fields of its INFO command's answer."""
+    """The server's name and version, and the fields of its answer to INFO."""
     with redis.Redis.from_url(
         url,
         socket_timeout=_SECONDS,

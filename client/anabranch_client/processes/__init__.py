@@ -1,1 +1,1 @@
-"""A pipeline as processes: Redis, the service, the runtime."""
+"""A pipeline's processes: Redis, the service, the runtime."""

@@ -1,4 +1,4 @@
-"""Permissions of registrations, as flags of service and runtime."""
+"""Permissions of registrations, passed as flags to service and runtime."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Names in a pipeline's folder that registrations can't access.
+#: Names inside a pipeline's folder that registrations can't access.
 _RESERVED = (
     *("state", "redis", "logs", "admin.token", "service.port"),
     *("up.lock", "up.json", "up.tmp"),
@@ -15,7 +15,7 @@ _RESERVED = (
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """Permissions in addition to the defaults.
+    """Permissions of registrations, in addition to the defaults.
 
     Attributes:
         paths: folders in which files may be read and written.
@@ -30,7 +30,7 @@ class Permissions:
     functions: tuple[Path, ...] = ()
 
     def arguments(self, home: Path, results: Path) -> list[str]:
-        """The flags of service and runtime; ``home`` and ``results`` are the pipeline's folders.
+        """The flags for service and runtime; ``home`` and ``results`` are the pipeline's folders.
 
         Registrations may read the pipeline's folder, except for the pipeline's internal files. They
         may read, but not write, its results.

@@ -36,14 +36,14 @@ class Channel:
         self._redis.close()
 
     def ping(self) -> bool:
-        """Whether Redis answers."""
+        """Whether Redis answers a ping."""
         try:
             return bool(self._redis.ping())
         except redis.RedisError:
             return False
 
     def progress(self) -> Progress | None:
-        """The last progress written by a runtime, alive or not; None if none was written."""
+        """The last progress that any runtime has written, alive or not; None if there is none."""
         with self._reaching():
             text = self._redis.get(self.keys.runtime)
         return None if text is None else Progress.loads(str(text))
@@ -60,7 +60,7 @@ class Channel:
         return {str(q): Activation.loads(str(text)) for q, text in found.items()}
 
     def open_gate(self, batches: int | None) -> None:
-        """Allow the first ``batches`` batches to start, in total (None: no limit)."""
+        """Let the runtime start batches up to a total number ``batches`` (None: no limit)."""
         with self._reaching():
             if batches is None:
                 self._redis.delete(self.keys.gate)
@@ -78,14 +78,14 @@ class Channel:
             self._redis.delete(self.keys.stop)
 
     def forget(self) -> None:
-        """Delete every key of the pipeline, if it used an external server."""
+        """Delete every key of the pipeline, if its Redis is an external server."""
         with self._reaching():
             for name in self._redis.scan_iter(match=f"{self.namespace}:*", count=1000):
                 self._redis.delete(name)
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
-        """Context that converts errors of the Redis library into errors of the client."""
+        """Context that converts errors of the Redis library to errors of the client."""
         try:
             yield
         except redis.RedisError as cause:

@@ -30,10 +30,10 @@ from anabranch_client.errors import ProcessError
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 #: Maximum bytes of a child's error report.
 _PIPE_BYTES = 65536
-#: Ports below the ephemeral ones, which systems assign themselves (on Linux from 32,768 on), and
-#: the most draws for one port.
+#: Ports below the ephemeral ones, which systems assign by themselves (on Linux from 32,768 on); and
+#: the maximum number of draws for one free port.
 _PORTS, _DRAWS = range(20_000, 32_768), 20
-#: Numbers of this process's next draws, from a random one on.
+#: Numbers of this process's next draws, starting with a random one.
 _NUMBERS = count(secrets.randbelow(len(_PORTS)))
 
 
@@ -190,10 +190,10 @@ def wait_for(what: str, ready: Callable[[], bool], child: Child, seconds: float)
 
 
 def free_port() -> int:
-    """Return a free TCP port of the loopback interface that the system does not assign by itself.
+    """Return a free TCP port of the loopback interface that the system does not assign itself.
 
-    A program may take seconds until it listens there, and come back after a crash. A process draws
-    each port once, as caches know servers by their addresses.
+    So the port stays free although a program may take seconds to listen on it, or to be restarted
+    after a crash. A process draws each port only once, because caches identify servers by address.
     """
     with socket.socket() as probe:
         for number in islice(_NUMBERS, _DRAWS):
@@ -221,7 +221,7 @@ def session(leader: int) -> list[psutil.Process]:
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that is not empty."""
+    """The last nonempty line of a log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
@@ -260,5 +260,5 @@ def _wait_for_end(living: Callable[[], Sequence[psutil.Process]], seconds: float
 
 
 def ending(code: int) -> str:
-    """Text for the exit code of a child process."""
+    """Description of a child process's exit code."""
     return f"exit code {code}" if code >= 0 else f"signal {-code}"

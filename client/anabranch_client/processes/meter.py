@@ -61,7 +61,7 @@ class Sampler:
         raise NotImplementedError
 
     def begin(self) -> None:
-        """Set the baseline; called right after the first sample."""
+        """Set the baseline; called just after the first sample."""
         raise NotImplementedError
 
     def start(self) -> None:
@@ -88,8 +88,8 @@ class Sampler:
 class ProcessMeter(Sampler):
     """Samples the process trees of ``roots()``.
 
-    ``cpu_seconds`` is the greatest sum so far, so it never decreases: the time of a process that
-    ends without being waited for is missing in later sums.
+    ``cpu_seconds`` is the greatest sum so far and never decreases, although later sums lack the
+    time of a process that has ended without being waited for.
     """
 
     def __init__(self, roots: Callable[[], Iterable[int]], interval: float = 0.25) -> None:
@@ -114,7 +114,7 @@ class ProcessMeter(Sampler):
         self._first = self._cpu
 
     def sample(self) -> None:
-        """Measure CPU time and resident memory of all processes now, each in sum."""
+        """Measure the CPU time and the resident memory of all processes together."""
         processes = tree(self._roots())
         self._cpu = max(self._cpu, cpu_seconds(processes))
         self._peak = max(self._peak, resident_bytes(processes))

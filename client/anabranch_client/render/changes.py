@@ -1,4 +1,4 @@
-"""The changes that a PUT would make to a query, for confirmation."""
+"""The changes that a PUT would make to a query, as text to confirm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from anabranch_contract.rest.planning.plans import DryRunOut
     from anabranch_contract.rest.queries import QueryChange
 
-#: Descriptions of actions, by name.
+#: Name of an action -> its description.
 ACTIONS = {
     "created": "register it",
     "changed": "change its settings",
@@ -44,7 +44,7 @@ def change_detail(name: str, change: QueryChange, wanted: Mapping[str, Any]) -> 
 
 
 def cost_line(before: float, after: DryRunOut) -> str:
-    """The cost of the plan before and after a change."""
+    """The plan's cost before and after a change, as a line."""
     change = after.cost - before
     return (
         f"the plan's cost per unit of time: {before:,.6g} -> {after.cost:,.6g} "

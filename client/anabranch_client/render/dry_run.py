@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
     from anabranch_contract.rest.planning.plans import DryRunOut, EffectsOut
 
-#: Maximum lines of a table on a terminal, and maximum names in a cell.
+#: Maximum lines of a table on a terminal; maximum names in a cell of it.
 MAX_LINES, _MAX_NAMES = 30, 4
 
 
@@ -183,7 +183,7 @@ def effects_table(effects: EffectsOut, most: int | None = MAX_LINES) -> Renderab
 
 
 def diff_tables(diff: DiffRecord, most: int | None = MAX_LINES) -> RenderableType:
-    """Changes from a published epoch: ``+`` added, ``-`` removed."""
+    """Changes of a plan from a published epoch's: ``+`` added, ``-`` removed."""
     head = Text(
         f"against epoch {diff.epoch}: cost {number(diff.cost_before)} before, "
         f"{number(diff.cost_after)} after"

@@ -1,4 +1,4 @@
-"""Excerpt of a statement: the line of an error, with a caret under its position."""
+"""Excerpt of a faulty statement: the line of the error, with a caret under its position."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _CUT = "…"
 
 
 def excerpt(text: str, line: int, column: int, width: int) -> str:
-    """Line ``line`` of ``text`` and a caret under its ``column`` (both from 1), or an empty text.
+    """Line ``line`` of ``text`` and a caret under its ``column`` (both from 1); empty if there is
+    no such line.
 
     Both lines take less than ``width`` cells: a longer line is cut on the side further from the
     caret. A column beyond the end of the line means the position after its last character.
@@ -35,7 +36,7 @@ def excerpt(text: str, line: int, column: int, width: int) -> str:
 
 
 def excerpt_width(console: Console) -> int:
-    """Greatest width in cells of an excerpt on ``console``."""
+    """Maximum width in cells of an excerpt on ``console``."""
     return min(console.width, _WIDEST)
 
 
@@ -46,7 +47,7 @@ def _plain(text: str) -> str:
 
 
 def _cut(before: str, after: str, room: int) -> tuple[str, str]:
-    """The text on both sides of a caret, cut to ``room`` cells; cut sides have an ellipsis."""
+    """The text on both sides of a caret, cut to ``room`` cells; a cut side gets an ellipsis."""
     left = room // 2
     if cell_len(before) <= left:
         return before, _head(after, room - cell_len(before))
@@ -56,7 +57,7 @@ def _cut(before: str, after: str, room: int) -> tuple[str, str]:
 
 
 def _head(text: str, room: int) -> str:
-    """The beginning of ``text`` in ``room`` cells, with an ellipsis if it is cut."""
+    """The beginning of ``text`` in at most ``room`` cells, with an ellipsis if it is cut."""
     if cell_len(text) <= room:
         return text
     kept, used = "", cell_len(_CUT)

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 def explain_detail(found: ExplainOut) -> Group:
     """Sections: the plans with binary and with multi-way joins; the query's part of the joint plan,
-    and its added cost.
-    """
+    and the cost that it adds."""
     parts: list[Text] = []
 
     def section(title: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Families of queries as tables."""
+"""Families of queries (which differ only in constants) as tables."""
 
 from __future__ import annotations
 

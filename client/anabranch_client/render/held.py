@@ -14,7 +14,7 @@ from anabranch_client.times import moment
 if TYPE_CHECKING:
     from anabranch_contract.rest.planning.epochs import HeldPlanOut
 
-#: State of the held plan -> hints on next steps.
+#: State of the held plan -> hint on the next steps.
 NEXT = {
     "waiting": "waits: anabranch plan approve, or refuse",
     "approved": "approved: published at the next boundary",
@@ -23,7 +23,7 @@ NEXT = {
 
 
 def held_plan_detail(plan: HeldPlanOut, most: int | None = MAX_LINES) -> RenderableType:
-    """The held plan: its times, the waiting queries, and its changes from the running plan.
+    """The held plan: its times, the queries that wait for it, its changes from the running plan.
 
     Tables have at most ``most`` lines (None: no limit).
     """

@@ -1,4 +1,4 @@
-"""Maintained tables of post-join parts: estimated and measured cost, and its division."""
+"""Maintained tables of post-join parts: estimated and measured cost, and queries' shares."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def table_lines(found: TableRecord) -> Iterator[str]:
-    """A table's content and its estimated cost, and a line for each query that shares it."""
+    """A maintained table's content and estimated cost, and a line for each query that shares it."""
     yield found.text
     yield (
         f"{counted(found.rows_in, 'row')} in, {number(found.rows)} kept: "
@@ -34,9 +34,8 @@ def table_lines(found: TableRecord) -> Iterator[str]:
 
 
 def tables_table(found: TablesRecord | None, most: int | None) -> list[RenderableType]:
-    """The tables of a plan, the most expensive first, and their costs without sharing; empty
-    without tables.
-    """
+    """The maintained tables of a plan, the most expensive first, and their costs without sharing;
+    an empty list without tables."""
     if found is None or not found.tables:
         return []
     figures = ("queries", "rows in", "rows", "CPU s", "bytes")
@@ -54,7 +53,7 @@ def tables_table(found: TablesRecord | None, most: int | None) -> list[Renderabl
 
 
 def maintained_facts(found: MaintainedTableOut) -> dict[str, object]:
-    """Lines of a query's plan about its table: measured figures, then estimated ones."""
+    """Lines of a query's plan about its maintained table: measured figures, then estimates."""
     kept = "size not measured yet" if found.bytes is None else size(found.bytes)
     cpu = "not measured yet"
     if found.cpu:

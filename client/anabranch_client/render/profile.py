@@ -17,17 +17,17 @@ from anabranch_contract.rest.names import readable
 if TYPE_CHECKING:
     from anabranch_contract.rest.profile import CpuProfile
 
-#: Cells of a row, and its seconds.
+#: Cells of a row, and its CPU seconds.
 _Row = tuple[tuple[str, ...], float]
-#: Maximum number of rows of a table; further ones are added up in one row.
+#: Maximum number of rows of a table; the remaining ones are added up in one row.
 MOST = 40
 #: Width of the longest bar in characters.
 WIDTH = 24
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-#: Patterns: the digest in the id of a store or intermediate result; a store's key and partitions.
+#: Patterns in ids: the digest of a store or intermediate result; a store's key and partitions.
 _DIGEST = re.compile(r"(?<=\w)[@~][0-9a-f]{6,}")
 _STORE = re.compile(r"\[(?:[^\[\]:]+(?:\[\w+\])?\.)?(\w+):[\w(),]+\]/\d+$")
-#: Group of work -> name of its CPU time that belongs to no single step, store or stream.
+#: Group of work -> name of the CPU time that belongs to no single step, store or stream.
 _COMMON = {
     CpuGroup.SOURCE: "checks of arrivals",
     CpuGroup.INSERT: "writing packs",
@@ -59,8 +59,7 @@ def bar(share: float, width: int = WIDTH) -> str:
 
 def profile_detail(found: CpuProfile, names: Mapping[str, str]) -> RenderableType:
     """Tables of CPU seconds: by group (kind of work), by query, and by use (step, store, sink or
-    source). ``names``: relation -> its readable name.
-    """
+    source). ``names``: relation -> its readable name."""
     total = found.cpu or 1.0
     rest = found.groups.get(CpuGroup.UNATTRIBUTED, 0.0)
     facts = {

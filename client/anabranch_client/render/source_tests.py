@@ -1,4 +1,4 @@
-"""The result of a source test, as rich tables; layout only."""
+"""The result of a source test as tables; layout only."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from anabranch_client.render.tables import facts_table, shortened, table_of
 if TYPE_CHECKING:
     from anabranch_contract.rest.source_tests import SourceTestOut
 
-#: Fields of a registration that its command has in other places.
+#: Fields of a registration for which ``stream add`` has no option of the same name.
 _APART = frozenset({"name", "columns", "source", "changes", "retention"})
-#: Units of a source -> the word for one.
+#: Unit of a source in the plural -> in the singular.
 _ONE = {"files": "file", "entries": "entry", "messages": "message"}
-#: Field -> the option for its being false, where it is not ``--no-FIELD``.
+#: Field -> the option that makes it false, where that is not ``--no-FIELD``.
 _NEGATED = {"keep_late": "--drop-late"}
 
 
 def source_test(found: SourceTestOut) -> RenderableType:
-    """The outcome of a source test, the rows, and the values that do not fit."""
+    """The outcome of a source test, the rows read, and the values that do not fit the columns."""
     facts: dict[str, object] = {"source": found.outcome}
     if found.error is not None:
         error = found.error
@@ -106,7 +106,7 @@ def add_command(registration: Mapping[str, Any]) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value of a sample row: nested ones as JSON."""
+    """A value in a sample row, nested values as JSON."""
     if isinstance(value, list | dict):
         return json.dumps(value, ensure_ascii=False)
     return "null" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""Statistics and samples as rich tables; no logic but layout."""
+"""Statistics and samples as tables; layout only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from anabranch_contract.rest.planning.series import HistoryOut, SeriesOut
     from anabranch_contract.rest.planning.statistics import SampleOut, StatisticsOut
 
-#: Maximum number of values shown per key.
+#: Maximum number of frequent values shown per key.
 FREQUENT = 3
 _BARS = "▁▂▃▄▅▆▇█"
 _UNITS = ((3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms"))
@@ -127,7 +127,7 @@ def series_detail(found: SeriesOut) -> RenderableType:
 
 
 def history_table(found: HistoryOut) -> RenderableType:
-    """A query's course over the last day, with the minutes that have no record."""
+    """Freshness and results of a query over the last day, with minutes that have no record."""
     figures = ("results/min", "freshness p50", "p99")
     table = table_of("until", *figures, "interruptions", right=figures)
     moments = [datetime.fromisoformat(item.at) for item in found.items]
@@ -148,7 +148,7 @@ def history_table(found: HistoryOut) -> RenderableType:
             [f"{item.interrupted_minutes} min: {item.interruption}"] if item.interruption else []
         )
         missing = found.seconds // 60 - item.minutes
-        # The first and the last row are not over, or began before the history.
+        # The first row may begin before the history, and the last row is not over yet.
         if missing and 0 < number_ < last:
             parts.append(f"{missing} min without a record")
         table.add_row(until, number(rate), *shown, escape("; ".join(parts)))
@@ -156,7 +156,7 @@ def history_table(found: HistoryOut) -> RenderableType:
 
 
 def _newest(values: Sequence[float | None]) -> float | None:
-    """The last known value of a series, for a table."""
+    """The last known value of a series, as a cell."""
     return next((value for value in reversed(values) if value is not None), None)
 
 

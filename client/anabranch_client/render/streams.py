@@ -48,7 +48,7 @@ def _latest(stream: StreamOut) -> dict[str, str]:
 
 
 def _table(stream: StreamOut) -> dict[str, str]:
-    """Facts of a table: its number of rows, and the version that queries look up."""
+    """Facts about a stream of kind table: number of rows, and the version that queries look up."""
     if stream.table is None:
         return {}
     table = stream.table
@@ -111,7 +111,7 @@ def stream_detail(stream: StreamOut) -> RenderableType:
     columns = table_of("column", "type")
     for column in stream.columns:
         columns.add_row(escape(column.name), column.type)
-    # The line "rejected tuples" already says whether they are kept.
+    # The line "rejected tuples" already states whether they are kept.
     properties = {
         name.replace("_", " "): stream[name]
         for name, field in StreamProperties.model_fields.items()

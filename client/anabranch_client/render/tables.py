@@ -1,4 +1,4 @@
-"""Answers and reports as rich tables; no logic but layout."""
+"""Answers and reports as tables for the terminal; layout only."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def print_json(document: Any) -> None:
 
 
 def read_by_a_person() -> bool:
-    """Whether standard output is a terminal; piped output is never cut."""
+    """Whether standard output is a terminal; output to files and pipes is never cut."""
     return Console().is_terminal
 
 
@@ -75,7 +75,7 @@ def print_table(content: RenderableType) -> None:
     """Write ``content`` to standard output.
 
     On a terminal narrower than 80 columns, lines are wrapped instead of words being split. Outside
-    a terminal, lines are as long as needed, and there are no rulers.
+    a terminal, lines are as long as needed, and tables have no borders.
     """
     console = Console()
     if console.is_terminal:
@@ -167,7 +167,7 @@ def facts_table(rows: Mapping[str, object]) -> Table:
 
 
 def shortened(text: str) -> Text:
-    """A text that may be cut to one line on a narrow terminal (names are folded instead)."""
+    """A text that may be cut to one line on a narrow terminal (names are wrapped instead)."""
     return Text(" ".join(text.split()), overflow="ellipsis", no_wrap=True)
 
 
@@ -177,7 +177,7 @@ def _status(status: str) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class _Yielding:
-    """A table whose last column takes the remaining width; it is omitted if that is too little."""
+    """A table whose last column takes the remaining width, and is omitted if that is too small."""
 
     table: Table
 
@@ -203,7 +203,7 @@ def queries_table(
     """All queries, a line each, with as much of their SQL as fits.
 
     Args:
-        spent: run of a query -> its CPU seconds; empty: unknown, and not shown.
+        spent: run of a query -> its CPU seconds; empty if unknown: the column is omitted.
     """
     cpu = ("CPU s",) if spent else ()
     table = table_of(
@@ -261,7 +261,7 @@ def runs_table(runs: Sequence[RunOut]) -> RenderableType:
 
 
 def _past_results(query: QueryOut) -> dict[str, object]:
-    """Progress of a query's results over rows stored before it began, or that it has none."""
+    """Progress of a query's results over rows stored before it began, if requested."""
     if (past := query.past_results) is not None:
         left = f", {past.rows:,} stored rows to look at" if past.rows else ""
         return {"past": f"{past.status}, {past.results:,} results{left}"}
@@ -272,7 +272,7 @@ def _past_results(query: QueryOut) -> dict[str, object]:
 
 
 def _replacement(found: ReplacementOut | None) -> dict[str, object]:
-    """The run that waits for a query's place, and what it lacks."""
+    """The new run that will replace a query's current one, and the data that it still lacks."""
     if found is None:
         return {}
     why = "it has caught up" if found.waits_because is None else found.waits_because
@@ -284,7 +284,7 @@ def query_detail(query: QueryOut, spent: float | None = None) -> RenderableType:
     """One query: its normal form and its progress.
 
     Args:
-        spent: CPU seconds of its run since the runtime's start; None: unknown.
+        spent: CPU seconds of the query's run since the runtime's start; None: unknown.
     """
     before = "; ".join(batches_text(a.activated_batch, a.expired_batch) for a in query.earlier)
     facts: dict[str, object] = {
@@ -357,7 +357,7 @@ def query_detail(query: QueryOut, spent: float | None = None) -> RenderableType:
 
 
 def missed_notes(missed: Sequence[MissedOut]) -> list[Text]:
-    """A warning for each stream with rows that were read before the query and not stored."""
+    """A warning for each stream with rows that were read before the query began, and not stored."""
     return [Text(f"warning: {m.message}; {m.remedy}", style="bold yellow") for m in missed]
 
 
@@ -409,7 +409,7 @@ def _measured(revision: RevisionRecord) -> str:
 
 
 def switching_charge(cost: float) -> dict[str, object]:
-    """The plan's switching charge (penalty for new steps and stores), if any."""
+    """The plan's switching charge (penalty for new steps and stores); empty if there is none."""
     return {"switching": f"{number(cost)} charged for what is new"} if cost else {}
 
 
@@ -456,7 +456,7 @@ def epoch_detail(epoch: EpochOut) -> RenderableType:
 
 
 def _exchange(expected: Mapping[str, Any] | None) -> dict[str, object]:
-    """The expected traffic between hosts per batch; nothing on one host."""
+    """The expected traffic between hosts per batch; empty on one host."""
     if expected is None:
         return {}
     edges: dict[str, dict[str, float]] = expected["edges"]
@@ -487,8 +487,7 @@ def _ahead(asked: Sequence[Mapping[str, Any]] | None) -> dict[str, object]:
 
 def _hot(dealt: Mapping[str, Any] | None) -> dict[str, object]:
     """Frequent key values whose new rows a plan spreads over several hosts, and the expected load
-    of the busiest host; empty without such values.
-    """
+    of the busiest host; empty if there are no such values."""
     if not dealt:
         return {}
     values: list[dict[str, Any]] = dealt["values"]
@@ -511,7 +510,7 @@ def _fitted(costs: CostsRecord) -> str:
 
 
 def _past(past: Mapping[str, Any]) -> str:
-    """How probes of a new intermediate result find older rows: from base stores, or by backfill."""
+    """Source of older rows for probes of a new intermediate result: base stores, or a backfill."""
     how = "computed in the background" if past["chosen"] else "answered from base stores"
     costs = f"backfill {number(past['cost'])}, coverage {number(past['coverage'])}"
     return f"{how} ({past['reason']}; {costs})"
@@ -574,8 +573,7 @@ def plan_trees(explain: Mapping[str, Any]) -> list[Tree]:
 
 def _kinds(explain: Mapping[str, Any]) -> dict[tuple[str, int], str]:
     """(label of the arriving tuple, substream) -> the substream's key values, and savings of its
-    probe orders. Substreams with equal orders are described together, under the first of them.
-    """
+    probe orders. Substreams with equal orders are described together, under the first of them."""
     found = {}
     for divided in explain.get("substreams", ()):
         alike: dict[int, list[dict[str, Any]]] = {}
@@ -599,7 +597,7 @@ def _kinds(explain: Mapping[str, Any]) -> dict[tuple[str, int], str]:
 
 
 def shared_lines(explain: Mapping[str, Any]) -> list[str]:
-    """Sentences on the stores and steps that queries share, the most widely shared first.
+    """Sentences about stores and steps that queries share, the most widely shared first.
 
     They name intermediate results that several queries probe, and paths of steps that are executed
     once for several queries. A path that is a prefix of another with the same users is omitted.
@@ -635,7 +633,7 @@ def shared_lines(explain: Mapping[str, Any]) -> list[str]:
 
 
 def report_tables(report: Mapping[str, Any]) -> RenderableType:
-    """The report of a replay."""
+    """The report of a replay as tables."""
     facts = {
         "batches": report["batches"],
         "input tuples": f"{report['input_tuples']:,}",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def view_rows(found: ViewRowsOut) -> Iterator[dict[str, Any]]:
-    """The view's rows; estimates replace values that lack withheld joined rows."""
+    """The view's rows; estimates replace values that lack rows withheld by load shedding."""
     for number, row in enumerate(found.rows):
         scaled = found.scaled[number] if found.scaled is not None else {}
         yield {n: estimate(scaled[n]) if n in scaled else value for n, value in row.items()}
@@ -41,7 +41,7 @@ def estimate(value: ScaledOut) -> str:
 
 
 def view_remarks(found: ViewRowsOut) -> Iterator[str]:
-    """Notes on missing and estimated rows."""
+    """Notes on missing and estimated rows of a view."""
     if found.version is None:
         yield "no rows reported yet"
     else:
@@ -56,7 +56,7 @@ def view_remarks(found: ViewRowsOut) -> Iterator[str]:
 
 
 def preview_table(found: PreviewOut) -> RenderableType:
-    """The rows of a preview as a table, numbers to the right."""
+    """The rows of a preview as a table, with numbers right-aligned."""
     numbers = [
         name
         for at, name in enumerate(found.columns)

@@ -1,4 +1,4 @@
-"""Views of queries as pairs of label and text."""
+"""Views (post-join parts) of queries as pairs of label and text."""
 
 from __future__ import annotations
 

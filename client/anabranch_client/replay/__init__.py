@@ -1,1 +1,1 @@
-"""Scenarios, played on the real service and runtime; the demo and its oracle."""
+"""Replays: scenarios played on the real service and runtime; the demo and its oracle."""

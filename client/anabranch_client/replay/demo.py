@@ -69,7 +69,7 @@ class DemoResult:
         return all(c.match for c in self.comparisons.values())
 
     def document(self) -> dict[str, Any]:
-        """The demo's result as JSON."""
+        """The demo's result as a JSON document."""
         return {
             "exact": self.exact,
             "queries": {

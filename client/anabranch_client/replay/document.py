@@ -1,4 +1,4 @@
-"""YAML files as documents, with the line numbers of their parts."""
+"""YAML files as documents, with the line numbers of their fields."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class YamlFile:
     root: yaml.Node | None
 
     def line(self, place: Sequence[str | int]) -> int | None:
-        """Line of the innermost part of the path ``place`` that the file contains; None if none.
+        """Line of the innermost field on the path ``place`` that the file contains, or None.
 
-        Parts that exist only in the parsed format are skipped, such as the batch of a retention
-        that the file gives without batches.
+        Fields that only the parsed document has are skipped, such as the batch of a retention if
+        the file gives the retention without batches.
         """
         node, found = self.root, None
         for part in place:

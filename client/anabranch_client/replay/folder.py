@@ -21,7 +21,7 @@ from anabranch_client.supervise.home import refuse_held
 #: The marker file. It is locked as long as a replay writes to the folder.
 MARK = ".anabranch-replay"
 _VERSION = 1
-#: Files needed only by the processes, and files kept at the end (``tpch``: the demo's input).
+#: Files that only the processes need; files kept at the end (``tpch``: the demo's input).
 _WORKING = ("state", "redis", "service.port", "admin.token")
 _LASTING = ("results", "logs", "report.json", "tpch")
 
@@ -64,7 +64,7 @@ def refuse_used(out: Path, *, force: bool) -> None:
 def output_folder(out: Path, *, force: bool = False) -> Iterator[Path]:
     """Context with the output folder of a replay: created if needed, cleared of an earlier replay.
 
-    Files needed only by the processes are removed at the end.
+    Files that only the processes need are removed at the end.
 
     Raises:
         HeldError: `anabranch up` runs in the folder.

@@ -25,7 +25,7 @@ _BATCH = "batch_of_row"
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """A query's active batches, and the first visible batch of each of its tables."""
+    """The batches in which a query was active, and the first visible batch of each table."""
 
     activated: int
     expired: int | None
@@ -34,7 +34,7 @@ class Active:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Row counts: the pipeline's results, the oracle's, and rows that only one of them has."""
+    """Row counts: results of the pipeline and of the oracle, and rows that only one of them has."""
 
     results: int
     expected: int
@@ -48,7 +48,7 @@ class Comparison:
 
 
 def oracle_sql(query: DemoQuery, active: Active) -> str:
-    """The query's SQL with the conditions of :class:`Active` added."""
+    """The query's SQL with the conditions that ``active`` implies for each table."""
     batches = [f"{table}.{_BATCH}" for table in query.tables]
     last = f"greatest({', '.join(batches)})"
     conditions = [f"{last} >= {active.activated}"]
@@ -78,7 +78,7 @@ def compare(
 
 @contextmanager
 def recorded_tables(streams: Sequence[RecordedStream]) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection with the streams as views, for queries of :func:`oracle_sql`."""
+    """A DuckDB connection with the streams as views, for queries of :func:`oracle_sql`."""
     import duckdb
 
     with duckdb.connect() as connection:

@@ -56,7 +56,7 @@ def outline_table(found: Mapping[str, Any]) -> RenderableType:
 
 
 def notes(scenario: Scenario) -> Iterator[str]:
-    """Warnings about valid settings that are probably unintended."""
+    """Warnings about a scenario's valid settings that are probably unintended."""
     for query in scenario.queries:
         if scenario.begins(query) is None:
             yield (

@@ -1,4 +1,4 @@
-"""Play a scenario on the real service and the real runtime, call by call and batch by batch.
+"""Playing a scenario on the real service and the real runtime, call by call and batch by batch.
 
 A fixed order of events makes replays deterministic. The REST calls before batch ``k`` are made when
 three conditions hold: the gate keeps the runtime from starting ``k``, all earlier batches are
@@ -36,8 +36,7 @@ _POLL_SECONDS = 0.02
 @dataclass(frozen=True, slots=True)
 class ScenarioCalls:
     """The REST calls before one batch. ``retention``: pairs of a stream and its new retention;
-    ``register``, ``expire``: queries to register and to delete.
-    """
+    ``register``, ``expire``: queries to register and to delete."""
 
     optimizer: Optimizer | None = None
     retention: tuple[tuple[str, RetentionEntry], ...] = ()
@@ -71,7 +70,7 @@ def schedule(scenario: Scenario) -> dict[int, ScenarioCalls]:
 
 
 class ScenarioObserver:
-    """Callbacks during a replay; these defaults do nothing."""
+    """Callbacks during a replay; by default they do nothing."""
 
     def started(self, url: str) -> None:
         """The service listens at ``url``; the runtime is about to start."""

@@ -1,4 +1,4 @@
-"""Live view of a replay, on standard error."""
+"""Live view of a replay's progress, on standard error."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class LiveView(ScenarioObserver):
         )
 
     def render(self) -> RenderableType:
-        """The current view as rich tables and texts."""
+        """The current view of a replay as rich tables and texts."""
         progress, total = self._progress, max(self._scenario.batches, 1)
         results = Table(box=None, pad_edge=False, show_header=False)
         results.add_column(style="bold", overflow="fold")

@@ -1,7 +1,7 @@
-"""Rehearsal of a scenario: the service's refusals, collected before Spark is started.
+"""Rehearsal of a scenario: the service's refusals, collected before Spark starts.
 
 The service is started alone, in a temporary folder. The streams are registered, and each query is
-planned standalone: a query refused here would be refused in the replay, too.
+planned standalone: a query that is refused here would also be refused in the replay.
 """
 
 from __future__ import annotations

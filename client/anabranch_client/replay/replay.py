@@ -1,4 +1,4 @@
-"""``anabranch replay``: a scenario in, exact results and a report out."""
+"""``anabranch replay``: plays a scenario, and produces exact results and a report."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def step_spec(
 def run_to_report(
     scenario: Scenario, pipeline: Pipeline, observer: ScenarioObserver, *, leave: bool = True
 ) -> dict[str, Any]:
-    """Play the scenario, end the runtime (if ``leave``), complete the results, make the report.
+    """Play the scenario, end the runtime (if ``leave``), complete the results, and make the report.
 
     The report is returned, and written to ``report.json`` in the pipeline's folder.
     """

@@ -92,7 +92,7 @@ def _query(played: Played, name: str, results: dict[str, int]) -> dict[str, Any]
     }
 
 
-#: Values of the report's fields for a query that was never activated.
+#: Fields of the report for a query that was never activated.
 _UNSEEN: dict[str, Any] = {
     "activated_batch": None,
     "complete": None,
@@ -102,7 +102,8 @@ _UNSEEN: dict[str, Any] = {
 
 
 def _seen(activation: Activation) -> dict[str, Any]:
-    """First batch of a query, and the first tuples from which on its results are complete."""
+    """First batch of a query, and the first tuple per stream from which its results are
+    complete."""
     return {
         "activated_batch": activation.activated_batch,
         "complete": activation.complete,
@@ -121,7 +122,7 @@ def _past(activation: Activation | None) -> dict[str, Any] | None:
 
 
 def _failure(activation: Activation | None) -> dict[str, Any] | None:
-    """Why the query has failed, in the form of the problem document of a refused query."""
+    """The reason of a query's failure, in the form of the problem document of a refused query."""
     if activation is None or activation.failure is None:
         return None
     failure = activation.failure

@@ -1,4 +1,4 @@
-"""A replay's scenario: recorded streams, queries with first and last batch, planner settings.
+"""Scenario of a replay: recorded streams, queries with first and last batch, planner settings.
 
 All errors that can be found before a process is started are reported here, one line each with the
 field: unknown keys, missing files or files other than Parquet, unsupported column types, missing
@@ -46,7 +46,7 @@ class RecordedStream:
 
     Attributes:
         columns: (name, Spark's simple type string), from the file's schema.
-        options: the arguments of its registration.
+        options: further arguments of the stream's registration.
         retention: batch -> the retention that is set before this batch.
     """
 
@@ -281,7 +281,7 @@ _MOST = {"never": 0, "any": None}
 
 
 class ScenarioEntries(Closed):
-    """Keys of a scenario file; the Parquet files of its streams are opened later."""
+    """Keys of a scenario file; the Parquet files of its streams are read later."""
 
     streams: Annotated[dict[str, StreamEntry], Field(min_length=1)]
     queries: dict[str, QueryEntry] = Field(default_factory=dict)
@@ -358,7 +358,7 @@ _KNOWN: dict[str, tuple[str, type[Closed]]] = {
 
 
 def _explain(first: ErrorDetails, file: YamlFile) -> ScenarioError:
-    """A validation error in words for users."""
+    """A validation error, worded for users."""
     place = [str(part) for part in first["loc"] if part != "[key]"]
     field = ".".join(place)
     line = file.line(place)

@@ -43,7 +43,7 @@ TABLES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class DemoQuery:
-    """A query in parts, so that the oracle can add conditions.
+    """A query of the demo in parts, so that the oracle can add conditions.
 
     Attributes:
         select: the SELECT list.
@@ -114,10 +114,10 @@ def generate(
 ) -> tuple[RecordedStream, ...]:
     """Write the shuffled tables to ``folder``, and describe them as streams of ``batches`` batches.
 
-    Every stream is spread over all batches, as far as it has enough rows.
+    Every stream that has enough rows is spread over all batches.
 
     Args:
-        folder: where files are written.
+        folder: folder for the files.
         scale: TPC-H's scale factor.
         batches: number of batches of the streams.
         seed: seed of the random order of rows.

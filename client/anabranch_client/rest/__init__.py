@@ -1,1 +1,1 @@
-"""The Python client of the REST API: calls, pushed rows, results as Arrow tables, live tails."""
+"""The Python client of the REST API: calls, pushed rows, results as Arrow tables, live results."""

@@ -70,8 +70,7 @@ class Calls(QueryCalls):
         **options: Unpack[StreamOptions],
     ) -> RestCall[StreamOut]:
         """Register a stream with (name, type) columns. ``ttl``: a window on every alias over it.
-        ``latest``: columns of a key; only the latest tuple per key joins. None: no such option.
-        """
+        ``latest``: columns of a key; only the latest tuple per key joins. None: not set."""
         body = _stream_body(name, columns, source, ttl, latest, options)
         return RestCall("POST", "/v1/streams", rest.streams.StreamOut.read, body)
 
@@ -88,7 +87,8 @@ class Calls(QueryCalls):
         propose: bool = False,
         **options: Unpack[StreamOptions],
     ) -> RestCall[SourceTestOut]:
-        """Check ``rows`` rows of a source; ``propose``: complete the registration by them."""
+        """Check ``rows`` sample rows of a source against the columns. ``propose``: infer what is
+        missing in the registration from these rows."""
         body = _stream_body(name, columns, source, ttl, latest, options)
         params = _given(rows=rows and str(rows), propose="true" if propose else None)
         return RestCall(
@@ -110,26 +110,25 @@ class Calls(QueryCalls):
     @method
     def update_stream(self, /, name: str, **changes: Any) -> RestCall[StreamOut]:
         """Change fields of ``StreamPatch``; None removes ``idle_timeout`` or ``retention``, which
-        may be ``{"ttl": "7 days", "latest": ["k"]}``.
-        """
+        may be ``{"ttl": "7 days", "latest": ["k"]}``."""
         return RestCall("PATCH", _path("streams", name), rest.streams.StreamOut.read, changes)
 
     @method
     def add_column(self, stream: str, /, **column: str | None) -> RestCall[StreamOut]:
-        """Add a column: ``name``, ``type`` and, as text, its ``default`` in earlier rows."""
+        """Add a column: ``name``, ``type`` and, as text, ``default``: its value in earlier rows."""
         return RestCall(
             "POST", f"{_path('streams', stream)}/columns", rest.streams.StreamOut.read, column
         )
 
     @method
     def widen_column(self, stream: str, column: str, type: str) -> RestCall[StreamOut]:
-        """Widen the type of a column, such as int to bigint; stored rows and queries stay."""
+        """Widen a column's type, such as int to bigint; stored rows and queries do not change."""
         path = _path("streams", stream, "columns", column)
         return RestCall("PATCH", path, rest.streams.StreamOut.read, {"type": type})
 
     @method
     def drop_column(self, stream: str, column: str) -> RestCall[StreamOut]:
-        """Drop a column that no query reads; stored rows and queries stay."""
+        """Drop a column that no query reads; stored rows and queries do not change."""
         path = _path("streams", stream, "columns", column)
         return RestCall("DELETE", path, rest.streams.StreamOut.read)
 
@@ -190,7 +189,8 @@ class Calls(QueryCalls):
     def create_queries(
         self, queries: Sequence[JsonObject], *, atomic: bool = True, dry_run: bool = False
     ) -> RestCall[QueryBatchOut]:
-        """Register many bodies of ``POST /v1/queries``, atomically or each valid one.
+        """Register many queries, each a body of ``POST /v1/queries``. ``atomic``: all or none; else
+        each valid one.
 
         ``dry_run``: only check them, and return the expected outcome.
         """
@@ -213,8 +213,8 @@ class Calls(QueryCalls):
     ) -> RestCall[QueryBatchOut]:
         """Register queries with one statement that has parameters (``:name``), all or none.
 
-        ``parameters``: end of a query's name -> the value of each parameter. ``terms``: as for
-        :meth:`create_query`, for all of them.
+        ``parameters``: suffix of a query's name -> the value of each parameter. ``terms``: options
+        of all queries, as for :meth:`create_query`.
         """
         body = _given(**query_body(sql, None, name, window), parameters=parameters, **terms)
         params = {"dry_run": "true"} if dry_run else {}
@@ -297,8 +297,7 @@ class Calls(QueryCalls):
     @method
     def update_query(self, /, name: str, **changes: Any) -> RestCall[QueryOut]:
         """Change ``ttl``, ``expires_at`` (None: never), ``priority``, ``title``, ``owner``,
-        ``tags`` or fields of ``slo``; None removes a title, an owner or an objective.
-        """
+        ``tags`` or fields of ``slo``; None removes a title, an owner or an objective."""
         return RestCall("PATCH", _path("queries", name), rest.queries.QueryOut.read, changes)
 
     @method
@@ -380,7 +379,7 @@ class Calls(QueryCalls):
         drop: Sequence[str] = (),
         **assumed: Any,
     ) -> RestCall[DryRunOut]:
-        """Plan with the queries ``add`` added and the queries ``drop`` dropped; stores nothing.
+        """Plan with the queries ``add`` added and the queries ``drop`` dropped; changes nothing.
 
         ``assumed`` has fields of ``DryRunIn``, omitted if None. ``statistics``, ``distinct``,
         ``selectivity`` and ``widths`` replace measurements. ``retention`` (stream -> ``{"ttl": "7
@@ -407,7 +406,7 @@ class Calls(QueryCalls):
             version: version of the plan to approve (:attr:`HeldPlanOut.version`).
 
         Raises:
-            ApiError: another plan, or no plan, is held by now.
+            ApiError: another plan, or none, is held now.
         """
         path, headers = "/v1/plan/held:approve", {"If-Match": version}
         return RestCall("POST", path, planning.epochs.HeldPlanOut.read, headers=headers)
@@ -429,7 +428,7 @@ class Calls(QueryCalls):
 
         Args:
             changes: settings by name, as :class:`PlanningSettings` defines them; ``"none"`` lifts a
-                limit. Of ``intermediate_results`` ``"never"`` is 0, ``"any"`` lifts the limit.
+                limit. For ``intermediate_results``, ``"never"`` is 0, ``"any"`` lifts the limit.
 
         Raises:
             RequestError: an unknown setting, or an invalid value.
@@ -489,7 +488,7 @@ class Calls(QueryCalls):
 
     @method
     def create_token(self, name: str, role: str, *, ttl: str | None = None) -> RestCall[TokenMade]:
-        """Create a token. Only this answer contains its secret."""
+        """Create an access token. Only this answer contains its secret."""
         body = _given(name=name, role=role, ttl=ttl)
         return RestCall("POST", "/v1/tokens", rest.access.TokenMade.read, body)
 
@@ -534,8 +533,8 @@ class Calls(QueryCalls):
 class Client(Calls, Blocking):
     """Client of one service; thread-safe; close it, or use it in a ``with`` statement.
 
-    ``token`` is sent with every request. If it is None, the token in ``ANABRANCH_TOKEN`` or in the
-    file that ``ANABRANCH_TOKEN_FILE`` names is sent, if any. Empty: no token.
+    ``token`` is sent with every request. None: the token in ``ANABRANCH_TOKEN``, or in the file
+    that ``ANABRANCH_TOKEN_FILE`` names, if any. Empty: no token.
     """
 
     def __init__(
@@ -560,10 +559,10 @@ class Client(Calls, Blocking):
         self._http.close()
 
     def send(self, call: RestCall[T]) -> T:
-        """The answer to ``call``.
+        """Send a REST call, and return its parsed answer.
 
         Raises:
-            ApiError: the service refused it, or can't be reached.
+            ApiError: the service refused the request, or can't be reached.
         """
         try:
             response = self._http.send(call.request(self._http))
@@ -576,8 +575,8 @@ class Client(Calls, Blocking):
     ) -> Iterator[TailEvent]:
         """Follow a query's committed results, until ``limit`` rows or the query's end.
 
-        A lost connection is made again, and results since then are sent first; a ``gap`` says how
-        many rows are missing.
+        A lost connection is made again, and the results missed meanwhile come first; a ``gap``
+        event has the number of rows that are missing.
         """
         follower = TailFollower(name, from_start, limit)
         while not follower.over:
@@ -620,10 +619,10 @@ class AsyncClient(Calls, Asynchronous):
         await self._http.aclose()
 
     async def send(self, call: RestCall[T]) -> T:
-        """The answer to ``call``.
+        """Send a REST call, and return its parsed answer.
 
         Raises:
-            ApiError: the service refused it, or can't be reached.
+            ApiError: the service refused the request, or can't be reached.
         """
         try:
             response = await self._http.send(call.request(self._http))
@@ -636,8 +635,8 @@ class AsyncClient(Calls, Asynchronous):
     ) -> AsyncIterator[TailEvent]:
         """Follow a query's committed results, until ``limit`` rows or the query's end.
 
-        A lost connection is made again, and results since then are sent first; a ``gap`` says how
-        many rows are missing.
+        A lost connection is made again, and the results missed meanwhile come first; a ``gap``
+        event has the number of rows that are missing.
         """
         import asyncio  # takes as long as the rest of a command's start
 
@@ -664,7 +663,7 @@ def query_body(
     name: str | None,
     window: str | Mapping[str, str] | None = None,
 ) -> JsonObject:
-    """Body of a query, for registrations and dry runs."""
+    """Body of a query in REST, for registrations and dry runs."""
     return _given(id=name, sql=sql, query=query, window=window)
 
 
@@ -679,7 +678,7 @@ def _stream_body(
     retention = _given(ttl=ttl, latest=list(latest) if latest else None)
     body = _given(name=name, **options, retention=retention or None, source=source)
     listed = [{"name": column, "type": kind} for column, kind in columns]
-    # Without any the service takes the columns of a table in a database.
+    # Without columns, the service takes the columns of a table in a database.
     body["columns"] = listed or {}
     return body
 

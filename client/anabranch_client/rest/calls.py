@@ -1,7 +1,7 @@
 """REST calls as data, from which the methods of both clients are made.
 
-A :class:`RestCall` holds a request and the parser of its answer. The clients differ in sending
-only, so a method is written once: a function returns a :class:`RestCall`, :class:`method` sends it.
+A :class:`RestCall` holds a request and the parser of its answer. The clients differ only in
+sending, so a method is written once: it returns a :class:`RestCall`, which :class:`method` sends.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ JsonObject = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RestCall(Generic[T]):
-    """A request, and the parser of its answer.
+    """A request to the REST API, and the parser of its answer.
 
     Attributes:
-        read: makes a value of the answer's JSON document, or with ``binary`` of its bytes.
+        read: converts the answer's JSON document (its bytes, if ``binary``) to a value.
     """
 
     method: str
@@ -92,7 +92,7 @@ def _problem(response: httpx.Response) -> JsonObject:
 
 
 def has_certificate(url: str) -> bool:
-    """Whether the server at ``url`` has a certificate to verify.
+    """Whether the server at ``url`` has a certificate to verify (``https``).
 
     Loading the certificates of authorities takes 20 ms, so it is skipped for ``http`` URLs.
     """
@@ -100,7 +100,7 @@ def has_certificate(url: str) -> bool:
 
 
 def unreachable(url: str, cause: httpx.HTTPError | httpx.InvalidURL) -> ApiError:
-    """The error for a service that did not answer."""
+    """The error for a service that can't be reached at ``url``."""
     return ApiError(
         0,
         {
@@ -112,18 +112,18 @@ def unreachable(url: str, cause: httpx.HTTPError | httpx.InvalidURL) -> ApiError
 
 
 class Blocking:
-    """Base of clients whose methods return answers."""
+    """Base of the client whose methods return answers."""
 
     def send(self, call: RestCall[T]) -> T:
-        """The answer to ``call``."""
+        """Send a REST call, and return its parsed answer."""
         raise NotImplementedError
 
 
 class Asynchronous:
-    """Base of clients whose methods are awaited."""
+    """Base of the client whose methods are awaited."""
 
     async def send(self, call: RestCall[T]) -> T:
-        """The answer to ``call``."""
+        """Send a REST call, and return its parsed answer."""
         raise NotImplementedError
 
 
@@ -162,7 +162,7 @@ class Page(Protocol[T_co]):
 
 
 class pages(Generic[P, T]):
-    """Decorator: a method of both clients that iterates over a list and fetches pages lazily."""
+    """Decorator: a method of both clients that iterates over a list, fetching its pages lazily."""
 
     def __init__(
         self, describe: Callable[Concatenate[Any, Mapping[str, str], P], RestCall[Page[T]]]
@@ -190,7 +190,7 @@ class pages(Generic[P, T]):
 
 
 class Pages(Iterator[T]):
-    """Entries of a list, fetched page by page; a notebook shows the first of them."""
+    """Entries of a list, fetched page by page; notebooks show the first ones."""
 
     def __init__(
         self, client: Blocking, describe: Callable[[Mapping[str, str]], RestCall[Page[T]]]
@@ -231,12 +231,12 @@ def _after(page: Page[Any]) -> dict[str, str] | None:
 
 
 def once(idempotency_key: str | None) -> dict[str, str] | None:
-    """Return the headers of a request that may be repeated."""
+    """Return the headers by which the service carries out a repeated request only once."""
     return None if idempotency_key is None else {"Idempotency-Key": idempotency_key}
 
 
 def given(**values: Any) -> JsonObject:
-    """Arguments of the client without None, as a JSON object."""
+    """The arguments of a client's method that are not None, as a JSON object."""
     return {
         name: dict(value) if isinstance(value, Mapping) else value
         for name, value in values.items()

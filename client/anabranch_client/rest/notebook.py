@@ -1,4 +1,4 @@
-"""HTML of answers for notebooks, which show what a value's ``_repr_html_`` returns."""
+"""HTML of answers, for notebooks: they show the HTML that a value's ``_repr_html_`` returns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anabranch_contract.rest.documents import Document
 
 T = TypeVar("T")
 
-#: Most rows of a list, and most characters of a value.
+#: Maximum rows of a list, and maximum characters of a value.
 ROWS, TEXT = 100, 300
 
 
@@ -24,7 +24,7 @@ class Listing(list[T], Generic[T]):
 
 
 def _scalars(item: object) -> dict[str, Any]:
-    """The fields of an answer that fit into a cell."""
+    """The fields of an answer that fit into a cell of a table."""
     if not isinstance(item, Document):
         return {"": item}
     found = {name: getattr(item, name) for name in type(item).model_fields}
@@ -36,7 +36,7 @@ def _scalars(item: object) -> dict[str, Any]:
 
 
 def grid(rows: Sequence[dict[str, Any]]) -> str:
-    """A table of rows; columns without any value are left out.
+    """HTML table of rows; columns without any value are left out.
 
     >>> grid([{"a": 1, "b": None}, {"a": "<"}])
     '<table><tr><th>a</th></tr><tr><td>1</td></tr><tr><td>&lt;</td></tr></table>'
@@ -54,7 +54,7 @@ def grid(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def fields(values: dict[str, Any]) -> str:
-    """A table of named values, without empty ones."""
+    """HTML table of named values, without empty ones."""
     lines = (
         f"<tr><th>{escape(name)}</th><td>{_cell(value)}</td></tr>"
         for name, value in values.items()
@@ -64,7 +64,7 @@ def fields(values: dict[str, Any]) -> str:
 
 
 def text(value: str) -> str:
-    """A text with its line breaks."""
+    """HTML of a text with its line breaks."""
     return f"<pre>{escape(value)}</pre>"
 
 

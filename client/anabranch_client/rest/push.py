@@ -1,4 +1,4 @@
-"""Rows for ``stream push``: from a Parquet file or JSON lines, as JSON values, in portions."""
+"""Rows for ``stream push``, read from a Parquet file or JSON lines as JSON values, in portions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries with methods that read their rows, and their appearance in notebooks."""
+"""Registered queries with methods that read their rows, and as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ class RowReader(Protocol):
 class Query(QueryOut):
     """A registered query, whose rows can be read.
 
-    The rows of a view or of a query with changes are its present table; other queries have all
-    results.
-    ``batch``, in all methods: the rows as of the end of this batch; None: of the newest. With an
-    :class:`AsyncClient` the methods return coroutines.
+    A query with a view, or whose results are changes, has the rows of its present table; other
+    queries have all of their results as rows. ``batch``, in all methods: read the rows as of the
+    end of this batch; None: of the newest batch. With an :class:`AsyncClient` the methods return
+    coroutines.
     """
 
     _client: Any = PrivateAttr(default=None)
 
     @classmethod
     def of_client(cls, client: RowReader, document: Any) -> Self:
-        """Read an answer to ``client``."""
+        """Parse the answer ``document`` to a request of ``client``."""
         query = cls.read(document)
         query._client = client
         return query
 
     def arrow(self, *, batch: int | None = None, limit: int | None = None) -> Any:
-        """The rows as a ``pyarrow.Table``; ``limit``: at most so many, in no order."""
+        """The rows as a ``pyarrow.Table``; ``limit``: maximum number of rows, in no order."""
         return self._rows(lambda rows: rows, batch=batch, limit=limit)
 
     def df(self, *, batch: int | None = None, limit: int | None = None) -> pandas.DataFrame | Any:

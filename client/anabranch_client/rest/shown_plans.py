@@ -1,4 +1,4 @@
-"""Plans as notebooks show them."""
+"""Plans with HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from anabranch_contract.rest.planning.plans import ExplainOut
 
 
 class ShownPlan(ExplainOut):
-    """The plans of a statement."""
+    """The logical plans of a statement (:meth:`explain`), with HTML for notebooks."""
 
     def _repr_html_(self) -> str:
         refused = None if self.refused is None else self.refused.message

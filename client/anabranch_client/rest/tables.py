@@ -1,4 +1,4 @@
-"""Queries and their rows, as Arrow tables."""
+"""Requests of both clients for queries, their plans, and their rows as Arrow tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from anabranch_contract.rest.queries import ViewRowsOut
     from anabranch_contract.rest.tables import PreviewOut, QueryTableOut
 
-#: Last bytes of an Arrow IPC stream; a stream without them is not complete.
+#: Last bytes of a complete Arrow IPC stream.
 END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
@@ -36,7 +36,7 @@ def _headers() -> dict[str, str]:
 
 
 def _arrow() -> Any:
-    """Arrow, imported by the first rows: it takes time, and most uses of the client read none."""
+    """The Arrow library, imported when rows are first read: that takes time, and is rarely done."""
     try:
         import pyarrow
     except ImportError as cause:
@@ -52,7 +52,7 @@ def read_arrow(content: bytes) -> pa.Table:
     """Read an Arrow IPC stream.
 
     Raises:
-        ValueError: it is not complete.
+        ValueError: the stream is not complete.
     """
     pa = _arrow()
     if not content.endswith(END):
@@ -84,7 +84,7 @@ def read_batches(response: httpx.Response) -> Iterator[pa.RecordBatch]:
     """Read an Arrow IPC stream as it arrives.
 
     Raises:
-        ValueError: it is not complete.
+        ValueError: the stream is not complete.
     """
     pa = _arrow()
     body = _Body(response.iter_bytes())
@@ -108,9 +108,8 @@ class QueryCalls:
     def query_history(
         self, name: str, *, last: int = 1440, minutes: int = 15
     ) -> RestCall[HistoryOut]:
-        """Freshness, results and interruptions of a query in the newest ``last`` minutes, in points
-        of ``minutes`` minutes.
-        """
+        """Freshness, results and interruptions of a query in the newest ``last`` minutes, one point
+        per ``minutes`` minutes."""
         params = {"query": name, "last": str(last), "minutes": str(minutes)}
         return RestCall("GET", "/v1/history", planning.series.HistoryOut.read, params=params)
 
@@ -118,8 +117,9 @@ class QueryCalls:
     def rows(self, name: str, limit: int = 100, *, scaled: bool = False) -> RestCall[ViewRowsOut]:
         """The current rows of a query's view, in its order; at most 1000.
 
-        ``scaled``: also estimate counts, sums and averages as without withheld rows, with errors
-        (``ViewRowsOut.scaled``), or give the reason why not (``unscaled``).
+        ``scaled``: also estimate counts, sums and averages over all rows, those withheld by load
+        shedding included, with errors (``ViewRowsOut.scaled``); or state why that is not possible
+        (``unscaled``).
         """
         params = {"limit": str(limit), **({"scaled": "true"} if scaled else {})}
         return RestCall(
@@ -136,10 +136,10 @@ class QueryCalls:
         after: int | None = None,
         limit: int | None = None,
     ) -> RestCall[pa.Table]:
-        """The rows of a query's table, as of a batch; the metadata of the table's schema names it.
+        """The rows of a query's table, as of a batch; the schema's metadata has its number.
 
-        ``changes``: the results as the sink has them, instead of the table; ``after``: only those
-        of the batches after this one.
+        ``changes``: read the results as the sink has them, instead of the table; ``after``: only
+        the results of batches after this one.
         """
         words = {"changes": "true"} if changes else {}
         numbers = given(batch=batch, after=after, limit=limit)
@@ -156,7 +156,7 @@ class QueryCalls:
     def sql(
         self, sql: str, *, batch: int | None = None, limit: int = 1_000_000
     ) -> RestCall[pa.Table]:
-        """Rows of a SELECT over tables of queries, in DuckDB's dialect, all as of one batch."""
+        """Rows of a SELECT in DuckDB's dialect over tables of queries, all as of one batch."""
         body = given(sql=sql, batch=batch, limit=limit)
         return RestCall(
             "POST", "/v1/queries:sql", read_arrow, body, headers=_headers(), binary=True
@@ -166,7 +166,7 @@ class QueryCalls:
     def preview(
         self, sql: str, *, dialect: str | None = None, limit: int | None = None
     ) -> RestCall[PreviewOut]:
-        """Rows of a statement over the latest rows of streams, for a look before registration."""
+        """Rows of a statement over the latest rows of streams, to try it before registration."""
         body = given(sql=sql, dialect=dialect, limit=limit)
         return RestCall("POST", "/v1/queries:preview", rest.tables.PreviewOut.read, body)
 
@@ -179,7 +179,7 @@ class QueryCalls:
         window: str | Mapping[str, str] | None = None,
         parameters: Mapping[str, Constant] | None = None,
     ) -> RestCall[ShownPlan]:
-        """The join plan of a statement, and its cost as a registered query; stores nothing."""
+        """The join plan of a statement, and its cost as a registered query; changes nothing."""
         from anabranch_client.rest.shown_plans import ShownPlan
 
         body = given(sql=sql, dialect=dialect, window=window, parameters=parameters)
@@ -208,7 +208,7 @@ class QueryCalls:
         """A query's part of the running plan, and its share of CPU time and state.
 
         Raises:
-            ApiError: it is not in the plan (``not-in-plan``), or there is no such query.
+            ApiError: the query is not in the plan (``not-in-plan``), or there is no such query.
         """
         return RestCall("GET", path("queries", name, "plan"), planning.query_plan.QueryPlanOut.read)
 
@@ -216,14 +216,14 @@ class QueryCalls:
 def table_batches(
     client: Any, name: str, *, batch: int, after: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of :meth:`QueryCalls.table`, or with ``after`` its results, as they arrive.
+    """The rows of :meth:`QueryCalls.table` as they arrive; with ``after``, the query's results.
 
     Args:
         client: a :class:`~anabranch_client.rest.api.Client`.
 
     Raises:
-        ApiError: the service refused it, or can't be reached.
-        ValueError: its answer is not complete.
+        ApiError: the service refused the request, or can't be reached.
+        ValueError: the answer is not complete.
     """
     call = QueryCalls.table(client, name, batch=batch, after=after)
     try:

@@ -1,4 +1,4 @@
-"""Following a query's results: server-sent events, resumed after a lost connection."""
+"""Following a query's results as server-sent events, resumed after a lost connection."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class TailEvent:
     """An event of a tail, the stream of a query's results.
 
     Attributes:
-        kind: ``row``; ``gap``: rows are missing here (``missed`` of them, None: unknown);
-            ``live``: all stored results have been sent, new ones follow; ``end``.
+        kind: ``row``: a result; ``gap``: rows are missing here (``missed`` of them, None: unknown);
+            ``live``: all stored results have been sent, new ones follow; ``end``: no more results.
         id: position of the row among the query's results, ``batch:number``.
         row: column -> value, for a row.
-        detail: fields of other events: ``missed``, ``results`` or ``reason``.
+        detail: fields of events other than rows: ``missed``, ``results`` or ``reason``.
     """
 
     kind: Kind
@@ -71,7 +71,7 @@ class TailFollower:
         return client.build_request("GET", path, params=params, headers=headers, timeout=timeout)
 
     def connected(self, response: httpx.Response) -> None:
-        """Check the service's answer to the request.
+        """Check the service's answer to the request for events.
 
         Raises:
             ApiError: the service refused.
@@ -81,7 +81,7 @@ class TailFollower:
         self._lost_since, self._answered = None, True
 
     def feed(self, part: bytes) -> Iterator[TailEvent]:
-        """Add received bytes; returns the events completed by them."""
+        """Add received bytes; return the events that they complete."""
         *blocks, self._rest = (self._rest + part).split(b"\n\n")
         for block in blocks:
             event = read_event(block.decode())
@@ -89,7 +89,7 @@ class TailFollower:
                 continue
             self._last_id = event.id or self._last_id
             if event.kind == "live" and not event.id:
-                # No event has arrived yet, so the next row is a new one.
+                # No result has arrived yet, so a new connection begins with the first one.
                 self.from_start = True
             if event.kind == "row" and self.limit is not None:
                 self.limit -= 1

@@ -1,4 +1,4 @@
-"""The token of requests: from the environment or a file, never from the command line.
+"""The access token of requests: from the environment or a file, never from the command line.
 
 All users of the machine can see command lines, but neither environments nor files of mode 0600.
 """
@@ -13,12 +13,12 @@ from anabranch_client.errors import UsageError
 
 TOKEN_VARIABLE = "ANABRANCH_TOKEN"
 TOKEN_FILE_VARIABLE = "ANABRANCH_TOKEN_FILE"
-#: Value of ``--token-file`` of the running command.
+#: Value of the running command's option ``--token-file``.
 TOKEN_FILE: ContextVar[Path | None] = ContextVar("token_file", default=None)
 
 
 def given_token(file: Path | None = None) -> str:
-    """The token in ``file``, else from the environment; empty if neither is given.
+    """The token in ``file``, or else the token in the environment; empty if there is none.
 
     Raises:
         UsageError: the file can't be read, or does not contain a token.
@@ -48,7 +48,7 @@ def read_token(file: Path) -> str:
 
 
 def headers(token: str | None) -> dict[str, str]:
-    """The ``Authorization`` header with ``token``, by default the environment's, if any."""
+    """The ``Authorization`` header with ``token``, by default the environment's; empty if none."""
     found = given_token() if token is None else token
     return {"Authorization": f"Bearer {found}"} if found else {}
 

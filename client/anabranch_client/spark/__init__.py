@@ -1,6 +1,5 @@
-"""Queries as Spark's DataFrames, and Spark's streams and tables as streams of queries; needs
-PySpark.
-"""
+"""Queries as Spark DataFrames, and Spark's streams and tables as input of queries; needs
+PySpark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's data source ``anabranch``: tables of queries, and their results as a stream.
+"""Spark's data source ``anabranch``: tables of queries, and results of queries as a stream.
 
 Rows come over REST, so executors need neither the results directory nor the runtime. Offsets of a
 stream are batches of the pipeline. The results of a range of batches never change, so a micro-batch
@@ -41,9 +41,9 @@ from anabranch_contract.rest.normalised import OutputInfo
 from anabranch_contract.rest.tables import QueryTableOut
 
 FORMAT = "anabranch"
-#: Batch before all others: results of versions before the first batch have batch -1.
+#: Batch before all others: results of versions from before the first batch have batch -1.
 BEFORE = -2
-#: Name of Spark Connect's responses with profiles of Python workers, which were kept by then.
+#: Name of Spark Connect's responses with profiles of Python workers (an accumulator).
 _PROFILES = "__python_accumulator__"
 #: Method of Spark Connect's client that reads responses.
 _FETCH = "_execute_and_fetch_as_iterator"
@@ -59,12 +59,12 @@ class SourceOptions:
     """Options of the source.
 
     Attributes:
-        query: a query or run. ``url``: the service's address; the token is in ``token_file``, or in
-            the environment, of executors, too.
+        query: a query or run. ``url``: the service's address; the token is in ``token_file`` or in
+            the environment, on executors as well.
         changes: whether to read results as sinks have them, instead of the table.
         as_of: batch of a table; None: the newest.
         starting: first batch of a stream; None: all results.
-        most: most batches of a micro-batch; None: any number.
+        most: maximum batches of a micro-batch; None: no limit.
         partitions: number of partitions of results.
     """
 
@@ -79,10 +79,10 @@ class SourceOptions:
 
     @staticmethod
     def read(given: Mapping[str, str]) -> SourceOptions:
-        """Read Spark's options.
+        """Parse the options given to Spark's reader.
 
         Raises:
-            UsageError: one is unknown, missing or malformed.
+            UsageError: an option is unknown, missing or malformed.
         """
         named = {name.lower(): name for name in _OPTIONS}
         found = {}
@@ -111,7 +111,7 @@ class SourceOptions:
         )
 
     def client(self) -> Client:
-        """A client of the service."""
+        """A client of the service that the options name."""
         file = None if self.token_file is None else Path(self.token_file)
         return Client(self.url, token=given_token(file) or None)
 
@@ -135,9 +135,8 @@ def _number(found: Mapping[str, str], name: str, least: int) -> int | None:
 
 
 class BatchRange(InputPartition):
-    """Rows that one task reads: the table as of batch ``upto``, or with ``after`` the results of
-    the batches after that one.
-    """
+    """Rows that one task reads: the table as of batch ``upto`` or, with ``after``, the results of
+    batches from the one after ``after`` to ``upto``."""
 
     def __init__(self, run: str, after: int | None, upto: int) -> None:
         self.run, self.after, self.upto = run, after, upto
@@ -157,7 +156,7 @@ def ranges(run: str, after: int, upto: int, parts: int) -> list[BatchRange]:
 
 
 def spark_schema(columns: Sequence[OutputInfo]) -> str:
-    """Columns as Spark's DDL; variants are strings of JSON, intervals of months integers.
+    """Columns as Spark's DDL; variants become JSON strings, intervals of months integers.
 
     >>> spark_schema([OutputInfo(name="a`b", type="array<variant>")])
     '`a``b` array<string>'
@@ -183,7 +182,7 @@ def _known(kind: DataType) -> str:
 
 
 class AnabranchSource(DataSource):
-    """The data source."""
+    """The data source ``anabranch`` of Spark."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -201,14 +200,14 @@ class AnabranchSource(DataSource):
         return spark_schema(found.changes if self._options.changes else found.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Read a table, or all results so far."""
+        """Reader of a table, or of all results so far."""
         return TableScan(self._options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Read results from batch to batch.
+        """Reader of results as a stream.
 
         Raises:
-            UsageError: they are changes, and the option ``changes`` is not set.
+            UsageError: the results are changes, and the option ``changes`` is not set.
         """
         with self._options.client() as client:
             kind = client.table_columns(self._options.query).kind
@@ -231,7 +230,7 @@ class _Reading:
             return client.table_columns(name)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition, with Spark's types. A failed task is repeated as a whole."""
+        """The rows of a partition, in Spark's types. Spark repeats a failed task as a whole."""
         assert isinstance(partition, BatchRange)
         wanted = to_arrow_schema(self.schema)
         with self.options.client() as client:
@@ -247,7 +246,7 @@ class TableScan(_Reading, DataSourceReader):
     """Reads a table as of one batch."""
 
     def partitions(self) -> list[InputPartition]:
-        """One partition for present rows; results are cut by batches."""
+        """One partition for the present rows of a table; for results, one per range of batches."""
         options, found = self.options, self.table(self.options.query)
         batch = found.batch if options.as_of is None else options.as_of
         if options.changes or found.kind == "results":
@@ -256,7 +255,7 @@ class TableScan(_Reading, DataSourceReader):
 
 
 class ResultStream(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the results of one run of a query: an offset is the last batch that was read."""
+    """Reads the results of one run of a query; an offset is the last batch that was read."""
 
     _target: int | None = None
 
@@ -267,16 +266,16 @@ class ResultStream(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return {"run": self.table(self.options.query).run, "batch": before}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit of batches, as a limit of files: Spark knows no batches."""
+        """The limit of batches, expressed as a limit of files: Spark has none of batches."""
         most = self.options.most
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read up to the present newest batch."""
+        """Read up to the batch that is the newest now."""
         self._target = self.table(self.options.query).batch
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The newest batch whose results are all there, within the limit.
+        """The newest batch up to which all results are available, within the limit.
 
         Raises:
             ClientError: the run has ended, all of its results were read, and the query has another
@@ -292,7 +291,7 @@ class ResultStream(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return {"run": run, "batch": max(newest, read)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The results after ``start`` up to ``end``."""
+        """The partitions with the results after ``start`` up to ``end``."""
         run, upto = str(end["run"]), int(end["batch"])
         return list(ranges(run, int(start["batch"]), upto, self.options.partitions))
 
@@ -308,21 +307,21 @@ class ResultStream(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
 
 def default_client() -> Client:
-    """A client of the service that the environment names."""
+    """A client of the service that the environment variables name."""
     return Client(os.environ.get(_URL_VARIABLE) or DEFAULT_URL)
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``anabranch`` known to a session."""
+    """Make the data source ``anabranch`` known to a Spark session."""
     spark.dataSource.register(AnabranchSource)
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         _pass_over_profiles(spark.client)
 
 
 def _pass_over_profiles(client: Any) -> None:
-    """Let declarative pipelines of Spark Connect end: PySpark 4.3 fails, after all datasets are
-    written, with UNKNOWN_RESPONSE at the empty profiles of every data source in Python.
-    """
+    """Ignore empty profiles of Python data sources in Spark Connect: PySpark 4.3 fails at them with
+    UNKNOWN_RESPONSE, so that declarative pipelines end with an error after all datasets are
+    written."""
     fetch = getattr(client, _FETCH, None)
     if fetch is None or _FETCH in vars(client):
         return
@@ -344,13 +343,13 @@ def query(
     options: Mapping[str, str] | None = None,
     **terms: Any,
 ) -> DataFrame:
-    """Register a query, unless it is there with the same terms, and read its results as a stream.
+    """Register a query, unless it exists with the same terms, and read its results as a stream.
 
     Args:
         sql: the statement, over registered streams.
-        client: of the service; default: the environment's address and token.
+        client: client of the service; default: with the environment's address and token.
         options: further options of the source.
-        terms: as for :meth:`Client.put_query`'s body.
+        terms: further fields of the body of :meth:`Client.put_query`.
 
     Raises:
         ApiError: the service refused the query.

@@ -1,4 +1,4 @@
-"""Spark's streaming DataFrames as streams of queries: rows are pushed over REST, each once."""
+"""Spark's streaming DataFrames as streams for queries: rows are pushed over REST, each once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anabranch_client.rest.push import ROWS, json_row
 from anabranch_client.spark.source import default_client
 from anabranch_contract.rest.streams import StreamOut
 
-#: Column by whose text rows are ordered: portions of a repeated micro-batch must be the same.
+#: Column by whose text rows are ordered, so that a repeated micro-batch has the same portions.
 _ORDER = "anabranch_order"
 _TOO_MANY, _PAUSE = 429, 1.0
 
@@ -32,14 +32,14 @@ def stream(
     trigger: dict[str, Any] | None = None,
     **options: Any,
 ) -> StreamingQuery:
-    """Register a streaming DataFrame as the stream ``name``, unless it is there, and push its rows.
+    """Register a streaming DataFrame as the stream ``name``, unless it exists, and push its rows.
 
-    Each row is in the stream once, also if Spark is killed and started again with the checkpoint
-    within a day: portions of a micro-batch have names that the service remembers so long.
+    Each row is in the stream once, even if Spark is killed and restarted with the checkpoint within
+    a day: the portions of a micro-batch have names, which the service remembers for that time.
 
     Args:
         checkpoint: Spark's ``checkpointLocation``.
-        client: of the service; default: the environment's address and token.
+        client: client of the service; default: with the environment's address and token.
         trigger: arguments of ``DataStreamWriter.trigger``; default: as fast as possible.
         options: as for :meth:`Client.create_stream`: ``event_time``, ``lateness``, ``kind``, ...
 
@@ -62,16 +62,16 @@ def registered(
     source: dict[str, Any],
     options: Mapping[str, Any],
 ) -> StreamOut:
-    """Register a stream unless it is there.
+    """Register a stream unless it is registered already.
 
     Raises:
-        ApiError: the service refused it.
+        ApiError: the service refused the stream.
         UsageError: there is a stream of this name with other columns, or another source.
     """
     known = next((one for one in client.streams() if one.name == name), None)
     if known is None:
         return client.create_stream(name, columns, source=source, **options)
-    # The column of operations need not be declared.
+    # A stream with changes need not declare its operation column.
     own = known.changes and known.changes.operation
     if [(c.name, c.type) for c in known.columns if c.name != own] != [
         column for column in columns if column[0] != own
@@ -117,5 +117,5 @@ class _Pusher:
             except ApiError as refused:
                 if refused.status != _TOO_MANY:
                     raise
-                # A million rows wait to be read: so do the next ones, in Spark's source.
+                # A million rows wait to be read; the next ones wait in Spark's source.
                 time.sleep(_PAUSE)

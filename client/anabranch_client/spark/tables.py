@@ -1,7 +1,7 @@
-"""Delta and Iceberg tables of Spark's catalogs as streams of queries, which the runtime reads.
+"""Delta and Iceberg tables in Spark's catalogs as streams for queries; the runtime reads them.
 
-Spark gives a table's format, place and columns, once; no row passes through it. Only SQL is sent to
-the session, so it may be one of Spark Connect, of an older Spark, too.
+Spark is used only once, to look up a table's format, location and columns; no row passes through
+it. The session only executes SQL, so it may be one of Spark Connect, even of an older Spark.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from anabranch_client.spark.streams import registered
 from anabranch_contract.connectors.lake.options import DELTA, LAKE, TABLE
 from anabranch_contract.rest.streams import StreamOut
 
-#: Row of DESCRIBE above the table's details.
+#: Row of DESCRIBE TABLE EXTENDED above the table's details.
 _DETAILS = "# Detailed Table Information"
-#: Name of Spark's own catalog, which stands for another one in each deployment.
+#: Name of Spark's own catalog, which refers to a different catalog in each deployment.
 _SESSION_CATALOG = "spark_catalog"
 
 
@@ -38,27 +38,28 @@ def table(
     source: Mapping[str, str] | None = None,
     **options: Any,
 ) -> StreamOut:
-    """Register a table of Spark's catalogs as a stream, unless it is there, and return the stream.
+    """Register a table of Spark's catalogs as a stream, unless it exists, and return the stream.
 
     Args:
-        table: its name in Spark's SQL.
-        name: of the stream; default: the last part of ``table``.
-        client: of the service; default: the environment's address and token.
-        columns: names of the stream's columns; default: all of the table.
-        catalog: of an Iceberg table, in the runtime's configuration; default: Spark's name of it.
-        path: of a Delta table, as the runtime sees it; default: its location.
+        table: the table's name in Spark's SQL.
+        name: name of the stream; default: the last part of ``table``.
+        client: client of the service; default: with the environment's address and token.
+        columns: names of the stream's columns; default: all columns of the table.
+        catalog: name of an Iceberg table's catalog in the runtime's configuration; default: its
+            name in Spark.
+        path: path of a Delta table, as the runtime sees it; default: its location in Spark.
         source: further options of the source: ``start``, ``on_loss``, ``on_delete``.
         options: as for :meth:`Client.create_stream`: ``event_time``, ``lateness``, ``kind``, ...
 
     Raises:
         ApiError: the service refused the stream.
-        UsageError: Spark has no such table, it is a view or has another format, the runtime can't
-            reach it by these arguments, or there is a stream of this name with another source or
-            other columns.
+        UsageError: Spark has no such table, the table is a view or has another format, the runtime
+            can't reach it by these arguments, or there is a stream of this name with another source
+            or other columns.
     """
     try:
         found = {field.name: field.dataType.simpleString() for field in spark.table(table).schema}
-        # Now it is known to be a name, and no other SQL.
+        # The query before has shown that ``table`` is a name, not other SQL.
         rows = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
     except AnalysisException as cause:
         raise UsageError(
@@ -89,7 +90,7 @@ def located(
     path: str | None,
     options: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Make the source of a stream by the rows of DESCRIBE TABLE EXTENDED: names and values.
+    """The source of a stream for a table, from the rows (name, value) of DESCRIBE TABLE EXTENDED.
 
     Raises:
         UsageError: as :func:`table`.
@@ -136,7 +137,7 @@ def _folder(table: str, details: Mapping[str, str]) -> str:
 
 
 def _name(table: str, details: Mapping[str, str], catalog: str | None) -> str:
-    """The table's name in the runtime's configuration; Spark 4.2 and later give it in parts."""
+    """The table's name in the runtime's configuration; Spark 4.2 and later list its parts."""
     if "Table" in details:
         namespace = details.get("Namespace") or details["Database"]
         full = f"{details['Catalog']}.{namespace}.{details['Table']}"

@@ -1,8 +1,9 @@
-"""The folder of ``anabranch up``: held by one ``up`` at a time, and cleared of leftover processes.
+"""The folder of ``anabranch up``: locked by one ``up`` at a time, cleared of leftover processes.
 
-``up.lock`` is locked as long as the holder lives, however it ends. ``up.json`` describes the
-holder; it is removed at an orderly end. Every process that an ``up`` starts has the token of that
-document in its environment, and passes it on to its own children.
+The process that has locked ``up.lock`` *holds* the folder; the kernel releases the lock when the
+process ends in any way. ``up.json`` describes the holder; it is removed at an orderly end. Every
+process that an ``up`` starts has the token in this document in its environment, and passes it on to
+its own children.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import psutil
 from anabranch_client.errors import ProcessError
 from anabranch_client.processes.children import kill_all
 
-#: Environment variable with the token.
+#: Environment variable with the token of an ``up``.
 TOKEN_VARIABLE = "ANABRANCH_UP"
 
 
@@ -73,7 +74,7 @@ class Home:
         self.write()
 
     def write(self) -> None:
-        """Record the holder of the folder; a full disk must not end a running holder."""
+        """Write ``up.json``, ignoring errors: a full disk must not end a running holder."""
         path = self.folder / "up.json"
         draft = path.with_suffix(".tmp")
         with contextlib.suppress(OSError):
@@ -84,7 +85,7 @@ class Home:
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[Home]:
-    """Hold ``folder``, creating it if needed; leftover processes of a killed holder are ended.
+    """Hold (lock) ``folder``, creating it if needed, and end leftover processes of a killed holder.
 
     Raises:
         HeldError: another process holds the folder; nothing was changed.
@@ -127,7 +128,7 @@ def refuse_held(folder: Path) -> None:
 
 
 def holder_of(folder: Path) -> Holder | None:
-    """The recorded holder of ``folder``, alive or not."""
+    """The recorded holder of ``folder``, alive or not; None if there is no record."""
     try:
         return Holder(**json.loads((folder / "up.json").read_text()))
     except (OSError, ValueError, TypeError):
@@ -135,7 +136,7 @@ def holder_of(folder: Path) -> Holder | None:
 
 
 def reap(folder: Path) -> list[psutil.Process]:
-    """End the processes left by a killed ``up``; only for the holder of ``folder``."""
+    """End the processes that a killed ``up`` has left; only the holder of ``folder`` may do so."""
     left = left_behind(folder)
     kill_all(left)
     return left
@@ -153,7 +154,7 @@ def _token(process: psutil.Process) -> str | None:
     try:
         return process.environ().get(TOKEN_VARIABLE)
     except (psutil.Error, OSError):
-        # The process is gone, a zombie, or another user's.
+        # The process has ended, is a zombie, or belongs to another user.
         return None
 
 

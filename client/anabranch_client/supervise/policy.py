@@ -1,12 +1,13 @@
-"""Decisions of a supervisor, as a pure function: events in, actions out.
+"""Decisions of a pipeline's supervisor, as a pure function from events to actions.
 
-A member (process) that ends is restarted at once, after further failures in a row with growing
-pauses. Failures are no longer in a row once the pipeline makes progress or the member has been up
-for a while. Too many in a row stop the whole pipeline, with the first one's cause as the reason.
-Permanent causes stop it at once, as a restart would fail again; transient ones never do.
+A member (process) that ends is restarted: at once after its first failure, and with growing pauses
+after further failures in a row. A row of failures ends when the pipeline makes progress or the
+member has been up for a while. Too many failures in a row stop the whole pipeline; the cause of the
+first one is reported. Permanent causes stop it at once, because a restart would fail again;
+transient causes never stop it.
 
-Service and runtime are started when Redis answers. A member without signs of life for too long is
-killed and counts as ended.
+Service and runtime are started when Redis answers. A member that gives no sign of life for too long
+is killed, and counts as ended.
 
 A standby is a second runtime that waits for the end of the first. It takes over by itself, and then
 counts as the runtime; another standby is started once the runtime works. A pipeline never ends
@@ -41,7 +42,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a member has ended."""
+    """Reason for the end of a member."""
 
     code: str
     message: str
@@ -51,7 +52,7 @@ class Cause:
         return f"{self.message} [{self.code}]"
 
 
-#: Permanent causes: a restart fails again until somebody removes the cause.
+#: Permanent causes: restarts fail until an operator removes the cause.
 FATAL = frozenset(
     (
         *("bad-options", "foreign-state", "foreign-ruleset", "foreign-store", "unknown-version"),
@@ -61,28 +62,28 @@ FATAL = frozenset(
         *("no-cache-directory", "no-package", "other-package"),
     )
 )
-#: Transient causes: they pass sooner or later, so failed starts are not counted.
+#: Transient causes: they pass by themselves, so failed starts are not counted.
 PATIENT = frozenset(
     ("disk-full", "redis-away", "store-unreachable", "store-in-use", "no-executors")
 )
 #: Pauses in seconds before the first, second, ... restart in a row.
 PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
-#: Maximum number of restarts in a row without progress.
+#: Maximum number of restarts of a member in a row without progress.
 MOST = 8
-#: Pause in seconds before a further restart of a standby.
+#: Pause in seconds before a standby is started again that has failed too often.
 RARELY = 600.0
-#: Seconds of being up after which failures are no longer in a row: without and with a committed
-#: batch.
+#: Seconds of being up that end a row of failures: in general, and after a committed batch.
 STABLE, SETTLED = 60.0, 3.0
-#: Seconds that a member may take to start. For Redis and the runtime: without reporting that they
-#: are still loading, which may take long. (The runtime reports this for at most ten minutes.)
+#: Maximum seconds that a member may take to start. Redis and the runtime may take longer while they
+#: report that they are loading (the runtime for at most ten minutes).
 STARTS = dict.fromkeys(Member, 120.0)
 #: Seconds without a sign of life after which a member counts as hanging. (The runtime's heartbeat
-#: is valid for ten more.) A pause of a few seconds, or a busy machine, must not cause a restart.
+#: is valid for ten seconds more.) A pause of a few seconds on a busy machine must not cause a
+#: restart.
 SILENCE = {**dict.fromkeys(Member, 30.0), Member.RUNTIME: 20.0}
-#: Seconds for which the runtime must have worked when a standby is started.
+#: Seconds for which the runtime must have worked before a standby is started.
 CALM = 3.0
-#: Greatest age in seconds of a standby's last sign of life at which it counts as the successor.
+#: Maximum age in seconds of a standby's last sign of life for it to take over.
 ALERT = 5.0
 #: Seconds between two turns of its loop above which the supervisor itself was suspended.
 LAPSE = 5.0
@@ -90,14 +91,14 @@ LAPSE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """State of a member. Times are seconds of a monotonic clock.
+    """State of a pipeline's member. Times are seconds of a monotonic clock.
 
     Attributes:
         since: when the phase began. ``due``: when a waiting member is to be started.
         heard: time of the last sign of life.
         failures: number of failures in a row so far; ``first``: cause of the first of them.
-        ended: when it last ended.
-        proven: whether it has ever been up.
+        ended: when the member last ended.
+        proven: whether the member has ever been up.
     """
 
     phase: Phase = Phase.WAITING
@@ -115,8 +116,8 @@ class Situation:
     """State of all members.
 
     Attributes:
-        at: the time of the last turn. ``ready``: whether all members, apart from the standby, have
-            been up at one time.
+        at: the time of the last turn. ``ready``: whether all members except the standby have been
+            up at the same time.
         external: whether Redis is an external server, which others restart.
         standby: whether the runtime has a standby.
     """
@@ -130,20 +131,20 @@ class Situation:
     standby: bool = False
 
     def put(self, member: Member, standing: Standing) -> Situation:
-        """A copy with one member's state changed."""
+        """A copy with the state of one member changed."""
         return replace(self, members={**self.members, member: standing})
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Time has passed."""
+    """Event: time has passed."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A member's process has ended."""
+    """Event: a member's process has ended."""
 
     at: float
     member: Member
@@ -152,7 +153,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A member has given a sign of life; ``up``: it works, rather than still loading."""
+    """Event: a member has given a sign of life; ``up``: it works, and is not just loading."""
 
     at: float
     member: Member
@@ -161,7 +162,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """A batch has been committed."""
+    """Event: a batch has been committed."""
 
     at: float
 
@@ -171,26 +172,26 @@ Event = Turn | Ended | Heard | Progressed
 
 @dataclass(frozen=True, slots=True)
 class StartProcess:
-    """Start a member."""
+    """Action: start a member."""
 
     member: Member
 
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """Regard the standby as the runtime: it takes over."""
+    """Action: regard the standby as the runtime, because it takes over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Kill all processes of a member's session at once."""
+    """Action: kill all processes in the session of a member at once."""
 
     member: Member
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Write a line to the log, and, if ``aloud``, to the console."""
+    """Action: write a line to the log, and, if ``aloud``, to the console."""
 
     text: str
     aloud: bool = True
@@ -198,12 +199,12 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class AllReady:
-    """All processes but the standby are up, for the first time since the supervisor's start."""
+    """Action: report that all processes but the standby are up, for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Stop the whole pipeline, because of ``cause``, which needs an operator."""
+    """Action: stop the whole pipeline because of ``cause``, which needs an operator."""
 
     member: Member
     cause: Cause
@@ -213,7 +214,7 @@ Action = StartProcess | Promote | Kill | Say | AllReady | GiveUp
 
 
 def handle(now: Situation, event: Event) -> tuple[Situation, list[Action]]:
-    """The situation after ``event``, and the actions to take."""
+    """The situation after ``event``, and the supervisor's actions."""
     match event:
         case Turn(at):
             return _turn(now, at)
@@ -242,7 +243,7 @@ def _turn(now: Situation, at: float) -> tuple[Situation, list[Action]]:
     actions: list[Action] = []
     for member, standing in now.members.items():
         if lapse or (member in (Member.RUNTIME, Member.STANDBY) and not reachable):
-            # The paused supervisor could not receive signs, so their absence proves nothing.
+            # A paused supervisor could not receive signs of life, so their absence proves nothing.
             starting = standing.phase is Phase.STARTING
             standing = replace(standing, heard=at, since=at if starting else standing.since)
             now = now.put(member, standing)
@@ -307,7 +308,7 @@ def _ended(
         and successor.phase is not Phase.WAITING
         and at - successor.heard < ALERT
     ):
-        # Its next sign of life is due soon, since it has already started.
+        # Its next sign of life is due soon, because it has already started.
         standing = replace(standing, phase=Phase.UP, heard=at, proven=True)
         now = now.put(Member.STANDBY, replace(successor, phase=Phase.WAITING, since=at))
         text = f"{member} ended: {cause}; the standby takes over"

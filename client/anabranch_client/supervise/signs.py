@@ -1,6 +1,5 @@
-"""Signs of life of a pipeline's members, read in threads, so that a hanging member does not block
-its supervisor.
-"""
+"""Signs of life of a pipeline's members, read in threads so that a hanging member does not block
+the supervisor."""
 
 from __future__ import annotations
 
@@ -18,15 +17,15 @@ from anabranch_client.processes.pipeline import answers
 from anabranch_contract.protocol.keys import HEARTBEAT_MILLISECONDS, Keys
 from anabranch_contract.protocol.progress import Heartbeat, Progress
 
-#: Seconds between two checks.
+#: Seconds between two checks: of Redis, of the service.
 _REDIS_EVERY, _SERVICE_EVERY = 0.1, 0.5
-#: Time limit of an answer in seconds; less than the silence that counts as hanging.
+#: Time limit of an answer in seconds; less than the silence after which a member counts as hanging.
 _PATIENCE = 5.0
 
 
 @dataclass(slots=True)
 class Signs:
-    """The last signs of life. Each attribute is written by one thread and read by another.
+    """The members' last signs of life. Each attribute is written by one thread, read by another.
 
     Attributes:
         redis_at: when Redis last answered (``time.monotonic``).
@@ -46,7 +45,7 @@ class Signs:
     _over: threading.Event = field(default_factory=threading.Event)
 
     def listen(self, redis_url: str, namespace: str, service_url: Callable[[], str]) -> None:
-        """Start the threads; ``service_url`` returns "" as long as the URL is unknown."""
+        """Start the threads; ``service_url`` returns "" while the URL is unknown."""
         retry = Retry(NoBackoff(), 0)
         server = redis.Redis.from_url(
             redis_url,
@@ -73,7 +72,7 @@ class Signs:
     def _ask_redis(self, server: redis.Redis, keys: Keys) -> None:
         try:
             beat, done, standby = server.mget(keys.heartbeat, keys.runtime, keys.standby)
-            # A heartbeat is there for some time after the last one that was written.
+            # A heartbeat stays in Redis for some time after it was written.
             lasts = -1 if standby is None else server.pttl(keys.standby)
         except redis.BusyLoadingError:
             self.loading_at = time.monotonic()

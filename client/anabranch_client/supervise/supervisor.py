@@ -1,4 +1,4 @@
-"""Supervision of a pipeline's processes: the shell that executes the actions of :mod:`.policy`.
+"""Supervision of a pipeline's processes: executes the actions that :mod:`.policy` decides on.
 
 One thread starts and ends all processes, since the kernel ties a child's life to the thread that
 started it. Other threads wait for answers of Redis and the service (:mod:`.signs`).
@@ -46,11 +46,11 @@ from anabranch_client.supervise.policy import (
 )
 from anabranch_client.supervise.signs import Signs
 
-#: Seconds between two turns.
+#: Seconds between two turns of the loop.
 _TURN = 0.05
-#: Seconds that the runtime has to finish its batch and exit.
+#: Maximum seconds that the runtime may take to finish its batch and exit.
 _LEAVE_SECONDS = 60.0
-#: Maximum characters of a message on the console; the logs have all of it.
+#: Maximum characters of a message on the console; logs have the whole message.
 _SHORT = 400
 #: Free bytes below which a disk counts as full.
 _FULL = 1 << 16
@@ -58,13 +58,13 @@ _FULL = 1 << 16
 
 @dataclass(slots=True)
 class Supervisor:
-    """A pipeline and the state of its members.
+    """Supervisor of a pipeline: its start parameters, and the state of its members.
 
     Attributes:
         spec: start parameters of the pipeline.
         home: the held folder of the pipeline.
-        say: called with each line for the console.
-        ready: called once all members are up.
+        say: function that writes a line to the console.
+        ready: function that is called once all members are up.
         stop: event that ends the supervisor when set.
         url: URL of the service; empty before the service listens.
     """
@@ -90,7 +90,7 @@ class Supervisor:
         """Keep the pipeline running until ``stop`` is set; then stop its members in order.
 
         Raises:
-            ProcessError: a failure that no restart can repair, or that restarts did not repair.
+            ProcessError: a failure that restarts can't repair, or did not repair.
         """
         spec = self.spec
         if spec.redis_url is None:
@@ -119,7 +119,7 @@ class Supervisor:
     # --- observing -----------------------------------------------------------------------------
 
     def _look(self) -> list[Event]:
-        """The events since the last turn."""
+        """The events that have happened since the last turn."""
         now = time.monotonic()
         events: list[Event] = [
             Ended(now, member, self._cause(member, child, code))
@@ -134,7 +134,7 @@ class Supervisor:
             news(Heard(now, Member.REDIS, up=False))
         if self._new(Member.SERVICE, signs.service_at):
             news(Heard(now, Member.SERVICE))
-        # A standby may have taken over already, and the runtime may wait for one elsewhere.
+        # The standby may have taken over, or this runtime may be waiting for one elsewhere.
         for beat, waits in ((signs.beat, False), (signs.standby, True)):
             if beat is None:
                 continue
@@ -152,14 +152,14 @@ class Supervisor:
         return events
 
     def _new(self, member: Member, at: float) -> bool:
-        """Whether a sign of life is new, and from the member's current process."""
+        """Whether a sign of life is new, and comes from the member's current process."""
         if at <= self._seen.get(member, 0.0):
             return False
         self._seen[member] = at
         return True
 
     def _listening(self) -> str:
-        """The service's address, as soon as it listens; kept over later restarts."""
+        """The service's URL, as soon as it listens; it stays the same after restarts."""
         if not self.url and self.spec.port_file.is_file():
             text = self.spec.port_file.read_text().strip()
             if text:
@@ -168,7 +168,7 @@ class Supervisor:
         return self.url
 
     def _cause(self, member: Member, child: Child, code: int) -> Cause:
-        """Why a process has ended: from its own report, the kernel's, or its log's last line."""
+        """Cause of a process's end, from its error report, the signal, or its log's last line."""
         error = child.error()
         if error.get("code"):
             message = textwrap.shorten(error.get("message", ""), _SHORT, placeholder=" ...")
@@ -245,7 +245,7 @@ class Supervisor:
         return spawn_runtime(self.spec, self.redis_url, run, *options, extra=extra)
 
     def _leave(self) -> None:
-        """Let the runtime finish its batch and exit; the other members can be killed at any time.
+        """Let the runtime finish its batch and exit. Other members may be killed at any time.
 
         Raises:
             ProcessError: the runtime exited with an error, or did not exit.
@@ -274,7 +274,7 @@ class Supervisor:
             raise ProcessError(f"the runtime ended: {cause}", remedy=cause.remedy)
 
     def _log(self, text: str, *, aloud: bool = True) -> None:
-        """Write a line to the log and the console. A failure of either is ignored."""
+        """Write a line to the log and the console; failures of either are ignored."""
         moment = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
         try:
             with (self.spec.logs / "up.log").open("a") as log:

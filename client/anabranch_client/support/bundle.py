@@ -1,7 +1,7 @@
-"""A zip file for the diagnosis of a pipeline: versions, settings, health, plans, logs.
+"""The support bundle: a zip file with versions, settings, health, plans and logs of a pipeline.
 
-Parts that can't be collected are listed in ``bundle.json`` instead of failing the bundle, since
-bundles are made when something does not work. It contains no rows of streams or results.
+Bundles are made when something does not work, so a part that can't be collected is listed in
+``bundle.json`` and causes no error. A bundle contains no rows of streams or results.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from anabranch_client.support.redaction import Redactor
 VERSION = 1
 #: Packages whose versions are included.
 PACKAGES = ("anabranch", "Python", "pyspark", "redis", "highspy", "sqlglot", "numpy", "pyarrow")
-#: File in the bundle -> path of the request to the service.
+#: File in the bundle -> path of the service that returns its content.
 QUESTIONS = {
     "health.json": "/healthz",
     "ready.json": "/readyz",
@@ -43,7 +43,7 @@ QUESTIONS = {
     "state.json": "/v1/state",
     "series.json": "/v1/series?last=20",
 }
-#: Maximum bytes of each log in a bundle; the newest are taken.
+#: Maximum bytes of each log in a bundle, taken from the log's end.
 LOG_BYTES = 512 * 1024
 #: Time limit of one answer of the service, in seconds.
 _SECONDS = 30.0
@@ -51,10 +51,10 @@ _SECONDS = 30.0
 
 @dataclass(slots=True)
 class Bundle:
-    """A bundle in the making.
+    """A support bundle that is being written.
 
     Attributes:
-        missing: part -> why it is missing.
+        missing: part -> reason why it is missing.
     """
 
     archive: zipfile.ZipFile
@@ -156,7 +156,7 @@ def logs(folder: Path) -> Iterator[Path]:
 
 
 def tail(log: Path) -> str:
-    """The newest :data:`LOG_BYTES` of a log in the bundle, from a line's beginning."""
+    """The newest :data:`LOG_BYTES` of a log, from the beginning of a line."""
     with log.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - LOG_BYTES, 0))

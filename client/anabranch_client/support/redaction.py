@@ -1,4 +1,4 @@
-"""Masking of secrets in texts and documents.
+"""Masking of secrets in texts and documents of a support bundle.
 
 Three methods complement each other: masking known secret values (of environment variables and of
 files in the pipeline's folder) wherever they occur; masking options by name; and masking patterns
@@ -19,7 +19,7 @@ from anabranch_contract.connectors.secrets import MASK, PREFIXES, masked_options
 _SHORTEST = 6
 _TOKEN = re.compile(r"\banb_[0-9a-f]{12}_[0-9a-f]{16,}")
 _AUTHORIZATION = re.compile(r"((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
-#: A quoted name of a secret with its quoted value, as in JSON in logs.
+#: The quoted name of a secret with its quoted value, as JSON in logs has it.
 _QUOTED = re.compile(
     r"""((\\?["'])[\w.-]*(?:passw|pwd|secret|credential|api_?key|access_?key)[\w.-]*\2\s*:\s*)"""
     r"""(\\?["']).*?\3""",
@@ -27,7 +27,7 @@ _QUOTED = re.compile(
 )
 #: Files in a pipeline's folder that contain only a secret.
 SECRET_FILES = ("admin.token", "redis/password")
-#: Environment variables whose value is a secret, and one whose value is a URL with a password.
+#: Environment variables whose value is a secret; a variable with a URL that may have a password.
 _VARIABLES, _ADDRESS = ("ANABRANCH_TOKEN",), "ANABRANCH_REDIS_URL"
 
 
@@ -51,7 +51,7 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         """``secrets``: values to mask wherever they occur, plain or URL-encoded."""
         known = {form for s in secrets for form in (s, unquote(s), quote(s), quote(s, safe=""))}
-        # The longest first: a secret may be part of another.
+        # The longest first, because a secret may be part of another.
         self._known = sorted((s for s in known if len(s) >= _SHORTEST), key=len, reverse=True)
 
     def text(self, text: str) -> str:

@@ -1,6 +1,6 @@
-"""Completeness of results (fraction of them produced) under a CPU budget, estimated from a plan.
+"""Completeness of results (the fraction produced) under a CPU budget, estimated from a plan.
 
-Used to compare plans with and without a query that has never run.
+Dry runs use it to compare plans with and without a query that has never run.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def expected_completeness(
 
 
 def _restricted(forest: Forest, named: Collection[tuple[str, str]]) -> Forest:
-    """``forest`` with only the goals ``named``; steps that other goals run anyway cost 0."""
+    """``forest`` with only the goals ``named``; a step that other goals run anyway has cost 0."""
     fixed: set[int] = set()
     others = (g for g in forest.goals if (g.query, g.start) not in named)
     for last in (step for goal in others for step in goal.steps):

@@ -16,7 +16,7 @@ from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import proven, solve
 
-#: Distance from completeness 1 that is rounded to 1; solvers' tolerances are not much finer.
+#: Distance from completeness 1 that is rounded to 1; solvers are not much more precise.
 CLOSE = 1e-6
 
 

@@ -5,8 +5,8 @@ ration), or if a goal has several paths. The maximum of results is still a conca
 function of the budget, and for a given price of CPU time a linear program finds the best rations
 (:func:`.fair.least_cost`). The corners are found from their chords (Eisner and Severance, J. ACM
 23(4), 1976): between two known corners the program is solved with the price at which both have the
-same value. A better solution is a corner between them; without one, they are joined by a straight
-piece. So each program finds a corner or proves a piece.
+same value. A better solution is a corner between them; if there is none, a straight piece connects
+them. So each program finds a corner or proves a piece.
 
 Between corners within :data:`NEAR` of each other the search stops, which bounds the number of
 programs. Rations in between are interpolated; they satisfy all floors as well, because completeness
@@ -79,7 +79,7 @@ def most_results_above(
     corners: list[_Corner] = []
     for one in sorted(found, key=lambda one: (one.used, one.output)):
         if not corners or one.output > corners[-1].output - NO_GAIN:
-            # Of two corners with the same CPU time, the first has fewer results.
+            # Of two corners with equal CPU time, drop the first: it has fewer results.
             if corners and one.used <= corners[-1].used + NO_GAIN:
                 corners.pop()
             corners.append(one)

@@ -38,7 +38,7 @@ class ForestGoal:
     Attributes:
         query: the registered query; both joins of an outer join have its name.
         start: the alias whose tuple arrives last (``rankings.goal_name``).
-        steps: indices of its paths' last steps; empty: its results need no step.
+        steps: indices of its paths' last steps; empty if its results need no step.
         cost: CPU seconds per unit of time to produce its results, without steps, at ration 1.
         output: number of results per unit of time at ration 1.
     """

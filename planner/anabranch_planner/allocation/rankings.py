@@ -1,10 +1,11 @@
 """Choice of the columns whose hash decides which tuples load shedding withholds.
 
-A tuple's rank is a number in [0, 1); below the ration it is processed (``docs/semantics.md``,
-"Rations"). Tuples of a stream are ranked by join keys, event time and the batch. The ranking is the
-same for all goals, so a step shared by several goals processes only the largest of their rations. A
-self-join is ranked by event time alone, which every intermediate result keeps; without event time,
-by a key class with a column in every alias; without such a class, the query is not rationed.
+A tuple's rank is a number in [0, 1); a tuple is processed if its rank is below the ration
+(``docs/semantics.md``, "Rations"). Tuples of a stream are ranked by join keys, event time and the
+batch. The ranking is the same for all goals, so a step shared by several goals processes only the
+largest of their rations. A self-join is ranked by event time alone, which every intermediate result
+keeps; without event time, by a key class with a column in every alias; without such a class, the
+query is not rationed.
 
 An outer, semi or anti join is ranked by such a key class, with equal ranks for left rows and pairs.
 If a pair is withheld, it is unknown whether its left row has a partner; the row's own key then
@@ -65,8 +66,7 @@ def universe(
     query: JoinQuery, streams: Mapping[StreamName, Stream]
 ) -> tuple[Mapping[Label, Ranking], ...]:
     """Rankings by a join key that every alias of ``query`` has as a plain column: one mapping from
-    alias to ranking per such key; empty if there is none.
-    """
+    alias to ranking per such key; empty if there is none."""
     stream_of = {r.id: streams[r.stream] for r in query.relations}
     found = []
     for one in query.classes:
@@ -106,7 +106,7 @@ def _outer_rankings(
 
 
 def _is_rolling(query: JoinQuery) -> bool:
-    """Whether rows leave the query's results by the time alone."""
+    """Whether the query's results also lose rows because time passes."""
     return query.view is not None and bool(query.view.limits)
 
 

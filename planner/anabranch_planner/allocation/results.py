@@ -1,4 +1,4 @@
-"""Maximum total of results for every budget, exactly.
+"""Maximum total number of results for every CPU budget, exactly.
 
 For a given price of CPU time the best rations are 0 or 1: a set of goals with all steps before
 them. The sets grow as the price falls. So the solutions for all budgets form one sequence of
@@ -64,7 +64,7 @@ class _Block:
         return self.output / self.cost if self.cost > 0 else math.inf
 
 
-#: Heap of blocks, by descending results per CPU second, then by least goal.
+#: Heap of blocks of goals, by descending results per CPU second, then by smallest goal.
 _Heap = list[tuple[float, int, _Block]]
 
 
@@ -90,7 +90,7 @@ def increments(
         if not heap:
             continue
         own = _Block(0.0 if loads[at] else step.cost, 0.0)
-        # A block of equal ratio is absorbed as well: its goals need the step first.
+        # Absorb a block of equal ratio as well: its goals need this step first.
         while heap and (not own.goals or -heap[0][0] >= own.ratio):
             _, _, block = heappop(heap)
             own.cost += block.cost

@@ -22,14 +22,14 @@ from anabranch_planner.allocation.results import increments
 Shares = tuple[float, ...]
 
 
-#: Number of points above which a schedule is thinned, and the least distance between its points
+#: Number of points above which a schedule is thinned out, and the minimum distance of its points
 #: then, as a fraction of the full cost.
 MOST, GRAIN = 64, 1 / 64
-#: CPU time that counts as none, as a fraction of the full cost.
+#: Difference of CPU times that counts as none, as a fraction of the full cost.
 FREE = 1e-9
-#: Completeness of all queries at the schedule's points; denser near 1, where cost grows fastest.
+#: Completeness of all queries at the points of ``fair``; denser near 1, where cost grows fastest.
 GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0)
-#: Fractions of every floor (minimum completeness) at the schedule's points below the floors.
+#: Fractions of every floor (minimum completeness) at the points of a schedule below the floors.
 FILLED = (0.25, 0.5, 0.75, 1.0)
 
 

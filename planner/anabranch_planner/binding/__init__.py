@@ -1,1 +1,1 @@
-"""From parsed statements to typed expressions: resolved names, types, names of columns, views."""
+"""Binding of parsed SQL statements: name resolution, types, output column names and views."""

@@ -1,8 +1,8 @@
 """Aggregates of a statement as functions over columns of the joined rows.
 
-Arguments are computed by the join, casts included. Spark's functions that views lack are
-rewritten where the result is valid: ``any_value`` as ``min``, ``approx_count_distinct`` as the
-exact count, and ``count(DISTINCT a, b)`` over one text of both columns.
+The join computes the arguments, casts included. Spark's aggregate functions that views lack are
+rewritten with others that return a valid result: ``any_value`` as ``min``,
+``approx_count_distinct`` as the exact count, and ``count(DISTINCT a, b)`` over one text of both.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ _OF_BITS = frozenset({_F.BIT_AND, _F.BIT_OR, _F.BIT_XOR})
 _DISTINCT = frozenset({_F.COUNT, _F.SUM, _F.AVG, _F.LISTAGG})
 _MOMENTS = frozenset({_F.SKEWNESS, _F.KURTOSIS})
 _LEAST_OR_GREATEST = frozenset({_F.MIN, _F.MAX})
-#: Types whose texts lack the character that separates the columns of :func:`_together`.
+#: Types whose values, as texts, never contain the separator that :func:`_together` writes between
+#: columns.
 _PLAIN = NUMERIC - FLOATING | {TypeKind.BOOLEAN, TypeKind.DATE}
 _BAR = Literal("|", STRING)
 
@@ -76,12 +77,12 @@ class _Found:
     then: tuple[tuple[Expr, bool], ...] = ()
 
     def only(self, condition: Expr) -> _Found:
-        """The aggregate with NULL in place of its argument in rows that violate ``condition``."""
+        """The aggregate with NULL as its argument in rows that violate ``condition`` (FILTER)."""
         if self.function in (_F.MAX_BY, _F.MIN_BY):
             assert self.by is not None
             return replace(self, by=_if(condition, self.by))
         value = _if(condition, _ONE if self.value is None else self.value)
-        # A sort key that is the argument itself remains so: listagg(x) ordered by x.
+        # Keep a sort key equal to the argument if it was: listagg(x) ordered by x.
         then = tuple((value if key == self.value else key, down) for key, down in self.then)
         own = self.by is not None and self.by == self.value
         return replace(self, value=value, by=value if own else self.by, then=then)
@@ -92,8 +93,9 @@ class Aggregation:
     """The aggregates of one statement.
 
     Attributes:
-        keys: expression over the streams -> joined-row column of a GROUP BY key, read by arguments.
-        arguments: expression over the streams -> further joined-row column for an argument.
+        keys: expression over the streams -> the joined rows' column of the equal GROUP BY key,
+            which arguments may read.
+        arguments: expression over the streams -> the joined rows' column added for an argument.
         aggregates: aggregate without an output name -> the same aggregate with its name.
     """
 
@@ -320,8 +322,8 @@ def _ordered(call: AggregateCall, found: _Found, scope: Scope) -> _Found:
         key, descending = _storable(entry.this, scope), bool(entry.args.get("desc"))
         nulls_first = entry.args.get("nulls_first")
         if key == value:
-            # Values that are equal need no further key, NULLs are left out, and values are in
-            # their own order anyway.
+            # The argument as a sort key ends the list: equal values need no further key, NULLs are
+            # left out, and ascending order is the default.
             keys += [(key, True)] if descending else []
             break
         if nulls_first is not None and bool(nulls_first) is descending:
@@ -382,7 +384,7 @@ def _require_distinct(name: str, function: AggregateFunction, value: Expr) -> No
 
 
 def _require_no_struct(name: str, value: Expr) -> None:
-    """Reject the greatest or least struct, whose fields an aggregate of two arguments gives."""
+    """Reject max or min of a struct; the remedy writes an aggregate for each of its fields."""
     if value.type.kind is not TypeKind.STRUCT or name not in ("max", "min"):
         return
     fields = [f"{value}.{field}" for field, _ in value.type.fields]
@@ -398,7 +400,7 @@ def _require_no_struct(name: str, value: Expr) -> None:
 
 
 def _storable(node: Node, scope: Scope) -> Expr:
-    """The typed argument ``node`` of an aggregate; the type of NULL is rejected."""
+    """The typed argument ``node`` of an aggregate; an untyped NULL is rejected."""
     value = typed(node, scope)
     if value.type.kind is TypeKind.NULL:
         with at(node):
@@ -434,7 +436,8 @@ def _fraction(name: str, node: Node, scope: Scope) -> str:
 
 
 def _together(values: Sequence[Expr]) -> Expr:
-    """Text that encodes the values of several columns one-to-one; NULL if a value is NULL."""
+    """Text that encodes the values of several columns one-to-one, for count(DISTINCT a, b); NULL if
+    a value is NULL."""
     parts: list[Expr] = []
     for value in values:
         if value.type.kind not in _PLAIN | {TypeKind.STRING, TypeKind.TIMESTAMP}:

@@ -1,5 +1,5 @@
-"""ASOF joins: each left row with the nearest right row of its key (:class:`.Nearest`); and
-``FOR SYSTEM_TIME AS OF``, an ASOF join by the right stream's event time.
+"""ASOF joins: each left row with the right row of its key that is nearest in time
+(:class:`.Nearest`). ``FOR SYSTEM_TIME AS OF`` is an ASOF join by the right stream's event time.
 
 ON has equalities, one comparison of times (unless MATCH_CONDITION has it), and perhaps limits on
 how far the nearest row may be: ``b.ts <= a.ts AND b.ts >= a.ts - INTERVAL '5' MINUTE``. In tables
@@ -59,17 +59,17 @@ from anabranch_planner.sql.unresolved import (
 _ORDERED = frozenset(map(str, NearestSide))
 _COMPARED = _ORDERED | {"eq"}
 _ONE_COMPARISON = "write MATCH_CONDITION (left.ts >= right.ts) before ON, or one comparison in ON"
-#: Maximum digits of a decimal that fits in one 64-bit word, by which it is compared.
+#: Maximum digits of a decimal in an ASOF comparison: its unscaled value fits in 64 bits.
 _DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
 class AsOfChain:
-    """An ASOF join with typed conditions; the counterpart of :class:`.look_ups.Chain`.
+    """An ASOF join with typed conditions; :class:`.look_ups.Chain` is for other joins.
 
     Attributes:
         keys: pairs of equated expressions (left, right). ``times``: the two compared times.
-        filters: conditions on right rows only.
+        filters: conditions that read right rows only.
     """
 
     query: Unresolved
@@ -95,11 +95,11 @@ class AsOfChain:
 
     @property
     def by_arrival(self) -> bool:
-        """Whether equal left rows may have different partners."""
+        """Whether equal left rows may have different partners, depending on when they arrive."""
         return False
 
     def right_rows(self) -> Unresolved:
-        """The statement that produces the right rows."""
+        """The statement that produces the right rows of the ASOF join."""
         source = replace(self.side.source, using=(), natural=False)
         return replace(
             self.query,
@@ -110,7 +110,7 @@ class AsOfChain:
         )
 
     def plan(self, shown: Sequence[tuple[str, Expr]], after: Iterable[Node]) -> ChainPlan:
-        """Plan of the join: projections of left rows and right rows, and expressions over them.
+        """Plan of the ASOF join: columns of left and right rows, and result expressions over them.
 
         Args:
             shown: the columns of results.
@@ -167,7 +167,7 @@ def _types(shown: Iterable[tuple[str, Expr]]) -> tuple[tuple[str, DataType], ...
 
 def with_versions(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Unresolved:
     """``query`` with ``FOR SYSTEM_TIME AS OF`` rewritten as ASOF joins by event time. Tables and
-    streams with latest per key are joined as of the arrival of the left row instead.
+    streams with latest per key are joined as of the left row's arrival instead.
 
     Args:
         left, rights: the scopes (visible names) of the left side and of each right side.
@@ -226,9 +226,8 @@ def _at_arrival(side: OuterSide) -> OuterSide:
 
 
 def _check_others(side: OuterSide, others: Iterable[Scope]) -> None:
-    """Reject other streams with latest per key: within a batch, their tuples have no order relative
-    to tuples of the stream that ``side`` looks up.
-    """
+    """Reject joins as of arrival with several streams with latest per key: within a batch, the
+    tuples of two streams have no order. ``side`` is looked up, ``others`` are read beside it."""
     for scope in others:
         for alias, stream in scope.streams.items():
             if stream.latest and not stream.is_table:
@@ -312,7 +311,7 @@ def asof_of(query: Unresolved, left: Scope, right: Scope) -> AsOfChain | None:
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """A comparison of an expression over left rows with one over right rows."""
+    """A comparison in an ASOF join: of an expression over left rows with one over right rows."""
 
     op: str
     left: Expr
@@ -400,8 +399,7 @@ def _conjuncts(node: Node) -> Iterable[Node]:
 
 def _compared(op: str, one: Expr, other: Expr, left: Scope) -> _Compared | None:
     """The comparison ``one op other`` with the left rows' expression first; None unless one side
-    reads only left rows and the other one only right rows.
-    """
+    reads only left rows and the other one only right rows."""
     condition = compare(op, one, other)
     if not isinstance(condition, Call) or len(condition.args) != 2:
         return None
@@ -420,7 +418,7 @@ def _compared(op: str, one: Expr, other: Expr, left: Scope) -> _Compared | None:
 
 
 def _only(compared: Sequence[_Compared]) -> _Compared:
-    """The comparison of times: the only one, or else the only one of two plain columns."""
+    """The comparison of times in an ASOF join: the only one, or the only one of plain columns."""
     plain = [one for one in compared if one.is_plain]
     found = plain if len(plain) == 1 else list(compared)
     if len(found) != 1:
@@ -438,7 +436,8 @@ def _check_kind(kind: DataType) -> None:
 
 
 def _is_limit(condition: Expr, match: _Compared, left: Scope) -> bool:
-    """Whether an ASOF condition that the nearest right row violates fails for all right rows."""
+    """Whether an ASOF condition only limits the distance of the nearest right row: if that row
+    violates it, all right rows do."""
     if aliases(condition) <= frozenset(left.streams):
         return True
     if not isinstance(condition, Call) or condition.op not in _ORDERED:
@@ -458,9 +457,8 @@ def _uncast(expr: Expr) -> Expr:
 
 
 def _direction(expr: Expr, time: Expr, left: Scope) -> int | None:
-    """1: ``expr`` rises with the right row's ``time``, -1: it falls, 0: it does not depend on right
-    rows; None if unknown.
-    """
+    """Direction in which ``expr`` changes with the right row's ``time``: 1 if it rises, -1 if it
+    falls, 0 if it reads no right rows; None if unknown."""
     if aliases(expr) <= frozenset(left.streams):
         return 0
     if isinstance(expr, Literal):

@@ -1,8 +1,8 @@
 """Arithmetic of dates, timestamps and intervals, with Spark's types.
 
-An interval of days and shorter units has a fixed length, in UTC. A year or a month has none: as in
-Spark, the 31st becomes the last day of a shorter month. Dates that are moved by days or months
-remain dates. Sums of constants are computed while names are resolved.
+An interval of days and shorter units has a fixed length, in UTC. A month or a year has no fixed
+length: as in Spark, one month after the 31st is the last day of a shorter month. A date plus days
+or months remains a date. Sums of constants are computed during binding.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def of_times(op: str, left: Expr, right: Expr) -> Expr | None:
-    """``left op right`` of dates, timestamps and intervals; None for other types.
+    """Typed ``left op right`` of dates, timestamps and intervals; None for operands of other types.
 
     Args:
         op: ``add``, ``sub``, ``mul`` or ``div``.
@@ -97,10 +97,10 @@ def _folded(call: Call) -> Expr:
 
 
 def constant(value: int, kind: DataType) -> Literal:
-    """The typed literal of an interval.
+    """The typed literal of an interval of ``value`` microseconds or months.
 
     Raises:
-        QueryError: ``bad-literal``: its number is too large.
+        QueryError: ``bad-literal``: ``value`` is too large for the type.
     """
     limit = 1 << (INTERVAL_BITS[kind.kind] - 1)
     if not -limit <= value < limit:
@@ -115,7 +115,7 @@ def _moved(op: str, moment: Expr, interval: Expr) -> Expr:
     if interval.type.kind is TypeKind.MONTHS:
         return _by_months(op, moment, interval)
     if isinstance(interval, Literal) and interval.type != _DAY:
-        # Equal lengths are equal terms.
+        # Intervals of equal length become equal terms, whatever units they were written in.
         interval = Literal(interval.value, INTERVAL)
     if moment.type.kind is not TypeKind.DATE:
         return Call(op, (moment, interval), moment.type)

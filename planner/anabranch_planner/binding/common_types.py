@@ -53,7 +53,7 @@ def mismatch(left: Expr, right: Expr) -> QueryError:
 
 
 def _shown(expr: Expr) -> str:
-    """A typed expression as people write it."""
+    """A typed expression as SQL text; literals of dates and timestamps in their text form."""
     kind, text = expr.type.kind, None
     moment = kind in TIMESTAMPS or kind is TypeKind.DATE
     if moment and isinstance(expr, Literal) and isinstance(expr.value, int):
@@ -63,18 +63,16 @@ def _shown(expr: Expr) -> str:
 
 def widest(left: DataType, right: DataType) -> DataType | None:
     """Common decimal type of two numbers that together need more than 38 digits: 38 digits, with
-    the greater scale. As in Spark, a value too large for it is an error.
-    """
+    the greater scale. As in Spark, a value too large for it is an error."""
     if left.kind not in EXACT or right.kind not in EXACT:
         return None
     return DataType(TypeKind.DECIMAL, MAX_PRECISION, max(left.scale, right.scale))
 
 
 def rounded(left: DataType, right: DataType) -> DataType | None:
-    """The type that columns of a set operation get where they need more than 38 digits: as in Spark
-    38 digits, with all digits of whole numbers and as many fraction digits as are left. None if
-    they are no exact numbers.
-    """
+    """Common type of two columns of a set operation that together need more than 38 digits: as in
+    Spark a decimal of 38 digits, with all digits before the point and as many after it as fit. None
+    unless both are exact numbers."""
     if left.kind not in EXACT or right.kind not in EXACT:
         return None
     a, b = as_decimal(left), as_decimal(right)
@@ -87,10 +85,10 @@ def meet(
     right: Expr,
     otherwise: Callable[[DataType, DataType], DataType | None] | None = None,
 ) -> tuple[Expr, Expr]:
-    """Both sides, cast to the type in which Spark compares them.
+    """Both operands, cast to the type in which Spark compares them.
 
     Args:
-        otherwise: gives the type of sides that have no common exact type.
+        otherwise: returns the type for operands that have no common exact type.
 
     Raises:
         QueryError: ``type-mismatch``.
@@ -138,14 +136,14 @@ def _aimed(expr: Expr, other: DataType) -> Expr:
 
 
 def typed_null(expr: Expr, other: DataType) -> Expr:
-    """``expr``; an untyped NULL as type ``other``."""
+    """``expr``; if it is an untyped NULL, a NULL of type ``other``."""
     if is_null(expr) and expr.type == NULL:
         return Literal(None, other)
     return expr
 
 
 def meet_all(values: Sequence[Expr]) -> list[Expr]:
-    """Values of CASE or coalesce, cast to their least common type."""
+    """The alternatives of CASE or coalesce, cast to their least common type."""
 
     def wider(left: Expr, right: Expr) -> Expr:
         kind = common_type(left.type, right.type)

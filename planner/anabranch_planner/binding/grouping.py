@@ -1,4 +1,4 @@
-"""GROUP BY clauses as grouping sets: ROLLUP, CUBE, GROUPING SETS, nested and beside plain keys."""
+"""GROUP BY as grouping sets: ROLLUP, CUBE and GROUPING SETS, also nested or with plain keys."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _Set = tuple[Node, ...]
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """The distinct keys of a GROUP BY clause in order, and its grouping sets."""
+    """The distinct keys of a GROUP BY clause, in order, and its grouping sets."""
 
     keys: tuple[Node, ...]
     sets: tuple[frozenset[Node], ...]
 
     def positions(self, places: Mapping[Node, int]) -> tuple[tuple[int, ...], ...]:
-        """The grouping sets as positions of keys, read from ``places``; keys missing there are in
-        all sets. Empty: the only set has all keys.
+        """The grouping sets as positions of keys, looked up in ``places``. Keys that are missing
+        there belong to all sets and are left out. Empty if the only set has all keys.
 
         Raises:
             QueryError: two sets are equal, or there are more keys than ``grouping_id`` has bits.
@@ -63,7 +63,7 @@ def grouping_of(
     """The keys and grouping sets of a GROUP BY clause with the entries ``nodes``.
 
     Args:
-        first: keys that come before others, by the spelling ``a, b GROUPING SETS (...)``.
+        first: keys written before GROUPING SETS, as in ``a, b GROUPING SETS (...)``.
         resolved: resolves the names, aliases and positions in a key.
 
     Raises:
@@ -108,7 +108,7 @@ def _count(node: Node) -> int:
 
 
 def _sets(node: Node) -> Iterator[_Set]:
-    """The grouping sets that one entry of GROUP BY or GROUPING SETS stands for."""
+    """The grouping sets that one entry of GROUP BY or GROUPING SETS denotes."""
     if isinstance(node, exp.Rollup | exp.Cube):
         parts = [_together(part) for part in node.expressions]
         sizes = range(len(parts), -1, -1)
@@ -130,9 +130,8 @@ def _is_nested(node: Node) -> bool:
 
 
 def bits(sets: Sequence[Sequence[int]], places: Sequence[int | None], keys: int) -> dict[int, int]:
-    """``grouping_id`` of all ``keys`` keys -> ``grouping_id`` of only the keys at ``places``, for
-    each grouping set. A key whose place is None is in all sets.
-    """
+    """Map ``grouping_id`` over all ``keys`` keys to ``grouping_id`` over the keys at ``places``
+    only, for each grouping set. A key whose place is None belongs to all sets."""
 
     def value(one: Sequence[int], chosen: Sequence[int | None]) -> int:
         lacking = (place is not None and place not in one for place in chosen)
@@ -143,7 +142,7 @@ def bits(sets: Sequence[Sequence[int]], places: Sequence[int | None], keys: int)
 
 def chosen_by_set(values: Mapping[int, int], *, bit: bool) -> Expr:
     """CASE expression over GROUPING_ID that applies the mapping ``values`` of :func:`bits`;
-    ``bit``: the values are 0 or 1."""
+    ``bit``: the mapped values are 0 or 1."""
     kind = _TINYINT if bit else _BIGINT
     own = Column("", GROUPING_ID, _BIGINT)
     if len(set(values.values())) == 1:

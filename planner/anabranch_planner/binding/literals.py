@@ -1,4 +1,4 @@
-"""Constants: numbers, dates, timestamps and intervals as Spark reads them, and casts of them.
+"""SQL constants: numbers, dates, timestamps and intervals as Spark reads them, and their casts.
 
 >>> str(number("1.50").type), number("7").value
 ('decimal(3,2)', 7)
@@ -47,14 +47,14 @@ _TIMESTAMP = re.compile(
 _TRUE = {"true", "t", "yes", "y", "1"}
 _FALSE = {"false", "f", "no", "n", "0"}
 _MONTHS = {"year": 12, "month": 1}
-#: Unit -> unit of the type of its intervals.
+#: Unit of an interval as written -> unit in the type of the interval.
 _SHOWN = {
     "week": "day",
     **dict.fromkeys(("millisecond", "microsecond"), "second"),
 }
 _MOST_DIGITS = 1000
 _DOUBLE = re.compile(r"[0-9.]+e[+-]?[0-9]+", re.IGNORECASE)
-#: ``1 year -2 months``.
+#: A number with a unit, as in ``1 year -2 months``.
 _PARTS = re.compile(r"(?<!\d)([+-]?\d++(?:\.\d++)?)\s*+([a-z]++)", re.IGNORECASE)
 
 
@@ -82,7 +82,7 @@ def number(text: str) -> Literal:
 
 
 def _whole(text: str) -> int:
-    """The integer that ``text`` writes; Python reads no more than 4300 digits."""
+    """The integer written in ``text``; Python limits such texts to 4300 digits."""
     if len(text) > _MOST_DIGITS:
         raise QueryError(
             "bad-literal",
@@ -102,7 +102,7 @@ def integer(value: int) -> Literal:
 
 
 def negated(literal: Literal) -> Literal:
-    """Negated number or interval, in the narrowest type (-2147483648 is an int)."""
+    """The negated number or interval, in the narrowest type (-2147483648 is an int)."""
     value = literal.value
     if isinstance(value, int) and literal.type.kind in (TypeKind.INT, TypeKind.BIGINT):
         return integer(-value)
@@ -210,7 +210,7 @@ def interval(text: str, unit: str | None) -> Literal:
 
 
 def _of_parts(text: str) -> Literal:
-    """The interval of a text with units, such as ``1 hour 30 minutes``."""
+    """The interval of a text that contains units, such as ``1 hour 30 minutes``."""
     parts = [(count, singular(name)) for count, name in _PARTS.findall(text)]
     months = {name for _, name in parts} & _MONTHS.keys()
     if months and len(months) < len({name for _, name in parts}):
@@ -235,7 +235,7 @@ def _of_parts(text: str) -> Literal:
 
 
 def _of_span(text: str, first: str, last: str) -> Literal:
-    """The interval of a text such as ``1 02:30`` of the units from ``first`` to ``last``."""
+    """The interval of a text such as ``1 02:30``, with the units from ``first`` to ``last``."""
     try:
         kind = interval_of(singular(first), singular(last))
     except PlannerError as cause:
@@ -267,17 +267,17 @@ def _checked_interval(value: int, names: Sequence[str]) -> Literal:
 
 
 def singular(name: str) -> str:
-    """The name of an interval's unit without the plural's s, in lower case."""
+    """The name of an interval's unit in the singular and in lower case."""
     return name.lower().removesuffix("s")
 
 
 def cast_literal(literal: Literal, target: DataType) -> Literal | None:
-    """``CAST(literal AS target)`` as a literal; None if Spark fails or its value is uncertain."""
+    """``CAST(literal AS target)`` as a literal; None if Spark's cast fails or is uncertain."""
     value, source = literal.value, literal.type
     if value is None or source == target:
         return Literal(value, target)
     if source.kind in INTERVALS:
-        # Without a longer last unit, nothing is cut off.
+        # Nothing is cut off unless the target type's last unit is longer.
         same = source.kind is target.kind and target.scale >= source.scale
         return Literal(value, target) if same else None
     if source.kind is TypeKind.STRING:
@@ -290,7 +290,7 @@ def cast_literal(literal: Literal, target: DataType) -> Literal | None:
 
 
 def coerce(expr: Expr, target: DataType) -> Expr:
-    """``expr`` as type ``target``: unchanged, as a folded literal, or in a cast."""
+    """``expr`` as type ``target``: unchanged if it has the type, a folded literal, or a cast."""
     if expr.type == target:
         return expr
     if isinstance(expr, Literal):
@@ -303,7 +303,7 @@ def coerce(expr: Expr, target: DataType) -> Expr:
 def _cast_number(value: object, target: DataType) -> Literal | None:
     if target.kind in (TypeKind.DOUBLE, TypeKind.FLOAT):
         wanted = float(value)  # type: ignore[arg-type]
-        # A float literal is folded only if single precision leaves its value unchanged.
+        # Fold a float literal only if single precision leaves its value unchanged.
         kept = target.kind is TypeKind.DOUBLE and isfinite(wanted)
         return Literal(wanted, target) if kept else None
     if isinstance(value, float):

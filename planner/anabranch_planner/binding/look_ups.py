@@ -1,13 +1,14 @@
-"""Binding of chains of outer, semi and anti joins: their conditions, joined pairs and columns.
+"""Binding of chains of outer, semi and anti joins: conditions, matched pairs and output columns.
 
 A join of a chain is a *look-up* of partners for left rows. A look-up in a table is decided in the
 batch of the left row (``semantics.md``, "Tables"); with look-ups in streams, left rows and pairs
-are kept. Neither has a deadline, and WHERE may read columns of right rows. The condition of a look-
-up reads left rows, its own partner, and at most one earlier look-up (and its ancestors). It must
-equate something with a column of that look-up, so that a left row without a match there has none
-here either.
+are stored, because partners may still arrive. Neither kind has a deadline, and WHERE may read
+columns of right rows. The condition of a look-up reads left rows, its own right side, and at most
+one earlier look-up (and the look-ups on which that one depends). It must equate a column of the
+earlier look-up with its own, so that a left row without a match in the earlier look-up has none in
+this one either.
 
-An inner join after an outer one is a look-up of the kind ``inner``.
+An inner join after an outer join is a look-up of kind ``inner``.
 """
 
 from __future__ import annotations
@@ -46,9 +47,8 @@ SHOWN = frozenset({JoinKind.INNER, JoinKind.LEFT, JoinKind.FULL})
 
 @dataclass(frozen=True, slots=True)
 class ChainPlan:
-    """Output columns of left rows, of each look-up's matched pairs (with the statement that
-    produces them), and of a full join's right rows; and the outer join over them.
-    """
+    """The outer joins of a chain, and the columns of its inputs: of left rows, of each look-up's
+    matched pairs (with the statement that produces them), and of a full join's right rows."""
 
     left_columns: tuple[tuple[str, Expr], ...]
     pairs: tuple[tuple[Unresolved, tuple[tuple[str, Expr], ...]], ...]
@@ -58,12 +58,12 @@ class ChainPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One look-up of a chain.
+    """One look-up of a chain of outer joins.
 
     Attributes:
-        aliases: aliases of its right side. ``partner``: name of the first one's table or stream.
+        aliases: aliases of its right side. ``partner``: the table or stream of the first of them.
         condition: the conjuncts of ON, and the left columns of USING.
-        parent: number (from 1) of the earlier look-up that it depends on; 0: none.
+        parent: number, from 1, of the earlier look-up that its condition reads; 0: none.
     """
 
     side: OuterSide
@@ -75,13 +75,13 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Look-ups of a statement, in order; its SELECT list sees ``shown_scope``.
+    """Look-ups of a statement, in order; its SELECT list reads names from ``shown_scope``.
 
     Attributes:
         kept: whether right sides are streams (not tables), so that results are changes.
-        by_arrival: whether partners depend on the batch of a row, so that equal rows may have
-            different ones.
-        times: event times of rows, by which windows and ttls bound their partners.
+        by_arrival: whether a row's partners depend on its batch, so that equal rows may have
+            different partners.
+        times: event-time columns to which windows and ttls apply.
     """
 
     query: Unresolved
@@ -93,7 +93,7 @@ class Chain:
     times: Mapping[str, Column]
 
     def plan(self, shown: Sequence[tuple[str, Expr]], after: Iterable[Node]) -> ChainPlan:
-        """Plan of the chain: projections of all joins, and expressions over them.
+        """Plan of the chain of outer joins: columns of its inputs, and expressions over them.
 
         Args:
             shown: the columns of results.
@@ -112,7 +112,7 @@ class Chain:
             if c.alias not in s.aliases
         )
         if self.is_full:
-            # With the condition's columns, equal right rows have the same matches.
+            # With the condition's columns, right rows that are equal have the same matches.
             read += (c for e in self.steps[0].condition for c in columns(e))
         owners = {step.parent for step in self.steps} | ({1} if self.is_full else set())
         owning = [self.left.streams, *(self.steps[n - 1].aliases for n in owners if n)]
@@ -169,7 +169,7 @@ class Chain:
         return replace(self.query, sources=(source,), conditions=(), outer=(), post_join=None)
 
     def _ancestors(self, number: int) -> tuple[int, ...]:
-        """Numbers of the look-ups that ``number`` depends on, and ``number`` itself, ascending."""
+        """Numbers of look-up ``number`` and of all look-ups on which it depends, ascending."""
         return _ancestors([s.parent for s in self.steps], number)
 
     def _statement(self, earlier: Iterable[int], step: _Step) -> Unresolved:
@@ -194,8 +194,8 @@ def is_look_up(right: Scope) -> bool:
 
 
 def with_inner_first(query: Unresolved, rights: Sequence[Scope]) -> Unresolved:
-    """``query`` with its inner joins moved before its outer joins if they read only left rows,
-    unless that changes the order of output columns.
+    """``query`` with those inner joins moved before its outer joins that read only left rows;
+    unchanged if a ``*`` in the SELECT list shows the order of the joins.
 
     Args:
         rights: the scopes (visible names) of each right side.
@@ -216,8 +216,8 @@ def with_inner_first(query: Unresolved, rights: Sequence[Scope]) -> Unresolved:
 def with_inner(
     query: Unresolved, inner: Sequence[OuterSide], outer: Sequence[OuterSide]
 ) -> Unresolved:
-    """``query`` with the joins ``inner`` as sources of FROM, which WHERE may read, and the outer
-    joins ``outer`` after them."""
+    """``query`` with the joins ``inner`` as sources in FROM, whose columns all of WHERE may read,
+    followed by the outer joins ``outer``."""
     sources, conditions = list(query.sources), list[Condition]()
     for side in inner:
         sources.append(side.source)
@@ -244,7 +244,7 @@ def _is_of(column: exp.Column, right: Scope) -> bool:
 def left_conditions(
     query: Unresolved, left: Scope, rights: Sequence[Scope]
 ) -> tuple[tuple[Condition, ...], list[Node]]:
-    """The conditions on left rows, and the conditions of WHERE on columns of right sides.
+    """Conditions on left rows, and conjuncts of WHERE that read columns of right sides.
 
     Args:
         left, rights: the scopes (visible names) of the left side and of each right side.
@@ -282,9 +282,8 @@ def left_conditions(
 
 
 def _may_be_of(column: exp.Column, side: OuterSide, left: Scope, right: Scope) -> bool:
-    """Whether a column in WHERE may belong to the right side. A name that both sides have is
-    ambiguous, except after a semi or anti join, which hides the right side.
-    """
+    """Whether a column in WHERE may belong to the right side of an outer join. A name that both
+    sides have is ambiguous, except after a semi or anti join, which hides the right side."""
     if column.table:
         return left.find_table(column.table) is None and right.find_table(column.table) is not None
     name = column.name.lower()
@@ -302,7 +301,7 @@ def chain_of(
 
     Args:
         left, rights: the scopes (visible names) of the left side and of each right side.
-        windowed: whether a window bounds event times, beside conditions of the statement.
+        windowed: whether a window limits event times in addition to the statement's conditions.
 
     Raises:
         QueryError: a condition reads several independent look-ups, or has a wrong type or name.
@@ -347,8 +346,7 @@ def chain_of(
 
 
 def _parent(parents: Sequence[int], read: set[int]) -> int:
-    """Number of the look-up in ``read`` that depends on all others in it; 0 if ``read`` is
-    empty."""
+    """Number of the look-up in ``read`` that depends on all others in it; 0 if it is empty."""
     for number in sorted(read, reverse=True):
         if read <= {number, *_ancestors(parents, number)}:
             return number
@@ -375,9 +373,9 @@ def _compares(
     own: frozenset[str],
     other: frozenset[str],
 ) -> bool:
-    """Whether the condition can only hold if the look-up ``other`` has a match: by USING, or by an
-    equality of the partner ``own`` with an expression that is NULL without a match of ``other``.
-    """
+    """Whether a join condition can hold only if the earlier look-up ``other`` has a match: because
+    of USING, or of an equality between ``own``, the right side, and an expression that is NULL
+    without a match of ``other``."""
     if any(isinstance(e, Column) and e.alias in other for e in using):
         return True
     for node in nodes:

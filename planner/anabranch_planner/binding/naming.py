@@ -1,7 +1,7 @@
-"""Spark's names of unnamed SELECT items, where they are certain.
+"""Names that Spark gives to SELECT items without AS, where they are certain.
 
-A column is named as the user spelled it, and a cast of a column like the column. Any other item is
-named by its own text as Spark renders it. Items outside the supported fragment need ``AS``.
+A column keeps the user's spelling, also inside a cast. Any other item is named by the text that
+Spark renders for its expression. Items whose text is not certain need ``AS``.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _SUMS = (exp.Add, exp.Sub, exp.Mul)
 _MOMENTS = TIMESTAMPS | {TypeKind.DATE}
 _DAY = interval_of("day", "day")
 _SUBSTRING_END = "2147483647"
-#: Functions that Spark names in capitals.
+#: Functions whose names Spark writes in capitals in column names.
 _IN_CAPITALS = frozenset({
     "acos", "asin", "atan", "atan2", "ceil", "cos", "degrees", "e", "exp", "expm1", "floor",
     "hypot", "log", "log10", "log1p", "log2", "pi", "power", "radians", "regexp_like", "rlike",
     "signum", "sin", "sqrt", "tan",
 })  # fmt: skip
-#: Functions that Spark names as others.
+#: Functions that Spark replaces by others in column names.
 _OTHERWISE = frozenset({
     "charindex", "curdate", "date_add", "date_diff", "dateadd", "datediff", "isnotnull", "isnull",
     "mod", "months_between", "position", "regexp", "regexp_replace", "timezone", "to_char",
@@ -63,7 +63,7 @@ _OTHERWISE = frozenset({
 })  # fmt: skip
 
 
-#: Type of an expression; None: unknown.
+#: Function that returns the type of an expression, or None if unknown.
 Kind = Callable[[Node], DataType] | None
 
 
@@ -71,7 +71,7 @@ def spark_name(node: Node, kind: Kind = None) -> str | None:
     """Spark's name of the select item ``node``; None if the item needs ``AS``.
 
     Args:
-        kind: types of the item's parts; without, sums with literals of intervals have no name.
+        kind: types of the item's operands; without it, sums with interval literals have no name.
     """
     inside = bare(node)
     if isinstance(inside, exp.Dot) and _is_path(inside):
@@ -85,7 +85,7 @@ def spark_name(node: Node, kind: Kind = None) -> str | None:
 
 
 def _is_path(node: Node) -> bool:
-    """Whether a SELECT item, ``node``, is a field of a column, at any depth."""
+    """Whether a SELECT item, ``node``, is a field of a column, at any depth of nesting."""
     while isinstance(node, exp.Dot):
         node = node.this
     return isinstance(node, exp.Column)
@@ -126,9 +126,8 @@ def _text(node: Node, kind: Kind) -> str | None:
 
 
 def _sum(node: Node, kind: Kind) -> tuple[str, list[Node]] | None:
-    """Spark's name of a sum, difference or product; without parentheses where a date or timestamp
-    is moved by an interval.
-    """
+    """Spark's name of a sum, difference or product; without parentheses if it adds an interval to a
+    date or timestamp."""
     left, right, symbol = bare(node.this), bare(node.expression), _INFIX[type(node)]
     literals = [isinstance(side, exp.Interval) for side in (left, right)]
     # `INTERVAL 1 YEAR 2 MONTHS` is parsed as a sum.
@@ -151,11 +150,11 @@ def _sum(node: Node, kind: Kind) -> tuple[str, list[Node]] | None:
 
 
 def _template(node: Node) -> tuple[str, list[Node]] | None:
-    """Spark's name of a column computed by ``node``: format string, and operands that fill it."""
+    """Spark's name of the column that ``node`` computes: format string, and operands to fill in."""
     infix = _INFIX.get(type(node))
     if infix is not None:
         chain = isinstance(node, exp.And | exp.Or)
-        # Spark rebalances chains of AND or OR, so only a single one renders predictably.
+        # Spark rebalances chains of AND or OR, so only one with two operands has a certain name.
         if chain and (isinstance(node.this, type(node)) or isinstance(node.expression, type(node))):
             return None
         return f"({{}} {infix} {{}})", [node.this, node.expression]
@@ -207,7 +206,7 @@ def _function(node: exp.Anonymous) -> tuple[str, list[Node]] | None:
         return f"{name.upper()}({{all}})", list(node.expressions)
     found = REWRITINGS.get(name)
     if found is not None and name not in _OTHERWISE:
-        # Spark shows the defaults of missing arguments.
+        # Spark's name contains the defaults of missing arguments.
         plain = name in ("greatest", "least") or found.most in (None, len(node.expressions))
     else:
         plain = functions.is_known(name) or name in functions.MEETING
@@ -235,5 +234,5 @@ def _case(node: exp.Case, kind: Kind) -> str | None:
 
 
 def _number(text: str) -> str | None:
-    """An exact numeric literal in plain notation; None for a double (printed as by Java)."""
+    """An exact numeric literal in plain notation; None for a double (Spark prints as Java)."""
     return None if "e" in text.lower() else f"{Decimal(text):f}"

@@ -1,4 +1,4 @@
-"""The last join of a statement, if it is an outer, semi or anti join: columns and deadline."""
+"""Binding of an outer, semi or anti join that ends a statement: columns and deadline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anabranch_planner.sql.unresolved import Condition, OuterSide, Unresolved, o
 
 @dataclass(frozen=True, slots=True)
 class OuterPlan:
-    """Output columns of matched pairs and of left rows, and the outer join over both."""
+    """An outer join, and the output columns of its matched pairs and of its left rows."""
 
     pair_columns: tuple[tuple[str, Expr], ...]
     left_columns: tuple[tuple[str, Expr], ...]
@@ -36,8 +36,7 @@ def with_source(query: Unresolved, side: OuterSide) -> Unresolved:
 def of_those(
     window: int | Mapping[str, int] | None, scope: Scope
 ) -> int | Mapping[str, int] | None:
-    """``window`` (one for all aliases, or alias -> microseconds) limited to aliases in
-    ``scope``."""
+    """``window`` (one for all aliases, or per alias) without aliases that are not in ``scope``."""
     if not isinstance(window, Mapping):
         return window
     return {name: micros for name, micros in window.items() if scope.find_streams(name)}
@@ -45,7 +44,7 @@ def of_those(
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """An outer join, with the scopes (visible names) of its sides and of both."""
+    """An outer join, with the scopes (visible names) of its left side, its right side, and both."""
 
     query: Unresolved
     outer: OuterSide
@@ -55,7 +54,7 @@ class Sides:
 
     @property
     def shown_scope(self) -> Scope:
-        """The scope of the SELECT list."""
+        """The scope (visible names) of the SELECT list."""
         if self.outer.kind is not JoinKind.LEFT:
             return self.left
         source = self.outer.source
@@ -65,11 +64,11 @@ class Sides:
     def plan(
         self, times: Sequence[tuple[Column, int]], shown: Sequence[tuple[str, Expr]] | None
     ) -> OuterPlan:
-        """The columns of pairs and left rows, and the outer join over them.
+        """The columns of matched pairs and of left rows, and the outer join over them.
 
         Args:
             times: the result of :meth:`times`.
-            shown: columns instead of the SELECT list.
+            shown: output columns; None: the SELECT list.
 
         Raises:
             QueryError: the SELECT list is invalid.
@@ -103,9 +102,8 @@ class Sides:
         return next(alias for alias in self.both.streams if alias not in self.left.streams)
 
     def times(self, pairs: JoinQuery) -> list[tuple[Column, int]]:
-        """Event-time columns of left rows, each with the microseconds by which a match may be
-        later; empty: matches may arrive at any time.
-        """
+        """Event-time columns of left rows, each with the microseconds by which a match's event time
+        may be later; empty if matches may arrive at any time."""
         alias = self._alias()
         stream = self.both.streams[alias]
         if stream.event_time is None or stream.lateness is None:

@@ -1,4 +1,4 @@
-"""Columns of SELECT lists; at a sink, their types must be writable and their names distinct."""
+"""Output columns of SELECT lists; columns for a sink need writable types and distinct names."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def columns_of(items: Iterable[SelectItem], scope: Scope) -> Iterator[ShownColum
 
 
 def _spark_name(node: Node, expr: Expr, scope: Scope) -> str | None:
-    """Spark's name of an item; a date plus or minus days is named as a function."""
+    """Spark's name of a SELECT item; a date plus or minus days is named as a function."""
     timed = node.find(exp.Interval) or any(term.type.kind in INTERVALS for term in terms(expr))
     name = spark_name(node, (lambda part: typed(part, scope).type) if timed else None)
     moved = isinstance(expr, Call) and expr.op == "date_add" and isinstance(node, exp.Add | exp.Sub)
@@ -85,7 +85,7 @@ def starred(item: SelectItem, scope: Scope) -> Iterator[ShownColumn]:
     """The columns of ``*`` or ``alias.*``, with its EXCEPT and REPLACE.
 
     Raises:
-        QueryError: ``unknown-column``: EXCEPT or REPLACE names none of them.
+        QueryError: ``unknown-column``: EXCEPT or REPLACE names a column that is not among them.
     """
     with at(item.star):
         columns = scope.table(item.qualifier).columns if item.qualifier else scope.visible
@@ -112,14 +112,14 @@ def starred(item: SelectItem, scope: Scope) -> Iterator[ShownColumn]:
 
 
 def lateral(items: Iterable[SelectItem], scope: Scope) -> Iterator[SelectItem]:
-    """The items of a SELECT list, with the expressions of earlier items for their aliases. As in
-    Spark, a column of FROM goes before an alias.
+    """The items of a SELECT list, in which aliases of earlier items (lateral column aliases) are
+    replaced by their expressions. As in Spark, a column of FROM precedes an alias of the same name.
     """
     known: dict[str, Node] = {}
     columns = {column.name.lower() for column in scope.visible}
 
     def read(node: Node) -> list[exp.Column]:
-        """The columns of an item, outside of its subqueries, that are earlier aliases."""
+        """The columns of an item, outside of its subqueries, that refer to earlier aliases."""
         parts = node.walk(prune=lambda part: isinstance(part, exp.Query))
         named = (part for part in parts if isinstance(part, exp.Column) and not part.table)
         return [one for one in named if one.name.lower() in known.keys() - columns]
@@ -152,7 +152,7 @@ def _require_room(taken: Collection[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OutputNames:
-    """Names of output columns without AS.
+    """Names for output columns without AS.
 
     Attributes:
         taken: names in use, in lower case; the caller adds to them.
@@ -162,7 +162,7 @@ class OutputNames:
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def distinct(self, name: str, qualifier: str) -> str:
-        """A name that is not taken: the column's own, or with its alias before it.
+        """A name that is not taken: ``name`` itself, or with the alias ``qualifier`` before it.
 
         >>> names = OutputNames({"id"})
         >>> names.distinct("id", "o"), OutputNames({"id", "o_id"}).distinct("id", "o")
@@ -204,7 +204,7 @@ def require_writable(name: str, expr: Expr) -> None:
 
 
 def require_new(name: str, taken: Collection[str], expr: Expr) -> None:
-    """Reject the name of an output column that is in ``taken`` (lower case), and one too many.
+    """Reject an output column whose name is in ``taken`` (lower case), or that is one too many.
 
     Raises:
         QueryError: ``duplicate-name``, ``too-many-columns``.

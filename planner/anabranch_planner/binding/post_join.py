@@ -1,11 +1,11 @@
-"""Split of a statement with aggregates, DISTINCT or LIMIT into join columns and post-join part.
+"""Split of a statement with aggregates, DISTINCT or LIMIT into its join and its post-join part.
 
-The post-join clauses are brought into one language in three steps. First names are resolved: every
-column becomes a *slot*, which stands for an expression over the streams (equal expressions share
-one), and an alias of the SELECT list is replaced by its expression. From then on equal terms are
-equal trees. Then each tree is walked from its root: a GROUP BY expression becomes a key, an
-aggregate becomes a column, and a remaining slot is an error. The joined rows carry the keys and the
-aggregates' arguments, which the join computes; post-join expressions read only keys and aggregates.
+First, names are resolved: every column becomes a *slot*, a placeholder for an expression over the
+streams (equal expressions share one), and an alias of the SELECT list is replaced by its
+expression. After that, equal terms are equal trees. Then each tree is walked from its root: a GROUP
+BY expression becomes a key, an aggregate becomes a column, and a remaining slot is an error. The
+join computes the keys and the aggregates' arguments as columns of the joined rows; post-join
+expressions read only keys and aggregates.
 """
 
 from __future__ import annotations
@@ -83,15 +83,15 @@ from anabranch_planner.sql.unresolved import (
     unsupported,
 )
 
-#: Prefix of the generated column names of slots; no user's name begins like this.
+#: Prefix of the generated column names of slots; no name of a user begins with it.
 _SLOT = "anabranch slot "
 #: Prefix of the columns that replace scalar subqueries.
 SCALAR = "scalar "
-#: The joined rows' column to which time windows are applied.
+#: Column of the joined rows to which time windows are applied.
 _W = "w"
 _INT, _BIGINT = DataType(TypeKind.INT), DataType(TypeKind.BIGINT)
 _GROUPING = ("grouping", "grouping_id")
-#: Aggregates that Spark names by both arguments; aggregates whose Spark names are uncertain.
+#: Aggregates that Spark names with both arguments; aggregates with uncertain Spark names.
 _OF_TWO = frozenset({"max_by", "min_by", *PAIRS})
 _UNCERTAIN = frozenset({"listagg", "string_agg"})
 
@@ -112,10 +112,10 @@ class Split:
 
 def split(query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]) -> Split | None:
     """Split ``query``, whose sources have the columns of ``scope``, into join and post-join part.
-    None if it has no post-join part, or only an ORDER BY, which is ignored without LIMIT.
+    Return None if it has no post-join part, or only an ORDER BY, which is ignored without LIMIT.
 
     Args:
-        inner: binds a scalar subquery to its join.
+        inner: binds a scalar subquery.
 
     Raises:
         QueryError: a column is neither grouped nor aggregated, a clause is not supported, or names
@@ -124,7 +124,7 @@ def split(query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]) -
     if query.post_join is None:
         return None
     if sorts_only(query):
-        # Check its names and types like a view's.
+        # Check names and types of ORDER BY although it has no effect.
         limited = replace(query.post_join, limit=exp.Literal.number(1))
         _Splitter(replace(query, post_join=limited), scope, inner).split()
         return None
@@ -147,12 +147,12 @@ class _Splitter:
     scope: Scope
     inner: Callable[[Node], JoinQuery]
     scalars: list[tuple[str, JoinQuery]] = field(default_factory=list)
-    #: Expression over the streams -> number of the slot (generated column) that replaces it.
+    #: Expression over the streams -> number of its slot (placeholder column).
     _slots: dict[Expr, int] = field(default_factory=dict)
-    #: Resolved expression -> the key or aggregate column that has its value.
+    #: Resolved expression -> the column of the key or aggregate that has its value.
     _terms: dict[Node, Column] = field(default_factory=dict)
     _keys: list[ShownColumn] = field(default_factory=list)
-    #: GROUPING SETS as positions in the keys; empty: one set of all keys.
+    #: GROUPING SETS as positions of keys; empty: one set of all keys.
     _sets: tuple[tuple[int, ...], ...] = ()
     _aggregation: Aggregation = field(default_factory=Aggregation)
     _window: TimeWindow | None = None
@@ -219,12 +219,12 @@ class _Splitter:
         return tuple(joined), view
 
     def _require_distinct(self, view: View) -> None:
-        """Check that groups are shown with all their keys, so that DISTINCT changes nothing."""
+        """Check that SELECT has all keys of the groups, so that DISTINCT changes nothing."""
         lacking = {o.expr.name for o in view.hidden if isinstance(o.expr, Column)}
         edges = {WINDOW_START: "window.start", WINDOW_END: "window.end"}
         cumulating = view.window is not None and view.window.step
         if len(lacking) == 1 and lacking <= ({WINDOW_START} if cumulating else edges.keys()):
-            # The end of a window determines its start; the start its end, unless windows cumulate.
+            # A window's end determines its start; its start its end, unless windows cumulate.
             return
         if lacking:
             texts = {k.name: str(k.expr) for k in self._keys}
@@ -248,8 +248,8 @@ class _Splitter:
             return Column("", name, expr.type)
 
         def over(tree: Node) -> Expr:
-            """``tree`` as a column that the join computes; a tree with ranks or window functions is
-            computed from such columns."""
+            """``tree`` as a column that the join computes. If it contains a rank or window
+            function, an expression over such columns."""
             tree = _replaced(tree, lambda part: beside(part) if is_windowed(part) else part)
             with at(tree):
                 found = typed(tree, self._below())
@@ -262,7 +262,7 @@ class _Splitter:
         windowed = list[Windowed]()
 
         def sorted_by() -> DataType | None:
-            """The type of the only sort key."""
+            """The type of the sort key if there is only one, else None."""
             if ranking is None or len(ranking.order) != 1:
                 return None
             tree = self._resolved(ranking.order[0].this, aliases=ranking.aliases)
@@ -313,7 +313,7 @@ class _Splitter:
     # --- clauses -----------------------------------------------------------------------------
 
     def _items(self) -> Iterator[tuple[str, Node]]:
-        """The SELECT list with ``*`` expanded: names and unresolved expressions."""
+        """The SELECT list with ``*`` expanded: pairs of name and unresolved expression."""
         taken = set[str]()
         names = OutputNames(taken)
 
@@ -344,7 +344,7 @@ class _Splitter:
                 yield name, item.node
 
     def _groups(self, trees: list[tuple[str, Node]]) -> Sequence[Node]:
-        """The grouping keys with names resolved; for DISTINCT the SELECT list."""
+        """The grouping keys with names resolved; for DISTINCT the items of the SELECT list."""
         clauses, items = self._clauses, [tree for _, tree in trees]
         if clauses.group_all:
             return [keyed(tree) for tree in items if not holds_aggregate(tree)]
@@ -372,7 +372,7 @@ class _Splitter:
                         "a window inside ROLLUP, CUBE or GROUPING SETS", "group by it beside them"
                     )
         plain = [key for key in grouping.keys if key not in everywhere]
-        # Different spellings of one expression are one key.
+        # Different spellings of the same expression count as one key.
         exprs = {key: typed(key, self._below()) for key in plain}
         found = list(dict.fromkeys(exprs.values()))
         with at(grouping.keys[0] if grouping.keys else None):
@@ -406,12 +406,12 @@ class _Splitter:
     # --- names -------------------------------------------------------------------------------
 
     def _resolved(self, node: Node, *, aliases: bool = True, aliases_last: bool = False) -> Node:
-        """``node`` with columns replaced by slots (numbered expressions over streams), and aliases
-        of the SELECT list by their expressions."""
+        """``node`` with columns replaced by slots (placeholders of expressions over streams), and
+        aliases of the SELECT list by their expressions."""
 
         def found(part: Node) -> Node:
             if isinstance(part, exp.Subquery):
-                # Names inside a subquery are resolved in its own scope.
+                # Names inside a subquery are resolved in the subquery's own scope.
                 return exp.Placeholder(this=self._scalar(part))
             if not isinstance(part, exp.Column):
                 return part
@@ -458,8 +458,7 @@ class _Splitter:
         return called(made, str(expr) if node is None else describe(node))
 
     def _below(self) -> Scope:
-        """Scope that maps slots (numbered columns) to expressions over streams, for
-        typechecking."""
+        """Scope of the slots (placeholder columns), for typechecking of resolved expressions."""
         return Scope(visible=tuple(ShownColumn(f"{_SLOT}{n}", e) for e, n in self._slots.items()))
 
     # --- keys and aggregates -----------------------------------------------------------------
@@ -501,7 +500,7 @@ class _Splitter:
         self._keys.append(ShownColumn(_W, time))
 
     def _over_groups(self, tree: Node) -> Expr:
-        """The resolved expression ``tree`` in terms of the group's keys and aggregates."""
+        """The resolved expression ``tree``, written over the group's keys and aggregates."""
         with at(tree):
             names: dict[str, Expr] = {}
 
@@ -539,8 +538,8 @@ class _Splitter:
         return found
 
     def _term(self, part: Node) -> Expr | None:
-        """The post-join column of ``part``, if it is a key, aggregate, scalar subquery, grouping()
-        or window edge; else None."""
+        """The post-join column of ``part`` if it is a key, an aggregate, a scalar subquery,
+        grouping() or a window's start or end; else None."""
         if part in self._terms:
             return self._terms[part]
         if isinstance(part, exp.Placeholder) and str(part.this).startswith(SCALAR):
@@ -557,7 +556,7 @@ class _Splitter:
         return None if edge is None else Column("", edge, TIMESTAMP)
 
     def _grouping(self, call: exp.Anonymous) -> Expr:
-        """``grouping(x)``, or ``grouping_id(x, ...)``, by default of all keys."""
+        """``grouping(x)``, or ``grouping_id(x, ...)``, whose default arguments are all keys."""
         name = str(call.this).lower()
         one, keys = name == "grouping", [k.name for k in self._keys]
         if self._clauses.group is None:
@@ -587,7 +586,7 @@ class _Splitter:
         return chosen_by_set(bits(sets, places, len(plain)), bit=one)
 
     def _require_window(self, call: Node) -> None:
-        """Reject a window that is not the one in GROUP BY."""
+        """Reject a time window that is not the one in GROUP BY."""
         if call == self._window_tree:
             return
         with at(call):
@@ -630,7 +629,7 @@ class _Splitter:
 
 
 def _replaced(tree: Node, found: object) -> Node:
-    """``tree`` with nodes replaced by ``found``, top-down; replacements are not visited."""
+    """``tree`` with ``found`` applied to its nodes, top-down; replacements are not visited."""
     return tree.copy().transform(found, copy=False)  # type: ignore[arg-type]
 
 
@@ -686,7 +685,7 @@ def _nulls_first(entry: exp.Ordered) -> bool:
 
 
 def _outputs(found: Iterable[tuple[str, Expr]]) -> tuple[Output, ...]:
-    """The SELECT list as output columns; names must be distinct, and types writable to sinks."""
+    """The SELECT list as output columns of a view; names must be distinct, and types writable."""
     outputs: dict[str, Output] = {}
     for name, expr in found:
         require_writable(name, expr)

@@ -1,9 +1,9 @@
-"""Rankings of joined rows: QUALIFY, DISTINCT ON, ``WHERE rn <= n`` over a subquery; or all rows,
-with functions of the rows around each.
+"""Rankings of joined rows (QUALIFY, DISTINCT ON, ``WHERE rn <= n`` over a subquery), and window
+functions that keep all rows.
 
-All spellings become one :class:`RowRanking`. The ranking function is replaced by
-:func:`place`, the row's place in its partition. If it stands in a subquery, its sort keys become
-hidden columns of the whole statement.
+All spellings become one :class:`RowRanking`. The ranking function is replaced by :func:`place`, the
+row's place in its partition. If the function stands in a subquery, its sort keys become hidden
+columns of the subquery.
 """
 
 from __future__ import annotations
@@ -69,13 +69,14 @@ _OTHERS = (
     "write sum(), count(), avg(), min(), max(), a ranking, or a value of another row; join with a "
     "query of GROUP BY for other values of groups"
 )
-#: Microseconds of a day; most digits of a decimal, and greatest difference, in a frame of RANGE.
+#: Microseconds of a day; maximum digits of a decimal in a RANGE frame; maximum distance in one.
 _DAY, _DIGITS, _GREATEST = unit_micros("day") or 1, 18, 2**62
 _EXAMPLE = "QUALIFY row_number() OVER (PARTITION BY k ORDER BY x DESC) <= 3"
 
 
 def with_ranking(query: Unresolved) -> Unresolved:
-    """``query`` with its ranking, if it has one, in :attr:`PostJoin.ranking`.
+    """``query`` with its ranking, or its window functions, in :attr:`PostJoin.ranking`; unchanged
+    if it has none.
 
     Raises:
         QueryError: ``unsupported-sql``: the condition is not a limit on the places of a single
@@ -99,7 +100,7 @@ def with_ranking(query: Unresolved) -> Unresolved:
 
 
 def place(node: Node) -> Node:
-    """Placeholder for a row's place in its partition; replaces the ranking function ``node``."""
+    """Placeholder for a row's place in its partition, instead of the ranking function ``node``."""
     return called(exp.Placeholder(this=PLACE), describe(node))
 
 
@@ -111,7 +112,7 @@ def _is_ranking(node: Node | None) -> bool:
 
 
 def _with_windows(query: Unresolved, windows: Sequence[Node]) -> Unresolved:
-    """``query`` with window functions of all rows of each partition."""
+    """``query`` with window functions, computed for all rows of each partition."""
     function, wanted = RankFunction.ROW_NUMBER, None
     ranked = {function_over(window) for window in windows} & PLACES
     first = windows[0]
@@ -155,7 +156,7 @@ def _with_windows(query: Unresolved, windows: Sequence[Node]) -> Unresolved:
 
 
 def _as_windowed(window: Node) -> Node:
-    """A window function's ``window`` without its partition and order."""
+    """The ``window`` of a window function without its PARTITION BY and ORDER BY."""
     made = window.copy()
     made.set("partition_by", None)
     made.set("order", None)
@@ -164,7 +165,7 @@ def _as_windowed(window: Node) -> Node:
 
 
 def is_windowed(node: Node) -> bool:
-    """Whether ``node`` is a window function, but no ranking, of :func:`with_ranking`."""
+    """Whether ``node`` is a window function, not a ranking, left by :func:`with_ranking`."""
     return READ in node.meta
 
 
@@ -175,16 +176,16 @@ def windowed_of(
     constant: Callable[[Node], Expr],
     key: Callable[[], DataType | None],
 ) -> Windowed:
-    """The column ``name`` of a window function.
+    """Column ``name`` of a window function, typed.
 
     Args:
-        over: an argument as an expression over the joined rows' columns.
-        constant: a limit of a frame as an expression.
-        key: type of the only sort key; None: there are several.
+        over: converts an argument to an expression over columns of the joined rows.
+        constant: converts a limit of a frame to an expression.
+        key: returns the type of the only sort key; None if there are several.
 
     Raises:
-        QueryError: ``bad-arguments``, ``type-mismatch``, ``bad-frame``; ``unsupported-sql``: a
-            function inside the other, DISTINCT, FILTER.
+        QueryError: ``bad-arguments``, ``type-mismatch``, ``bad-frame``; ``unsupported-sql``: nested
+            window functions, DISTINCT, FILTER.
     """
     call, given = call_over(window), function_over(window)
     function, arguments = WINDOWED[given], list(call.expressions)
@@ -232,12 +233,12 @@ def windowed_of(
     return Windowed(name, function, value.name, kind, number, default, frame, ignoring)
 
 
-#: Functions of the value of one other row.
+#: Window functions that return the value of another row.
 _OF_ROWS = frozenset({
     WindowFunction.LAG, WindowFunction.LEAD, WindowFunction.FIRST_VALUE,
     WindowFunction.LAST_VALUE, WindowFunction.NTH_VALUE,
 })  # fmt: skip
-#: Function -> least and greatest number of arguments, where it is not one.
+#: Window function -> minimum and maximum number of arguments, unless both are one.
 _ARGUMENTS = {
     **dict.fromkeys((WindowFunction.LAG, WindowFunction.LEAD), (1, 3)),
     **dict.fromkeys((WindowFunction.PERCENT_RANK, WindowFunction.CUME_DIST), (0, 0)),
@@ -284,7 +285,7 @@ def _default(function: str, found: Expr, kind: DataType) -> Expr:
 def _frame(
     spec: Node | None, constant: Callable[[Node], Expr], key: Callable[[], DataType | None]
 ) -> Frame:
-    """The frame of a window; without one, that of the partition up to the row's peers."""
+    """The frame of a window; the default is from the partition's start to the row's peers."""
     if spec is None:
         return Frame()
     excluded = Excluded(str(spec.args.get("exclude") or Excluded.NOTHING).lower())
@@ -300,7 +301,7 @@ def _frame(
             f"the frame {describe(spec)} ends before it begins",
             remedy="write ROWS BETWEEN 3 PRECEDING AND CURRENT ROW",
         )
-    # Without distances, peers are the same groups, and a whole partition is the same rows.
+    # Without distances, GROUPS means the same as RANGE; so does a whole partition in any unit.
     distant = bool(start or end)
     if (start, end) == (None, None) or (unit is FrameUnit.GROUPS and not distant):
         unit = FrameUnit.RANGE
@@ -314,7 +315,8 @@ def _frame_limit(
     constant: Callable[[Node], Expr],
     key: Callable[[], DataType | None],
 ) -> tuple[int | None, int]:
-    """A limit of :class:`Frame`, and -1 or 1 if it is the partition's first or last row."""
+    """Distance of a frame's limit from the row, None if it has none; and -1 or 1 if the limit is
+    the partition's first or last row."""
     if side is None:
         # CURRENT ROW, or a frame without BETWEEN.
         return 0, 0
@@ -334,7 +336,7 @@ def _frame_limit(
 
 
 def _difference(node: Node, value: Expr, key: DataType | None) -> int:
-    """The difference of sort keys ``value`` in units of :class:`Frame`."""
+    """The distance ``value`` between sort keys in a RANGE frame, in units of :class:`Frame`."""
     number = value.value if isinstance(value, Literal) else None
     if key is not None and isinstance(number, int | Decimal) and number >= 0:
         found = _in_units(Decimal(number), value.type, key)
@@ -350,7 +352,7 @@ def _difference(node: Node, value: Expr, key: DataType | None) -> int:
 
 
 def _in_units(number: Decimal, kind: DataType, key: DataType) -> Decimal | None:
-    """A limit of type ``kind`` in units of a sort key; None: they are not added."""
+    """A distance of type ``kind`` in units of the sort key; None if it can't be added to one."""
     if kind.kind is TypeKind.INTERVAL:
         day = number / _DAY if key.kind is TypeKind.DATE else None
         return number if key.kind in TIMESTAMPS else day
@@ -423,7 +425,7 @@ def _with_qualify(query: Unresolved, clauses: PostJoin, condition: Node) -> Unre
 
 
 def _placed(item: SelectItem, window: Node) -> SelectItem:
-    """The SELECT item with :func:`place` instead of the ranking ``window``."""
+    """The SELECT item with :func:`place` instead of the ranking function ``window``."""
 
     def found(part: Node) -> Node:
         return place(part) if part == window else part
@@ -453,7 +455,7 @@ def _ranking(window: Node, limit: int | None) -> RowRanking:
 def _refuse_beside(
     clauses: PostJoin, items: Iterable[SelectItem], what: str, *, order: bool = True
 ) -> None:
-    """Reject post-join clauses beside a ranking."""
+    """Reject other post-join clauses in a statement with a ranking."""
     grouped = clauses.group is not None or clauses.having is not None
     if grouped or any(i.node is not None and holds_aggregate(i.node) for i in items):
         raise unsupported(
@@ -529,7 +531,7 @@ def _with_subquery(query: Unresolved) -> Unresolved:
 
 
 def _bare_source(source: FromEntry) -> FromEntry:
-    """The source without enclosing queries that only rename its columns, as WITH adds them."""
+    """The source without surrounding queries that only rename its columns, as WITH adds them."""
     of = source.of
     while isinstance(of, Unresolved) and of.items == (SelectItem(None),) and not of.conditions:
         if len(of.sources) != 1:
@@ -545,7 +547,7 @@ def _bare(item: SelectItem) -> Node | None:
 
 
 def _partition_names(inner: Unresolved, source: FromEntry, ranking: RowRanking) -> set[str]:
-    """Names of the subquery's columns that are equal in all rows of a partition."""
+    """Names of the columns of subquery ``inner`` that are equal in all rows of a partition."""
     found = set[str]()
     if any(item.node is None for item in inner.items) and len(inner.sources) == 1:
         changed = {(one.name or "").lower() for item in inner.items for one in item.replaced}
@@ -575,7 +577,7 @@ def _lifted(
     ranking: RowRanking,
     conditions: tuple[Condition, ...],
 ) -> Unresolved:
-    """``query`` merged with its subquery ``inner``, whose ranking becomes a clause of the whole."""
+    """``query`` with the ranking in its subquery ``inner`` lifted into a clause of ``query``."""
     items = list(inner.items)
     window = items[number].node
     assert window is not None

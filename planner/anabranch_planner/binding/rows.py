@@ -1,7 +1,7 @@
-"""Comparisons of rows, ``(a, b) = (c, d)`` and ``(a, b) IN ((1, 2), (3, 4))``, column by column.
+"""Comparisons of SQL rows, ``(a, b) = (c, d)`` and ``(a, b) IN ((1, 2), (3, 4))``, by column.
 
-As in Spark, a row is never NULL itself, and NULLs inside rows are equal to each other. So ``(a, b)
-= (c, d)`` means ``a <=> c AND b <=> d``, which is true or false.
+As in Spark, a row value is never NULL, and NULLs inside rows equal each other. So ``(a, b) = (c,
+d)`` means ``a <=> c AND b <=> d``, which is true or false.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def expanded(node: Node) -> Node:
 
 
 def is_of_rows(node: Node) -> bool:
-    """Whether ``node`` compares a pair of columns and comes from :func:`expanded`."""
+    """Whether :func:`expanded` made ``node``, a comparison of two columns, from rows."""
     return _OF_ROWS in node.meta
 
 
 def without_nulls(side: Expr) -> Expr:
-    """``side`` with a constant instead of NULL, so that two NULLs compare as equal."""
+    """``side`` of a comparison with a constant instead of NULL, so that two NULLs are equal."""
     value = _VALUES.get(side.type.kind, 0)
     return Call("coalesce", (side, Literal(value, side.type)), side.type)  # type: ignore[arg-type]
 

@@ -2,7 +2,7 @@
 
 ``HAVING sum(x) > (SELECT 0.01 * sum(x) FROM ...)`` compares each group with the total. If the inner
 query joins the same rows as the outer one, the total follows from the groups' aggregates, and the
-join runs once. The joins are compared in canonical form, so their names do not matter.
+join runs once. The two joins are compared in canonical form, whatever aliases they use.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def with_totals(query: JoinQuery, scalars: Iterable[tuple[str, JoinQuery]]) -> J
 
 
 def _added(query: JoinQuery, inner: JoinQuery) -> tuple[JoinQuery, Expr]:
-    """The query with added totals for the scalar subquery ``inner``, and its value over them."""
+    """The query with the aggregates of scalar subquery ``inner`` added as totals, and the
+    expression over them that is the subquery's value."""
     if _join(query) != _join(inner):
         raise unsupported(
             "a scalar subquery over other joined rows than the statement's",
@@ -115,7 +116,7 @@ def _added(query: JoinQuery, inner: JoinQuery) -> tuple[JoinQuery, Expr]:
 
 
 def _join(query: JoinQuery) -> object:
-    """Canonical parts of a query that determine its joined rows, to compare two joins."""
+    """The canonical parts of a query that determine its joined rows; equal for equal joins."""
     labels = tuple(m.label for m in query.members)
     bounds = {
         (a, b): bound

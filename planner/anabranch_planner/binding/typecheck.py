@@ -1,7 +1,7 @@
-"""Typing of parsed expressions: resolved names, and explicit casts where Spark's are implicit.
+"""Typing of parsed SQL expressions: names are resolved, and Spark's implicit casts made explicit.
 
-Spark silently converts between families of types (string and number, date and timestamp). For
-columns such a conversion is rejected; for literals it is made here.
+Spark silently converts between families of types (string and number, date and timestamp). Here,
+such a conversion of a literal is made, and of a column rejected.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ _REFUSED: dict[type[Node], tuple[str, str]] = {
 
 
 def typed(node: Node, scope: Scope) -> Expr:
-    """The typed expression of ``node``; columns carry the alias as declared in FROM.
+    """The typed expression of the SQL ``node``; columns have the aliases declared in FROM.
 
     Raises:
         QueryError: an unknown name, an unsupported construct, or types that don't fit.
@@ -137,7 +137,7 @@ def boolean(node: Node, scope: Scope) -> Expr:
 
 
 def compare(op: str, left: Expr, right: Expr) -> Expr:
-    """A comparison, with both sides cast to the type in which Spark compares them.
+    """A typed comparison, with both sides cast to the type in which Spark compares them.
 
     Raises:
         QueryError: ``type-mismatch``.
@@ -149,7 +149,7 @@ def compare(op: str, left: Expr, right: Expr) -> Expr:
 
 
 def arithmetic(op: str, left: Expr, right: Expr) -> Expr:
-    """``left op right`` for numbers, timestamps and intervals.
+    """Typed ``left op right`` of numbers, timestamps and intervals.
 
     Raises:
         QueryError: ``type-mismatch``.
@@ -178,7 +178,7 @@ def arithmetic(op: str, left: Expr, right: Expr) -> Expr:
 
 
 def balanced(op: str, parts: Sequence[Expr]) -> Expr:
-    """``parts`` connected by ``op`` (AND, OR), as a balanced tree of logarithmic depth."""
+    """``parts`` connected by ``op`` (AND or OR), as a balanced tree of logarithmic depth."""
     if len(parts) == 1:
         return parts[0]
     middle = (len(parts) + 1) // 2
@@ -363,7 +363,7 @@ def interval_literal(node: Node) -> Literal:
     """The literal of an interval.
 
     Raises:
-        QueryError: ``bad-interval``; ``unsupported-sql``: its length is no literal.
+        QueryError: ``bad-interval``; ``unsupported-sql``: its length is not a literal.
     """
     value, unit = node.this, node.args.get("unit")
     sign = ""
@@ -480,7 +480,7 @@ def _function(node: Node, scope: Scope) -> Expr:
     if name in BY_MEETING:
         return BY_MEETING[name](node, scope)
     if name not in functions.MEETING:
-        # Report an unknown function before its arguments, which may have errors of their own.
+        # Report an unknown function rather than errors in its arguments.
         if not functions.is_known(name):
             refused = refusal(name, node.expressions)
             if refused is not None:
@@ -573,7 +573,7 @@ def _struct(node: Node, scope: Scope) -> Expr:
 
 
 def _tried(node: Node, scope: Scope) -> Expr:
-    """try_add(a, b) etc.: NULL where the arithmetic fails."""
+    """``try_add(a, b)`` and the like: NULL where the arithmetic fails."""
     name = str(node.this).lower()
     functions.check_arity(name, len(node.expressions), 2, 2)
     left, right = (typed(arg, scope) for arg in node.expressions)
@@ -582,7 +582,7 @@ def _tried(node: Node, scope: Scope) -> Expr:
 
 
 def _decode(node: Node, scope: Scope) -> Expr:
-    """decode(x, search, result, ..., default), which finds NULL as well."""
+    """``decode(x, search, result, ..., default)``; a NULL ``x`` matches a NULL ``search``."""
     functions.check_arity("decode", len(node.expressions), 3, None)
     tested, *others = node.expressions
     pairs, default = others[: len(others) // 2 * 2], others[len(others) // 2 * 2 :]
@@ -600,14 +600,14 @@ def _iff(node: Node, scope: Scope) -> Expr:
 
 
 def _typeof(node: Node, scope: Scope) -> Expr:
-    """typeof(x): the name of its type, a constant."""
+    """``typeof(x)``: the name of its type, as a constant."""
     functions.check_arity("typeof", len(node.expressions), 1, 1)
     kind = typed(node.expressions[0], scope).type
     return Literal("void" if kind == NULL else str(kind), parse_type("string"))
 
 
 _TRIED = {"try_add": "add", "try_divide": "div", "try_multiply": "mul", "try_subtract": "sub"}
-#: Functions whose arguments need a common type, or that are rewritten as other functions.
+#: Function -> typing, for functions of arguments of a common type, or rewritten as other functions.
 BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
     "nullif": _nullif,
     "nvl2": _nvl2,
@@ -626,8 +626,8 @@ BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
 
 
 def _after_aggregate(node: Node, scope: Scope) -> Expr:
-    """Reject FILTER, WITHIN GROUP or IGNORE NULLS after an expression that is not an aggregate. An
-    aggregate in a wrong place has its own error."""
+    """Reject FILTER, WITHIN GROUP or IGNORE NULLS after an expression that is not an aggregate.
+    Aggregates in a wrong place are left to their own error."""
     typed(node.this, scope)
     kind = "FILTER" if isinstance(node, exp.Filter) else "WITHIN GROUP or IGNORE NULLS"
     raise unsupported(

@@ -27,26 +27,25 @@ MOST_WINDOWS = 1000
 
 
 def window_value(name: str) -> exp.Expression:
-    """The window of the groups as a struct of its ends; ``name``: of its function."""
+    """The time window of a group as a struct of start and end; ``name``: the window's function."""
     ends = ((exp.Literal.string(end), exp.column(end, name)) for end in ("start", "end"))
     return exp.Anonymous(this="named_struct", expressions=[node for pair in ends for node in pair])
 
 
 def is_window(node: Node) -> bool:
-    """Whether ``node`` calls a window function of GROUP BY."""
+    """Whether ``node`` calls a time-window function of GROUP BY."""
     return isinstance(node, exp.Anonymous) and str(node.this).lower() in WINDOWS
 
 
 def keyed(tree: Node) -> Node:
-    """The window in place of its end ``tree``, as groups by it are groups by the window; other
-    keys, and ends of windows that differ in the other end, unchanged.
-    """
+    """The key ``tree`` of GROUP BY; if it is the start or end of a tumbling or sliding window, the
+    window, since both have the same groups."""
     ended = tree.this if isinstance(tree, exp.Dot) and is_window(tree.this) else None
     return tree if ended is None or str(ended.this).lower() != WINDOW else ended
 
 
 def independent(keys: Sequence[Node]) -> list[Node]:
-    """``keys`` of GROUP BY without expressions over the ends of a window that is another key."""
+    """The ``keys`` of GROUP BY without expressions that a window among them determines."""
     window = next(filter(is_window, keys), None)
 
     def follows(tree: Node) -> bool:
@@ -58,7 +57,7 @@ def independent(keys: Sequence[Node]) -> list[Node]:
 
 
 def no_window(name: str) -> QueryError:
-    """The error for a window that GROUP BY has not; ``name``: of its function."""
+    """The error for a window function ``name`` that GROUP BY does not have."""
     return QueryError(
         "not-grouped",
         f"GROUP BY has no {name}",
@@ -67,7 +66,8 @@ def no_window(name: str) -> QueryError:
 
 
 def window_of(call: Node, column: str, scope: Scope) -> tuple[TimeWindow, Expr]:
-    """The window, which reads the joined rows' ``column``, and that column's expression.
+    """The time window that ``call`` denotes, over ``column`` of the joined rows; and the expression
+    of this column.
 
     Raises:
         QueryError: ``bad-arguments``, ``bad-window``, ``type-mismatch``.

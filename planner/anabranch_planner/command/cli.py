@@ -37,7 +37,7 @@ from anabranch_planner.solvers.registry import solve
 
 UNUSABLE = 2
 INTERRUPTED = 130
-#: Base class of wrong arguments; its module differs between Typer versions.
+#: Typer's base class for invalid arguments; its module depends on Typer's version.
 _WrongUsage = cast("type[Exception]", typer.BadParameter.__mro__[1])
 
 

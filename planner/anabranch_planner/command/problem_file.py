@@ -201,7 +201,7 @@ class ProblemFile:
 
 @dataclass(slots=True)
 class _Columns:
-    """Columns of a stream by lower-case name; ``open``: conditions of queries may add columns."""
+    """Columns of a stream by lower-case name; ``open``: conditions of queries may add some."""
 
     types: dict[str, tuple[str, DataType]]
     open: bool
@@ -212,7 +212,7 @@ class _Columns:
             self.types.setdefault(column.lower(), (column, _LONG))
 
     def find(self, column: str, at: str) -> str:
-        """The column's name as declared.
+        """The declared spelling of the column's name.
 
         Raises:
             ProblemError: the stream has no such column; the error names the field ``at``.

@@ -1,10 +1,10 @@
 """Key values that intermediate results exclude (PMJoin's plans per substream, applied to stores).
 
-An intermediate result is probed by tuples of the relations joined with it. Each such relation can
-be split into substreams (sets of values of the join key), and some substreams may be excluded from
-probing intermediate results by it (``Substreams.aside``). Key values that all relations exclude
-are never probed. So the store need not hold them, and tuples with them need not maintain it
-(:mod:`anabranch_contract.plans.partial`).
+An intermediate result is probed by tuples of the relations joined with it. The tuples of each such
+relation may be split into substreams (sets of values of the join key), and some substreams may be
+planned never to probe intermediate results by this key (``Substreams.aside``). Key values in such
+substreams of all relations are never probed. So the store need not hold rows with these values, nor
+need their tuples maintain it (:mod:`anabranch_contract.plans.partial`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from anabranch_contract.queries.mirs import Mir, MirId
 from anabranch_planner.cost.timing import Users
 from anabranch_planner.cost.values import ValueShares, joined_columns
 
-#: A key class of an intermediate result, and its values that the store excludes.
+#: A key class of an intermediate result, and the hashes of its values that the store excludes.
 LeftOut = tuple[KeyClass, frozenset[int]]
 
 
 class SetAside:
-    """Key values that the stores of intermediate results need not keep.
+    """Key values that stores of intermediate results may exclude.
 
     Args:
         substreams: the split of each relation whose arriving tuples are split by key value.
@@ -34,7 +34,7 @@ class SetAside:
 
     def __init__(self, substreams: Iterable[Substreams], users: Users | None) -> None:
         functions = {one.start: one for one in substreams}
-        #: Whether any relation has values with which it does not probe intermediate results.
+        #: Whether a relation has substreams that never probe intermediate results.
         self.any = any(one.aside for one in functions.values())
         self._functions, self._users = functions if self.any else {}, users
         self._known: dict[MirId, LeftOut | None] = {}
@@ -53,7 +53,7 @@ class SetAside:
         )
 
     def keeps_up(self, mir: Mir, start: Label, substream: int) -> bool:
-        """Whether tuples of ``mir``'s member ``start`` in this substream must add rows to it."""
+        """Whether tuples of ``mir``'s member ``start`` in ``substream`` must maintain its store."""
         function, left = self._functions.get(start), self.left_out(mir)
         if function is None or left is None:
             return True
@@ -74,7 +74,7 @@ class SetAside:
         return self._known[mir.id]
 
     def _common(self, mir: Mir, inside: KeyClass, users: Sequence[JoinQuery]) -> frozenset[int]:
-        """Values of the key ``inside`` by which no relation joined with ``mir`` ever probes it."""
+        """Values of the key ``inside`` with which no relation joined with ``mir`` probes it."""
         found: frozenset[int] | None = None
         for query in users:
             (whole,) = (c for c in query.classes if set(inside.members) <= set(c.members))
@@ -103,9 +103,8 @@ class SetAside:
 
 
 def _is_split_by(function: Substreams, key_class: KeyClass) -> bool:
-    """Whether a relation is split by its only attribute in ``key_class``. Several attributes of a
-    relation are in one class because of a filter, and the rules do not show that their values are
-    equal.
-    """
+    """Whether substreams split a relation by its only attribute in ``key_class``. Several
+    attributes of one relation are in a key class because of a filter; the rules do not show that
+    their values are equal."""
     own = [ref.attribute for ref in key_class.members if ref.label == function.start]
     return own == [function.attribute]

@@ -24,7 +24,8 @@ def adjacency(query: JoinQuery) -> dict[Label, Labels]:
 
 
 def connected_sets(query: JoinQuery, limit: int | None = None) -> tuple[Labels, ...] | None:
-    """Every set of aliases connected by joins, with the whole query; None if over ``limit`` sets.
+    """Every set of aliases that joins connect, the whole query included; None if there are more
+    than ``limit``.
 
     Sets grow by one neighbour at a time: a connected set of size k + 1 always contains a
     connected set of size k. Sorted by size, then by aliases. A chain of n aliases has
@@ -42,7 +43,8 @@ def connected_sets(query: JoinQuery, limit: int | None = None) -> tuple[Labels, 
 
 
 def joining_attributes(query: JoinQuery, labels: Labels, mir: Mir) -> list[AttrRef]:
-    """Candidate partition attributes of the store of the sub-join ``mir`` over ``labels``.
+    """Attributes that may partition the store of ``mir``, the sub-join of ``query`` over
+    ``labels``.
 
     Candidates join the store with an alias outside. Where a key class relates several aliases
     inside, their attributes are equal in the store, and the first represents them. Where a class

@@ -47,7 +47,7 @@ def behind(
     stream_of: Mapping[RelationId, StreamName],
     derived: Mapping[tuple[StreamName, str], Expr],
 ) -> set[Kept]:
-    """The stream columns from which the join attributes ``refs`` are computed."""
+    """The stream columns from which the join attributes ``refs`` of ``mir`` are computed."""
     relation_of = dict(zip(mir.members, mir.relations, strict=True))
     found: set[Kept] = set()
     for ref in refs:

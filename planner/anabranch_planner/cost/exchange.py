@@ -2,8 +2,8 @@
 
 On ``H`` hosts the partitions of all stores are assigned by hash. The assignment is the same for
 every store, so equal keys are on one host. A tuple arrives on each host with equal probability, or
-with a measured one. After a probe it is on the host of the matching row's partition. Copies that
-its next step then sends to other hosts:
+with measured probabilities. After a probe it is on the host of the matching row's partition. The
+next step then sends this number of copies of it to other hosts:
 
     0          if the step is routed by the key that brought the tuple to its host;
     (H-1) / H  if it is routed by another key, whose partition may be on the same host;
@@ -11,9 +11,9 @@ its next step then sends to other hosts:
 
 **Prices** (:class:`Crossing`) depend only on the sub-joins before and after a step, like the whole
 cost model. The tuple's true host depends on the store copies that its path has probed. A tuple is
-taken to stay on its host if all joins so far and the next step use a single key, else to be on any
-host. So a step is overcharged if the step before was a broadcast to rows partitioned by the next
-key, or if the next key is one of several earlier keys.
+assumed to stay on its host if all joins so far and the next step use a single key, else to be on a
+random host. So a step is overcharged if the step before was a broadcast to rows partitioned by the
+next key, or if the next key is one of several earlier keys.
 
 **Bytes.** A tuple carries the columns that its queries project, filter on, or join by later, and
 eight bytes for its arrival number. Sizes are Arrow's: a text has its bytes and a 4-byte offset.
@@ -38,13 +38,13 @@ DEFAULT_ROW = 100.0
 
 @dataclass(frozen=True, slots=True)
 class ExchangeModel:
-    """The hosts, and the sizes of the tuples that travel between them.
+    """The hosts of a cluster, and the sizes of the tuples that travel between them.
 
     Attributes:
         hosts: number of hosts that have partitions.
         widths: relation -> column -> mean bytes of a value.
         locality: fraction of the arriving bytes that already are on the host of their partition;
-            None: as for a random host, ``1 / hosts``.
+            None: ``1 / hosts``, as if tuples arrived on random hosts.
 
     Raises:
         StatisticsError: there is no host, a width is not a finite number from 0, or a share is
@@ -122,13 +122,13 @@ class Crossing:
         """Bytes sent to bring one new row to the host of its partition in one copy of ``mir``."""
         if mir.is_base:
             return self._exchange.arriving * self._exchange.row(mir.relations[0])
-        # A row carries the arrival number of each of its members.
+        # A row also has an arrival number for each of its members.
         arrivals = ARRIVAL * (len(mir.members) - 1)
         return self._exchange.elsewhere * (arrivals + self._width(mir, None))
 
     def _copies(self, before: Mir, after: Mir, *, broadcast: bool, partitioned: bool) -> float:
         if not partitioned:
-            # Stores that are not partitioned are all on one host.
+            # The stores of an unpartitioned plan are all on one host.
             return self._exchange.elsewhere if before.is_base else 0.0
         if broadcast:
             return self._exchange.hosts - 1
@@ -160,7 +160,7 @@ class Crossing:
 
 
 def _stays(before: Mir, after: Mir) -> bool:
-    """Whether a step routed by key probes the host that has the partial result (see the module)."""
+    """Whether a step routed by key probes the host that already has the partial result."""
     head = frozenset(before.members)
     inside, links = [], []
     for key_class in after.classes:

@@ -1,4 +1,4 @@
-"""Checked statistics: unknown figures get defaults, contradictory ones are corrected.
+"""Checked statistics: missing figures get defaults, contradictory ones are corrected.
 
 Impossible values (NaN, negative, infinite) are rejected. Contradictions between figures are
 corrected by the rules below and listed in :attr:`Figures.contradictions`, because a plan from
@@ -38,7 +38,7 @@ class Figures:
     """Checked statistics; memoised.
 
     Attributes:
-        values: relative frequencies of key values.
+        values: relative frequencies of key values (:mod:`.values`).
         assumed, contradictions: defaults used and corrections made so far, as sentences.
     """
 
@@ -76,7 +76,7 @@ class Figures:
         return sane(known, f"arrivals of {relation}")
 
     def held(self, relation: RelationId) -> float:
-        """Number of stored rows of a relation, at most that of its tuples in the history."""
+        """Number of stored rows of a relation, at most the number of its tuples in the history."""
         size = self.cardinality(relation)
         known = None if self._ahead is None else self._ahead.held.get(relation)
         return size if known is None else min(sane(known, f"rows held of {relation}"), size)
@@ -86,7 +86,7 @@ class Figures:
         return () if self._ahead is None else self._ahead.recent.get(relation, ())
 
     def _largest(self, relation: RelationId) -> float:
-        """Upper limit of the relation's tuples by the end of the next period."""
+        """Upper limit of a relation's distinct counts: its tuples by the end of the next period."""
         size = self.cardinality(relation)
         return size if self._ahead is None else size + self.arriving(relation)
 
@@ -101,7 +101,7 @@ class Figures:
     def selectivity(
         self, keys: Keys, relation_of: Mapping[Label, RelationId]
     ) -> tuple[bool, float]:
-        """Selectivity of an equality of two aliases on all of ``keys``, and whether it was stated.
+        """Selectivity of an equality of two aliases on all of ``keys``; whether it is stated.
 
         Keys without a stated selectivity together divide by the greater distinct count; a single
         such key with measured frequent values is estimated from these.
@@ -171,7 +171,8 @@ class Figures:
         return self._at_least_one(count, size, what)
 
     def _at_most(self, value: float, most: float, what: str, why: str) -> float:
-        """``value`` cut to ``most``; a cut beyond rounding is noted as a contradiction."""
+        """``value`` (``what``), cut to ``most``; a cut beyond rounding is noted as a
+        contradiction."""
         most = max(most, 1.0)
         if sane(value, what) <= most:
             return float(value)
@@ -186,7 +187,7 @@ class Figures:
 
 
 def sane(value: float, what: str) -> float:
-    """The figure ``value``, if it is not negative and at most :data:`LARGEST`.
+    """The statistic ``value``, if it is not negative and at most :data:`LARGEST`.
 
     Raises:
         StatisticsError: the value is negative, NaN or too large; the message begins with ``what``.

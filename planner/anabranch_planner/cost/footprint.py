@@ -4,14 +4,14 @@ A footprint lists the elements that a change of plan may replace. It is kept as 
 runs, and can be compared with any later plan even if the queries have changed since.
 
 A :class:`StepKey` is an edge of the graph of states (``search/problem.py``): the starting alias and
-the sub-joins before and after the step, without the path to it. Two orders may reach the same
-sub-join on different paths and continue equally; the footprint then has one key for two executed
-steps. This happens only in plans that were merged from standalone plans.
+the sub-joins before and after the step, without the path to it. Two probe orders may reach the same
+sub-join on different paths and continue with the same step; the footprint then has one key for two
+executed steps. This happens only in plans merged from plans of single queries.
 
 In plans without sharing, each query owns its steps and stores. Their footprints distinguish owners:
-``start`` and a copy's store are written ``owner:name`` (:func:`qualified`). So no element of them
-equals an element of a shared plan, as no store is reused when a system switches between the two.
-``before``, ``after``, ``target`` and ``members`` are never qualified.
+``start`` and a copy's store are written ``owner:name`` (:func:`qualified`). So none of their
+elements equals an element of a shared plan: a system that switches between the two kinds of plan
+reuses no store. ``before``, ``after``, ``target`` and ``members`` are never qualified.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def footprint(plan: Plan, queries: Sequence[JoinQuery]) -> Footprint:
 
 
 def footprint_of(plan: Plan, found: Trails) -> Footprint:
-    """As :func:`footprint`, with the plan's distinct steps ``found``."""
+    """The :func:`footprint` of a plan whose distinct steps ``found`` are already known."""
     return Footprint(
         steps=frozenset(step_key(t) for t in found.steps.values()),
         copies=frozenset((MirId(qualified(c.owner, c.mir)), c.partition) for c in plan.copies),
@@ -85,7 +85,7 @@ def step_key(trail: Trail) -> StepKey:
 
 
 def qualified(owner: str, name: str) -> str:
-    """``name``, prefixed by its owner (a query that shares nothing) if it has one.
+    """``name``, prefixed by its ``owner`` (a query that shares nothing) unless that is empty.
 
     >>> qualified("", "S"), qualified("q1", "S")
     ('S', 'q1:S')

@@ -2,8 +2,8 @@
 
 The join keys of a step from a partial result over ``H`` to a store over ``T`` may belong to only
 some of these relations, ``H' < H`` and ``T' <= T``. The measured fraction of matching pairs is then
-about that of a step from ``H'`` to ``T'``, which the running plan may not contain. It is equal if
-the tuples of ``H'`` that reach the larger step are typical.
+also about that of a step from ``H'`` to ``T'``, which the running plan may not contain. It is equal
+if the tuples of ``H'`` that reach the larger step are typical.
 
 **Skew.** They are not typical if a relation that is left out joins by the same key, and few values
 make most matches of ``H'`` and ``T'``: the relation may lack these values. Then nothing is
@@ -24,7 +24,7 @@ from anabranch_planner.cost.values import Column, ValueShares
 
 
 class _Smaller(NamedTuple):
-    """A smaller step, and its columns of each key by which relations that are left out join."""
+    """A smaller step, and per key by which omitted relations also join, its columns of this key."""
 
     step: SubJoinStep
     shared: tuple[tuple[Column, ...], ...]
@@ -38,8 +38,8 @@ class Inference:
         self._known: dict[SubJoinStep, _Smaller | None] = {}
 
     def _smaller(self, step: SubJoinStep) -> _Smaller | None:
-        """``step`` with only the aliases that its join keys use; None if all are used, or these
-        are not connected."""
+        """``step`` with only the aliases that its join keys use; None if all are used, or if these
+        aliases are not connected."""
         if step not in self._known:
             self._known[step] = self._find(step)
         return self._known[step]
@@ -66,7 +66,7 @@ class Inference:
     def extend(
         self, samples: Iterable[JoinSample], values: ValueShares | None = None
     ) -> tuple[JoinSample, ...]:
-        """``samples`` of one period, and inferred ones for sub-joins that were not measured.
+        """``samples`` of one period, and samples inferred from them for unmeasured steps.
 
         Sorted by sub-join, then by head.
 
@@ -93,7 +93,8 @@ class Inference:
 def _shared(
     query: JoinQuery, head: frozenset[Label], target: frozenset[Label], kept: frozenset[Label]
 ) -> tuple[tuple[Column, ...], ...]:
-    """Columns of ``kept`` of each key between ``head`` and ``target`` that joins others, too."""
+    """For each key between ``head`` and ``target`` by which aliases not ``kept`` also join, its
+    columns in ``kept`` aliases."""
     found = []
     for key_class in query.classes:
         columns: dict[Label, Column] = {}
@@ -107,7 +108,7 @@ def _shared(
 
 
 def _is_skewed(columns: Sequence[Column], values: ValueShares) -> bool:
-    """Whether frequent values make most of the matches of ``columns``."""
+    """Whether a few frequent values account for most of the matches of ``columns``."""
     hashes = values.frequent(columns)
     if not len(hashes) or not all(map(values.are_known, columns)):
         return False

@@ -1,10 +1,10 @@
 """The CLASH cost model: cardinalities of canonical sub-joins, probe costs, insert costs.
 
 Source: Eq. 1 of Dossinger & Michel. A step that sends the join of ``n`` base relations to the next
-store costs ``|join| / n * chi``: only the 1/n of the join in which the starting tuple came last is
-made on this path, and ``chi`` is 1 where the probing tuple has the store's partition attribute,
-else the store's parallelism. (The inner index of Eq. 1 as printed ends one relation short of what
-the paper's own example computes; after an MIR probe ``n`` counts base relations.)
+store costs ``|join| / n * chi``: this path produces only the 1/n of the join in which the starting
+tuple came last, and ``chi`` is 1 where the probing tuple has the store's partition attribute, else
+the store's parallelism. (The inner index of Eq. 1 as printed ends one relation short of what the
+paper's own example computes; after an MIR probe ``n`` counts base relations.)
 
 Under the objective ``tuples`` a store copy costs the rows written per unit of time. A row is
 written once when it is stored, and once more by each merge of segments. Under the objective
@@ -68,15 +68,15 @@ class CostModel:
     """Costs under given statistics; memoised, and deterministic in its arguments.
 
     Args:
-        statistics: the measured figures; missing ones get a default (below), listed in
-            :attr:`assumed`.
+        statistics: the measured figures; a missing one gets a default (below), which
+            :attr:`assumed` lists.
         objective: the operations charged, and their unit.
         parallelism: partitions per store.
         partitioning: False ignores partition attributes altogether (chi is always 1).
         bounds: loosest time bounds of the planned queries; None: all are over full history.
         parts: cache of the sub-joins within sub-joins, shared by several models.
         substreams: split of some relations' tuples (:mod:`~anabranch_planner.cost.values`).
-        counted: the split when the samples were counted; empty: as ``substreams``.
+        counted: the split that applied when the samples were counted; empty: ``substreams``.
 
     Defaults. An unknown cardinality is ``DEFAULT_CARDINALITY``. An unknown distinct count is
     the relation's cardinality (as of a unique key), so an unknown selectivity is ``1 /
@@ -226,7 +226,7 @@ class CostModel:
         return SetAside(substreams, None if self._bounds is None else self._bounds.users)
 
     def left_out(self, mir: Mir) -> float:
-        """Fraction of the rows of ``mir`` that its store excludes: they are never probed."""
+        """Fraction of the rows of ``mir`` that its store excludes because they are never probed."""
         if not self.aside.any:
             return 0.0
         found = self._left_out.get(mir.id)
@@ -299,11 +299,11 @@ class CostModel:
         return self._crossing is None
 
     def insert(self, mir: Mir) -> float:
-        """Cost per unit of time of keeping one copy of the store of ``mir``, in the objective."""
+        """Cost per unit of time of one copy of the store of ``mir``; 0 if it is not charged."""
         return 0.0 if self.objective is Objective.PAPER else self.upkeep(mir)
 
     def upkeep(self, mir: Mir) -> float:
-        """Cost per unit of time of one copy's inserts, even if the objective ignores inserts."""
+        """Cost per unit of time of one copy's inserts, also where the objective ignores inserts."""
         added, times = self.added(mir) * (1.0 - self.left_out(mir)), self.rewrites(mir)
         if self.constants is None:
             price = added * (1.0 + times)
@@ -332,8 +332,8 @@ class CostModel:
         return found
 
     def _lifetime(self, mir: Mir) -> float | None:
-        """Number of batches until a row of ``mir`` expires: the maximum over its members that do;
-        a member that never expires keeps no row. None if no member does, or spans are unknown.
+        """Number of batches until a row of ``mir`` expires: the maximum over its members that
+        expire; members that never do are ignored. None if no member expires, or spans are unknown.
         """
         if self._bounds is None:
             return None
@@ -406,8 +406,8 @@ class CostModel:
         return found
 
     def _ahead(self, mir: Mir, period: float) -> dict[Label, float]:
-        """Alias -> number of result rows of ``mir`` that its tuples complete in the forecast
-        period."""
+        """Alias -> number of result rows of ``mir`` that its tuples complete in the next period of
+        length ``period``."""
         found = self._sent.get(mir.id)
         if found is None:
             found = self._sent[mir.id] = self._foreseen(mir, period)
@@ -433,13 +433,13 @@ class CostModel:
         return sent
 
     def _supply(self, relation: RelationId, longest: float) -> Supply:
-        """Held and arriving rows of a relation; ``longest``: microseconds that their ages span."""
+        """Stored and expected rows of a relation; ``longest``: microseconds their ages span."""
         found = self._supplies.get((relation, longest))
         if found is None:
             figures = self._figures
             coming = figures.arriving(relation)
             if longest:
-                # Stores drop rows older than every window, so their row counts add no information.
+                # Take the number of tuples, as stores have dropped rows older than every window.
                 size = figures.cardinality(relation)
                 recent = tuple((age * longest, n) for age, n in figures.recent(relation))
                 found = Supply(size, coming, figures.span(relation), recent)

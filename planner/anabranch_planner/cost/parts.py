@@ -2,15 +2,15 @@
 
 Two goals (queries, or intermediate results to maintain) belong to one part in two cases: an order
 of one probes the other's store, or orders of both begin with the same alias and the same members.
-In the second case they may share steps, and edge names (``plans.compile``). Base stores connect no
-goals.
+In the second case they may share steps and names of edges (``plans.compile``). Probes of a common
+base store do not make them one part.
 
 Values that follow from a part alone (its steps, rules and validity) are computed once. A plan made
 from its predecessor (``replan.session``) reuses the orders of unchanged queries, so
 :func:`divide` returns the predecessor's part with its computed values.
 
-A part may *grow* by queries that join like others of its queries, with the same steps, over base
-stores only. Then the values of the predecessor's part are extended instead of computed again.
+A part may *grow* by new queries with the same joins and steps as queries it has, over base stores
+only. Then the values of the predecessor's part are extended instead of computed again.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from anabranch_planner.cost.steps import PlanError, Prefix, SubJoins, Trails, tr
 from anabranch_planner.cost.validate import validate_plan
 
 _T = TypeVar("_T")
-#: A goal, probed store or first probe of an order; orders with one in common form a part.
+#: A goal, a probed store, or an order's first probe; goals with a common one form a part.
 _Tie = tuple[object, ...]
 _Identity = tuple[object, ...]
-#: Cached values by name, each with its inputs.
+#: Name -> cached value, with the inputs from which it was computed.
 _Made = dict[str, tuple[object, Any]]
-#: Greatest number of queries by which a part grows.
+#: Maximum number of queries by which a part grows.
 GROWTH = 16
 
 
@@ -58,7 +58,7 @@ class PlanPart:
     def __init__(self, first: int, plan: Plan, queries: tuple[JoinQuery, ...]) -> None:
         self.first, self.plan, self.queries = first, plan, queries
         self._made: _Made = {}
-        #: The queries by which the part has grown, its last ones; and the values before.
+        #: The queries by which the part has grown, its last ones; and the values cached before.
         self.grown: tuple[Grown, ...] = ()
         self._before: _Made = {}
 
@@ -94,7 +94,7 @@ class PlanPart:
         if "valid" not in self._before:
             validate_plan(self.plan, self.queries, self.trails)
             return
-        # A new query's orders have the prefixes of the query that it is like, and no others.
+        # A new query's orders have the same prefixes as the orders of the query that it is like.
         pieces = _Pieces(self.plan)
         for one in self.grown:
             both = (one.query, one.like)
@@ -155,9 +155,8 @@ class PlanPart:
         return [found for order, found in pairs if order.goal == query.id and not order.maintains]
 
     def before(self, what: str, given: object) -> Any:
-        """The value ``what`` of the part before it grew; None if it is unknown, or had other
-        inputs.
-        """
+        """The cached value ``what`` of the part before it grew; None if it is unknown, or was
+        computed from inputs other than ``given``."""
         known = self._before.get(what)
         return None if known is None or known[0] != given else known[1]
 
@@ -217,8 +216,7 @@ def footprint_of_parts(parts: Iterable[PlanPart]) -> Footprint:
 
 def _identity(plan: Plan, queries: tuple[JoinQuery, ...]) -> _Identity:
     """Cache key of a part. It has the identities of orders and queries, so parts with equal keys
-    have equal costs.
-    """
+    have equal costs."""
     return (
         plan.optimizer,
         plan.substreams,

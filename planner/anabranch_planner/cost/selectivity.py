@@ -111,7 +111,7 @@ class Selectivities:
             self._by_first[min(members)].append(joined)
 
     def factors(self, mir: Mir) -> tuple[float, ...]:
-        """Factors that multiply the product of the members' cardinalities, in a fixed order."""
+        """Factors of the selectivity of ``mir``, to multiply its members' cardinalities by."""
         found = self._factors.get(mir.id)
         if found is None:
             found = self._tree(mir)
@@ -155,8 +155,8 @@ class Selectivities:
             offer(shared_pair, numbers)
         found = []
         alone: dict[int, list[float]] = defaultdict(list)
-        # Connecting key classes only makes sort keys of links worse, so a top link with an
-        # unchanged key is the best.
+        # Connecting key classes only worsens a link's sort key, so a link whose key has not changed
+        # is the best one.
         while links:
             _, derived, value, pair, classes = heapq.heappop(links)
             still = tuple(i for i in classes if group[i][pair[0]] != group[i][pair[1]])
@@ -177,8 +177,8 @@ class Selectivities:
         return tuple(found)
 
     def _by_values(self, columns: Sequence[Column], by_pairs: float) -> list[float]:
-        """Factor that corrects ``by_pairs``, a product of pairwise selectivities of three or more
-        equated columns, by their frequent values; empty if these are unknown."""
+        """Factor that corrects ``by_pairs``, the product of pairwise selectivities of three or more
+        equated columns, by their frequent values; an empty list if these are unknown."""
         values = self._figures.values
         if by_pairs <= 0 or not all(map(values.are_known, columns)):
             return []

@@ -1,14 +1,16 @@
 """Choice of the filters whose relations share one store.
 
-Queries over one stream with different filters can keep a store each, or share one: it keeps the
-rows that pass the conditions which all of them have (its *core*; often none), and each query's
-other conditions are tested as tags of the rows (ADR 0074). A store costs each row once and a fixed
-part per batch; its probes are sent the rows that some query wants, and find rows that it does not.
-So many broad or similar filters share, and a few selective ones do not.
+Queries over one stream with different filters can have a store each, or share one. A shared store
+keeps the rows that pass the conditions common to all of the queries (its *core*; often none), and
+each query's other conditions are tested as tags of the rows (ADR 0074). A store costs an insert per
+row and a fixed amount per batch. Probes of a shared store are made for rows that any of the queries
+needs, and find rows that a query does not need. So many broad or similar filters share, and a few
+selective ones do not.
 
-A running query keeps its stores, as they hold a part of the past. So only a new query can open a
-shared store: if the separate stores of it and of similar running queries cost :data:`WORTH` times
-as much. The cost is then within a constant factor of the best choice, for any order of queries.
+A running query keeps its stores, because they hold its past rows. So only a new query can open a
+shared store: if the separate stores of this query and of similar running queries cost :data:`WORTH`
+times as much. The cost is then within a constant factor of the best choice, for any order of
+queries.
 
 A store's filter keeps the conditions that may raise an error.
 """
@@ -33,16 +35,16 @@ from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.normal.implication import implies
 
-#: Rows of a stream per unit of time before any are counted: many, as with few rows every choice is
-#: cheap, and the choice is final.
+#: Assumed rows of a stream per unit of time before any are counted. Many, since the choice is
+#: final: with few rows every choice would be cheap.
 UNKNOWN_ROWS = 100_000.0
-#: Share of rows that pass a condition, by operation, before its relation is counted.
+#: Share of rows assumed to pass a condition, by operation, before the relation's rows are counted.
 PASSING = {
     "eq": 0.1, "ne": 0.9, "lt": 0.33, "le": 0.33, "gt": 0.33, "ge": 0.33,
     "is_null": 0.1, "is_not_null": 0.9, "like": 0.1,
 }  # fmt: skip
-#: Least cost of stores of their own, relative to that of a shared store, for which one is opened;
-#: least saving by a store with more conditions, relative to that by one with fewer.
+#: Minimum cost of separate stores, relative to that of a shared store, for which one is opened;
+#: minimum saving by a store with more conditions, relative to the saving by one with fewer.
 WORTH, LESS_GENERAL = 1.5, 1.1
 #: Maximum number of relations of one stream that are tried as the filter of a shared store.
 MOST_CORES = 16
@@ -52,7 +54,7 @@ Filters = dict[str, tuple[Expr, ...]]
 
 @dataclass(slots=True)
 class SharedStores:
-    """The relations that running queries store, by stream, and the choice for new queries."""
+    """The relations that running queries store, by stream; chooses stores for new queries."""
 
     statistics: Statistics
     _standing: dict[StreamName, dict[RelationId, Relation]] = field(
@@ -65,10 +67,10 @@ class SharedStores:
             self._standing[relation.stream][relation.id] = relation
 
     def choose(self, queries: Sequence[JoinQuery]) -> dict[str, Filters]:
-        """Choose for new queries, in their own form, which filters share stores.
+        """Choose which filters of new queries, each still with stores of its own, share stores.
 
         Returns:
-            Query -> the aliases that share, with their stores' conditions. Others are absent.
+            Query -> its aliases that share a store -> the store's conditions. Others are absent.
         """
         wanted: dict[StreamName, dict[RelationId, Relation]] = defaultdict(dict)
         for query in queries:
@@ -87,7 +89,7 @@ class SharedStores:
     def _of_stream(
         self, stream: StreamName, new: dict[RelationId, Relation]
     ) -> dict[RelationId, tuple[Expr, ...]]:
-        """Relation -> conditions of the store that it shares."""
+        """Relation -> conditions of the shared store that it uses, if it uses one."""
         cost, standing = _StorePrices(self.statistics, stream), self._standing[stream]
         found: dict[RelationId, tuple[Expr, ...]] = {}
         left = {name: one for name, one in new.items() if name not in standing and one.filter}
@@ -118,7 +120,7 @@ class SharedStores:
         left: dict[RelationId, Relation],
         alike: Sequence[Relation],
     ) -> Relation | None:
-        """The store to open for some of the relations ``left``; None if each has its own."""
+        """The store to open for several of the relations ``left``; None if none is worth it."""
         best, most = None, 0.0
         every = [*left.values(), *alike]
         conditions = _Conditions(every)
@@ -128,16 +130,15 @@ class SharedStores:
                 continue
             apart, together = sum(map(cost.own, members)), cost.sharing(members, core)
             saved = apart - together
-            # A store with fewer conditions serves more of the queries to come.
+            # Prefer fewer conditions: the store then serves more of the queries that come later.
             if apart > WORTH * together and saved > LESS_GENERAL * most:
                 best, most = core, saved
         return best
 
 
 def _cores(stream: StreamName, every: Sequence[Relation]) -> list[Relation]:
-    """Filters to try for a shared store, more general ones first: conditions that may raise an
-    error, and at most one other that many relations have.
-    """
+    """Filters to try for a shared store, the most general first: the conditions that may raise an
+    error, and at most one other condition that many relations have."""
     counts = Counter(c for r in every for c in r.filter)
     frequent = {c for c, count in counts.most_common(MOST_CORES) if count > 1 and is_total(c)}
     found: dict[RelationId, Relation] = {}
@@ -153,7 +154,7 @@ def _cores(stream: StreamName, every: Sequence[Relation]) -> list[Relation]:
 
 
 class _Conditions:
-    """The conditions of relations, to find the readers of a store with fewer conditions."""
+    """Index of relations' conditions, to find the relations that a shared store serves."""
 
     def __init__(self, relations: Sequence[Relation]) -> None:
         self._all = {r.id: frozenset(map(str, r.filter)) for r in relations}
@@ -162,7 +163,7 @@ class _Conditions:
         }
 
     def readers(self, core: Relation, relations: Sequence[Relation]) -> list[Relation]:
-        """Relations whose rows a store with the conditions of ``core`` has, and tags can select."""
+        """Relations that can read a store with the conditions of ``core``, by means of tags."""
         wanted = frozenset(map(str, core.filter))
         return [
             r for r in relations if wanted <= self._all[r.id] and self._fallible[r.id] <= wanted
@@ -201,20 +202,20 @@ class _StorePrices:
         self._own: dict[RelationId, float] = {}
 
     def own(self, relation: Relation) -> float:
-        """Price of a store of its own, and of the steps that its tuples begin."""
+        """Price of a store for ``relation`` alone, and of the probe steps that its tuples begin."""
         found = self._own.get(relation.id)
         if found is None:
             found = self._own[relation.id] = self.sharing([relation], relation)
         return found
 
     def joining(self, relation: Relation, store: Relation) -> float:
-        """Price of one more reader of a running store: probes only, no inserts and no calls."""
+        """Price of ``relation`` as one more reader of a running store: probes, but no inserts."""
         sent, constants = self.share(relation) * self._rows, self._constants
         made = sent * self.share(store)
         return sent * (constants.probe + constants.look) + made * constants.match
 
     def sharing(self, members: Iterable[Relation], core: Relation) -> float:
-        """Price of one store with the rows of ``core``, and of steps for the rows of
+        """Price of one store with the rows of ``core``, and of probe steps for the rows of
         ``members``."""
         kept = self.share(core)
         sent = min(kept, sum(map(self.share, members))) * self._rows
@@ -223,7 +224,7 @@ class _StorePrices:
         return insert + constants.step(sent, sent * kept, MirId(core.id), 1)
 
     def share(self, relation: Relation) -> float:
-        """Share of the stream's rows that pass the relation's filter."""
+        """Share of the stream's rows that pass the filter of ``relation``."""
         found = self._shares.get(relation.id)
         if found is None:
             known = self._statistics.cardinality(relation.id)
@@ -251,7 +252,7 @@ class _StorePrices:
         return PASSING.get(condition.op, 0.5)
 
     def _equal(self, value: Expr) -> float:
-        """Share of rows with one value of a column."""
+        """Share of rows that have one certain value of a column."""
         if isinstance(value, Column):
             distinct = self._statistics.distinct(RelationId(self._stream), (value.name,))
             if distinct:

@@ -1,7 +1,8 @@
 """The distinct probe steps of a plan: the unit of footprints, differences and cost shares.
 
-Two orders of one owner with a common prefix run its steps once. A step is identified by its
-*prefix*; every prefix of a plan is listed once, with the sub-joins that price and name it.
+If two probe orders of one owner have a common prefix, its steps run once. A step is identified by
+its *prefix*, the probes up to and including it; every prefix of a plan is listed once, with the
+sub-joins that price and name it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from anabranch_contract.queries.joins import JoinQuery, Label, QueryId
 from anabranch_contract.queries.mirs import Mir, MirId, sub_join
 
 Labels = frozenset[Label]
-#: Steps of a probe order: (probed store, aliases that it adds, resulting sub-join) each.
+#: Steps of a probe order, each as (probed store, aliases that it adds, resulting sub-join).
 Path = tuple[tuple[MirId, tuple[Label, ...], MirId], ...]
 
 

@@ -26,10 +26,10 @@ cardinality is the plain product.
 
     lambda_ij = f * (lambda_i * W_j + lambda_j * W_i),    W_ij = f * W_i * W_j
 
-unfolded: by induction over any join tree ``lambda_X = f * sum over i of lambda_i * product of the
-other W`` and ``W_X = f * product of all W``. So the result does not depend on the join order.
-Shares are unequal where windows are, and 1/n would be wrong: the path from the stream with the
-longest window makes the fewest combinations, because it meets only the shorter windows.
+applied repeatedly: by induction over any join tree ``lambda_X = f * sum over i of lambda_i *
+product of the other W`` and ``W_X = f * product of all W``. So the result does not depend on the
+join order. Shares are unequal where windows are, and 1/n would be wrong: the path from the stream
+with the longest window makes the fewest combinations, because it meets only the shorter windows.
 
 **In between** the integral changes continuously from one case to the other: a window as long as the
 history is full history. Equal windows ``T <= 1`` give ``v_i = T^(n-1) - (n-1)/n * T^n``. Where only
@@ -98,7 +98,7 @@ class LoosestBounds:
     def reach(self, mir: Mir) -> tuple[int | None, ...]:
         """Per member of ``mir``: microseconds for which other relations' tuples may join its rows.
 
-        None means for ever. Empty bounds give 0 where no query joins ``mir`` further.
+        None means without limit. A member has 0 if no query joins ``mir`` with further relations.
         """
         if not self._bounded:
             return (None,) * len(mir.members)
@@ -127,7 +127,7 @@ class LoosestBounds:
 
 
 def _longest(times: Sequence[int | None]) -> int | None:
-    """The longest of ``times``, at least 0; None (for ever) if one of them is None."""
+    """The longest of ``times``, at least 0; None (no limit) if one of them is None."""
     finite = [t for t in times if t is not None]
     return max((0, *finite)) if len(finite) == len(times) else None
 

@@ -81,7 +81,7 @@ def _assuming(
     distinct_share: float,
     longest: float | None,
 ) -> Statistics:
-    """``base`` with assumed figures of ``queries`` in place of missing ones.
+    """``base`` with assumed figures for statistics of ``queries`` that are missing.
 
     Args:
         size: factor on the default cardinality.

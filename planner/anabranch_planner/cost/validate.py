@@ -1,7 +1,7 @@
-"""Checks of a plan, and its cost recomputed from its orders and copies alone.
+"""Checks that a plan is valid, and its cost recomputed from its probe orders and copies alone.
 
 Reads only :class:`~anabranch_contract.plans.plan.Plan`, so it checks the plans of any optimiser. It
-shares the cost model with the optimisers, but neither the graph of states nor the program.
+shares the cost model with the optimisers, but neither the graph of states nor the integer program.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def step_price(trail: Trail, mirs: dict[MirId, Mir], model: CostModel) -> float:
 
 
 def knows(query: JoinQuery, head: frozenset[Label], step: Step, mirs: dict[MirId, Mir]) -> bool:
-    """Whether tuples over ``head`` have the partition attribute of the copy that ``step``
-    probes."""
+    """Whether tuples over the aliases ``head`` have the partition attribute of the copy that
+    ``step`` probes."""
     store = mirs[step.target]
     return step.partition is None or any(
         step.partition == in_store(member, store)

@@ -13,7 +13,8 @@ rows of a relation are spread evenly over its other distinct values. Smaller val
 contained in larger ones, as everywhere in the cost model.
 
 NULL equals no value, not even NULL. Rows with NULL are neither frequent nor part of the evenly
-spread rest, so the weights add up to less than 1. ``r`` sends such tuples until ``C`` joins it.
+spread rest, so the weights add up to less than 1. Probe orders send tuples of ``r`` with a NULL key
+until the step that joins by ``C``.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class ValueShares:
         return found
 
     def texts(self, columns: Sequence[Column]) -> dict[int, str]:
-        """Hash -> text of each value that is frequent in one of ``columns``."""
+        """Hash -> value as text, for each value that is frequent in one of ``columns``."""
         known = (self._statistics.frequent(*column) for column in columns)
         pairs = (zip(k.hashes, k.texts, strict=True) for k in known if k is not None)
         return {value: text for some in pairs for value, text in some if text}
@@ -80,8 +81,8 @@ class ValueShares:
     def weights(
         self, columns: Sequence[Column], hashes: Hashes, *, first_arrives: bool = False
     ) -> Shares:
-        """Fraction of the cross product of ``columns`` with one value in all of them: an entry per
-        hash of ``hashes``, and a last one for all other values together.
+        """Fraction of the cross product of ``columns`` that has one value in all columns: an entry
+        per hash of ``hashes``, and a last entry for all other values together.
 
         Args:
             hashes: ascending, including all hashes of :meth:`frequent`.
@@ -107,8 +108,7 @@ class ValueShares:
 
     def shares(self, mir: Mir, attribute: AttrRef, start: Label | None, hashes: Hashes) -> Shares:
         """Fraction of the combinations over ``mir`` that ``start`` completes (None: of all) with
-        each of ``hashes`` as the value of ``attribute``.
-        """
+        each of ``hashes`` as the value of ``attribute``."""
         columns, arrives = _beginning_with(mir, attribute, start)
         every = union([hashes, self.frequent(columns)])
         weights = self.weights(columns, every, first_arrives=arrives)
@@ -117,7 +117,8 @@ class ValueShares:
         return found
 
     def shares_of(self, column: Column, hashes: Hashes, *, arriving: bool) -> tuple[Shares, float]:
-        """Frequencies of ``hashes`` and, last, of all other values; number of other values."""
+        """Frequencies of ``hashes`` in ``column`` and, last, of all others; number of the
+        others."""
         key = column, arriving, hashes.tobytes()
         found = self._known.get(key)
         if found is None:
@@ -154,12 +155,11 @@ def union(some: Sequence[Hashes]) -> Hashes:
 
 def combined(columns: Sequence[tuple[Shares, float]]) -> Shares:
     """Fraction of a cross product with the same value in all columns, per value, from the
-    frequencies in each column (:meth:`ValueShares.shares_of`).
-    """
+    frequencies in each column (:meth:`ValueShares.shares_of`)."""
     product = columns[0][0].copy()
     for shares, _ in columns[1:]:
         product *= shares
-    # Two values that are not listed are equal with probability 1 / (the greater number of them).
+    # Two values outside ``hashes`` are equal with probability 1 / (the greater number of them).
     for count in sorted(others for _, others in columns)[1:]:
         product[-1] /= count
     return product
@@ -223,21 +223,20 @@ class SubstreamShares:
         # Tuples with a NULL key belong to the first substream.
         found[0] += self._values.nulls(columns, first_arrives=True)
         total = sum(found)
-        # Without matches the substreams have equal shares.
+        # If nothing matches, the substreams are given equal shares.
         return [share / total if total > 0 else 1 / len(found) for share in found]
 
 
 def _groups(function: Substreams) -> tuple[Hashes, NDArray[np.int64]]:
-    """Hashes of a start's key values by substream, for prices, and each one's substream."""
+    """Hashes of the key values of a start's substreams, and the substream of each value."""
     sizes = [len(group) for group in function.groups]
     values = np.fromiter(chain.from_iterable(function.groups), np.uint64, sum(sizes))
     return values, np.repeat(np.arange(len(sizes)), sizes)
 
 
 def _beginning_with(mir: Mir, attribute: AttrRef, start: Label | None) -> tuple[list[Column], bool]:
-    """Columns of ``mir`` that are equal to ``attribute``, a column of ``start`` first; and whether
-    there is such a column, so that its values are of arriving tuples.
-    """
+    """Columns of ``mir`` that are equal to ``attribute``, a column of ``start`` first if there is
+    one; and whether there is one, so that the first column's values are of arriving tuples."""
     if mir.is_base:
         return joined_columns(mir, attribute), start is not None
     equal = {m for c in mir.classes if attribute in c.members for m in c.members} | {attribute}
@@ -251,7 +250,7 @@ def joined_columns(mir: Mir, attribute: AttrRef) -> list[Column]:
 
 
 def column_of_each(mir: Mir, attribute: AttrRef) -> dict[Label, Column]:
-    """Alias -> its column that ``mir`` equates with ``attribute``, whose own alias comes first."""
+    """Alias -> its column equal to ``attribute`` in ``mir``; the attribute's own alias is first."""
     if mir.is_base:
         return {attribute.label: (mir.relations[0], attribute.attribute)}
     relation_of = dict(zip(mir.members, mir.relations, strict=True))

@@ -1,4 +1,4 @@
-"""Base of the models that validate documents; errors have the invalid field and a remedy."""
+"""Base of the models that validate documents; their errors have the invalid field and a remedy."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ Flag = Annotated[bool, Field(strict=True)]
 Duration = Annotated[int, PlainValidator(_duration)]
 
 _TAGS = ("(one)", "(each)")
-#: Names of a union's alternatives in error paths: a single value, or a mapping of values.
+#: Names of the alternatives of a union in error paths: a single value, or a mapping of values.
 EITHER = Discriminator(lambda value: _TAGS[isinstance(value, Mapping)])
 #: Either one number for all, or a mapping from name to number.
 OneOrEach = Annotated[Annotated[_T, Tag("(one)")] | Annotated[dict[str, _T], Tag("(each)")], EITHER]

@@ -1,9 +1,9 @@
-"""Further errors of a refused statement, which do not follow from the first.
+"""Further errors of a rejected SQL statement, besides its first error.
 
-The faulty part of the text (an item of a SELECT list, an operand of AND, a key of GROUP BY or
-ORDER BY) is overwritten by a neutral one of the same length, so that all positions stay, and the
-statement is read again. Errors of the whole statement (a missing equality of a join, a column that
-is not grouped) may follow from that, and end the search.
+The faulty part of the text (an item of a SELECT list, an operand of AND, a key of GROUP BY or ORDER
+BY) is overwritten by a neutral text of the same length, so that all positions stay the same, and
+the statement is read again. An error of the whole statement (a join without an equality, a column
+that is not grouped) may be a consequence of that, so it ends the search.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from anabranch_contract.errors import MOST_ERRORS, QueryError, StructuredError
 from anabranch_planner.sql.syntax import JoinDialect
 
 T = TypeVar("T")
-#: Most characters of a statement that is read several times.
+#: Maximum length in characters of a statement that is searched for further errors.
 LONGEST = 20_000
 _CODES = frozenset({
     "ambiguous-column", "bad-arguments", "bad-literal", "type-mismatch", "unknown-alias",
     "unknown-column", "unknown-function", "unknown-type",
 })  # fmt: skip
-#: Error of a result without a type, such as a neutral item.
+#: Error code of an output column without a type, such as a neutral item.
 _UNTYPED = "unsupported-output"
 _LISTS = frozenset({TokenType.SELECT, TokenType.GROUP_BY, TokenType.ORDER_BY})
 _CONDITIONS = frozenset({
@@ -44,10 +44,10 @@ _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END})
 
 
 def read_whole(sql: str | None, read: Callable[[str | None], T]) -> T:
-    """The result of ``read`` for ``sql`` (None: the statement is no text).
+    """The result of ``read`` for the statement ``sql`` (None: it is not an SQL text).
 
     Raises:
-        QueryError: as ``read``, with all further errors of the text.
+        QueryError: the error of ``read``, with further errors of the statement.
     """
     try:
         return read(sql)
@@ -57,10 +57,10 @@ def read_whole(sql: str | None, read: Callable[[str | None], T]) -> T:
 
 
 def further(sql: str, first: QueryError, read: Callable[[str], object]) -> tuple[QueryError, ...]:
-    """The errors of ``sql`` beside ``first``, in the order of the text.
+    """The errors of ``sql`` in addition to ``first``, in the order of their positions.
 
     Args:
-        read: reads a text in the same way as ``sql``, and raises its first error.
+        read: reads a statement, and raises its first error.
     """
     found, text, error = list[QueryError](), sql, first
     lost = set[str]()
@@ -88,7 +88,7 @@ def further(sql: str, first: QueryError, read: Callable[[str], object]) -> tuple
 
 
 def _name_at(sql: str, position: tuple[int, int] | None) -> str:
-    """The last name of the column at ``position``, in lower case; empty: it is none."""
+    """The unqualified name of the column at ``position``, in lower case; empty if there is none."""
     tokens = _tokens(sql)
     at = None if position is None else _index(sql, tokens, position)
     if at is None:
@@ -106,17 +106,17 @@ def _tokens(sql: str) -> list[Token]:
 
 
 def _index(sql: str, tokens: Sequence[Token], position: tuple[int, int]) -> int | None:
-    """The token that begins at ``position``."""
+    """The index of the token that begins at ``position``; None if none does."""
     lines = sql.split("\n")
     offset = sum(len(line) + 1 for line in lines[: position[0] - 1]) + position[1] - 1
     return next((n for n, token in enumerate(tokens) if token.start == offset), None)
 
 
 def _without(sql: str, position: tuple[int, int], lost: set[str]) -> str | None:
-    """``sql`` without the part that has the error at ``position``; None: it can't be left out.
+    """``sql`` without the part that has the error at ``position``; None if it can't be left out.
 
     Args:
-        lost: gets the names that the part would have given.
+        lost: set to which the names are added that the part would have defined.
     """
     tokens = _tokens(sql)
     at = _index(sql, tokens, position)
@@ -155,7 +155,7 @@ def _without(sql: str, position: tuple[int, int], lost: set[str]) -> str | None:
 
 
 def _dropped(sql: str, tokens: Sequence[Token], start: int, stop: int, clause: int) -> str | None:
-    """``sql`` without an entry of a list and its comma, or without the whole clause."""
+    """``sql`` without one entry of a list and its comma, or without the whole clause."""
     listed = stop < len(tokens) and tokens[stop].token_type is TokenType.COMMA
     if listed and start == clause + 1:
         return _written(sql, tokens, start, stop + 1, "")
@@ -163,7 +163,7 @@ def _dropped(sql: str, tokens: Sequence[Token], start: int, stop: int, clause: i
 
 
 def _block(tokens: Sequence[Token], at: int) -> tuple[int, int]:
-    """The first token of the innermost SELECT around ``at``, and the token after its last one."""
+    """Indices of the first token of the innermost query around ``at``, and after its last one."""
     opened = list[int]()
     for n in range(at):
         if tokens[n].token_type is TokenType.L_PAREN:
@@ -183,7 +183,7 @@ def _block(tokens: Sequence[Token], at: int) -> tuple[int, int]:
 
 
 def _depths(tokens: Sequence[Token], begin: int, end: int) -> list[tuple[int, int]]:
-    """Each token from ``begin`` to ``end`` with the number of parentheses and CASEs around it."""
+    """Indices from ``begin`` to ``end``, each with the number of parentheses and CASEs around."""
     found, depth = list[tuple[int, int]](), 0
     for n in range(begin, end):
         depth -= tokens[n].token_type in _CLOSING
@@ -193,7 +193,7 @@ def _depths(tokens: Sequence[Token], begin: int, end: int) -> list[tuple[int, in
 
 
 def _ands(tokens: Sequence[Token], inside: Sequence[int]) -> list[int]:
-    """The tokens AND between the operands of a condition; none if it has an OR too."""
+    """Indices of the ANDs between operands of a condition; none if it has an OR."""
     found, between = list[int](), False
     for n in inside:
         kind = tokens[n].token_type
@@ -209,7 +209,7 @@ def _ands(tokens: Sequence[Token], inside: Sequence[int]) -> list[int]:
 
 
 def _crossed(sql: str, tokens: Sequence[Token], on: int, stop: int) -> str | None:
-    """``sql`` with a CROSS JOIN in place of the join with the condition from ``on`` to ``stop``."""
+    """``sql`` with the join whose condition spans ``on`` to ``stop`` turned into a CROSS JOIN."""
     join = max((n for n in range(on) if tokens[n].token_type is TokenType.JOIN), default=None)
     if join is None:
         return None
@@ -227,7 +227,7 @@ def _written(sql: str, tokens: Sequence[Token], start: int, stop: int, text: str
 
 
 def _padded(sql: str, begin: int, end: int, text: str) -> str | None:
-    """``sql`` with ``text`` from ``begin`` to ``end``, with the same lines; None: it is longer."""
+    """``sql`` with ``text``, padded, from ``begin`` to ``end``; None if ``text`` is too long."""
     old = sql[begin:end]
     if len(text) > len(old) or "\n" in old[: len(text)].replace("\n", "", text.count("\n")):
         return None

@@ -1,6 +1,8 @@
-"""Cost of a plan without one of its intermediate results, whose probes take detours.
+"""Cost of a plan without one of its intermediate results: what the stored result saves.
 
-A detour probes other stores of the plan instead, one after the other."""
+Instead of the result's store, probe orders take a *detour*: they probe other stores of the plan,
+one after the other.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,11 @@ Access = tuple[str, MirId, AttrRef | None]
 
 
 class DetourCosts:
-    """Additional cost of a plan without one of its stores, computed without making that plan.
+    """Additional cost of a plan without one of its stores, computed from the plan's own steps.
 
-    Counts the probe orders that use each step and store copy. Without the store some uses end and
-    others begin; a step or copy without uses costs nothing. The time is proportional to the
-    affected orders, not to the plan.
+    It counts the probe orders that use each step and store copy. Without the store some uses end
+    and others begin; a step or copy that loses all uses costs nothing. The time is proportional to
+    the number of affected orders, not to the plan's size.
     """
 
     def __init__(
@@ -54,10 +56,10 @@ class DetourCosts:
         self._bases = {m.id for m in plan.mirs if m.is_base}
 
     def saving(self, owner: str, mir: MirId) -> tuple[float, float]:
-        """Additional cost of probes if the store of ``mir`` is removed, and the cost of its upkeep.
+        """Additional cost of probes without the store of ``mir``, and the saved cost of its upkeep.
 
-        Upkeep: inserts into its copies, and probe steps that only its maintenance (or that of
-        stores probed only by these steps) needs.
+        Upkeep: inserts into the store's copies, and the probe steps that only its maintenance
+        needs, or only the maintenance of stores that these steps probe.
         """
         new: dict[Prefix, Step] = {}
         detour = Detours(self._plan, self._subs, mir, self._model, owner)
@@ -121,7 +123,7 @@ def _access(prefix: Prefix, step: Step) -> Access:
 
 
 class Detours:
-    """Finds the cheapest replacement of probes of one store by probes of a plan's other stores."""
+    """Finds the cheapest replacement for probes of one store among a plan's other stores."""
 
     def __init__(
         self, plan: Plan, subs: SubJoins, mir: MirId, model: CostModel, owner: str
@@ -144,7 +146,7 @@ class Detours:
     ) -> dict[Prefix, Step]:
         """The steps of ``order`` with detours, by prefix; equal prefixes share one step.
 
-        Steps are looked up in ``known`` (the plan's) and ``new``; other ones are added to ``new``.
+        A step that is neither in ``known`` (the plan's) nor in ``new`` is added to ``new``.
         """
         taken: list[Step] = []
         for trail in path:
@@ -163,7 +165,7 @@ class Detours:
         return chosen
 
     def around(self, trail: Trail) -> list[Step]:
-        """The cheapest probes that join the same relations as a step, without the store.
+        """The cheapest probes of other stores that join the same relations as the step ``trail``.
 
         Dynamic programming over the sets of aliases in between, smaller sets first.
         """

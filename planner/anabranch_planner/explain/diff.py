@@ -1,15 +1,15 @@
 """The difference of two plans: added and removed probe steps and store copies, with their cost.
 
-Both sides are priced by one cost model (the new statistics), so the difference is due to the plans,
-not to newer measurements. A side may be a plan, or only its
-:class:`~anabranch_planner.cost.footprint.Footprint`. A footprint has neither broadcasts nor
-predicates. So its steps are taken to be routed if one of its copies allows that (as all optimisers
-here choose), and its sub-joins are looked up in the queries of both sides. A sub-join that no query
-has gets no estimate (None), which the report mentions.
+Both plans are priced by one cost model with the new statistics, so the difference is due to the
+plans, not to newer measurements. A side may be a plan, or only its
+:class:`~anabranch_planner.cost.footprint.Footprint`. A footprint does not record broadcasts or
+predicates. So a step of it is assumed to be routed if one of its copies allows that (all optimisers
+here choose so), and its sub-joins are looked up in the queries of both plans. A sub-join that no
+query contains has no estimate (None), which the report mentions.
 
 Steps are compared by :class:`~anabranch_planner.cost.footprint.StepKey`, copies by store and
-partition attribute. A store copy on both sides is retained. Tuples and bytes of a copy are its
-inserts per unit of time.
+partition attribute. A store copy of both plans is *retained*. Tuples and bytes of a copy are
+inserted per unit of time.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def _footprint_side(found: Footprint, queries: Sequence[JoinQuery], pricing: _Pr
                 broadcast=not routed,
             )
         steps[key] = StepChange(key, _step_label(key, head), sent, price)
-    # Only base stores are kept without being probed.
+    # Stores without probes are base stores; so are those whose probes add one relation.
     joined: set[str] = {key.target for key in found.steps if len(key.members) > 1}
     copies = {}
     for copy in _by_rank(found.copies):
@@ -289,9 +289,9 @@ def _footprint_side(found: Footprint, queries: Sequence[JoinQuery], pricing: _Pr
 
 
 def _heads(found: Footprint) -> dict[_State, Labels]:
-    """The aliases joined before and after each step of a footprint, found by following the steps.
+    """The aliases joined before and after each step of a footprint, found by following its steps.
 
-    A step that no other step of the same starting alias leads to is the first of its path: only
+    A step is the first of its path if no other step of the same starting alias leads to it; only
     that alias is joined before it. Every step adds its members. Steps lead to larger sub-joins, so
     the loop needs at most as many rounds as the longest path has steps.
     """
@@ -368,7 +368,7 @@ def _entries(part: Sequence[Change], at_most: int | None) -> list[dict[str, Any]
 
 
 def _totals(part: Sequence[Change]) -> dict[str, Any]:
-    """The number of changes between two plans, and the sums of their estimates."""
+    """The number of changes in a list, and the sums of their estimates."""
     totals: dict[str, Any] = {
         "count": len(part),
         "tuples": sum(e.tuples or 0.0 for e in part),

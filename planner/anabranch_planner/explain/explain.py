@@ -57,7 +57,7 @@ def explain(
 
     Args:
         parts: the plan's parts (:func:`~anabranch_planner.cost.parts.divide`), which cache their
-            explanations; None: computed here.
+            explanations; None: divide the plan here.
     """
     parts = divide(plan, queries) if parts is None else parts
     found = [part.once("explained", (), partial(_explain_part, part)) for part in parts]

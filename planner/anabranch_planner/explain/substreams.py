@@ -1,6 +1,6 @@
 """Explanation of substreams (a relation's tuples split by key value) and their probe orders.
 
-Returns plain data, shared by the REST API, the command and the console.
+The result is plain data for the REST API, the command line and the console.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _columns(function: Substreams, queries: Sequence[JoinQuery]) -> tuple[Column
 
 
 def _as_first(plan: Plan) -> Plan:
-    """``plan`` without splits: all tuples of a relation use its first substream's orders."""
+    """``plan`` without splits: all tuples of a relation take its first substream's probe orders."""
     first = {(o.owner, o.goal, o.maintains, o.start): o for o in plan.orders if not o.substream}
     orders = (
         replace(first[o.owner, o.goal, o.maintains, o.start], substream=o.substream)

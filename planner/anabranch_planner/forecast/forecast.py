@@ -127,7 +127,7 @@ def _batch(
     horizon: float,
 ) -> list[Forecast]:
     """Forecasts of nonempty series that have the same trend model and bounds."""
-    # Add a second column: numpy sums an array of one column in another order.
+    # Add a second column: numpy would sum an array with a single column in another order.
     grid = resample([*batch, batch[0]] if len(batch) == 1 else batch, period)
     values = cleaned(grid.values, grid.lengths)
     series = np.arange(values.shape[1])

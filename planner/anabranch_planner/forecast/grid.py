@@ -4,12 +4,12 @@ Periods are counted back from a series' newest measurement. A measurement belong
 period; the value of a period is the weighted mean of its measurements. At most ``length`` periods
 are kept; older measurements are dropped.
 
-**Gaps** are filled by the straight line between the measured neighbours, with weight 0. Why a line:
-a constant value would look like a trend that stops and then jumps, which smoothing treats as a
-shock. Along the line, level and trend reach the next measurement with the gap's mean slope, and a
-linear series stays linear. Why weight 0: a gap has no measured error, so it favours no method. The
-line uses the measurement after the gap, but no forecast begins inside a gap (:mod:`.backtest`), so
-no forecast uses later data.
+**Gaps** are filled by the straight line between the measured neighbours, with weight 0. A line,
+because a constant value would look like a trend that stops and then jumps, which smoothing treats
+as a shock. Along the line, level and trend reach the next measurement with the gap's mean slope,
+and a linear series stays linear. Weight 0, because a gap has no measured error, so that it favours
+no method. The line uses the measurement after the gap, but no forecast begins inside a gap
+(:mod:`.backtest`), so no forecast uses later data.
 
 **Fading.** A value counts by its weight times ``2^(-age / half_life)``, where its age is the time
 from its period to the newest period.
@@ -85,7 +85,7 @@ def resample(series: Sequence[Series], period: float) -> Grid:
     starts = np.cumsum(lengths) - lengths
     weights = weights / np.maximum.reduceat(weights, firsts)[which]
 
-    # Concatenate all series; each begins and ends with a measurement, so gaps lie within series.
+    # Concatenate all series: each begins and ends with a measurement, so no gap spans two series.
     size = int(lengths.sum())
     at = (starts + lengths - 1)[which] - back
     many = np.bincount(at, minlength=size)

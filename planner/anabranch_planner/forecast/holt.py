@@ -137,7 +137,7 @@ def smooth(values: Array, smoothing: Smoothing, path: Path) -> Smoothed:
     >>> found.errors.ravel().tolist(), ahead(found.levels[-1], found.steps[-1], 1.5, one).tolist()
     ([0.0, 0.0, 0.0], [10.0])
     """
-    # Append an arbitrary value: it minus its error is the forecast after the last true value.
+    # Append an arbitrary value: minus its error, it is the forecast after the last true value.
     extended = np.concatenate([values, values[-1:]])
     rest = extended - paths(len(extended), path, smoothing.phi)
     errors = np.empty(rest.shape)

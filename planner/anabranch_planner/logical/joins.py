@@ -1,4 +1,4 @@
-"""Construction of binary join trees from tables and conditions."""
+"""Construction of binary join trees in logical plans from tables and conditions."""
 
 from __future__ import annotations
 

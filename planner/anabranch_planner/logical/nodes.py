@@ -31,7 +31,7 @@ class Conjunct:
 
 @dataclass(frozen=True)
 class ProjectedColumn:
-    """A column of a projection: an expression, and its name."""
+    """A column of a projection in a logical plan: an expression, and its name."""
 
     text: str
     name: str = ""
@@ -43,24 +43,24 @@ class ProjectedColumn:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An operator over its inputs; its text is one line, without the inputs."""
+    """An operator of a logical plan; its text is one line, without its inputs."""
 
     inputs: tuple[Node, ...]
 
     @property
     def aliases(self) -> frozenset[str]:
-        """The aliases whose columns the output has."""
+        """The aliases whose columns the node's output has."""
         return frozenset().union(*(node.aliases for node in self.inputs))
 
     @property
     def name(self) -> str:
-        """A short name, for use as an input of a join."""
+        """A short name of the node, for the text of a join that reads it."""
         return type(self).__name__
 
 
 @dataclass(frozen=True, eq=False)
 class Scan(Node):
-    """A table under an alias."""
+    """Scan of a table under an alias."""
 
     table: str
     alias: str
@@ -75,13 +75,13 @@ class Scan(Node):
 
     @property
     def name(self) -> str:
-        """The table, and its alias if that differs."""
+        """The table's name, and its alias if that differs."""
         return self.table if self.alias == self.table else f"{self.table} AS {self.alias}"
 
 
 @dataclass(frozen=True, eq=False)
 class Filter(Node):
-    """The rows that satisfy all conditions."""
+    """A filter: the rows that satisfy all conditions."""
 
     conditions: tuple[Conjunct, ...]
 

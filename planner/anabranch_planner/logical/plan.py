@@ -1,7 +1,8 @@
 """The logical plan of a bound query: its joins as binary joins, and the operators after them.
 
 The plan is built from the planner's input: relations with their filters, equalities as written, and
-closed time bounds. So it needs no separate SQL parser, and shows the joins that actually run.
+closed time bounds. So the SQL is not parsed separately, and the plan shows the joins that actually
+run.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ from anabranch_planner.normal.time_bounds import irredundant
 
 
 def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
-    """The plan of ``query`` with binary joins, in FROM order. If the query has no output columns,
-    the plan is only its joins."""
+    """The logical plan of ``query`` with binary joins, in FROM order; only its joins if the query
+    has no output columns."""
     parts = query.planned if query.is_asof else (query, *query.others)
     names = _short_names(list(dict.fromkeys(m.alias for part in parts for m in part.members)))
     joins = [_Joins(part, streams, names) for part in parts]
@@ -83,13 +84,13 @@ def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
 
 
 def _short_names(aliases: Sequence[str]) -> dict[str, str]:
-    """Alias -> its name without the prefix of enclosing queries, if that is unique."""
+    """Alias -> the alias without the prefix of enclosing queries, if that is unique."""
     short = [alias.rpartition(".")[2] for alias in aliases]
     return {a: s if short.count(s) == 1 else a for a, s in zip(aliases, short, strict=True)}
 
 
 def _shown_names(query: JoinQuery) -> dict[str, str]:
-    """Generated name of a union's column -> its name in the SELECT list, if listed unchanged."""
+    """Generated name of a union's column -> its name in the SELECT list, if listed as it is."""
     names = {o.name: o.name for o in query.projection}
     for output in () if query.view is None else query.view.projection:
         column = output.expr
@@ -169,7 +170,7 @@ class _Joins:
         return found
 
     def _time(self, label: Label) -> str:
-        """SQL text of the event-time column of ``label``, which has time bounds."""
+        """SQL text of the event-time column of ``label``, an alias with time bounds."""
         return f"{quoted(self.alias_of[label])}.{quoted(self.streams[label].event_time or '')}"
 
 
@@ -224,7 +225,7 @@ def _outer_joins(left: _Joins, steps: Iterable[tuple[_Joins, str]]) -> Node:
 
 
 def _nearest(left: Node, right: Node, outer: OuterJoin, below: Mapping[str, Expr]) -> Node:
-    """ASOF join of left rows and right rows, whose columns have the expressions ``below``."""
+    """ASOF join of left and right rows; ``below``: the expressions of their columns."""
     on = []
     for condition in (_over(e, below) for e in outer.conditions):
         found = _condition(condition)

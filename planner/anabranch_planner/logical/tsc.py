@@ -1,10 +1,10 @@
 """TSC: converts a plan of binary joins to one with multi-way joins (UMJoin, section 3.3).
 
 Step 1 (Algorithm 2) walks the plan from its root and forms groups of inner joins and of exchanges
-over them. Such a node is added to the group of its consumers (the nodes that read it) if all of
-them are in one group; otherwise a join starts a new group. All other nodes end groups: projections
-and filters that could not be pushed down, aggregations, outer, semi and anti joins, queries that
-are read twice.
+over them. A join or exchange is added to the group of its consumers (the nodes that read it) if all
+of them are in one group; otherwise a join starts a new group. All other nodes end groups:
+projections and filters that could not be pushed down, aggregations, outer, semi and anti joins,
+queries that are read twice.
 
 Step 2 (Algorithm 3) goes from the leaves up and replaces every group by one node. The node's inputs
 are the members' inputs from outside the group.
@@ -36,9 +36,8 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Joins, and exchanges between them, that become one node; each with the rule that added it.
-    The first member is the root.
-    """
+    """Joins, and exchanges between them, that become one multi-way join; each with the rule that
+    added it. The first member is the root."""
 
     members: Mapping[Node, Rule]
 

@@ -1,1 +1,1 @@
-"""From bound queries to the canonical :class:`JoinQuery`: key classes, time bounds, residuals."""
+"""Normalisation of bound queries to :class:`JoinQuery`: key classes, time bounds, residuals."""

@@ -1,8 +1,8 @@
 """Resolution of names and types in FROM and WHERE, and classification of the join conditions.
 
 Queries in FROM are resolved from the inside out, so a chain of joins is one join, with or without
-subqueries. Every conjunct becomes an equality, a time bound, a local filter or a residual, wherever
-it is written (ON, WHERE, a query in FROM).
+subqueries. Every conjunct, in ON, WHERE or a query in FROM, becomes an equality, a time bound, a
+local filter or a residual.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Registration:
         id: the query's id.
         streams: the registered streams by name.
         window: microseconds for every alias, or alias -> microseconds (others unbounded).
-        relaxed: alias -> a weaker filter, to be used for its relation; the conditions that the
-            weaker filter omits become residuals.
+        relaxed: alias -> a weaker filter to use for its relation; the conditions that this filter
+            omits become residuals.
     """
 
     id: str
@@ -98,10 +98,10 @@ class Bound:
     fields: dict[str, str] = field(default_factory=dict)
     #: Per outer join: the scope of its right side alone.
     rights: list[Scope] = field(default_factory=list)
-    #: Conjuncts of WHERE that read the right side of an outer join.
+    #: Conjuncts of WHERE that read right sides of outer joins.
     after: list[Node] = field(default_factory=list)
     expansions: list[Expansion] = field(default_factory=list)
-    #: All branches of a union except the first, which is this object.
+    #: For a union: its other branches; this object is the first.
     others: tuple[Bound, ...] = ()
 
     def source_of(self, alias: str) -> Node | None:
@@ -110,7 +110,7 @@ class Bound:
         return next((s.node for s in self.query.sources if first in (s.alias, s.of)), None)
 
     def restart(self, query: Unresolved) -> None:
-        """Set the statement to ``query``, a rewriting of it, and drop all resolved conditions."""
+        """Replace the statement by its rewriting ``query``, and drop all resolved conditions."""
         self.query = query
         for found in (self.equalities, self.bounds, self.filters, self.residuals, self.rights):
             found.clear()
@@ -122,7 +122,7 @@ def bind(query: Unresolved, given: Registration) -> Bound:
     """Resolve the names of ``query``, except in the SELECT list and in outer joins.
 
     Raises:
-        QueryError: names and types don't fit.
+        QueryError: a name is unknown or ambiguous, or types don't fit.
     """
     query = with_ranking(decorrelated(query, given.streams))
     found = []
@@ -140,7 +140,7 @@ def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, wit
     """The scope of the FROM list of ``query``; adds all conditions, also inner ones, to ``found``.
 
     Args:
-        within: prefix of its streams' aliases: the alias of the enclosing subquery.
+        within: prefix of the aliases of its streams: the alias of the enclosing subquery.
     """
     if not query.sources:
         raise QueryError("malformed-sql", "the query has no sources", remedy="name a stream")
@@ -182,7 +182,7 @@ def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, wit
 
 @contextmanager
 def _explained(condition: Node, items: Sequence[SelectItem]) -> Iterator[None]:
-    """Add to an unknown column of a condition that it is an alias of the SELECT list."""
+    """Explain an unknown column in a condition, if it is an alias of the SELECT list."""
     try:
         yield
     except QueryError as error:
@@ -203,11 +203,11 @@ def _explained(condition: Node, items: Sequence[SelectItem]) -> Iterator[None]:
 
 
 def _tables_of(query: Unresolved, scopes: Sequence[Scope], found: Bound) -> Iterator[Scope]:
-    """The columns of each generator (``explode`` ...) of ``query``; adds the expansions to
+    """The columns of each table function (``explode`` ...) of ``query``; adds the expansions to
     ``found``.
 
     Args:
-        scopes: scopes of the sources of FROM: none, the first, the first two, ...
+        scopes: scopes of the first 0, 1, 2 ... sources of FROM.
     """
     made = list[Scope]()
     for generator in query.generators:
@@ -250,7 +250,7 @@ def _source(
 
 
 def _conjuncts(condition: Node, scope: Scope) -> list[Node]:
-    """The conjuncts of a condition; common conjuncts of an OR's alternatives are factored out.
+    """The conjuncts of a condition; conjuncts common to all alternatives of an OR are factored out.
 
     ``(a AND b) OR (a AND c)`` is ``a AND (b OR c)`` in three-valued logic as well.
     """
@@ -329,8 +329,8 @@ def _add_comparison(
 
 
 def _add_of_rows(left: Expr, right: Expr, scope: Scope, found: Bound) -> None:
-    """Add ``left <=> right``, one column of a comparison of rows, to the conditions of ``found``:
-    as a join key if the sides read different aliases."""
+    """Add ``left <=> right``, one column of a comparison of rows, to the conditions of ``found``;
+    it is a join key if the sides read different aliases."""
     condition = compare("eq_null_safe", left, right)
     if any(isinstance(side, Literal) and side.value is not None for side in (left, right)):
         _add_comparison("eq", left, right, scope, found)
@@ -342,7 +342,7 @@ def _add_of_rows(left: Expr, right: Expr, scope: Scope, found: Bound) -> None:
 
 
 def _add_condition(condition: Expr, scope: Scope, found: Bound, shown: str = "") -> None:
-    """Add a condition; ``shown``: as written."""
+    """Add a condition to ``found``; ``shown``: the condition as written."""
     if reads_clock(condition):
         parts = tuple(parts_of(condition))
         if len(parts) > 1 or not reads_clock(parts[0]):
@@ -362,7 +362,7 @@ def _add_condition(condition: Expr, scope: Scope, found: Bound, shown: str = "")
     if len(over) > 1:
         found.residuals.append(condition)
         return
-    # A constant condition has no alias. Unless it is TRUE, it filters the first alias.
+    # A constant condition reads no alias; unless it is TRUE, make it a filter of the first alias.
     alias = min(over, default=next(iter(scope.streams)))
     local = canonical(substitute(condition, lambda c: Column("", c.name, c.type)))
     if not is_true(local):

@@ -1,4 +1,4 @@
-"""Branches of a statement: copies of it, in which one operand replaces each UNION ALL in FROM.
+"""Branches of a statement: copies of it in which one operand replaces each UNION ALL in FROM.
 
 A join with a union is the union of the joins with its operands. So a statement over unions has one
 branch per combination of operands, each an inner join without unions. Branches have equal columns,
@@ -35,8 +35,8 @@ def branches_of(query: Unresolved, columns: Columns) -> tuple[Unresolved, ...]:
         columns: resolves an entry of FROM to its columns.
 
     Raises:
-        QueryError: the operands of a union have other numbers or types of columns, or there are
-            too many branches.
+        QueryError: the operands of a union differ in number or types of columns, or there are too
+            many branches.
     """
     for side in query.outer:
         if isinstance(side.source.of, Unresolved) and side.source.of.has_union:
@@ -74,10 +74,9 @@ def _expanded(query: Unresolved, columns: Columns) -> tuple[Unresolved, ...]:
 def _possible(
     query: Unresolved, source: FromEntry, ways: tuple[FromEntry, ...]
 ) -> tuple[FromEntry, ...]:
-    """The operands of an entry that may have rows. A column of an operand may be a constant; if a
-    condition requires another constant, a branch with this operand has no rows. At least one
-    operand is left.
-    """
+    """The operands ``ways`` of an entry that may have rows. If a column of an operand is a
+    constant, and a condition requires a different constant, a branch with this operand has no rows.
+    At least one operand is returned."""
     if len(ways) < 2 or not source.alias:
         return ways
     wanted = dict(_constants(query, source.alias))
@@ -98,7 +97,7 @@ def _constants(query: Unresolved, alias: str) -> Iterator[tuple[str, exp.Literal
 
 
 def _differs(way: FromEntry, wanted: Mapping[str, exp.Literal]) -> bool:
-    """Whether a column of the operand ``way`` is another text constant than in ``wanted``."""
+    """Whether a column of the operand ``way`` is a text constant other than that in ``wanted``."""
     items = way.of.items if isinstance(way.of, Unresolved) else ()
     names = way.columns
     if len(names) != len(items):
@@ -168,7 +167,7 @@ def _place(operand: Unresolved, column: int) -> contextlib.AbstractContextManage
     """Attach the position of a column of ``operand`` to errors."""
     inside = operand.sources[0].of if len(operand.sources) == 1 else None
     if isinstance(inside, Unresolved) and operand.items and operand.items[0].node is None:
-        # An operand of INTERSECT or EXCEPT, wrapped to mark its rows.
+        # The operand was wrapped to mark its rows (INTERSECT, EXCEPT): look inside.
         return _place(inside, column)
     items = [item.node for item in operand.items]
     starred = None in items

@@ -1,8 +1,8 @@
 """Sums of times in conditions on ``now()``: ``date_trunc('week', now()) - INTERVAL '1' DAY``.
 
-A *clock* is a step function of the time of the batch that never falls: ``now()`` plus a constant,
-rounded down to a unit. Constants are microseconds; months, which have no fixed length, are added to
-clocks only that are rounded to months, so that no day is cut off.
+A *clock* is a step function of the batch's time that never decreases: ``now()`` plus a constant,
+rounded down to a unit. Constants are in microseconds. Months, which have no fixed length, are added
+only to clocks that are rounded to months, so that the day of the month never has to be reduced.
 """
 
 from __future__ import annotations
@@ -17,30 +17,29 @@ from anabranch_contract.queries.types import TIMESTAMPS, TypeKind
 TIMES = frozenset({*TIMESTAMPS, TypeKind.DATE})
 _DAY = 86_400_000_000
 WEEK = 7 * _DAY
-#: Unit of a date or time -> its microseconds.
+#: Unit of a date or time -> its length in microseconds.
 UNITS = {
     "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000,
     "hour": 3_600_000_000, "day": _DAY, "week": WEEK,
 }  # fmt: skip
 #: Unit of months -> its months.
 MONTHS = {"month": 1, "quarter": 3, "year": 12}
-#: Beginning of the first week after 1970-01-01, a Thursday.
+#: Beginning of the first whole week after 1970-01-01, a Thursday, in microseconds.
 _MONDAY = 4 * _DAY
-#: Function of a time -> the unit that it counts since 1970, and the inverse function.
+#: Function that counts since 1970 -> the counted unit, and the inverse function.
 _SINCE_1970 = {
     "unix_seconds": ("second", "timestamp_seconds"),
     "unix_millis": ("millisecond", "timestamp_millis"),
     "unix_micros": ("microsecond", "timestamp_micros"),
 }
-#: Greatest constant below which a clock is after 1970, in microseconds.
+#: Maximum offset for which a clock is certainly after 1970, in microseconds.
 _AGES = 50 * 365 * _DAY
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """``now()`` plus ``before``, rounded down to a multiple of ``unit`` (microseconds); or, if
-    ``months`` is not 0, of so many months, plus ``later`` months.
-    """
+    """``now()`` plus ``before``, rounded down to a multiple of ``unit`` (microseconds); if
+    ``months`` is not 0, rounded down to a multiple of ``months`` months, plus ``later`` months."""
 
     before: int = 0
     unit: int = 1
@@ -50,7 +49,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class TimeSum:
-    """A sum of clocks, other expressions, each with its sign, and a constant."""
+    """A sum of clocks and other expressions, each with a sign, and of constant microseconds."""
 
     clocks: tuple[tuple[int, Clock], ...] = ()
     others: tuple[tuple[int, Expr], ...] = ()
@@ -65,7 +64,7 @@ class TimeSum:
         )
 
     def gathered(self) -> TimeSum:
-        """The sum with its timestamp and its varying intervals as one term: ``ts + wait``."""
+        """The sum with its only timestamp and its variable intervals as one term, ``ts + wait``."""
         times = [term for term in self.others if term[1].type.kind in TIMESTAMPS]
         spans = [term for term in self.others if term[1].type.kind is TypeKind.INTERVAL]
         if len(times) != 1 or len(times) + len(spans) != len(self.others):
@@ -77,9 +76,8 @@ class TimeSum:
 
 
 def unit_of(exprs: Iterable[Expr]) -> int:
-    """The unit of an integer in a comparison of ``exprs``, in microseconds: that of the function
-    that counts it, else a day, as in a difference of dates.
-    """
+    """Microseconds that an integer in a comparison of ``exprs`` stands for: the unit of a function
+    that counts since 1970, else a day, as in a difference of dates."""
     for expr in exprs:
         found = _counted(expr)
         if found is not None:
@@ -91,10 +89,10 @@ def unit_of(exprs: Iterable[Expr]) -> int:
 
 
 def time_sum(expr: Expr, unit: int = _DAY) -> TimeSum:
-    """A bound ``expr`` as a sum; without a clock in it, as one term with a constant.
+    """A bound ``expr`` as a sum; if it contains no clock, as one term with a constant.
 
     Args:
-        unit: microseconds of an integer.
+        unit: microseconds that an integer stands for.
     """
     other = TimeSum(others=((1, expr),))
     if isinstance(expr, Literal):
@@ -114,7 +112,7 @@ def time_sum(expr: Expr, unit: int = _DAY) -> TimeSum:
         if UNITS[name] != unit:
             return other
         found = _floor(time_sum(moment), name)
-        # Rounded down, or towards zero: from 1970 on the same.
+        # From 1970 on, rounding down and rounding towards zero are the same.
         near = found is not None and abs(found.clocks[0][1].before) < _AGES
         return (
             found if found and near else TimeSum(others=((1, Call(inverse, (expr,), TIMESTAMP)),))
@@ -132,8 +130,7 @@ def time_sum(expr: Expr, unit: int = _DAY) -> TimeSum:
 
 def _counted(expr: Expr) -> tuple[Expr, str] | None:
     """The time whose seconds, milliseconds or microseconds since 1970 ``expr`` counts, and the
-    function; None for other expressions.
-    """
+    function; None for other expressions."""
     if not isinstance(expr, Call):
         return None
     if expr.op in _SINCE_1970:
@@ -150,7 +147,7 @@ def _counted(expr: Expr) -> tuple[Expr, str] | None:
 
 
 def _moved(expr: Call) -> TimeSum | None:
-    """A time to which a number of units is added; None if it is not constant."""
+    """The sum for a time plus a number of units; None if the number is not constant."""
     if expr.op == "timestampadd":
         named, number, base = expr.args
         name = str(named.value) if isinstance(named, Literal) else ""
@@ -171,7 +168,7 @@ def _moved(expr: Call) -> TimeSum | None:
 
 
 def _rounded(expr: Call) -> TimeSum | None:
-    """The sum for a rounded-down clock or a cast between types of times; None for the rest."""
+    """The sum for a rounded clock, or for a cast between types of times; None for others."""
     if expr.op == "cast":
         (inner,), kind = expr.args, expr.type.kind
         if kind not in TIMES or inner.type.kind not in TIMES:
@@ -189,7 +186,7 @@ def _rounded(expr: Call) -> TimeSum | None:
 
 
 def _floor(below: TimeSum, name: str) -> TimeSum | None:
-    """A clock and a constant, rounded down to the unit ``name``; None if it is no clock."""
+    """``below``, a clock plus a constant, rounded down to unit ``name``; None if it can't be."""
     if below.others or len(below.clocks) != 1 or below.clocks[0][0] < 0:
         return None
     clock = below.clocks[0][1]
@@ -200,7 +197,7 @@ def _floor(below: TimeSum, name: str) -> TimeSum | None:
     if not unit:
         return None
     if clock.months or clock.unit > unit:
-        # Rounded before, to a unit that this one divides.
+        # Already rounded to a greater unit, which this one divides.
         done = rest % unit == 0 and (not clock.months or unit <= _DAY)
         return below if done else None
     if rest % clock.unit:
@@ -209,7 +206,7 @@ def _floor(below: TimeSum, name: str) -> TimeSum | None:
 
 
 def _to_months(clock: Clock, constant: int, months: int) -> TimeSum | None:
-    """``clock`` plus ``constant``, rounded down to ``months``; None if it is no clock."""
+    """``clock`` plus ``constant``, rounded down to ``months`` months; None if that is no clock."""
     if clock.months:
         if constant or max(months, clock.months) % min(months, clock.months):
             return None

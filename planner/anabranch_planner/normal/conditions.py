@@ -16,7 +16,7 @@ from anabranch_planner.binding.typecheck import MIRRORED, balanced
 
 _NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt",
             "is_null": "is_not_null", "is_not_null": "is_null"}  # fmt: skip
-#: Comparison operator -> Python function, for two values that are not NULL.
+#: Comparison operator -> Python function on two values that are not NULL.
 HOLDS: dict[str, Callable[..., bool]] = {
     "eq": operator.eq,
     "ne": operator.ne,

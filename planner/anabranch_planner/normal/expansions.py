@@ -1,4 +1,4 @@
-"""Functions that make rows of arrays and maps, with resolved names and types."""
+"""Table functions that expand arrays and maps into rows, with resolved names and types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from anabranch_planner.sql.unresolved import Node, RowGenerator, describe
 
 _ROWS = frozenset({TypeKind.ARRAY, TypeKind.MAP})
 _BIGINT = DataType(TypeKind.BIGINT)
-#: Names and values of the members of a variant.
+#: SQL that lists the members of a variant as (key, value) structs; ``?`` stands for the variant.
 _MEMBERS = """coalesce(
   map_entries(try_variant_get(?, '$', 'map<string,variant>')),
   transform(try_variant_get(?, '$', 'array<variant>'),
@@ -29,8 +29,8 @@ _MEMBERS = """coalesce(
 def expansion_of(
     generator: RowGenerator, scope: Scope, name: str
 ) -> tuple[Expansion, tuple[ShownColumn, ...]]:
-    """The expansion that ``generator`` makes of an array or map in ``scope``, and its columns under
-    their default names.
+    """The expansion of an array or map that ``generator`` denotes, and its columns under their
+    default names; its argument is resolved in ``scope``.
 
     Args:
         name: alias of its columns.
@@ -68,7 +68,7 @@ def expansion_of(
 
 
 def _members(value: Node) -> Node:
-    """The members of the object, or the elements of the array, that a variant is."""
+    """The members of a variant's object, or the elements of its array, as an array of structs."""
     tree = parse_expression(_MEMBERS)
     for place in list(tree.find_all(exp.Placeholder)):
         place.replace(value.copy())

@@ -1,7 +1,7 @@
 """Implication between filters: a query can read a store whose filter is weaker than its own.
 
 Implication is decided by the form of conditions, so some implications are missed. A conjunct is
-implied by an equal one, or by a stricter comparison of the same column with a literal.
+implied by an equal conjunct, or by a stricter comparison of the same column with a literal.
 
 >>> from anabranch_contract.queries.expressions import BOOLEAN
 >>> from anabranch_contract.queries.types import parse_type
@@ -20,7 +20,7 @@ from typing import Any
 from anabranch_contract.queries.expressions import Call, Column, Expr, Literal
 from anabranch_planner.normal.conditions import HOLDS
 
-#: Comparisons that are never true of NULL.
+#: Comparisons that are never true if an operand is NULL.
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
@@ -51,7 +51,7 @@ def _implied(strong: Expr, weak: Expr) -> bool:
 
 
 def _values(condition: Expr) -> tuple[Column, str, list[Any]] | None:
-    """A comparison or IN as (column, operator, literals); None for another form of condition."""
+    """A comparison or IN as (column, operator, literals); None for conditions of another form."""
     if not isinstance(condition, Call) or condition.op not in _COMPARISONS | {"in"}:
         return None
     column, *literals = condition.args
@@ -79,7 +79,7 @@ def _follows(op: str, x: Any, weak: tuple[Column, str, list[Any]]) -> bool:
         return bool(HOLDS[other](x, y))
     if op not in ("gt", "ge", "lt", "le"):
         return False
-    # Mirror the comparison if needed, so that only greater-than remains.
+    # Mirror a less-than comparison, so that only greater-than remains.
     beyond = op in ("gt", "ge")
     further, same = (x > y if beyond else x < y), x == y
     toward = {"gt", "ge"} if beyond else {"lt", "le"}

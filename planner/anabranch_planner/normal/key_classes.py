@@ -50,7 +50,7 @@ class Class:
 
 
 def key_sides(left: Expr, right: Expr) -> tuple[Side, Side] | None:
-    """``left = right`` as an equality of two attributes; None if it is another form.
+    """``left = right`` as an equality of two attributes; None if it has another form.
 
     Each side must read exactly one alias (both may read the same one).
 
@@ -75,7 +75,7 @@ def classes_of(equalities: Iterable[tuple[Side, Side]]) -> tuple[Class, ...]:
     """The equality classes, closed transitively, in a canonical order.
 
     Raises:
-        QueryError: ``unsupported-key-types``: no decimal(38,s) can hold all of the exact numbers.
+        QueryError: ``unsupported-key-types``: no decimal(38,s) can hold all of a class's numbers.
     """
     sides: dict[Attribute, Side] = {}
     parent: dict[Attribute, Attribute] = {}

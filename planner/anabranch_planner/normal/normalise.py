@@ -1,4 +1,5 @@
-"""From a bound query to its canonical :class:`~anabranch_contract.queries.joins.JoinQuery`.
+"""Normalisation of a bound query to the canonical
+:class:`~anabranch_contract.queries.joins.JoinQuery`.
 
 Steps: merge equalities into key classes; close time bounds; name relations and labels; project. The
 result does not depend on the order, spelling and place (ON, WHERE) of conjuncts.
@@ -71,10 +72,10 @@ Columns = tuple[tuple[str, Expr], ...]
 
 
 def normalise(bound: Bound, given: Registration) -> JoinQuery:
-    """The canonical form of a query.
+    """The canonical form of a bound query.
 
     Raises:
-        QueryError: the query is not a connected inner equi-join, or names and types don't fit.
+        QueryError: the query is not a connected equi-join, or names or types don't fit.
     """
     branches, unsorted = (bound, *bound.others), sorts_only(bound.query)
     if any(branch.limits for branch in branches):
@@ -99,7 +100,7 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
 
 
 def _varying_nodes(bound: Bound, names: frozenset[str]) -> Iterator[Node]:
-    """The first call of a function in ``names``: the expression around it, then the call."""
+    """For the first call of a function in ``names``: the expression around it, then the call."""
     shown = (item.node for item in bound.query.items if item.node is not None)
     clauses = bound.query.post_join or PostJoin()
     grouped = (*(clauses.group or ()), clauses.having, *clauses.order)
@@ -118,7 +119,7 @@ def _branch(bound: Bound, given: Registration, columns: Columns) -> JoinQuery:
 
 
 def _check_tables(bound: Bound) -> None:
-    """Check that streams look up all tables.
+    """Check that all tables of the statement are looked up by streams.
 
     Raises:
         TablesFollowed: the statement, or the left side of an outer join, reads tables only; or a
@@ -195,7 +196,7 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
     def counted(columns: Columns, scope: Scope) -> Columns:
         return weights.counted(columns, scope) if chain.kept else columns
 
-    # Only retained streams store the left and right rows of an ASOF join.
+    # An ASOF join reads the past rows of a retained stream from the store of the whole stream.
     alone = weights.stored_whole(bound.scope) if asof else {}
     own = replace(given, id=f"{given.id}{LEFT_SUFFIX}", window=window, relaxed=alone)
     joins = [_joined(bound, own, counted(plan.left_columns, bound.scope), outer=True)]
@@ -207,7 +208,7 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
         own = replace(own, window=of_those(given.window, whole.scope))
         right = [_joined(whole, own, counted(plan.right_columns, whole.scope), outer=True)]
     for number, (statement, columns) in enumerate(plan.pairs, 1):
-        # Pairs read the relations of their left rows, so they see the same tuples.
+        # Pairs read the same relations as their left rows, so that they see the same tuples.
         above = joins[plan.outer.look_ups[number - 1].parent]
         relaxed = {
             m.alias: part.relation_of(m.label).filter
@@ -237,7 +238,8 @@ def _joined(
 
     Args:
         columns: the projection; None: the SELECT list.
-        outer: whether it is a part of an outer join, whose rows need keys of their own.
+        outer: whether the join is a side or the pairs of an outer join, which must have its own
+            keys.
     """
     scope, names = bound.scope, list(bound.scope.streams)
     closed = _closed_bounds(bound, given.window)
@@ -253,7 +255,7 @@ def _joined(
             with at(node):
                 raise unsupported("a subquery in GROUP BY", "compute it in FROM (SELECT ...)")
         found = bound.query.subqueries[node.meta[SUBQUERY]]
-        # Give the column any name, as the outer query does not refer to it.
+        # Name unnamed columns somehow, since the outer query does not refer to them.
         items = tuple(replace(item, name=f"value{n}") for n, item in enumerate(found.items))
         below = bind(replace(found, items=items, nested=None), given)
         if below.others:
@@ -309,9 +311,8 @@ def _residuals(conditions: Iterable[Expr], labels: Mapping[str, Label]) -> tuple
 
 
 def _expansions(found: Iterable[Expansion], labels: dict[str, Label]) -> Iterator[Expansion]:
-    """The expansions with canonical labels, and conditions in a canonical order; their own names
-    are added to ``labels``.
-    """
+    """The expansions with canonical labels, and conditions in a canonical order; their names are
+    added to ``labels``."""
     for one in found:
         labels[one.name] = Label(one.name)
         made = one.over(lambda expr: _labelled(expr, labels))
@@ -430,9 +431,8 @@ def _windows(scope: Scope, window: int | Mapping[str, int] | None) -> dict[str, 
 def _relations(
     bound: Bound, classes: Sequence[Class], relaxed: Mapping[str, tuple[Expr, ...]]
 ) -> tuple[dict[str, Relation], list[Expr]]:
-    """Alias -> its relation: stream and local filter (with implied equalities, or relaxed); and
-    the conditions that relaxed filters omit.
-    """
+    """Alias -> its relation: the stream, and the local filter with implied equalities, or else the
+    filter in ``relaxed``; and the conditions that relaxed filters omit."""
     filters = {
         alias: [typed(c, partial(_is_widened_of, bound.scope, alias)) for c in conditions]
         for alias, conditions in bound.filters.items()
@@ -515,14 +515,15 @@ def _derived(classes: Iterable[Class], scope: Scope) -> tuple[tuple[StreamName, 
 
 
 def _constant_keys(bound: Bound, *, outer: bool) -> list[tuple[Side, Side]]:
-    """Equalities of constant keys, which connect aliases that no written equality connects.
+    """Equalities of constants, as keys that connect aliases which no written equality connects.
 
     Args:
         outer: whether the statement is a part of an outer join, whose rows need keys of their own.
 
     Raises:
-        QueryError: ``cross-product``: no condition relates them, and no CROSS JOIN is written;
-            ``no-equi-join``: in an outer join.
+        QueryError: ``cross-product``: no condition relates the aliases, and no CROSS JOIN is
+            written; ``no-equi-join``: only conditions that are no equalities relate them, in an
+            outer join.
     """
     names = list(bound.scope.streams)
     components = _components(names, (c.aliases for c in classes_of(bound.equalities)))
@@ -553,7 +554,7 @@ def _constant_keys(bound: Bound, *, outer: bool) -> list[tuple[Side, Side]]:
 
 
 def _of_expansions(expansions: Iterable[Expansion]) -> Iterator[frozenset[str]]:
-    """Per condition on expanded rows: the aliases that it reads, also through the expansions."""
+    """For each condition on expanded rows, the aliases that it reads, also by expansions."""
     known: dict[str, frozenset[str]] = {}
 
     def read(expr: Expr) -> frozenset[str]:
@@ -565,9 +566,9 @@ def _of_expansions(expansions: Iterable[Expansion]) -> Iterator[frozenset[str]]:
 
 
 def _accidental(query: Unresolved, components: Sequence[Sequence[str]]) -> bool:
-    """Whether a cross product of ``components`` is probably a mistake: more than one has neither
-    the right side of a CROSS JOIN nor a subquery planned by itself, which mostly has one row.
-    """
+    """Whether a cross product of ``components`` is probably a mistake: if more than one component
+    is neither the right side of a CROSS JOIN nor a subquery planned by itself, which usually has
+    one row."""
     crossed = tuple(_crossed(query, ""))
     plain = [
         component
@@ -588,7 +589,7 @@ def _crossed(query: Unresolved, prefix: str) -> Iterator[str]:
 
 
 def _constant(alias: str, scope: Scope) -> Side:
-    """A key of ``alias`` that has one value in all tuples."""
+    """A key of ``alias`` that has the same constant value in all tuples."""
     name, kind = scope.streams[alias].columns[0]
     return Side(alias, Call("constant", (Column("", name, kind),), INT))
 

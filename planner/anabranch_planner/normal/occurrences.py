@@ -1,12 +1,12 @@
-"""Numbering of the aliases of one relation, by their role in the query.
+"""Numbering of the aliases of one relation by their role in the query.
 
-Labels number the aliases of one relation (``orders``, ``orders#1``). Numbers by position in FROM
-would separate otherwise equal queries, and their stores. So aliases are ordered by colour
-refinement: first by relation and key attributes, then repeatedly by the colours of the aliases to
-which key classes, time bounds and residuals connect them. Aliases of equal colour are numbered by
-the SELECT list, then by position. If only position separates two aliases, they are nearly always
-interchangeable. (For some very regular queries refinement distinguishes too little. Their results
-are exact, but equal queries may not be shared.)
+Labels number the aliases of one relation (``orders``, ``orders#1``). If numbers followed positions
+in FROM, otherwise equal queries would differ, and so would their stores. So aliases are ordered by
+colour refinement: first by relation and key attributes, then repeatedly by the colours of the
+aliases to which key classes, time bounds and residuals connect them. Aliases of equal colour are
+numbered by the SELECT list, then by position. If only position separates two aliases, they are
+nearly always interchangeable. (For some very regular queries refinement distinguishes too little.
+Their results are exact, but equal queries may not be shared.)
 
 Early colours weigh most in the order, so a common part of two queries often gets equal numbers in
 both. In ``x.a = y.a`` and in ``x.a = y.a AND y.b = z.b`` over one stream, ``x`` comes first and
@@ -55,7 +55,7 @@ def occurrences(query: Structure) -> dict[str, int]:
         colours = _refined(query, colours, ())
         colours = _refined(query, colours, query.outputs)
         while tied := [a for a in names if Counter(colours.values())[colours[a]] > 1]:
-            # Give one of the aliases of equal colour a new colour, and refine again.
+            # Break a tie: give one of the aliases of equal colour a new colour, and refine again.
             first = min(tied, key=lambda a: (query.relations[a], colours[a], names.index(a)))
             colours[first] += "#"
             colours = _refined(query, colours, query.outputs)
@@ -118,7 +118,7 @@ def _seen_from(
 def _texts(
     named: Iterable[tuple[str, Expr]], alias: str, seen: Callable[[str], str]
 ) -> Iterable[str]:
-    """Texts of the expressions that read ``alias``, with aliases in them renamed by ``seen``."""
+    """Texts of the expressions that read ``alias``, in which ``seen`` renames all aliases."""
     for name, expr in named:
         if any(c.alias == alias for c in columns(expr)):
             own = substitute(expr, lambda c: Column(seen(c.alias), c.name, c.type))

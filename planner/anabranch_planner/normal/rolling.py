@@ -1,8 +1,8 @@
-"""Conditions on the time of the batch: ``o.ts > now() - INTERVAL '24' HOUR``.
+"""Rolling conditions, which compare with the batch's time: ``o.ts > now() - INTERVAL '24' HOUR``.
 
-Such a condition compares a time of joined rows with ``now()``, to which intervals are added, or
-with the beginning of its day or another unit. It begins or stops to hold at a moment that follows
-from the row alone. So it is no filter, but a limit of the times at which a row is in the view
+Such a condition compares a time of joined rows with ``now()``, plus or minus intervals, or with the
+beginning of its day or of another unit. The moment from which, or until which, it holds depends on
+the row alone. So it is not a filter, but a limit of the times at which a row is in the view
 (``semantics.md``, "Rolling conditions").
 """
 
@@ -34,13 +34,13 @@ from anabranch_planner.normal.conditions import operands_of
 from anabranch_planner.sql.scope import ShownColumn
 from anabranch_planner.sql.unresolved import PostJoin, Unresolved, unsupported
 
-#: An expression over joined rows, and the time limit that takes its moments from the expression.
+#: An expression over joined rows, and the time limit of each row that its value determines.
 Rolling = tuple[Expr, TimeLimit]
-#: Greatest shift: no two times of the years 1 to 9999 are that far apart.
+#: Maximum shift in microseconds: no two times of the years 1 to 9999 are farther apart.
 _FAR = 1 << 60
-#: Greatest shift of the moments of rows that are always there: eight centuries.
+#: Maximum shift for which :data:`_FIRST` and :data:`_LAST` still mean always: eight centuries.
 _CENTURIES = 800 * 365 * 86_400_000_000
-#: Times from 0001-01-01 to 9999-12-31, long before and after all times of batches.
+#: The times 0001-01-01 and 9999-12-31, long before and after the times of all batches.
 _FIRST, _LAST = (
     Literal(-62_135_596_800_000_000, TIMESTAMP),
     Literal(253_402_214_400_000_000, TIMESTAMP),
@@ -51,13 +51,13 @@ _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
 
 def limits_of(condition: Expr, shown: str) -> tuple[Rolling, ...]:
-    """The limits that are equivalent to ``condition``, which reads the clock.
+    """The time limits that are equivalent to ``condition``, which reads the clock.
 
     Args:
         shown: the condition as written.
 
     Raises:
-        QueryError: ``unsupported-sql``: it has another form.
+        QueryError: ``unsupported-sql``: the condition has no equivalent limits.
     """
     if isinstance(condition, Call):
         found = _limits_of(condition)
@@ -67,7 +67,7 @@ def limits_of(condition: Expr, shown: str) -> tuple[Rolling, ...]:
 
 
 def _limits_of(condition: Call) -> tuple[Rolling, ...] | None:
-    """The limits that are equivalent to ``condition``; None if there are none."""
+    """The time limits that are equivalent to ``condition``; None if there are none."""
     if condition.op == "not":
         (below,) = condition.args
         if isinstance(below, Call) and below.op in _NEGATED:
@@ -87,15 +87,14 @@ def _limits_of(condition: Call) -> tuple[Rolling, ...] | None:
         (sign, clock), (other_sign, other) = both.clocks[0], both.others[0]
         if sign == -other_sign and other.type.kind in TIMES and not reads_clock(other):
             op = op if sign > 0 else _FLIPPED[op]
-            # The clock  op  other + constant
+            # Now the condition is: clock op other + constant.
             return tuple(_limits(op, clock, other, -sign * both.constant))
     return None
 
 
 def parts_of(condition: Expr) -> Iterator[Expr]:
-    """Conditions that are together equivalent to ``condition``, as finely split as the clock
-    requires: an AND that reads it stands neither below OR nor below NOT.
-    """
+    """Conditions that together are equivalent to ``condition``, split so that no AND that reads the
+    clock remains below an OR or NOT."""
     op = condition.op if isinstance(condition, Call) and reads_clock(condition) else ""
     parts = operands_of(condition, op)
     if op == "and":
@@ -121,9 +120,8 @@ def parts_of(condition: Expr) -> Iterator[Expr]:
 
 
 def _or_always(condition: Call) -> tuple[Rolling, ...] | None:
-    """The limits of an OR with one alternative that reads the clock: a row with another one that
-    holds has a moment that is far away.
-    """
+    """The limits of an OR with one alternative that reads the clock. For rows that satisfy another
+    alternative, the limit is at a time that no batch reaches."""
     parts = operands_of(condition, "or")
     clocked = [part for part in parts if reads_clock(part)]
     if len(clocked) != 1:
@@ -146,10 +144,9 @@ def _or_always(condition: Call) -> tuple[Rolling, ...] | None:
 
 
 def _differences(condition: Call) -> tuple[Call, ...]:
-    """Comparisons of a difference of times that are equivalent to a comparison of a literal with
-    the whole units between two times: ``timestampdiff(HOUR, ts, now()) < 24``, rounded towards 0.
-    Empty if ``condition`` is none.
-    """
+    """Comparisons of a difference of times that are together equivalent to ``condition``, a
+    comparison of whole units between two times (rounded towards 0) with a literal:
+    ``timestampdiff(HOUR, ts, now()) < 24``. Empty if ``condition`` has another form."""
     op, (call, bound) = condition.op, condition.args
     if isinstance(call, Literal):
         op, call, bound = _FLIPPED[op], bound, call
@@ -166,7 +163,7 @@ def _differences(condition: Call) -> tuple[Call, ...]:
         return Call(op, (difference, Literal(units * unit, _INTERVAL)), BOOLEAN)
 
     def below(count: int) -> Call:
-        """Fewer than ``count`` units."""
+        """The condition that there are fewer than ``count`` units."""
         return compared("lt", count) if count > 0 else compared("le", count - 1)
 
     def least(count: int) -> Call:
@@ -182,7 +179,7 @@ def _differences(condition: Call) -> tuple[Call, ...]:
 
 
 def _remedy(condition: Expr) -> str:
-    """The remedy for a condition with the clock that has no limits."""
+    """The remedy for a condition that reads the clock but has no equivalent limits."""
     calls = {term.op for term in terms(condition) if isinstance(term, Call)}
     units = {str(term.value) for term in terms(condition) if isinstance(term, Literal)}
     if "or" in calls:
@@ -205,9 +202,9 @@ def _remedy(condition: Expr) -> str:
 
 
 def _limits(op: str, clock: Clock, expr: Expr, constant: int) -> Iterator[Rolling]:
-    """Limits equivalent to ``clock op expr + constant``; times are whole microseconds."""
-    # The clock is now(), rounded down to a multiple of its unit. So it is at most x until the least
-    # multiple greater than x, and at least x from the least multiple that is not less than x.
+    """Time limits equivalent to ``clock op expr + constant``; times are whole microseconds."""
+    # A clock rounds now() down to a multiple of its unit. So clock <= x until the least multiple
+    # greater than x, and clock >= x from the least multiple that is at least x.
     for until, ops, above in ((True, ("le", "lt", "eq"), "lt"), (False, ("ge", "gt", "eq"), "")):
         if op in ops:
             shift = constant + ((op != above) if until else (op == "gt"))
@@ -225,7 +222,7 @@ def _near(micros: int) -> int:
 
 
 def as_table(query: Unresolved) -> Unresolved:
-    """``query`` with a post-join part, as rows with time limits leave its results again."""
+    """``query`` with a post-join part: it deletes results when their time limits end."""
     if query.post_join is not None and not sorts_only(query):
         return query
     count = exp.Anonymous(this="count", expressions=[exp.Star()])
@@ -233,7 +230,7 @@ def as_table(query: Unresolved) -> Unresolved:
 
 
 def with_limits(parts: Split | None, limits: Sequence[Rolling]) -> Split | None:
-    """``parts`` with the limits of their joined rows."""
+    """``parts`` with the time limits of their joined rows added."""
     if parts is None or not limits:
         return parts
     columns, found = named(limits)
@@ -244,7 +241,7 @@ def with_limits(parts: Split | None, limits: Sequence[Rolling]) -> Split | None:
 def named(
     limits: Sequence[Rolling],
 ) -> tuple[tuple[tuple[str, Expr], ...], tuple[TimeLimit, ...]]:
-    """The joined rows' columns that the limits read, and the limits of these columns."""
+    """The columns of joined rows that the limits read, and the limits over these columns."""
     columns = dict[Expr, str]()
     found = list[TimeLimit]()
     for expr, limit in dict.fromkeys(limits):
@@ -254,7 +251,7 @@ def named(
 
 
 def check_inner(given: Sequence[Rolling], known: Sequence[Rolling], kind: str) -> None:
-    """Reject time limits on the pairs of an outer, semi or anti join that its left rows lack.
+    """Reject time limits on an outer, semi or anti join's pairs that its left rows lack.
 
     Raises:
         QueryError: ``unsupported-sql``.

@@ -29,7 +29,7 @@ def unbounded(size: int) -> Bounds:
 
 
 def single(size: int, i: int, j: int, micros: Micros) -> Bounds:
-    """The single constraint ``tau_j - tau_i <= micros``; it raises if ``i == j`` and it is false.
+    """The matrix of ``tau_j - tau_i <= micros`` alone; an error if ``i == j`` and it is false.
 
     >>> single(2, 1, 0, -3)
     ((0, None), (-3, 0))
@@ -46,7 +46,7 @@ def from_windows(
     timeless: Collection[str] = (),
 ) -> Bounds:
     """Bounds that windows imply: ``D[i][j] = W_i`` for every other ``j``; unbounded for aliases
-    without a window (or None), and towards ``timeless`` aliases (tables).
+    without a window (or with None), and for ``j`` in ``timeless`` (tables).
 
     >>> from_windows(("R", "S"), {"R": 9})
     ((0, 9), (None, 0))
@@ -63,7 +63,7 @@ def from_windows(
 
 
 def intersect(left: Bounds, right: Bounds) -> Bounds:
-    """Conjunction of both matrices: the elementwise minimum (not closed)."""
+    """Conjunction of the constraints of both matrices: the elementwise minimum (not closed)."""
     return tuple(
         tuple(_least(a, b) for a, b in zip(x, y, strict=True))
         for x, y in zip(left, right, strict=True)

@@ -28,7 +28,7 @@ class AliasBound:
 def difference_bounds(
     op: str, left: Expr, right: Expr, streams: Mapping[str, Stream]
 ) -> tuple[AliasBound, ...]:
-    """Time bounds equivalent to the condition ``left op right``; empty if there are none.
+    """Time bounds that are together equivalent to ``left op right``; empty if there are none.
 
     Event times are whole microseconds, so ``< c`` is ``<= c - 1``.
     """
@@ -43,7 +43,7 @@ def difference_bounds(
     remaining = {alias: factor for alias, factor in terms.items() if factor}
     if sorted(remaining.values()) != [-1, 1]:
         return ()
-    # The condition is now: plus - minus  op  constant
+    # Now the condition is: plus - minus op constant.
     plus = next(a for a, factor in remaining.items() if factor == 1)
     minus = next(a for a, factor in remaining.items() if factor == -1)
     bounds = []

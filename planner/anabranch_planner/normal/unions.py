@@ -1,8 +1,8 @@
 """The canonical form of a union: one inner join per branch, under one post-join part.
 
 The SELECT list and the post-join clauses are resolved once, over placeholder columns: two columns
-that happen to be equal in one branch may differ in another. Then each branch has its own columns in
-place of the placeholders.
+that happen to be equal in one branch may differ in another. Then each branch replaces the
+placeholders by its own columns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from anabranch_planner.sql.scope import FromTable, Scope, ShownColumn, nearest
 from anabranch_planner.sql.unresolved import HIDDEN, Node, at, unsupported
 
 Columns = tuple[tuple[str, Expr], ...]
-#: Makes the canonical form of a branch with the given columns.
+#: Function that makes the canonical form of a branch with the given output columns.
 Join = Callable[[Bound, Registration, Columns], JoinQuery]
 
 
@@ -32,7 +32,7 @@ def united(bound: Bound, given: Registration, join: Join) -> JoinQuery:
     """The canonical form of a query with several branches.
 
     Raises:
-        QueryError: a branch is not a connected inner equi-join, or names and types don't fit.
+        QueryError: a branch is not a connected inner equi-join, or names or types don't fit.
     """
     query, branches = bound.query, (bound, *bound.others)
     _check_names(bound.scope)
@@ -83,7 +83,7 @@ def _refuse_inner(node: Node) -> JoinQuery:
 
 
 def _check_names(scope: Scope) -> None:
-    """Reject two columns of one name if the whole statement is a set operation."""
+    """Reject two columns with the same name if the whole statement is a set operation."""
     names = [column.name for column in scope.visible if not column.name.startswith(HIDDEN)]
     for name in names if "" in scope.tables or not scope.tables else ():
         if sum(name.lower() == other.lower() for other in names) > 1:
@@ -95,8 +95,8 @@ def _check_names(scope: Scope) -> None:
 
 
 def _standing_for(scope: Scope) -> Scope:
-    """``scope`` with a distinct placeholder for each column, even if their expressions are
-    equal."""
+    """``scope`` with a different placeholder for each column, even if two have equal
+    expressions."""
     made: dict[int, ShownColumn] = {}
     names: set[tuple[str, str]] = set()
 

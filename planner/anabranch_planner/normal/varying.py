@@ -1,9 +1,11 @@
-"""Check of the places of ``current_timestamp`` and of functions that are not deterministic.
+"""Check of the places in a query where values vary: ``current_timestamp``, and functions that are
+not deterministic.
 
 The value of ``current_timestamp`` is the time of the batch that emits a result (``semantics.md``,
-"Time of a batch"). A function of a user that is not deterministic has another value each time. Both
-are columns of results that are never deleted: a delete would carry another value than its insert
-did. Conditions with ``current_timestamp`` are limits of a view (:mod:`rolling`).
+"Time of a batch"). A user's function that is not deterministic returns another value each time.
+Both are allowed only as columns of results that are never deleted, because a delete would have
+another value than its insert. Conditions with ``current_timestamp`` are limits of a view
+(:mod:`rolling`).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from anabranch_contract.queries.joins import JoinQuery, Stream
 
 
 def check(query: JoinQuery, streams: Mapping[str, Stream]) -> None:
-    """Refuse such calls anywhere but in columns of results that are never deleted.
+    """Reject such calls unless they are columns of results that are never deleted.
 
     Raises:
         QueryError: ``unsupported-sql`` (``current_timestamp``), ``not-deterministic``.

@@ -1,7 +1,7 @@
 """Weights of a query's results over streams of changes (``semantics.md``, "Streams of changes").
 
-A result's weight is the product of its members' weights, so joins need no further change: the
-hidden weight of each member is a column that the projection reads.
+A result's weight is the product of its members' weights, so joins need no change: the weight of
+each member is a hidden column that the projection reads.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ def weighted(
     shown: tuple[tuple[str, Expr], ...], scope: Scope, *, post_join: bool, always: bool = False
 ) -> tuple[tuple[str, Expr], ...]:
     """``shown`` with a last column: the kind of change (insert or delete), or the weight if a
-    post-join part follows. Unchanged if no stream has weights, unless ``always``.
-    """
+    post-join part follows. Unchanged if no stream has weights, unless ``always``."""
     weights = [Column(a, TUPLE_WEIGHT, TINYINT) for a in with_changes(scope)]
     if not weights and not always:
         return shown
@@ -34,22 +33,21 @@ def weighted(
 
 
 def counted(columns: tuple[tuple[str, Expr], ...], scope: Scope) -> tuple[tuple[str, Expr], ...]:
-    """``columns`` of an outer join's kept left rows or pairs, with the weight as last column."""
+    """``columns`` of left rows or pairs that an outer join keeps, and their weight as last one."""
     weights = [Column(a, TUPLE_WEIGHT, TINYINT) for a in with_changes(scope)]
     return (*columns, (WEIGHT, product(weights) if weights else _ONE))
 
 
 def changing(shown: Iterable[tuple[str, Expr]], *, post_join: bool) -> list[tuple[str, Expr]]:
-    """``shown`` of an outer join whose results are changes (``OuterJoin.kept``), with a last
-    column: the kind of change, or the weight if a post-join part follows.
-    """
+    """The columns ``shown`` of an outer join whose results are changes (``OuterJoin.kept``), and a
+    last column: the kind of change, or the weight if a post-join part follows."""
     found = list(shown)
     check_name(found, name := WEIGHT if post_join else CHANGE)
     return [*found, (name, _ONE if post_join else change_of(_ONE))]
 
 
 def check_name(shown: Iterable[tuple[str, Expr]], name: str) -> None:
-    """Reject an output column called ``name``, the name of the added column of weights."""
+    """Reject an output column called ``name``, like the column of weights or kinds of change."""
     if any(other.lower() == name for other, _ in shown):
         raise QueryError(
             "duplicate-name",
@@ -60,17 +58,15 @@ def check_name(shown: Iterable[tuple[str, Expr]], name: str) -> None:
 
 
 def stored_whole(scope: Scope) -> Mapping[str, tuple[Expr, ...]]:
-    """Alias -> an empty filter, if the join reads one retained stream alone, as its past rows are
-    read from the store of the whole stream. Empty for other joins.
-    """
+    """Alias -> an empty filter, if the join reads a single retained stream, because past rows are
+    read from the store of the whole stream. Empty for other joins."""
     whole = len(scope.streams) == 1 and all(s.is_retained for s in scope.streams.values())
     return dict.fromkeys(scope.streams, ()) if whole else {}
 
 
 def of_rows(scope: Scope, streams: Mapping[str, Stream]) -> Iterator[Expr]:
-    """Conditions that exclude stored tombstones of streams of upserts, and stored deletes of the
-    replaced rows of tables that are looked up; ``streams``: registered streams by name.
-    """
+    """Conditions that exclude stored tombstones of streams of upserts, and stored deletes for
+    replaced rows of looked-up tables; ``streams``: registered streams by name."""
     for alias, stream in scope.streams.items():
         weight = Column(alias, TUPLE_WEIGHT, TINYINT)
         if stream.is_upsert:
@@ -116,5 +112,5 @@ def check(scopes: Iterable[Scope], registered: Mapping[str, Stream]) -> None:
 
 
 def with_changes(scope: Scope) -> list[str]:
-    """The aliases of a query over streams of changes."""
+    """The aliases in ``scope`` whose streams are streams of changes."""
     return [alias for alias, stream in scope.streams.items() if stream.has_changes]

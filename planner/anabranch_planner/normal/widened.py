@@ -1,9 +1,10 @@
-"""Texts of expressions over columns whose type was widened while they were stored.
+"""Texts of expressions over columns whose type was widened after rows were stored.
 
 The text of an expression identifies filters of stores, and keys of indexes and partitions. So one
 text must denote one function of the stored rows, whatever type a column had when they were written.
-A function of a column may depend on its type (``hash(n)``, ``n + 1``). Where it does, the column is
-written with a cast to its present type, as it is in a statement that casts the narrower column.
+A function of a column may depend on its type (``hash(n)``, ``n + 1``). If it does, the column is
+written with a cast to its present type; a statement that casts the narrower column has the same
+text.
 
 >>> from anabranch_contract.queries.expressions import BOOLEAN
 >>> from anabranch_contract.queries.types import parse_type
@@ -27,7 +28,7 @@ _OF_ANY = frozenset({"is_null", "is_not_null", "constant"})
 
 
 def typed(expr: Expr, is_widened: Callable[[Column], bool]) -> Expr:
-    """Return ``expr`` with casts of the widened columns on whose types its value may depend."""
+    """Return ``expr`` with casts around the widened columns on whose types its value may depend."""
     if isinstance(expr, Column):
         return Call("cast", (expr,), expr.type) if is_widened(expr) else expr
     if not isinstance(expr, Call) or _is_plain(expr):
@@ -38,7 +39,7 @@ def typed(expr: Expr, is_widened: Callable[[Column], bool]) -> Expr:
 
 
 def retyped(expr: Expr, types: Mapping[str, DataType]) -> Expr:
-    """Return a condition on one relation, over columns that now have these ``types``."""
+    """Return a condition on one relation, rewritten for columns that now have these ``types``."""
     if isinstance(expr, Column):
         return Column(expr.alias, expr.name, types.get(expr.name, expr.type))
     if not isinstance(expr, Call):
@@ -54,7 +55,7 @@ def retyped(expr: Expr, types: Mapping[str, DataType]) -> Expr:
 
 
 def _is_plain(call: Call) -> bool:
-    """Whether the type of a column that ``call`` reads does not matter."""
+    """Whether the result of ``call`` does not depend on the types of the columns that it reads."""
     first, *others = call.args or (None,)
     if not isinstance(first, Column):
         return False

@@ -1,1 +1,1 @@
-"""Joint plans, their decisions on backfills and hot values, rulesets, shares of cost of queries."""
+"""Joint plans and their rulesets: optimisers, backfills, hot values, queries' shares of cost."""

@@ -31,14 +31,15 @@ is 1 and ``g`` is ``1 + u``.
 **Backfill** reads the stored rows of one member ``y_1`` and probes the other members, in any order
 of arrival. It sends the stored combinations over ``y_1 ... y_s``, s < k, and inserts the
 combinations over ``X``. Their number is ``f(Y)`` times the product of ``|y| * kept_y``, but at most
-the sub-join's cardinality. ``kept_y`` is the fraction of [0, 1] that is still stored (the longest
-window of any query on that relation; 1 without a window). The start is the member with the cheapest
-backfill; each next member is the one that produces the fewest combinations.
+the sub-join's cardinality. ``kept_y`` is the fraction of the tuples of [0, 1] that is still stored
+(given by the longest window of any query on that relation; 1 without a window). The start is the
+member with the cheapest backfill; each next member is the one that produces the fewest
+combinations.
 
 **Decision.** A new MIR is backfilled if that is cheaper than coverage. A decision for backfill
 stands as long as plans keep the MIR. A decision against it is reviewed with every plan, and
 reversed only if coverage costs more than :data:`RECONSIDERED` times as much as the backfill:
-statistics differ between epochs, and part of an older MIR's life is over.
+statistics vary between epochs, and part of an older MIR's life is over already.
 
 **The horizon** is the expected time for which plans will use the MIR, in units of the statistics. A
 running pipeline counts the history so far, so the default 1 means the pipeline's age: the usual
@@ -64,7 +65,7 @@ from anabranch_planner.cost.parts import PlanPart, divide
 from anabranch_planner.cost.steps import Trail
 from anabranch_planner.explain.explain import mir_label
 
-#: Hysteresis: the cost ratio coverage / backfill above which an earlier "no" is reversed.
+#: Hysteresis: cost ratio coverage / backfill above which a decision against it is reversed.
 RECONSIDERED = 2.0
 
 
@@ -104,7 +105,7 @@ def decide(
 
     Args:
         plan: a plan for ``queries``, made under ``model``.
-        horizon: expected use in units of the statistics (see the module).
+        horizon: time for which plans will use a new result (see the module).
         running: footprint of the running plan, whose stores need no backfill; None: no plan runs.
         earlier: the running plan's decisions.
         parts: the parts of ``plan`` (:func:`~anabranch_planner.cost.parts.divide`). A part reused
@@ -153,7 +154,7 @@ def _kept(plan: Plan) -> dict[tuple[str, MirId], Mir]:
 
 
 def _figures(part: PlanPart, costs: _Costs, horizon: float) -> list[BackfillDecision]:
-    """Costs of coverage and backfill for every intermediate result of ``part``; no decision yet."""
+    """Costs of coverage and of backfill for each intermediate result of ``part``; no decision."""
     probing: dict[tuple[str, MirId], list[Trail]] = {}
     for trail in part.trails.steps.values():
         probing.setdefault((trail.owner, trail.step.target), []).append(trail)
@@ -189,7 +190,7 @@ def document(found: BackfillDecision) -> dict[str, Any]:
 
 
 class _Costs:
-    """Costs of backfills, and of probing base stores instead, for one plan."""
+    """Costs of backfills, and of the base probes that replace them, for one plan."""
 
     def __init__(
         self, plan: Plan, retained: Mapping[RelationId, int | None], model: CostModel
@@ -205,7 +206,7 @@ class _Costs:
         after, start = trail.after, trail.start
         bounds = self._model.bounds(after)
         relation_of = dict(zip(after.members, after.relations, strict=True))
-        # The members of ``mir``, under the labels that they have in ``after``.
+        # The members of ``mir`` under their labels in ``after``.
         members = trail.step.members
         life = min(horizon, max(self._life(x, after, bounds, relation_of) for x in members))
 
@@ -314,7 +315,7 @@ class _Costs:
         bounds: Mapping[tuple[Label, Label], int],
         relation_of: Mapping[Label, RelationId],
     ) -> tuple[float, float]:
-        """Greatest and least age of a tuple of ``label`` that joins an arriving ``start`` tuple."""
+        """Greatest and least age of a tuple of ``label`` that an arriving ``start`` tuple joins."""
         span = self._model.span(relation_of[label])
         if span is None:
             return math.inf, 0.0
@@ -328,7 +329,7 @@ class _Costs:
         bounds: Mapping[tuple[Label, Label], int],
         relation_of: Mapping[Label, RelationId],
     ) -> float:
-        """Units of time for which a tuple of ``label`` can join later tuples; inf: unbounded."""
+        """Units of time for which a tuple of ``label`` can join later tuples; inf if unbounded."""
         span = self._model.span(relation_of[label])
         if span is None:
             return math.inf
@@ -338,7 +339,7 @@ class _Costs:
 
 
 def _retention(queries: Sequence[JoinQuery]) -> dict[RelationId, int | None]:
-    """Relation -> microseconds that its tuples are kept in stores; None: for ever."""
+    """Relation -> microseconds for which stores keep its tuples; None: without limit."""
     found: dict[RelationId, int | None] = {}
     for query in queries:
         for i, member in enumerate(query.members):
@@ -355,12 +356,12 @@ _Factor = tuple["Callable[[float], float]", tuple[float, ...]]
 
 
 def _part(reach: float, gap: float) -> _Factor:
-    """Tuples of a relation that an arriving tuple meets at time ``u`` (``g`` in the module)."""
+    """Factor ``g`` of the module: tuples of a relation met by a tuple that arrives at ``u``."""
     return lambda u: max(0.0, min(reach, 1 + u) - gap), (reach - 1, gap - 1)
 
 
 def _gap_part(reach: float, gap: float) -> _Factor:
-    """Tuples in the gap that an arriving tuple meets at time ``u`` (``b`` in the module)."""
+    """Factor ``b`` of the module: tuples in the gap met by a tuple that arrives at ``u``."""
     return (
         lambda u: max(0.0, min(1.0, 1 + u - gap) - max(0.0, 1 + u - reach)),
         (gap, gap - 1, reach, reach - 1),

@@ -1,4 +1,4 @@
-"""From a plan to the ruleset of one epoch: probe trees, stores, edge labels, levels.
+"""Compilation of a plan to the ruleset of an epoch: probe trees, stores, edge labels, levels.
 
 The orders of a plan are merged into probe trees (one per arriving relation, shared prefixes once).
 Every tree edge becomes a probe rule with its own label. Every end of an order becomes a store rule,
@@ -134,7 +134,7 @@ def compile_ruleset(
 
 @dataclass(frozen=True, slots=True)
 class _Common:
-    """Inputs that the compilation of every part of a plan needs."""
+    """Inputs that the compilation of every part of a plan shares."""
 
     streams: Mapping[StreamName, Stream]
     kinds: KeyTypes

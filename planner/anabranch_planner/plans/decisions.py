@@ -1,7 +1,7 @@
-"""Decisions of a plan that affect later plans; stored with its epoch, as input of planning.
+"""Decisions of a plan that affect later plans: stored with the plan's epoch, as input of planning.
 
-The explanation of an epoch (``explain``) is written for people and may change; later plans do not
-depend on it, only on these values.
+Later plans depend only on these values, not on the explanation of an epoch (``explain``), which is
+written for people and may change.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ def decisions_of(
     ruleset: Ruleset, prints: Footprint, backfills: tuple[BackfillDecision, ...]
 ) -> Decisions:
     """The decisions behind ``ruleset``: its substreams and hot values, with the footprint
-    ``prints`` of its plan, and its backfills.
-    """
+    ``prints`` of its plan, and its backfills."""
     return Decisions(
         prints,
         backfills,
@@ -55,7 +54,7 @@ def decisions_of(
 
 
 def footprint_document(prints: Footprint) -> dict[str, Any]:
-    """JSON form of a footprint, sorted so that equal footprints give equal documents."""
+    """Footprint as JSON, sorted so that equal footprints have equal documents."""
     steps, copies = sorted(prints.steps), sorted(prints.copies, key=copy_rank)
     document: dict[str, Any] = codec.to_json({"steps": steps, "copies": copies})
     return document

@@ -5,15 +5,15 @@ the whole load of a frequent value. If its new rows are spread over ``W`` hosts,
 and matches a fraction of its rows, and every probe of the value goes to all of them.
 
 **The busiest host.** Let ``L`` be the load of all hosts together, and ``e_p`` the load of the
-frequent values whose partition is ``p``. The runtime assigns partitions to hosts. If it ignores
-``e``, the expected load of the busiest host is
+frequent values whose partition is ``p``. The runtime assigns partitions to hosts. If it ignores the
+``e_p``, the expected load of the busiest host is
 
     L / H  +  (1 - 1/H) * sqrt(sum of e_p ** 2)
 
 This is exact for a single such partition (its host bears ``e_p`` and its share of the rest), and at
 most the load of a host with all of them. The runtime weighs partitions, so it may do better as long
-as no partition exceeds a host's share. A value spread over all hosts is in no ``e_p``; a value
-spread over fewer hosts adds a fraction to ``W`` of them.
+as no partition exceeds a host's share. A value spread over all hosts counts in no ``e_p``; a value
+spread over ``W`` fewer hosts adds a fraction of its load to each of them.
 
 **The choice.** Greedy over stores and values: the next hot value is the one for which the relief of
 the busiest host exceeds the price by most. The price is the additional probes on all hosts, plus
@@ -23,7 +23,7 @@ hosts' mean load, or when :data:`MOST` values are hot.
 
 **Hysteresis.** Measured shares of frequent values are never too high (``FrequentValues``), so their
 errors make no value hot. A hot value stays hot until its relief is below half of these thresholds;
-the order of the choice is as without hysteresis.
+hysteresis does not change the order of the choice.
 
 Simplifications: values of different keys are taken to be independent, and stored rows stay in place
 until they expire. The store of a stream that keeps the latest tuple per key is not spread.
@@ -65,7 +65,7 @@ Hashes = NDArray[np.uint64]
 
 #: Maximum number of hot values of all stores together.
 MOST = 128
-#: Least reduction of the busiest host's load by a hot value, relative to a host's mean load.
+#: Minimum reduction of the busiest host's load by a hot value, relative to the hosts' mean load.
 WORTH = 0.01
 #: A hot value stays hot until its benefit is below this fraction of the thresholds.
 STAYS = 0.5
@@ -78,7 +78,7 @@ class Hot(NamedTuple):
         store, attribute: the store, and its partition attribute.
         value: the value's hash, and the number of hosts.
         text: the value for people; "" if unknown.
-        load: the fraction of all hosts' load due to its rows, probes and matches.
+        load: fraction of all hosts' load that its rows, probes and matches cause.
         spared: reduction of the busiest host's load, in seconds per unit of time.
         price: additional load of all hosts, in seconds per unit of time.
     """
@@ -114,7 +114,7 @@ class HotKeys:
 
 
 def deal_hot(ruleset: Ruleset, found: HotKeys) -> Ruleset:
-    """Copy of ``ruleset`` whose stores spread the hot values ``found``."""
+    """Copy of ``ruleset`` whose stores spread the rows of the hot values ``found``."""
     stores = tuple(replace(store, hot=found.of(store.id)) for store in ruleset.stores)
     made = replace(ruleset, stores=stores)
     made.validate()
@@ -172,8 +172,8 @@ class _Store:
     """Loads of the frequent values of one store; each array has an entry per value.
 
     Attributes:
-        parts: seconds for its rows and matches, which spreading divides.
-        probes: seconds for its probes, which each of the hosts repeats.
+        parts: seconds for a value's rows and matches, which spreading divides among the hosts.
+        probes: seconds for a value's probes, which each of the hosts repeats.
         crossing: seconds for sending one more copy of its probes to another host.
         behind: seconds for sending matches from the other hosts to the next step.
     """
@@ -333,7 +333,7 @@ class _HotValueChooser:
         self.needed = np.where(stays, STAYS, 1.0)
         #: Maximum number of hosts per value: one per partition.
         self.most = np.array(most, np.int64)
-        #: Per partition: the load of frequent values that are not spread.
+        #: Per partition: the load of the frequent values that are not spread.
         self.excess = np.zeros(len(places))
         np.add.at(self.excess, self.homes, self.parts + self.probes)
         #: Contributions of spread values to the sum of squares and to the total load.
@@ -372,8 +372,7 @@ class _HotValueChooser:
 
     def _best(self, ways: int, taken: Iterable[int]) -> tuple[float, int, int, float, float]:
         """The best next value to spread over ``ways`` hosts: its gain, index of the (store, value)
-        pair, ``ways``, reduction of the busiest host's load, and price.
-        """
+        pair, ``ways``, reduction of the busiest host's load, and price."""
         own = self.parts + self.probes
         price = self._price(ways)
         left = 0.0 * own if ways == self.hosts else self.parts / ways + self.probes
@@ -385,7 +384,7 @@ class _HotValueChooser:
         spared = self._busiest() - busiest
         mean = self.loads.total / self.hosts
         threshold = np.maximum(price, WORTH * mean)
-        # Ranked without hysteresis: lower thresholds add values, and change no earlier choice.
+        # Rank without hysteresis: lower thresholds then add values, and change no earlier choice.
         gain = np.where(spared > self.needed * threshold, spared - threshold, -np.inf)
         gain[list(taken)] = -np.inf
         gain[self.most < ways] = -np.inf
@@ -394,7 +393,7 @@ class _HotValueChooser:
         return float(gain[pair]), pair, ways, float(spared[pair]), float(price[pair])
 
     def _price(self, ways: int) -> Floats:
-        """Additional seconds of all hosts together per value if spread over ``ways`` hosts."""
+        """Additional seconds of all hosts together, per value, if spread over ``ways`` hosts."""
         found: Floats = (ways - 1) * (self.probes + self.crossing) + (1 - 1 / ways) * self.behind
         return found
 

@@ -1,21 +1,21 @@
 """Choice of look-ahead filters: a pass over a ruleset that adds the filters that save time.
 
 A look-ahead filter drops tuples before a probe if a later probe cannot match them
-(:mod:`anabranch_contract.plans.ahead` says which filters are possible where). Let a fraction ``1 -
-p`` of the tuples have no partner at the later probe. Without the filter these tuples cost the CPU
-time of all probes up to the later one, with their intermediate matches, and a look-up at the later
-probe itself; they do not get any further. The filter costs as much as a probe with ``p`` matches
+(:mod:`anabranch_contract.plans.ahead` describes the possible filters). Let a fraction ``1 - p`` of
+the tuples have no partner at the later probe. Without the filter these tuples cost the CPU time of
+all probes up to the later one, with their intermediate matches, and a look-up at the later probe
+itself; after that they are dropped anyway. The filter costs as much as a probe with ``p`` matches
 per tuple: a look-up for every tuple, and a match for each tuple that passes. A filter is added if
 it saves :data:`MARGIN` times its cost.
 
-Greedy from the beginning of a path: at each probe the filter that saves most is added, then the
-next for the tuples that pass, until none pays; after a filter there are ``p`` times as many tuples.
-Filters are assumed to be independent of each other and of fan-outs. Prices are in seconds
-(``cost.statistics.constants``) under every objective, and measured where possible: a filter
-produces no tuples, so it has no price in tuples. ``p`` is the model's (``present``): it follows
-from rows per value and matches per tuple, which are measured where a step runs. The values in
-intermediate results are unknown, so filters do not test these. Nor are there filters where stores
-are spread over several hosts, because workers do not support them in that case.
+The choice is greedy, from the beginning of a path: at each probe the filter that saves most is
+added, then the next one for the tuples that pass, until no filter pays; a filter multiplies the
+number of tuples by ``p``. Filters are assumed to be independent of each other and of fan-outs.
+Prices are in seconds (``cost.statistics.constants``) under every objective, and measured where
+possible: a filter produces no tuples, so it has no price in tuples. ``p`` is the model's
+(``present``): it follows from rows per value and matches per tuple, which are measured where a step
+runs. Filters do not test intermediate results, whose values are unknown. There are no filters if
+stores are on several hosts, because workers do not support that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.steps import SubJoins
 from anabranch_planner.plans.traffic import users_of
 
-#: Least ratio of a filter's saving to its cost.
+#: Minimum ratio of a filter's saving to its cost.
 MARGIN = 1.1
 
 
@@ -43,7 +43,7 @@ class LookAheadFilter(NamedTuple):
 
     Attributes:
         edge: edge of the probe that follows the filter.
-        asked: the store in which to look for a match, and the key.
+        asked: the store in which the filter looks for a match, and the key.
         share: fraction of the incoming tuples that pass.
         saved, price: seconds per unit of time.
     """
@@ -66,7 +66,7 @@ def look_ahead(
 
 
 def ask(ruleset: Ruleset, found: Sequence[LookAheadFilter]) -> Ruleset:
-    """Copy of ``ruleset`` with the look-ahead filters ``found``."""
+    """Copy of ``ruleset`` with the look-ahead filters ``found`` added."""
     if not found:
         return ruleset
     asked: dict[Edge, list[Presence]] = defaultdict(list)
@@ -138,7 +138,7 @@ class _FilterChooser:
     def chosen(self) -> tuple[LookAheadFilter, ...]:
         """Choose filters greedily along each path of probes."""
         found: list[LookAheadFilter] = []
-        #: Edge -> fraction of its tuples that earlier filters pass, and these filters' names.
+        #: Edge -> fraction of its tuples that earlier filters pass, and the names of these filters.
         left: dict[Edge, float] = {}
         told: dict[Edge, frozenset[object]] = {}
         for rule in self.paths:

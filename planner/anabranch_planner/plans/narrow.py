@@ -27,7 +27,7 @@ from anabranch_contract.queries.mirs import MirId
 
 
 def narrow(ruleset: Ruleset) -> Ruleset:
-    """``ruleset`` whose intermediate results store only key values that probes can match."""
+    """``ruleset`` with intermediate results that store only key values which probes can match."""
     kept = _wanted(ruleset)
     if not kept:
         return ruleset
@@ -37,7 +37,7 @@ def narrow(ruleset: Ruleset) -> Ruleset:
 
 
 def renamed(ruleset: Ruleset, kept: Mapping[StoreId, tuple[StoreId, KeptValues | None]]) -> Ruleset:
-    """``ruleset`` where each store in ``kept`` keeps only these values, under a new id."""
+    """``ruleset`` in which each store in ``kept`` has the new id and keeps only the values."""
 
     def name(store: StoreId) -> StoreId:
         return kept[store][0] if store in kept else store

@@ -7,8 +7,9 @@
 * ``dppick``: each query's orders by dpPick (:mod:`~anabranch_planner.search.dppick`); nothing is
   shared, and there are no intermediate results.
 
-All are charged by the same rules, so ``clash <= shared <= individual <= dppick`` if the program is
-solved to optimality. Every shortcut (a cap, a time limit) is named in ``Plan.method``.
+All plans are priced by the same rules, so their costs are ``clash <= shared <= individual <=
+dppick`` if the integer program is solved to optimality. Every shortcut (a cap, a time limit) is
+named in ``Plan.method``.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from anabranch_planner.solvers.deadline import Deadline
 
 #: Maximum number of flow variables for which the integer program is built.
 MAX_FLOWS = 150_000
-#: Share of the time limit for the joint program; the rest is for the standalone fallback.
+#: Share of the time limit for the joint program; the rest is for the plans of single queries.
 JOINT_SHARE = 0.9
 
 
@@ -65,7 +66,7 @@ class Options:
         max_flows: above it no integer program is built, and local search is used.
         substreams: maximum number of substreams (groups of key values with their own probe orders)
             per relation (:mod:`~anabranch_planner.skew.substreams`). Only for tight ``clash``.
-        told_apart: the substreams of the running plan; only a large saving changes them.
+        told_apart: the substreams of the running plan; they stay unless others save much more.
         look_ahead: whether revisions get filters that drop tuples without a later match
             (:mod:`~anabranch_planner.plans.look_ahead`); a plan does not depend on it.
         limits, switching: constraints and charges of the joint plan, see
@@ -92,8 +93,7 @@ class Options:
     @property
     def keeps_mirs(self) -> bool:
         """Whether plans may have intermediate results. A limit above 0 applies to joint plans only,
-        so optimisers that plan each query separately then keep none. dpPick never keeps any.
-        """
+        so optimisers that plan each query separately then keep none. dpPick never keeps any."""
         if self.optimizer is Optimizer.DPPICK:
             return False
         most = None if self.limits is None else self.limits.mirs
@@ -107,7 +107,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """Queries to plan together, the statistics and the options."""
+    """Queries to plan together, with the statistics and the options."""
 
     queries: tuple[JoinQuery, ...]
     statistics: Statistics
@@ -128,7 +128,7 @@ class StandalonePlans:
 
 
 def plan_apart(problem: PlanProblem, request: PlanRequest) -> StandalonePlans:
-    """The ``individual`` and ``shared`` plans, from a single solve of each query."""
+    """The ``individual`` and ``shared`` plans, for which each query is solved once."""
     options = request.options
     outcomes = _apart(problem, options)
     return StandalonePlans(
@@ -139,8 +139,7 @@ def plan_apart(problem: PlanProblem, request: PlanRequest) -> StandalonePlans:
 
 def apart_of(plan: Plan, options: Options) -> StandalonePlans | None:
     """Standalone plans derived from a joint ``plan`` of a single query without substreams, limits
-    and charges, which equals the standalone plan. None if ``plan`` is not of this form.
-    """
+    and charges, which equals the standalone plan. None if ``plan`` is not of this form."""
     tight = options.optimizer is Optimizer.CLASH and options.formulation is Formulation.TIGHT
     if len(plan.queries) != 1 or not tight or plan.substreams or _demanding(options):
         return None
@@ -173,7 +172,7 @@ def build(queries: Sequence[JoinQuery], request: PlanRequest) -> PlanProblem:
 
 
 def builder_of(queries: Sequence[JoinQuery], request: PlanRequest) -> Builder:
-    """An empty graph of partial results for ``queries``, built with the options."""
+    """An empty graph of partial results for ``queries``, under the options of the request."""
     return Builder(cost_model(queries, request), mir=request.options.keeps_mirs)
 
 
@@ -201,7 +200,7 @@ def cost_model(
         printed = options.formulation is Formulation.PAPER
         if options.substreams < 2 or not joint or printed:
             return model
-        # More substreams mean more calls of probes, which only the objective in seconds charges.
+        # More substreams cause more calls of probes, which only the objective in seconds charges.
         starts = Starts(queries, model.charging(Objective.SECONDS))
         earlier = options.told_apart
         chosen = choose(starts, options.substreams, earlier)
@@ -225,10 +224,10 @@ def charge(problem: PlanProblem, request: PlanRequest) -> PlanProblem:
 
 
 def solve(problem: PlanProblem, request: PlanRequest) -> tuple[Outcome, ...]:
-    """Solve the problem, for all queries together or per query, within the deadline.
+    """Solve the problem, for all queries together or for each query alone, within the deadline.
 
     Raises:
-        PlannerError: the formulation supports neither limits nor switching charges.
+        PlannerError: the requested formulation does not support limits or switching charges.
     """
     options = request.options
     if options.optimizer is Optimizer.DPPICK:
@@ -247,8 +246,8 @@ def solve(problem: PlanProblem, request: PlanRequest) -> tuple[Outcome, ...]:
 def assemble(
     outcomes: Sequence[Outcome], request: PlanRequest, reused: Reused | None = None
 ) -> Plan:
-    """Convert solutions to a plan. If a joint plan is not proven optimal, the result is the cheaper
-    of it and the merged standalone plans.
+    """Convert solutions to a plan. If a joint plan is not proven optimal, return the cheaper of it
+    and the merged plans of single queries.
 
     Args:
         reused: see :func:`make_plan`.
@@ -259,7 +258,7 @@ def assemble(
     if options.optimizer is not Optimizer.CLASH or outcomes[0].proven:
         return plan
     if _demanding(options):
-        # Merged standalone plans ignore limits and the running plan.
+        # The merged plans of single queries would ignore limits and the running plan.
         return plan
     apart = _apart(outcomes[0].problem, options)
     naive = make_plan(Optimizer.SHARED, options.objective, apart)
@@ -281,7 +280,7 @@ def _demanding(options: Options) -> bool:
 
 
 def _warm(problem: PlanProblem) -> Routing | None:
-    """The running plan's routes as a start for the solver, if switching from it is charged."""
+    """The running plan's routes as the solver's start, if switching away from them is charged."""
     return complete(problem, running_routes(problem)) if problem.extra_steps else None
 
 

@@ -1,4 +1,5 @@
-"""Savings from shared elements (probe steps, store copies) and kept intermediate results.
+"""Reasons of a plan: savings by shared elements (probe steps, store copies) and by kept
+intermediate results.
 
 **A shared step or store copy** needed by ``n`` queries (as in
 :mod:`anabranch_planner.plans.shares`) is paid once. If each query ran the same plan by itself, it
@@ -11,7 +12,7 @@ share them. For that saving compare the plan's cost with the sum of ``standalone
 (:mod:`anabranch_planner.explain.detours`). Each probe of ``M`` is replaced by the cheapest sequence
 of probes of other kept stores, so the order continues from the same sub-join; then all elements
 that only ``M`` needed are dropped. ``saved`` is that plan's cost minus this one's. Both are valid
-plans for the same queries, so if the plan is proven optimal, ``saved`` is never negative. It is an
+plans for the same queries, so ``saved`` is never negative if this plan is proven optimal. It is an
 upper bound of the value of ``M``: replanning without ``M`` may find a plan cheaper than these
 detours. ``saved = detours - upkeep``: the additional cost of the probes, minus the maintenance of
 ``M`` (its inserts, and steps that nothing else needs).
@@ -92,11 +93,11 @@ def reasons(
     found: Trails | None = None,
     played: Game | None = None,
 ) -> Reasons:
-    """Explain ``plan``, made for ``queries`` under ``model``.
+    """Explain which shared elements and intermediate results save cost in ``plan``, by ``model``.
 
     Args:
-        at_most: number of intermediate results to examine, most users first (each takes time
-            proportional to the whole plan).
+        at_most: number of intermediate results to examine, those with most users first (each takes
+            time proportional to the whole plan).
         found, played: the plan's distinct steps and cost-sharing game; None: computed here.
     """
     found = found or trails(plan, queries)

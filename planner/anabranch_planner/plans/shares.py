@@ -20,11 +20,11 @@ queries that need it, ``c(S) = sum of c_e over the e with N_e ∩ S ≠ ∅``.
   needs, i.e. the sum of the ``c_e`` with ``N_e = {q}``.
 * ``shapley`` is ``sum of c_e / |N_e| over the e that q needs``. *This is the game's Shapley value*:
   the value of a sum of games is the sum of their values, and ``c`` is the sum over ``e`` of the
-  games ``c_e(S) = c_e if N_e ∩ S ≠ ∅ else 0``. In one of these, queries outside ``N_e`` never
-  change anything (null players: 0), those inside are interchangeable (symmetry: equal values), and
-  the values add up to ``c_e`` (efficiency). So each of the ``|N_e|`` has ``c_e / |N_e|``.
-  (Littlechild & Owen, 1973, prove it so for the airport game.) The game is submodular, so the
-  Shapley value is in its core: no query pays more than ``part``.
+  games ``c_e(S) = c_e if N_e ∩ S ≠ ∅ else 0``. In one of these games, queries outside ``N_e`` never
+  change anything (null players: 0), queries inside are interchangeable (symmetry: equal values),
+  and the values add up to ``c_e`` (efficiency). So each of the ``|N_e|`` queries pays ``c_e /
+  |N_e|``. (Littlechild & Owen, 1973, prove it so for the airport game.) The game is submodular, so
+  the Shapley value is in its core: no query pays more than ``part``.
 * ``standalone`` is the cost of the query's own optimum, independent of the joint plan. A plan
   proven optimal costs at most the sum of these.
 * ``proportional`` splits the plan's cost in the ratio of ``standalone``.

@@ -1,23 +1,23 @@
 """Prices of the maintained tables of a plan's views (post-join parts), and each query's share.
 
-A plan chooses the steps that make joined rows, not the tables over them: common groups are never
-more expensive than separate ones (ADR 0105). So tables have prices of their own beside the plan's
-cost: CPU seconds per unit of time, stored rows and bytes.
+A plan chooses the steps that produce joined rows, not the tables over them, because sharing groups
+is never more expensive than separate groups (ADR 0105). So tables are priced in addition to the
+plan's cost: CPU seconds per unit of time, stored rows and bytes.
 
-Maintenance consists of *parts*, paid once each: the groups of a prefix, each aggregate in them, the
-rows of each different view over them, and each query's file of changes. A query needs the parts
-that its table is made of. As in :mod:`~anabranch_planner.plans.shares`, a part's cost is divided
-equally among its queries. This is the Shapley value, so shares add up to the total, and no query
-pays more than alone (the sum of its parts): sharing never raises the total.
+Maintenance of a table consists of *parts*, each paid once: the groups of a prefix of GROUP BY, each
+aggregate in them, the rows of each different view over them, and each query's file of changes. A
+query needs the parts that contribute to its rows. As in :mod:`~anabranch_planner.plans.shares`, a
+part's cost is divided equally among its queries. This is the Shapley value, so shares add up to the
+total, and no query pays more than alone (the sum of its parts): sharing never raises the total.
 
 Views share groups if their joined rows are the same (equal joins and conditions), the prefixes of
-their groupings are equal, and they begin together or have sums only, from which the rows of before
-are subtracted. Residual conditions reduce no estimate of joined rows.
-The number of groups is the number of distinct keys, at most that of joined rows; of one batch with
-``n`` rows, ``G (1 - exp(-n / G))`` of ``G`` groups are touched.
+their groupings are equal, and they begin in the same epoch or have sums only, from which earlier
+rows can be subtracted. Residual conditions do not reduce the estimated number of joined rows. The
+number of groups is the number of distinct keys, at most that of joined rows; a batch with ``n``
+rows changes ``G (1 - exp(-n / G))`` of ``G`` groups.
 
-Not priced: rows kept for outer joins and for rolling conditions, checkpoints, sums that are
-subtracted, and partitions that window functions compute again.
+Not priced are rows kept for outer joins and for rolling conditions, checkpoints, subtracted sums,
+and the recomputation of partitions by window functions.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _TEXTS = (TypeKind.STRING, TypeKind.BINARY)
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """CPU seconds per unit of time, and bytes at its end."""
+    """CPU seconds per unit of time that maintenance takes, and bytes stored at its end."""
 
     seconds: float = 0.0
     bytes: float = 0.0
@@ -70,7 +70,7 @@ class TablePart:
 
 @dataclass(frozen=True, slots=True)
 class TableShare:
-    """A query's equal share of the parts that it needs, and their cost if it were alone."""
+    """A query's share of the parts of maintenance that it needs, and their cost for it alone."""
 
     share: Upkeep
     alone: Upkeep
@@ -78,17 +78,18 @@ class TableShare:
 
 @dataclass(frozen=True, slots=True)
 class PricedTable:
-    """A table, kept once for all of its queries.
+    """A maintained table, kept once for all of its queries.
 
     Attributes:
         grouping: text of GROUP BY; empty: all rows form one group, or rows are not grouped.
         aggregates: texts of all aggregates that some query reads. ``grouped``: whether it has
             groups. ``queries``: the queries that read it, sorted.
-        rows_in: joined rows per unit of time. ``touched``: groups that batches change (counted once
-            a batch) per unit of time. ``rows``: stored groups, or rows, at the end of it.
+        rows_in: joined rows per unit of time. ``touched``: groups that batches change per unit of
+            time (a group counts once per batch). ``rows``: stored groups, or rows, at the end of
+            the unit of time.
         parts: parts of its maintenance.
-        apart: why its queries do not read another table with the same joined rows and grouping;
-            empty: there is no larger one.
+        apart: reason why its queries do not read a larger table with the same joined rows and
+            grouping; empty if there is none.
     """
 
     grouping: str
@@ -103,11 +104,11 @@ class PricedTable:
 
     @property
     def upkeep(self) -> Upkeep:
-        """Cost of all parts."""
+        """Maintenance cost of all parts of the table."""
         return _sum(part.upkeep for part in self.parts)
 
     def shares(self) -> dict[QueryId, TableShare]:
-        """Share of each query."""
+        """Query -> its share of the table's maintenance."""
         parts: dict[QueryId, list[tuple[Upkeep, int]]] = {query: [] for query in self.queries}
         for part in self.parts:
             for query in part.users:
@@ -143,8 +144,9 @@ def tables(
         queries: all planned queries, with the parts of outer joins and the branches of unions.
         statistics: the statistics of ``model``.
         samples: stream -> sample of its tuples, for keys whose distinct values are not counted.
-        apart: query -> what else its joined rows depend on (its freshness); queries with different
-            values share nothing. ``begun``: query -> its beginning; equal ones have had equal rows.
+        apart: query -> any further input of its joined rows (its freshness); queries with different
+            values share nothing. ``begun``: query -> its beginning; queries with equal beginnings
+            have had the same rows so far.
     """
     inputs = _Inputs(queries, model, statistics, samples or {})
     joins: dict[str, list[JoinQuery]] = {}
@@ -167,7 +169,7 @@ def tables(
 
 @dataclass(frozen=True, slots=True)
 class _TableReader:
-    """A query, its view, the joins whose rows the view reads, and its beginning."""
+    """A query, its view, the joins whose rows the view reads, and the beginning of the query."""
 
     query: JoinQuery
     view: View
@@ -176,7 +178,7 @@ class _TableReader:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the view reads its query's joined rows as they are."""
+        """Whether the view reads its query's joined rows unchanged."""
         return self.query.outer is None and not self.query.united and not self.view.limits
 
     @property
@@ -204,7 +206,7 @@ class _TableReader:
 
     @property
     def names(self) -> dict[str, str]:
-        """The view's columns of joined rows -> names equal for equal expressions."""
+        """The view's columns of joined rows -> names that are equal for equal expressions."""
         plain = self.is_plain
         below = self.query.projection if self.query.outer is None else self.query.outer.projection
         return {o.name: str(o.expr) if plain else o.name for o in below}
@@ -222,7 +224,7 @@ class _TableReader:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Parts that can't be subtracted from groups with more rows; empty: all aggregates can."""
+        """Parts of the view that can't be subtracted from groups with more rows; may be empty."""
         window = self.view.window
         if not (self.is_plain and self.view.grouped):
             return ("rows without groups",)
@@ -232,17 +234,17 @@ class _TableReader:
 
     @property
     def prefix(self) -> GroupingPrefix | None:
-        """Prefix of a grouped view."""
+        """Prefix of a grouped view's GROUP BY; None for other views."""
         return GroupingPrefix.of(self.view, self.names) if self.view.grouped else None
 
     @property
     def meaning(self) -> Hashable:
-        """Equal for views whose rows are equal over equal joined rows."""
+        """Key that is equal for views whose rows are equal if their joined rows are."""
         return codec.dumps(self.view), tuple(self.names.items())
 
     @property
     def key(self) -> Hashable:
-        """Equal for views that read one table."""
+        """Key that is equal for views that can read the same table."""
         query = self.query
         if not self.is_plain:
             return query.id
@@ -264,7 +266,7 @@ class _TableReader:
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """Estimates of joined rows and their groups."""
+    """Estimated numbers of joined rows and of their groups."""
 
     queries: Sequence[JoinQuery]
     model: CostModel
@@ -276,7 +278,7 @@ class _Inputs:
         object.__setattr__(self, "_subs", SubJoins(self.queries))
 
     def rows(self, joins: Sequence[JoinQuery]) -> tuple[float, float]:
-        """Joined rows per unit of time, and of the whole history with it."""
+        """Joined rows per unit of time, and of the history including that unit."""
         mirs = [self._subs.of(join, frozenset(join.labels)) for join in joins]
         added = math.fsum(self.model.added(mir) for mir in mirs)
         if not self.model.by_start:
@@ -304,15 +306,15 @@ class _Inputs:
         return distinct_in(sample, names, known.cardinality(relation.id) or sample.seen)
 
     def spans(self, reader: _TableReader, window: TimeWindow) -> float | None:
-        """Time in microseconds over which the event times of a window's column are spread."""
+        """Microseconds over which event times in a window's column are spread; None if unknown."""
         read = (reader.query.relation_of(Label(c.alias)) for c in reader.columns([window.column]))
         known = [span for one in read if (span := self.model.span(one.id)) is not None]
         return max(known, default=None)
 
 
 def _divided(readers: Sequence[_TableReader]) -> Iterator[tuple[list[_TableReader], str]]:
-    """Divide views that could share a table by their beginnings, and state why. Views of sums read
-    the groups of the most views, as in the runtime (``views.common``).
+    """Divide views that could share a table by the epochs in which they began, each with the
+    reason. Views of sums read the groups with the most views, as in the runtime (``views.common``).
     """
     together: dict[Hashable, list[_TableReader]] = {}
     for reader in readers:
@@ -333,7 +335,7 @@ def _priced(readers: Sequence[_TableReader], inputs: _Inputs) -> PricedTable:
     first = readers[0]
     added, held = inputs.rows(first.joins)
     rounds = inputs.model.rounds
-    # Batches with joined rows.
+    # Number of batches that have joined rows.
     rounds = rounds * -math.expm1(-added / rounds)
     make = _groups if first.view.grouped else _ranking
     return make(readers, inputs, added, held, rounds)
@@ -352,7 +354,7 @@ def _groups(
     rows = touched = 0.0
     for one in distinct:
         rows += _held(one, held, window, spans)
-        # Windows that a batch's rows are in, if their event times follow each other.
+        # Number of windows that contain a batch's rows, if their event times are close together.
         near = 1.0
         if window is not None and not session and spans:
             near = copies + spans * added / max(held, 1.0) / rounds / window.slide
@@ -397,7 +399,7 @@ def _groups(
 def _views(
     readers: Sequence[_TableReader], rounds: float, changes: float, rows: float
 ) -> Iterator[TablePart]:
-    """Price the readers' rows over groups, once for equal views, and their files of changes."""
+    """Price readers' rows over groups, once for equal views, and the readers' files of changes."""
     alike: dict[Hashable, list[_TableReader]] = {}
     for reader in readers:
         alike.setdefault((reader.meaning, reader.begun), []).append(reader)
@@ -416,12 +418,12 @@ def _views(
 def _ranking(
     readers: Sequence[_TableReader], inputs: _Inputs, added: float, held: float, rounds: float
 ) -> PricedTable:
-    """Price a table of rows that are not grouped: ordered, limited, ranked, with windows."""
+    """Price a table of rows without groups: ordered, limited, ranked, or with window functions."""
     first, view = readers[0], readers[0].view
     parts = inputs.distinct(first, (name for name, _ in view.partition))
     most = math.inf if view.limit is None else parts * (view.limit + view.offset)
     rows = min(held, most)
-    # Rows beyond the limit are kept only as substitutes for deleted ones.
+    # Rows beyond the limit are kept only to replace deleted rows.
     drops = view.limit is not None and not first.deletes
     each = prices.RANKED_ROW if drops else prices.KEPT_ROW
     entering = min(added, most * math.log1p(added / max(held - added, most, 1.0))) if drops else 0
@@ -447,7 +449,7 @@ def _file(reader: _TableReader, rounds: float, changes: float, rows: float) -> T
 
 
 def _copies(window: TimeWindow | None) -> float:
-    """Number of windows that a row is in, on average."""
+    """Mean number of windows that contain a row."""
     if window is None or window.session:
         return 1.0
     if window.step:
@@ -462,7 +464,7 @@ def _held(distinct: float, rows: float, window: TimeWindow | None, span: float |
     if span is None:
         return rows * _copies(window)
     if window.session:
-        # A row begins a session if none of its group came within the gap before it.
+        # A row begins a session if the gap before it has no row of its group.
         rate = rows / distinct / span
         return max(min(distinct, rows), rows * math.exp(-rate * window.length))
     windows = (span / window.slide + 1) * _copies(window)
@@ -477,10 +479,9 @@ def _sum(some: Iterable[Upkeep]) -> Upkeep:
 
 
 def tables_document(found: PricedTables) -> list[dict[str, Any]]:
-    """The tables as JSON, the most expensive first: ``seconds`` and ``bytes`` of each, and of each
-    query its share (``seconds``, ``bytes``) and the cost of an own table (``alone_seconds``,
-    ``alone_bytes``).
-    """
+    """The tables as JSON, the most expensive first: ``seconds`` and ``bytes`` of each table, and of
+    each query its share (``seconds``, ``bytes``) and the cost of a table for it alone
+    (``alone_seconds``, ``alone_bytes``)."""
     ranked = sorted(found.tables, key=lambda table: (-table.upkeep.seconds, table.queries))
     return [
         {

@@ -25,7 +25,7 @@ from anabranch_planner.cost.exchange import ARRIVAL, ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import PlanError, SubJoins
 
-#: A tuple's host: the host of its partition by this attribute, the only host (True), or any (None).
+#: Host of a tuple: that of its partition by this attribute, the only one (True), or any (None).
 _Place = AttrRef | bool | None
 
 
@@ -119,7 +119,8 @@ def _hop(
     """Expected number of copies of a tuple sent to other hosts, and the host of its matches.
 
     Args:
-        away: probability that the tuple is on another host than a partition unrelated to ``place``.
+        away: probability that the tuple and a partition unrelated to ``place`` are on different
+            hosts.
     """
     if spec.partitions == 1:
         return (0.0 if place is True else exchange.elsewhere), True
@@ -139,7 +140,7 @@ def _hop(
 def _more_copies(
     hot: Mapping[int, int], before: Mapping[int, int] | None, exchange: ExchangeModel
 ) -> dict[int, float]:
-    """Hash of a hot value -> additional hosts to which a tuple with it is sent.
+    """Hash of a hot value -> number of additional hosts to which a tuple with the value is sent.
 
     Args:
         hot: hash -> number of hosts over which the probed store spreads the value's rows.

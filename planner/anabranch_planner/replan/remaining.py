@@ -2,8 +2,8 @@
 
 Only elements that no remaining query needs are removed: orders of dropped queries, and intermediate
 results and store copies that nothing else probes. All else stays, with one exception. If only
-dropped queries join by the partition attribute of a copy, it is no longer a key of the store. The
-copy is then partitioned by the first attribute by which a remaining query joins.
+dropped queries join by the partition attribute of a copy, the attribute is no longer a key of the
+store. The copy is then partitioned by the first attribute by which a remaining query joins.
 """
 
 from __future__ import annotations

@@ -123,9 +123,8 @@ def revise(request: RevisionRequest) -> Revised | None:
 
 
 def compared_with(request: RevisionRequest, found: Revised, baseline: RunningPlan) -> Revised:
-    """``found`` with the cost of ``baseline``, another plan of the same queries, as the running
-    cost: under the statistics and rations of ``request``.
-    """
+    """``found`` with another plan of the same queries, ``baseline``, as the running plan: with its
+    cost under the statistics and rations of ``request``."""
     model = _model(replace(request, running=baseline))
     cost = priced(baseline.plan, baseline.trails, model, request.rations)
     return replace(found, running_cost=cost)
@@ -207,12 +206,12 @@ def _revised(
 
 
 def _solve(request: RevisionRequest, model: CostModel) -> list[tuple[str, Outcome]]:
-    """Solve each owner's problem: pairs of owner and routes of its queries."""
+    """Solve each owner's planning problem; return pairs of owner and routes of its queries."""
     deadline, parts = request.options.deadline, request.running.parts
     found = []
     for number, (owner, part) in enumerate(parts.items()):
         with deadline.phase("build"):
-            # Use a positive charge: it marks the steps that are not running, even with weight 0.
+            # With weight 0, still use a positive charge: it marks the steps that are not running.
             switching = Switching(part.footprint, max(request.switching, 1e-9))
             problem = _problem(part, model)
             if request.options.optimizer is Optimizer.DPPICK:

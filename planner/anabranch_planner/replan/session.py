@@ -109,7 +109,7 @@ class _LastPlan:
 
     @property
     def unsearched(self) -> Plan:
-        """The plan as the base of one that is made from it without a search."""
+        """The last plan, as the base of a plan made from it without a search."""
         return replace(
             self.plan,
             switching=0.0,
@@ -534,9 +534,8 @@ def _leave(last: _LastPlan, change: _QueryChange, statistics: Statistics) -> _La
 
 
 def _model_of(query: JoinQuery, others: Iterable[JoinQuery]) -> JoinQuery | None:
-    """The first of ``others`` that joins like ``query``, with bounds of the same pairs of aliases
-    that are no shorter; None without one.
-    """
+    """The first of ``others`` that joins like ``query``, and whose time bounds are on pairs that
+    ``query`` bounds, too, and no shorter; None if there is none."""
     bounds = pair_bounds(query)
     for other in others:
         if other.joins_like(query):

@@ -64,9 +64,8 @@ class StoresThere:
         return self._fits[key]
 
     def holds(self, classes: Sequence[KeyClass], mir: Mir, origin: tuple[Label, int]) -> bool:
-        """Whether the store of ``mir`` excludes no join key value (``classes``) of the tuples of
-        ``origin``, an alias and its substream.
-        """
+        """Whether the store of ``mir`` keeps all rows that tuples of ``origin`` (alias and
+        substream) can match by the join keys ``classes``."""
         kept = [s.kept for s in self._stores.get(mir.id, []) if s.kept is not None]
         if not kept:
             return True

@@ -1,1 +1,1 @@
-"""The optimisation problem as a graph of partial results, and its solution."""
+"""Search for the cheapest plan: the problem as a graph of partial results, and its solution."""

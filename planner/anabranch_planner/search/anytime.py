@@ -1,17 +1,18 @@
 """Anytime solving: always returns a valid plan, a proven bound, and the method's name.
 
-The passes; if time runs out, the plan of the last finished pass is returned:
+If time runs out, the plan of the last finished pass is returned. The passes are:
 
 1. *Greedy* routes over base stores and a trivial bound (:func:`floor`).
 2. *Reduction*: intermediate results that cost more than they save are dropped (:mod:`reduce`).
 3. *Components* that share nothing (:mod:`components`); small ones are relaxed together.
 4. *Root relaxation* of each: its bound, and a plan rounded from it.
 5. *Neighbourhood of the relaxation*: the component restricted to edges and stores with a positive
-   value in the relaxation, solved exactly (relaxation enforced neighbourhood search). It is far
-   smaller, and its optimum is nearly always within half a per cent.
+   value in the relaxation, solved exactly (relaxation enforced neighbourhood search). The
+   restricted problem is far smaller, and its optimum nearly always within half a per cent of the
+   component's.
 6. *Branch and bound* (:mod:`branch`), components with small gaps first.
 
-A general solver can replace the last three passes; it gets one program per component.
+A general solver can replace the last three passes; it gets one integer program per component.
 """
 
 from __future__ import annotations
@@ -41,21 +42,21 @@ from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.registry import solve as solve_program
 
-#: Work (nodes * variables^2) and number of nodes after which branch and bound hands over to a
-#: general solver, which is better at large components with many fractional variables.
+#: Work (nodes * variables^2), and at least this number of nodes, after which branch and bound hands
+#: over to a general solver, which is better at large components with many fractional variables.
 WORK, LEAST_NODES = 2_000_000_000, 10
-#: Factor on these limits if store copies are charged: the root then has cuts already.
+#: Factor on the number of nodes if store copies are charged: the root has cuts then.
 CUT = 20
-#: Branch and bound is too slow if this many nodes leave more than this fraction of the gap.
+#: Branch and bound is too slow if more than this fraction of the gap remains after these nodes.
 CHECK_NODES, SLOW = 50, 0.9
-#: Nodes that the general solver may solve before our branching resumes.
+#: Maximum nodes that the general solver solves before our own branching resumes.
 GENERAL_NODES = 500
-#: Nodes that branch and bound may solve in one restricted problem.
+#: Maximum nodes that branch and bound solves in one restricted problem.
 RESTRICTED_NODES = 40
-#: Exceptions of a failed solver: not installed, an error in its binding, or out of memory.
+#: Exceptions by which a solver fails: not installed, an error in its binding, or out of memory.
 BROKEN = (ImportError, RuntimeError, MemoryError)
-#: Work per second of remaining time up to which the whole problem's relaxation is tried: flow
-#: variables; if copies are charged, flows * (1 + flows / TIED), as the problem does not split.
+#: Flow variables per second of remaining time up to which the whole problem's relaxation is tried.
+#: If copies are charged, flows * (1 + flows / TIED) counts, as the problem does not split then.
 REACH, TIED = 40_000, 15_000
 #: Shares of the time: for the bound, for copies and routes in turn, for one group of queries.
 BOUND_SHARE, COPIES_SHARE, PIECE_SHARE = 0.4, 0.8, 0.2
@@ -94,7 +95,7 @@ def solve_problem(
         except BROKEN as cause:
             method = f"greedy: {settings.solver} failed ({cause!r})"
             return Outcome(problem, known, low, method, 0, 0)
-        # Reduction drops intermediate results with their goals, so goals have other indices.
+        # Goals of dropped intermediate results are missing, so indices of goals differ.
         best = min(known, _lift(problem, reduced, found), key=lambda r: r.cost)
     method, bound = str(settings.solver), best.cost
     if not found.closed:
@@ -108,7 +109,7 @@ def solve_problem(
 
 
 def _beyond_reach(problem: PlanProblem, settings: SolveSettings, deadline: Deadline) -> str:
-    """Why no single integer program is built for the whole problem; "": it is built."""
+    """Reason not to build a single integer program for the whole problem; empty if it is built."""
     if settings.as_a_whole:
         return ""
     if problem.flows > settings.max_flows:
@@ -123,9 +124,8 @@ def _beyond_reach(problem: PlanProblem, settings: SolveSettings, deadline: Deadl
 def _piecemeal(
     problem: PlanProblem, known: Routing, settings: SolveSettings, deadline: Deadline, why: str
 ) -> Outcome:
-    """Solve a problem that is too large for one integer program, by re-optimising a few queries at
-    a time. If queries share only store copies, copies and routes are first optimised in turn.
-    """
+    """Solve a problem too large for one integer program by re-optimising a few queries at a time.
+    If queries share only store copies, copies and routes are first optimised in turn."""
     bound, tied = floor(problem), free_copies.applies(problem)
     if tied and not _beyond_reach(free_copies.relaxation(problem), settings, deadline):
         with deadline.phase("copies"):
@@ -160,7 +160,7 @@ def _unused(problem: PlanProblem, parts: Sequence[SubProblem]) -> float:
 
 
 def _lower(problem: PlanProblem, reduced: PlanProblem, routing: Routing) -> Routes | None:
-    """Convert a routing of ``problem`` to ``reduced``; None if it needs a dropped store."""
+    """Convert a routing of ``problem`` to ``reduced``; None if it probes a dropped store."""
     if any(m not in reduced.mirs for m in routing.kept(problem)):
         return None
     at = {g.key: i for i, g in enumerate(reduced.goals)}
@@ -168,7 +168,7 @@ def _lower(problem: PlanProblem, reduced: PlanProblem, routing: Routing) -> Rout
 
 
 def _lift(problem: PlanProblem, reduced: PlanProblem, found: ComponentPlans) -> Routing:
-    """Combine the plans ``found`` for components of ``reduced`` to a routing of ``problem``."""
+    """Combine the plans ``found`` for components of ``reduced`` into a routing of ``problem``."""
     at = {g.key: i for i, g in enumerate(problem.goals)}
     routes = {at[reduced.goals[g].key]: path for g, path in found.routes.items()}
     return finish(problem, routes, found.copies)
@@ -226,7 +226,7 @@ def _branch(
         else:
             advance(search, share, nodes)
     for _, search in hard if nodes is None else ():
-        # Use the time that other components have left.
+        # Give the unproven components the time that others have left.
         advance(search, deadline)
     for part, search in hard:
         routes |= {part.goals[g]: path for g, path in search.best.routes.items()}
@@ -250,7 +250,7 @@ def _begin(
 
 
 def _settled(search: Search, part: SubProblem) -> bool:
-    """Whether the linear relaxation of a batch of components is integral on ``part``."""
+    """Whether a batch's linear relaxation is integral on one of its components, ``part``."""
     if search.root is None:
         return False
     problem, made, root = part.problem, search.made, search.root
@@ -263,7 +263,7 @@ def _settled(search: Search, part: SubProblem) -> bool:
 def _read_settled(
     problem: PlanProblem, search: Search, whole: SubProblem, settled: Sequence[SubProblem]
 ) -> tuple[Routes, dict[Sub, Kept], float] | None:
-    """Routes, copies and cost of components that the batch's relaxation already solves."""
+    """Routes, copies and cost of the components that the batch's relaxation has solved."""
     if not settled:
         return None
     part = join(problem, settled)
@@ -300,7 +300,7 @@ def _enforce(part: SubProblem, search: Search, settings: SolveSettings, deadline
 
 
 def _close(search: Search, settings: SolveSettings, deadline: Deadline) -> None:
-    """Close the gap by branch and bound; if that is slow, a general solver takes a turn."""
+    """Close the gap by branch and bound; if that is slow, a general solver helps."""
     if search.done or search.root is None:
         return
     program = search.made.program

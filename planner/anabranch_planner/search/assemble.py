@@ -1,4 +1,4 @@
-"""Conversion of solutions (routings) to plans; merging of standalone plans."""
+"""Conversion of routings (solutions of the search) to plans; merging of plans of single queries."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from anabranch_planner.search.outcome import Outcome
 from anabranch_planner.search.problem import EdgeId, Goal, GoalKey, Graph, PlanProblem, Sub
 from anabranch_planner.search.routes import Routing
 
-#: Path -> the store copy that its last step probes, and whether it broadcasts.
+#: Path (edges up to a step) -> the store copy that the last step probes, and whether it broadcasts.
 PathAccess = dict[tuple["EdgeId", ...], CopyAccess]
-#: Steps by edge, partition attribute of the probed copy, and whether they broadcast.
+#: Steps of a plan by edge, partition attribute of the probed copy, and whether they broadcast.
 Steps = dict[tuple["EdgeId", "AttrRef | None", bool], Step]
 
 
 @dataclass(slots=True)
 class Reused:
-    """Elements of a plan, reused in the next plan over the same graph.
+    """Elements of a plan that are reused in the next plan over the same graph.
 
     Attributes:
-        orders: the last probe order of each goal.
+        orders: the last probe order of each goal, so that an unchanged order stays one object.
         candidates: ``id()`` of a goal -> the goal (kept alive) and its number of candidate orders.
     """
 
@@ -78,12 +78,12 @@ def assemble(
 def merge_prefixes(
     parts: Sequence[tuple[PlanProblem, Routing]],
 ) -> tuple[list[ProbeOrder], list[StoreCopy], float]:
-    """Merge equal elements of standalone plans, without new choices.
+    """Merge equal elements of plans for single queries, without new choices of probe orders.
 
-    Equal prefixes run once: if they access different copies, an access without broadcast wins. If
-    several plans keep a result, the cheaper of their orders per member maintains it. Equal copies
-    are kept once, and unneeded elements are dropped, so the result never costs more than the
-    standalone plans together. The last value returned is its cost.
+    Equal prefixes run once; if they probe different copies, a probe without broadcast is kept. If
+    several plans keep an intermediate result, the cheapest of their orders per member maintains it.
+    Equal copies are kept once, and unneeded elements are dropped, so the result never costs more
+    than the standalone plans together. The last value returned is its cost.
 
     Args:
         parts: problems over one graph, so that equal edges have equal indices.
@@ -189,7 +189,7 @@ def make_plan(
     """The plan that consists of ``outcomes``: one for all queries, or one per query.
 
     Args:
-        reused: parts of the last plan over the same graph; replaced by the parts of this one.
+        reused: elements of the last plan over the same graph; replaced by this plan's.
     """
     orders: list[ProbeOrder] = []
     copies: list[StoreCopy] = []

@@ -50,7 +50,7 @@ from anabranch_planner.solvers.zero_half import zero_half
 TOLERANCE = 1e-7
 #: Greatest distance from an integer of a value that counts as integral.
 INTEGRAL = 1e-6
-#: Nodes between two roundings to a plan; more for large programs: variables / ``ROUND_SIZE``.
+#: Number of nodes between two roundings; for large programs, variables / ``ROUND_SIZE`` if greater.
 ROUND_EVERY, ROUND_SIZE = 10, 200
 #: Maximum rounds of cuts; they end after ``PATIENCE`` rounds that raise the bound too little.
 ROUNDS, PATIENCE, WORTHWHILE = 20, 2, 1e-5
@@ -58,7 +58,7 @@ ROUNDS, PATIENCE, WORTHWHILE = 20, 2, 1e-5
 TIGHTEN_SHARE = 0.3
 #: Number of maintenance cuts below which zero-half cuts are added, and maximum of these.
 FEW, MOST_ROWS = 10, 200
-#: Minimum fraction of its cost that an edge has in rounding, so that shorter paths win.
+#: Minimum fraction of an edge's cost that counts in rounding, so that shorter paths win.
 LEAST = 1e-3
 
 
@@ -70,7 +70,7 @@ class Search:
         best: the best plan so far.
         bound: the proven lower bound.
         done: whether ``best`` is proven optimal (to :data:`TOLERANCE`).
-        nodes: relaxations solved.
+        nodes: number of relaxations solved.
     """
 
     problem: PlanProblem
@@ -164,7 +164,7 @@ def _tighten(search: Search, deadline: Deadline) -> None:
             program.row(-INFINITY, upper, indices, coefficients)
         relaxation.extend(rows)
         if not relaxation.solve({}, deadline.left()):
-            # Out of time: restore the relaxation's solution without the new rows.
+            # Out of time: restore the solution of the relaxation without the new rows.
             relaxation.objective, relaxation.values, relaxation.slopes = before, values, slopes
             return
         patience = PATIENCE if relaxation.objective > before * (1 + WORTHWHILE) else patience - 1
@@ -216,7 +216,7 @@ def advance(search: Search, deadline: Deadline, nodes: int | None = None) -> boo
 
 def _cutoff(search: Search) -> float:
     if search.best.cost == float("inf"):
-        # Without a plan within the limits, there is no cost to fix variables by.
+        # Without a plan within the limits, there is no cost above which variables could be fixed.
         return search.best.cost
     return search.best.cost - TOLERANCE * abs(search.best.cost)
 
@@ -256,7 +256,7 @@ def _fractional(search: Search) -> int | None:
 
 
 def _take(search: Search, bound: float) -> None:
-    """Adopt the plan that an integral relaxation describes."""
+    """Adopt the plan that the integral solution of the node's relaxation describes."""
     found = read(search.problem, search.made, search.relaxation.values.tolist())
     _adopt(search, found)
     if found is None or found.cost > bound + TOLERANCE * 10 * abs(bound):
@@ -294,7 +294,7 @@ def read(problem: PlanProblem, made: Variables, values: list[float]) -> Routing 
 
 
 def _given(problem: PlanProblem, made: Variables, values: list[float]) -> dict[Sub, Kept]:
-    """Store copies that a solution prescribes, where its routes do not determine them."""
+    """Store copies of an integral solution, for stores whose copies its routes do not determine."""
     kept: dict[Sub, Kept] = {}
     for (store, attribute), i in made.copies.items():
         if values[i] > 0.5:
@@ -320,7 +320,7 @@ def _adopt(search: Search, found: Routing | None) -> None:
 
 
 def support(search: Search) -> tuple[Mapping[int, frozenset[EdgeId]], frozenset[int]] | None:
-    """Edges per goal, and intermediate results, with positive values in the root relaxation."""
+    """Edges per goal, and intermediate results, that the root relaxation uses."""
     if search.root is None:
         return None
     root = search.root.tolist()

@@ -1,8 +1,8 @@
-"""Sub-problems: independent components, and restrictions to fewer choices.
+"""Sub-problems of the planning problem: independent components, and restrictions to fewer choices.
 
-Two goals have to be planned together if they may share something that is paid once: an edge, an
-MIR, or (if copies are charged) the copies of a store with several candidate partition attributes.
-The optimum of a problem is the sum of its components' optima.
+Two goals have to be planned together if they may share an element whose cost is paid once: an edge,
+an MIR, or (if copies are charged) the copies of a store with several candidate partition
+attributes. The optimum of a problem is the sum of its components' optima.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 
-#: Components with at most ``SMALL`` flow variables are solved together, ``BATCH * SMALL`` at most.
+#: Components of at most ``SMALL`` flow variables are solved in batches of ``BATCH * SMALL``.
 SMALL, BATCH = 150, 40
 
 
@@ -21,7 +21,7 @@ class SubProblem:
     """A planning problem with a subset of the goals of a larger one.
 
     Attributes:
-        goals: for every goal of :attr:`problem`, its index in the larger problem.
+        goals: for every goal of ``problem``, its index in the larger problem.
     """
 
     problem: PlanProblem
@@ -95,9 +95,8 @@ def _part(problem: PlanProblem, members: list[int], ranks: dict[Sub, int]) -> Su
 def _build(
     problem: PlanProblem, members: Iterable[int], goals: dict[int, Goal], ranks: dict[Sub, int]
 ) -> SubProblem:
-    """The sub-problem with the goals ``members`` (indices). Reads only these goals, because a
-    problem may have a thousand components.
-    """
+    """The sub-problem with the goals ``members`` (indices). It reads no other goals, because a
+    problem may have a thousand components."""
     order = list(members)
     at = {g: i for i, g in enumerate(order)}
     kept = dict.fromkeys(goal.mir for g in order if (goal := goals[g]).mir is not None)
@@ -124,8 +123,8 @@ def restrict(
 
     Args:
         allowed: whether a goal (by its index) may use an edge.
-        alive: the intermediate results that may be kept. One is dropped, with all edges that probe
-            it, if one of its goals no longer has a path.
+        alive: the intermediate results that may be kept. If a goal of one of them no longer has a
+            path, it is dropped with all edges that probe it.
 
     Returns:
         None if a goal of a query has no path left.
@@ -165,7 +164,7 @@ def restrict(
 
 
 def _keep_required(problem: PlanProblem, part: SubProblem) -> SubProblem:
-    """``part`` with all base stores of ``problem``, which cost a copy even if not probed."""
+    """``part`` with all base stores of ``problem``: each costs a copy even if not probed."""
     stores = (*problem.required, *part.problem.mirs)
     whole = replace(
         part.problem,

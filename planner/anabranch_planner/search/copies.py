@@ -14,9 +14,9 @@ from itertools import combinations
 from anabranch_contract.queries.joins import AttrRef
 from anabranch_planner.search.problem import EdgeId, PlanProblem, Sub
 
-#: Number of candidate attributes per store up to which all subsets are tried.
+#: Maximum number of a store's candidate attributes for which all subsets are tried.
 MAX_ATTRIBUTES = 8
-#: Fraction by which a plan may exceed a memory budget; more than solvers' tolerances.
+#: Fraction by which a plan may exceed the memory budget; greater than solvers' tolerances.
 ROUNDING = 1e-6
 
 
@@ -40,7 +40,7 @@ Kept = tuple[AttrRef | None, ...]
 def choose_copies(
     problem: PlanProblem, steps: Iterable[EdgeId], given: Mapping[Sub, Kept] | None = None
 ) -> tuple[dict[EdgeId, CopyAccess], dict[Sub, Kept]]:
-    """The cheapest copies for ``steps`` (distinct edges), and each step's access.
+    """The cheapest store copies for ``steps`` (distinct edges), and the copy that each step probes.
 
     Every required base store has at least one copy, even if unprobed. Ties are broken by fewer
     copies, then by attribute names. The problem's ``most_copies`` is respected. So is its
@@ -48,7 +48,7 @@ def choose_copies(
     integer program, see :func:`decided`).
 
     Args:
-        given: stores with fixed copies; unused copies are dropped.
+        given: store -> its fixed copies; copies that no step uses are dropped.
     """
     target = problem.graph.target
     probes: dict[Sub, list[EdgeId]] = {m: [] for m in problem.required}
@@ -74,7 +74,7 @@ def _reach(
     kept: Kept,
     accesses: dict[EdgeId, CopyAccess],
 ) -> None:
-    """Set the copy of ``store`` that each of ``edges`` probes; see :func:`access_by`."""
+    """Set the copy of ``store`` that each of ``edges`` probes, as by :func:`access_by`."""
     if kept == (None,):
         accesses.update(dict.fromkeys(edges, CopyAccess(False, None)))
         return
@@ -129,7 +129,7 @@ def _used(problem: PlanProblem, edges: list[EdgeId], kept: Kept) -> Kept:
 
 
 def _priced(problem: PlanProblem, edges: list[EdgeId], kept: Kept) -> float:
-    """Total cost of broadcasts and charges for the copies ``kept``, beyond routed probes."""
+    """Total additional cost of ``edges`` for broadcasts, if the store has the copies ``kept``."""
     spread = problem.graph.spread
     return sum(spread[e] for e in edges if access_by(problem, e, kept).broadcast)
 
@@ -158,8 +158,8 @@ def _cover(problem: PlanProblem, store: Sub, edges: list[EdgeId]) -> Kept:
         groups[all_known[e]] = groups.get(all_known[e], 0.0) + spread[e]
     prices = {i: problem.copy_price(store, a) for i, a in enumerate(candidates)}
     useful = [i for i in prices if known >> i & 1]
-    # A copy by an attribute that no probing tuple knows only takes broadcasts. Of these copies a
-    # running one is cheapest, as others are charged for switching.
+    # A copy by an attribute that no probing tuple has only takes broadcasts. Of such copies one
+    # that runs is the cheapest, because others are charged for switching.
     others = min((i for i in prices if i not in useful), key=lambda i: (prices[i], i), default=0)
     if not useful or prices[others] < min(prices[i] for i in useful):
         useful = sorted({*useful, others})

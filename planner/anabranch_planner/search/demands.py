@@ -1,4 +1,4 @@
-"""Limits of a plan, and charges for changing the running plan.
+"""Limits of a plan (memory, copies, results), and charges for changing the running plan.
 
 **Limits** hold for the joint plan. A memory budget limits the bytes of all store copies: tuples
 held per unit of time, times their widths. A cap on intermediate results counts results, not copies;
@@ -78,7 +78,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """The running plan's footprint, and the charge per new element (see the module)."""
+    """The running plan's footprint, and the switching charge per new element (see the module)."""
 
     running: Footprint
     weight: float = 0.1
@@ -94,7 +94,7 @@ class Switching:
 
 
 def demand(problem: PlanProblem, limits: Limits, switching: Switching | None) -> PlanProblem:
-    """Add ``limits`` and switching charges to ``problem``.
+    """Add ``limits`` and switching charges to the planning ``problem``.
 
     Raises:
         PlannerError: one copy of each base store already exceeds the memory budget.

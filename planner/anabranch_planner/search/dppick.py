@@ -20,8 +20,8 @@ costs.
 
 **As printed.** The formula charges the continuation of a step once per look-up with a match,
 because the paper's engine passes a look-up's matches on as one list. This runtime probes with every
-match, so it pays ``gamma mu`` times as much. The optimiser ``individual`` minimises that cost; this
-one keeps the paper's formula for comparison (``docs/papers.md``).
+match, so it pays ``gamma mu`` times as much. The optimiser ``individual`` minimises that cost;
+dpPick keeps the paper's formula for comparison (``docs/papers.md``).
 
 An operator of the paper has one store per input and no intermediate results. Copies of the stores
 are chosen after the orders, as for any other plan.
@@ -38,7 +38,7 @@ from anabranch_planner.search.routes import finish
 
 
 def pick_orders(problem: PlanProblem) -> Outcome:
-    """dpPick's order for every goal of ``problem``, which has no intermediate results.
+    """The order that dpPick finds for every goal of ``problem``, which has no intermediate results.
 
     Among equal orders, the one listed first at the first difference wins.
 

@@ -1,4 +1,4 @@
-"""Requirements on store copies that hold for every probe order of a goal, as rows for the program.
+"""Requirements on store copies by any probe order of a goal, as rows of the integer program.
 
 A path (probe order) to the aliases ``K`` adds each of them once, except the first: by an edge that
 probes the alias's base store (it *fills* the alias from that store), or an MIR with the alias. A
@@ -21,8 +21,7 @@ Place = tuple["Sub", "Label | None"]
 
 class FillingNeed(NamedTuple):
     """Requirement on a store: it has a copy by one of the attributes in the mask ``known``, or one
-    of ``steps`` is broadcast to it.
-    """
+    of ``steps`` is broadcast to it."""
 
     known: int
     steps: frozenset[EdgeId]
@@ -41,7 +40,7 @@ def needs(problem: PlanProblem, broadcast: Collection[EdgeId]) -> dict[Sub, Upke
     """
     found: dict[Sub, Upkeep] = {}
     for mir in problem.graph.smaller_first(problem.mirs):
-        # Maintenance begins with every other alias, so the most restrictive requirement counts.
+        # Maintenance begins with every other alias: take the most restrictive requirement.
         least: Upkeep = {}
         for g in problem.mirs[mir]:
             for place, ways in fillings(problem, problem.goals[g], found, broadcast).items():
@@ -57,11 +56,11 @@ def needs(problem: PlanProblem, broadcast: Collection[EdgeId]) -> dict[Sub, Upke
 def fillings(
     problem: PlanProblem, goal: Goal, upkeep: dict[Sub, Upkeep], broadcast: Collection[EdgeId]
 ) -> dict[Place, list[tuple[EdgeId, FillingNeed]]]:
-    """Store (and alias) -> a goal's edges by which it is probed, directly or by the maintenance of
-    a probed intermediate result; each with the requirement on the store if the edge is chosen.
+    """Store (and alias) -> a goal's edges that cause it to be probed, directly or by the
+    maintenance of a probed intermediate result; each with the requirement on the store if the edge
+    is chosen.
     Args:
-        upkeep: the requirements of the intermediate results that the goal may probe.
-    """
+        upkeep: the requirements of the intermediate results that the goal may probe."""
     graph, partitions = problem.graph, problem.partitions
     found: dict[Place, list[tuple[EdgeId, FillingNeed]]] = {}
     for e in goal.edges:
@@ -78,7 +77,7 @@ def fillings(
 
 
 def either(ways: Iterable[FillingNeed]) -> FillingNeed:
-    """The requirement on store copies that at least one of ``ways`` is satisfied."""
+    """The requirement that at least one of the requirements ``ways`` is satisfied."""
     known, steps = 0, NO_STEPS
     for need in ways:
         known |= need.known

@@ -204,14 +204,14 @@ def _add_copies(problem: PlanProblem, made: Variables) -> None:
 
 
 def _asks(problem: PlanProblem, edge: EdgeId) -> bool:
-    """Whether the step needs a broadcast under some choice of copies: its tuples lack a candidate
+    """Whether some choice of copies makes the step a broadcast, because its tuples lack a candidate
     partition attribute."""
     several = len(problem.partitions[problem.graph.target[edge]])
     return problem.graph.known[edge] != (1 << several) - 1
 
 
 def _may_be_broadcast(problem: PlanProblem, edge: EdgeId) -> bool:
-    """Whether a broadcast may be cheaper than every copy that would make the step routed.
+    """Whether broadcasting the step may be cheaper than every copy to which it could be routed.
 
     Otherwise some optimal plan keeps such a copy instead, unless copies are limited.
     """
@@ -262,14 +262,14 @@ def _copies(problem: PlanProblem, made: Variables, store: Sub, known: int) -> li
 
 
 def _add_once(problem: PlanProblem, made: Variables) -> set[EdgeId]:
-    """Add the *once* rows: requirements on copies of a store over all alternatives of a path.
+    """Add the *once* rows (see the module): requirements on the copies of a store.
 
     Returns:
         The steps that need no row of their own: if a goal takes one of them, these rows already
         require a copy by an attribute that its tuples have.
     """
     if all(len(attributes) < 2 for attributes in problem.partitions.values()):
-        # No store has a choice of copies.
+        # Each store has only one possible copy.
         return set()
     target = problem.graph.target
     upkeep = needs(problem, made.broadcasts)
@@ -314,12 +314,12 @@ def _add_needs(
     store: Sub,
     several: Collection[FillingNeed],
 ) -> None:
-    """Add rows for ``several`` requirements: always, or only if the variable ``kept`` is 1."""
+    """Add rows for ``several`` requirements: unconditional, or if the variable ``kept`` is 1."""
     every = (1 << len(problem.partitions[store])) - 1
     free = [need.known for need in several if not need.steps]
     for need in several:
         implied = any(k != need.known and not k & ~need.known for k in free)
-        # Always satisfied, because a store has at least one copy.
+        # The requirement is always satisfied, because a store has at least one copy.
         if need.known == every or implied:
             continue
         serving = _serving(problem, made, store, need)
@@ -331,7 +331,7 @@ def _add_needs(
 
 
 def _serving(problem: PlanProblem, made: Variables, store: Sub, need: FillingNeed) -> list[int]:
-    """Variables of the copies and broadcasts that fulfil the requirement ``need``: at least one."""
+    """Variables of the copies and broadcasts that satisfy ``need``: at least one has to be 1."""
     steps = [made.broadcasts[e] for e in sorted(need.steps)]
     return _copies(problem, made, store, need.known) + steps
 

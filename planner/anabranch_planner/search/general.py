@@ -1,4 +1,4 @@
-"""Solution by general solvers: our program per component, or the paper's program as a whole."""
+"""Solution by general solvers: our program per component, or the paper's as a whole."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Large-neighbourhood search with the integer program as the sub-solver. Elements 
 other queries (steps, copies, intermediate results) are free for the chosen queries, and the passes
 of ``anytime`` find the optimum under these prices (a memory budget is checked afterwards). The cost
 never increases, and the work is proportional to the neighbourhood, not to the number of queries. So
-one query is added to a thousand cheaply, and problems too large for a single program are solved.
+adding one query to a thousand is cheap, and problems too large for a single program can be solved.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 from anabranch_planner.search.routes import Routing, finish
 from anabranch_planner.solvers.deadline import Deadline
 
-#: Flow variables per group of queries; the second number if store copies are charged.
+#: Maximum flow variables per group of queries, without and with charged store copies.
 FLOWS, CHARGED_FLOWS = 2_500, 800
 #: Number of rounds in which every query is re-optimised once.
 ROUNDS = 2
@@ -79,10 +79,10 @@ def reoptimise(
 
     Args:
         routing: the plan so far; it may lack the orders of ``free`` queries.
-        solve: solver for the small problem.
+        solve: solver for the problem of the ``free`` queries.
 
     Returns:
-        The new plan, or ``routing`` if it is complete and cheaper.
+        The new plan, or ``routing`` if that is complete and cheaper.
     """
     part, goals, fixed = _around(problem, routing, free)
     found = solve(part)

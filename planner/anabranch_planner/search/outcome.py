@@ -13,11 +13,11 @@ from anabranch_planner.search.routes import Routes, Routing
 
 @dataclass(frozen=True, slots=True)
 class SolveSettings:
-    """Settings of solving a planning problem.
+    """Settings for solving a planning problem.
 
     Attributes:
-        max_flows: number of flow variables above which only a few queries at a time are solved.
-        as_a_whole: build one program whatever its size and the time left.
+        max_flows: number of flow variables above which only a few queries are solved at a time.
+        as_a_whole: build a single integer program, whatever its size and the time left.
     """
 
     solver: Solver
@@ -29,7 +29,7 @@ class SolveSettings:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of solving one problem.
+    """Outcome of solving one planning problem.
 
     Attributes:
         method: the solver's name; or the reason if the plan is not proven optimal.
@@ -62,8 +62,8 @@ class Tally:
 class ComponentPlans:
     """The best plan of some components, the sum of their lower bounds, and whether it is optimal.
 
-    ``copies`` has only store copies that routes do not determine. ``trouble`` is the message of
-    a failed solver, or "".
+    ``copies`` has only stores whose copies the routes do not determine. ``trouble`` is the message
+    of a failed solver, or "".
     """
 
     routes: Routes

@@ -12,8 +12,8 @@ many states as connected alias sets, while there are as many orders as permutati
 attributes do not multiply edges: an edge records the attributes that its probing tuples have.
 
 Sub-joins, states and edges are integer indices here, because a problem has tens of thousands of
-edges and is rebuilt every epoch; within a query, alias sets are bit masks. Indices are assigned in
-order of first appearance over queries sorted by id, so equal input gives equal indices.
+edges and is rebuilt every epoch; within a query, sets of aliases are bit masks. Indices are
+assigned in order of first appearance over queries sorted by id, so equal input gives equal indices.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Goal:
         mir: the intermediate result that the path maintains; None: it answers a query.
         root, sink: the first and last state of the path.
         edges: candidate edges, sorted so that every path follows the order.
-        limited: whether some edges between its states are forbidden to it, but not to other goals.
+        limited: whether some edges between its states are allowed only to other goals.
     """
 
     name: str
@@ -132,7 +132,7 @@ class Graph:
         return self.subs[sub].mir
 
     def smaller_first(self, stores: Iterable[Sub]) -> list[Sub]:
-        """``stores`` by number of joined relations; each comes after the stores that feed it."""
+        """``stores`` by number of joined relations, each after the stores that feed it."""
         return sorted(stores, key=lambda store: (len(self.subs[store].labels), store))
 
     def members(self, edge: EdgeId) -> tuple[Label, ...]:
@@ -156,7 +156,7 @@ class PlanProblem:
         most_mirs: maximum number of ``mirs`` in a plan, or None; ``paid_mirs``, kept by queries
             outside the problem, do not count.
         memory: maximum bytes of all copies together, or None. ``bytes``: size of one copy.
-        extra_steps, extra_copies: switching penalty of elements that the running plan lacks.
+        extra_steps, extra_copies: switching penalty of each element that the running plan lacks.
         given: whether only running store copies may be used, and none added.
     """
 

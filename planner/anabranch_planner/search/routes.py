@@ -51,7 +51,7 @@ def finish(
     The cost is infinite if the routing exceeds the memory budget or the limit on results.
 
     Args:
-        given: stores with fixed copies, used instead of the cheapest.
+        given: store -> its fixed copies, used instead of the cheapest ones.
     """
     needed = _needed(problem, routes)
     steps = dict.fromkeys(e for path in needed.values() for e in path)
@@ -162,8 +162,8 @@ def route_greedily(
 ) -> Routing | None:
     """Route goal by goal by the cheapest path; edges already paid for are free.
 
-    A few rounds re-route every goal given all the others, until nothing changes. Only ``kept``
-    intermediate results may be probed; copies are chosen at the end.
+    Then every goal is routed again, given the paths of all others, for ``rounds`` rounds or until
+    nothing changes. Only ``kept`` intermediate results may be probed; copies are chosen at the end.
 
     Args:
         hints: edge -> price to use in the search instead of its cost.

@@ -1,9 +1,9 @@
 """Excluded values: key values that cost an intermediate result more than they save.
 
-A stored intermediate result ``M`` saves the probe steps that it replaces, and costs inserts of
-its rows. Both differ by key value: a value that is frequent in two of its members and rare in other
-relations may fill its store without use. For each value ``v`` of a key that joins all aliases of a
-query,
+A stored intermediate result ``M`` saves the probe steps that it replaces, and costs inserts of its
+rows. Both differ by key value: rows with a value that is frequent in two members of ``M`` and rare
+in other relations may fill the store, but are seldom probed. For each value ``v`` of a key that
+joins all aliases of a query,
 
     gain(v) = sum over the aliases r outside M of (least(r, v) - least with M(r, v))
               - stored(M, v) - sum over the members s of M of upkeep(s, v)
@@ -110,7 +110,7 @@ def set_aside(
 
 
 def _key(query: JoinQuery) -> KeyClass | None:
-    """The key class with one attribute per alias; None if there is none, or too many aliases."""
+    """The key class with one attribute per alias; None without one, or for too many aliases."""
     if not 2 < len(query.labels) <= MOST_LABELS:
         return None
     labels = sorted(query.labels)
@@ -163,8 +163,7 @@ def _gain(
     least: float,
 ) -> Costs | None:
     """Saving per key value from keeping its rows in ``mir``; last: all values not in ``hashes``.
-    None if the total is at most ``least`` even without maintenance costs.
-    """
+    None if the total is at most ``least`` even without maintenance costs."""
     outside = [goal for label, goal in goals.items() if label not in mir.members]
     through: Costs = np.sum([goal.plain - goal.least(mir) for goal in outside], axis=0)
     if through.sum() <= least:
@@ -185,7 +184,7 @@ def _leaving(
     worth: float,
     before: dict[Label, tuple[int, ...]],
 ) -> Leaving | None:
-    """The best set of values to exclude; None if no exclusion pays.
+    """The best set of key values to exclude; None if no exclusion pays.
 
     Args:
         worth: minimum saving of a set that differs from ``before``.
@@ -194,7 +193,7 @@ def _leaving(
     against = max(float(gain.sum()), 0.0)
 
     def leaving(left: NDArray[np.bool_], least: float) -> Leaving:
-        # Values that are not listed are always kept.
+        # Values outside ``hashes`` are never excluded.
         saved = float(gain[:-1][~left].sum() + gain[-1]) - against
         values = tuple(hashes[left].tolist())
         return Leaving(whole.members, whole.type, values, saved, calls, least)
@@ -215,7 +214,7 @@ def _told_apart(
     model: CostModel,
     query: JoinQuery,
 ) -> Substreams | None:
-    """``function`` with substreams for excluded values; None if it splits by another one."""
+    """``function`` with substreams for excluded values; None if it splits another attribute."""
     left = set(leaving.hashes)
     whole: list[set[int]] = []
     if function is not None:

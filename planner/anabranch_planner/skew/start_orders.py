@@ -6,7 +6,7 @@ sets of joined aliases finds the cheapest orders of all values at once:
 
     least(X) = min over the aliases j of X of (least(X - j) + step(X - j, j)),
 
-and the same for the rest of an order that has probed or completed an intermediate result.
+The same recursion finds the rest of an order that has probed or completed an intermediate result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import SubJoins
 from anabranch_planner.cost.values import Column, column_of_each, combined, joined_columns
 
-#: One entry per value.
+#: Costs in CPU seconds, one entry per key value.
 Costs = NDArray[np.float64]
 
 
@@ -120,9 +120,8 @@ class StartOrders:
     def _rates(
         self, query: JoinQuery, key: AttrRef, hashes: NDArray[np.uint64], subs: SubJoins
     ) -> Costs:
-        """Partial results per unit of time over each set of aliases: per value, then of all other
-        values, and last of all together; without NULL keys, which never match.
-        """
+        """Partial results per unit of time over each set of aliases: per key value, then of all
+        other values, and last of all values together; without NULL keys, which never match."""
         values, columns = self._model.values, column_of_each(subs.of(query, self._sets[-1]), key)
         shares = {
             label: values.shares_of(column, hashes, arriving=label == key.label)
@@ -157,8 +156,8 @@ class StartOrders:
         return np.minimum(self.plain, self._to_the_end(probed))
 
     def upkeep(self, mir: Mir) -> Costs:
-        """Additional cost per key value if tuples of the starting alias also maintain ``mir``: in
-        an order that passes through its sub-join, or in a separate one if that is cheaper.
+        """Additional cost per key value if tuples of the starting alias also maintain ``mir``:
+        within an order that passes through its sub-join, or by a separate order if that is cheaper.
         """
         inside = self._at[frozenset(mir.members)]
         own = self._least[inside]
@@ -168,8 +167,8 @@ class StartOrders:
         return self._grown(known)[len(self._sets) - 1][:-1]
 
     def _grown(self, known: dict[int, Costs]) -> dict[int, Costs]:
-        """Set of aliases -> its least cost, if orders continue from the sets ``known`` (->
-        cost)."""
+        """Set of aliases -> the least cost to reach it, if orders continue from the sets ``known``
+        (set -> cost)."""
         for after, heads in enumerate(self._before):
             for before in heads:
                 if before in known:
@@ -178,7 +177,7 @@ class StartOrders:
         return known
 
     def _read(self, values: int) -> list[tuple[Label, ...]]:
-        """The cheapest order of each value, traced back from the set of all aliases."""
+        """The cheapest order of each key value, traced back from the set of all aliases."""
         found: list[tuple[Label, ...]] = [()] * values
         pending: list[tuple[int, NDArray[np.int64], tuple[Label, ...]]] = [
             (len(self._sets) - 1, np.arange(values), ())
@@ -200,6 +199,6 @@ class StartOrders:
 
 
 def _prices(model: CostModel, store: MirId) -> tuple[float, float]:
-    """Cost of a start's tuple that probes ``store``, and of a match in it."""
+    """Cost per tuple of a start that probes ``store``, and cost per match."""
     call = model.price(0.0, 0.0, store)
     return model.price(1.0, 0.0, store) - call, model.price(0.0, 1.0, store) - call

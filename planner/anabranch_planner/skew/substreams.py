@@ -5,19 +5,19 @@ its own cheapest orders: one per query, over base stores, by its own rates, rows
 (:mod:`~..cost.values`). Values with equal orders form a group. At most ``most`` groups of orders
 are chosen so that the total cost is least: each value uses the cheapest chosen group, and each
 further group costs additional calls. The choice is optimal among all selections. A start is split
-by the attribute that saves most, if that is enough.
+by the attribute that saves most, if it saves at least :data:`WORTH`.
 
-The integer program then chooses the orders of the substreams; these may be shared, or use
+The integer program then chooses the probe orders of the substreams, which may share steps or use
 intermediate results.
 
 A split start keeps its substreams unless another split saves :data:`WORTH` more, so errors of the
 shares do not move values back and forth.
 
-Limits. Queries with more than :data:`MOST_LABELS` aliases are ignored. So are starts beyond the
-:data:`MOST_STARTS` that send most. Of the groups only the :data:`MOST_KINDS` of highest cost are
-candidates; other values use their orders. :data:`MOST_QUERIES` of a start's queries determine its
-split. Starts are split in descending order of saving, until the number of orders has grown by half,
-or by :data:`MOST_MORE`.
+Limits. Queries with more than :data:`MOST_LABELS` aliases are ignored. Only the :data:`MOST_STARTS`
+starts that send most tuples are considered. Of the groups only the :data:`MOST_KINDS` of highest
+cost are candidates; values of other groups use their orders. Only :data:`MOST_QUERIES` queries of a
+start determine its split. Starts are split in descending order of saving, until the number of
+orders has grown by half, or by :data:`MOST_MORE`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_planner.skew.start_orders import Costs, Starts
 
-#: Per query: the aliases in order of probing.
+#: Per query: its aliases in the order in which they are probed.
 Orders = tuple[tuple[Label, ...], ...]
 
 
@@ -101,7 +101,7 @@ def choose(
 
 
 def _with_a_choice(starts: Starts) -> Iterable[tuple[Label, list[JoinQuery]]]:
-    """Aliases in queries of three or more aliases, with these queries; most tuples sent first."""
+    """Aliases of queries with three or more, and these queries; most tuples sent first."""
     using: dict[Label, list[JoinQuery]] = defaultdict(list)
     for query in starts.queries:
         if 2 < len(query.labels) <= MOST_LABELS:
@@ -147,7 +147,7 @@ def _divided(
     values = starts.model.values
     hashes = values.frequent(columns)
     goals = [starts.of(query, key, hashes) for query in queries]
-    # The best orders of each value, and the best for all values together.
+    # The best orders of each value, and the best orders for all values together.
     orders: list[Orders] = sorted(set(zip(*(goal.best for goal in goals), strict=True)))
     prices = np.array(
         [sum(goal.cost(order) for goal, order in zip(goals, one, strict=True)) for one in orders]
@@ -164,7 +164,7 @@ def _divided(
     nearest = prices[list(chosen)].argmin(axis=0)
     arriving = values.weights(columns[:1], hashes, first_arrives=True)
     groups = []
-    # The first substream also has all values that no group lists.
+    # The first substream also contains all values that no group lists.
     for number in range(len(chosen)):
         own = np.flatnonzero(nearest[:-1] == number)
         if number != nearest[-1] and len(own):
@@ -191,8 +191,8 @@ def _cost(function: Substreams, prices: Costs, hashes: NDArray[np.uint64], calls
 
 
 def selected(prices: Costs, calls: float, most: int) -> tuple[tuple[int, ...], float]:
-    """Choose at most ``most`` rows that minimise the sum of the columns' least entries, plus
-    ``calls`` for each row beyond the first.
+    """Choose at most ``most`` rows of ``prices`` that minimise the sum of the columns' least
+    entries, plus ``calls`` for each row beyond the first.
 
     Args:
         prices: shape (group of orders, value).

@@ -17,7 +17,7 @@ _LOWER = re.compile(r"^Lower bound:\s+(\S+)", re.MULTILINE)
 _SECONDS = re.compile(r"^Time \(Wallclock seconds\):\s+(\S+)", re.MULTILINE)
 #: Rounding error of the bound in CBC's report, which has three decimals.
 PRINTED = 1e-3
-#: Least improvement over the best point for which CBC continues to search.
+#: Minimum improvement over the best point for which CBC continues to search.
 INCREMENT = 1e-5
 
 

@@ -60,7 +60,7 @@ def failed(message: str) -> Solution:
 
 
 def unavailable(solver: Solver, cause: BaseException) -> str:
-    """Message: why ``solver`` could not be loaded, and a remedy."""
+    """Message that explains why ``solver`` could not be loaded, with a remedy."""
     package = _LIBRARIES[solver].partition(".")[0]
     return (
         f"can't be loaded: {type(cause).__name__}: {cause} "
@@ -69,7 +69,7 @@ def unavailable(solver: Solver, cause: BaseException) -> str:
 
 
 def guarded(solver: Solver, run: Callable[[Request], Solution], request: Request) -> Solution:
-    """``run(request)``; every exception is returned as a failed solution."""
+    """Result of ``run(request)``; every exception is returned as a failed solution."""
     try:
         return run(request)
     except Exception as cause:  # noqa: BLE001 - the caller has a plan to fall back on
@@ -125,7 +125,7 @@ def main() -> None:
 
 
 def _listen(requests: IO[bytes], pending: SimpleQueue[Request]) -> None:
-    """Queue requests; at the end of input, exit the process at once."""
+    """Queue requests for the solver; at the end of input, exit the process at once."""
     try:
         while True:
             pending.put(cast("Request", receive(requests)))

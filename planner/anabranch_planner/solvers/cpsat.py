@@ -15,13 +15,13 @@ stay valid. The loss is below the feasibility tolerance with which every point i
 (:mod:`anabranch_planner.solvers.registry`).
 
 *Continuous variables* are restricted to integers. That loses nothing if some optimum is integral,
-which the caller must ensure; otherwise the answer solves the restricted program. It holds for the
-tight formulation: give all variables declared integral (edges that goals share, kept results,
-copies) their optimal values. The rest, goal by goal, sends 0 or 1 through an acyclic network with
-integer capacities. A broadcast ``b = max(0, f - sum p)`` of an edge is then 0 or that edge's flow
-``f``, so costs are linear in the flow, and the cheapest flow is a shortest path. The rows over
-edges that probe one intermediate result keep that path feasible: it adds each alias once, so it
-probes no result twice. The paper's formulation has no continuous variables. A variable with a
+which the caller must ensure; otherwise the answer solves the restricted program. The tight
+formulation has integral optima: give all variables declared integral (edges that goals share, kept
+results, copies) their optimal values. The rest, goal by goal, sends 0 or 1 through an acyclic
+network with integer capacities. A broadcast ``b = max(0, f - sum p)`` of an edge is then 0 or that
+edge's flow ``f``, so costs are linear in the flow, and the cheapest flow is a shortest path. The
+rows over edges that probe one intermediate result keep that path feasible: it adds each alias once,
+so it probes no result twice. The paper's formulation has no continuous variables. A variable with a
 fractional upper bound is rejected.
 """
 
@@ -43,7 +43,7 @@ LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
 
 def solve(request: Request) -> Solution:
-    """Solve ``request``; continuous variables are restricted to integers, see above."""
+    """Solve ``request`` by CP-SAT; continuous variables become integers (see the module)."""
     # Imported here: in a process with HiGHS the import fails.
     from ortools.sat.python import cp_model
 
@@ -60,9 +60,9 @@ def solve(request: Request) -> Solution:
     solver = cp_model.CpSolver()
     solver.parameters.random_seed = request.seed
     solver.parameters.num_workers = request.threads
-    # Otherwise several workers race, and equal requests may give different solutions.
+    # Without it, several workers race, and equal requests may have different solutions.
     solver.parameters.interleave_search = request.threads > 1
-    # Flow programs need the full linear relaxation for a proof; the default level lacks it.
+    # Flow programs need the full linear relaxation for a proof; the default level has only a part.
     solver.parameters.linearization_level = 2
     solver.parameters.relative_gap_limit = request.gap
     solver.parameters.absolute_gap_limit = 0.0
@@ -110,7 +110,7 @@ def _fill(proto: Any, program: Program, scale: float, start: tuple[float, ...] |
 
 
 def _sides(lower: float, upper: float, values: Sequence[float]) -> list[tuple[float, float]]:
-    """A row with integral coefficients unchanged; else its two inequalities, rounded separately."""
+    """A row with integral coefficients as it is; others as two inequalities, rounded."""
     if all(float(v).is_integer() for v in values):
         return [(lower, upper)]
     return [s for s in ((lower, math.inf), (-math.inf, upper)) if s != (-math.inf, math.inf)]
@@ -138,6 +138,6 @@ def _integral(
 
 
 def _scale(terms: Sequence[float], total: float) -> float:
-    """The largest power of two by which the sum of ``terms`` can be scaled within ``total``."""
+    """The largest power of two by which ``terms`` can be scaled to a sum within ``total``."""
     size = sum(abs(t) for t in terms)
     return 1.0 if size == 0 else 2.0 ** math.floor(math.log2(total / size))

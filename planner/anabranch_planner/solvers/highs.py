@@ -8,7 +8,7 @@ from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 
 
 def solve(request: Request) -> Solution:
-    """Solve ``request`` by branch and cut."""
+    """Solve ``request`` by HiGHS's branch and cut."""
     # Imported here, because HiGHS and OR-Tools can't be loaded into one process.
     import highspy
 

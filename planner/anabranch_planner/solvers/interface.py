@@ -1,4 +1,4 @@
-"""Requests to solvers and their solutions."""
+"""Requests to solvers of integer programs, and their solutions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from anabranch_planner.solvers.program import Program
 
 
 class SolveStatus(StrEnum):
-    """The outcome of a solve.
+    """Outcome of solving an integer program.
 
     ``FEASIBLE``: a point that is not proven optimal; ``NOTHING``: the time limit passed without a
     point; ``FAILED``: the solver failed, see :attr:`Solution.message`.

@@ -34,7 +34,7 @@ def solve(request: Request) -> Solution:
     limit = request.time_limit
     parameters = mathopt.SolveParameters(
         time_limit=None if limit is None else timedelta(seconds=max(limit, 0.0)),
-        # SCIP's threads race, but equal requests have to give equal solutions.
+        # SCIP's threads race, but equal requests must have equal solutions.
         threads=1,
         random_seed=request.seed,
         relative_gap_tolerance=request.gap,

@@ -1,4 +1,4 @@
-"""A mixed-integer program by rows: the output of formulations, and the input of solvers."""
+"""A mixed-integer program, stored by rows: the output of formulations and the input of solvers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Program:
     offset: float = 0.0
 
     def variable(self, cost: float, *, integer: bool, top: float = 1.0) -> int:
-        """Add a variable and return its index."""
+        """Add a variable with values from 0 to ``top``, and return its index."""
         self.costs.append(cost)
         self.tops.append(top)
         self.integers.append(integer)
@@ -42,7 +42,7 @@ class Program:
     def row(
         self, lower: float, upper: float, indices: Sequence[int], values: Sequence[float]
     ) -> None:
-        """Add a row; ``indices`` must be distinct."""
+        """Add a row ``lower <= a x <= upper``; ``indices`` must be distinct."""
         self.lowers.append(lower)
         self.uppers.append(upper)
         self.indices.extend(indices)

@@ -5,8 +5,8 @@ same name, and the wheel loaded second gets the wrong library. CBC is a separate
 and CBC run in a child process of the same interpreter (:mod:`anabranch_planner.solvers.child`). It
 can be killed if it exceeds its time, and the caller survives if it crashes or runs out of memory.
 
-The planner does no I/O, although it starts a process here. The process only evaluates a function,
-from a request to a solution, and a plan depends on no other data from it.
+Although a process is started here, the planner does no I/O: the process only evaluates a function
+from requests to solutions, and a plan depends on no other data from it.
 
 Loading takes 0.3 s (CBC) to 0.7 s (CP-SAT). To solve several programs in a row, a caller opens the
 solver once (:func:`opened`) and pays for loading once.
@@ -37,15 +37,15 @@ from anabranch_planner.solvers.child import failed, guarded, receive, send
 from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 from anabranch_planner.solvers.program import Program
 
-#: Seconds that a child may take to load its solver.
+#: Maximum seconds that a child process may take to load its solver.
 LOADING = 30.0
-#: Seconds after a request's time limit until which the child has to answer.
+#: Seconds after a request's time limit after which a child without an answer is killed.
 GRACE = 5.0
 #: Maximum distance of an integral variable from an integer.
 TOLERANCE = 1e-6
 
 
-#: The solvers that run in a child process, and all solvers of programs.
+#: The solvers that run in a child process; all solvers of integer programs.
 CHILDREN = (Solver.CP_SAT, Solver.MATHOPT, Solver.CBC)
 PROGRAM_SOLVERS = (Solver.HIGHS, *CHILDREN)
 
@@ -63,7 +63,7 @@ def solve(solver: Solver, request: Request) -> Solution:
 def proven(
     solver: Solver, answer: Solution, remedy: str, field: str = "solver"
 ) -> tuple[float, ...]:
-    """The variables' values in ``answer``, which has to be an optimal solution.
+    """The variables' values in ``answer``, which has to be a proven optimum.
 
     Raises:
         PlannerError: ``no-solution``: the answer of ``solver`` is not optimal.
@@ -203,7 +203,7 @@ class _Child:
             self._stop()
             return failed(f"the solver {self._solver} {cause}")
         except BaseException:
-            # A late answer would be taken for the answer to the next request.
+            # A late answer would be read as the answer to the next request.
             self._stop()
             raise
 
@@ -261,7 +261,7 @@ class _Child:
                 self._stop()
 
     def _end_of(self, process: subprocess.Popen[bytes]) -> str:
-        """Text that says how a process that closed its output ended, such as "ended with code
+        """Text that describes how a process that closed its output ended, such as "ended with code
         1"."""
         try:
             code = process.wait(GRACE)
@@ -282,7 +282,7 @@ class _Child:
         _kill(process)
         process.wait()
         for pipe in (process.stdin, process.stdout):
-            # Requests that a dead child has not read can't be flushed.
+            # Flushing fails if the dead child has not read all requests.
             with suppress(OSError):
                 if pipe is not None:
                     pipe.close()

@@ -77,7 +77,7 @@ class Relaxation:
 
     def extend(self, rows: Sequence[Row]) -> None:
         """Add ``rows`` to the program."""
-        # Steepest-edge weights would be recomputed for the longer basis.
+        # Steepest-edge weights would have to be recomputed for the longer basis.
         self._highs.setOptionValue("simplex_dual_edge_weight_strategy", DEVEX)
         lengths = [len(indices) for _, indices, _ in rows]
         self._highs.addRows(

@@ -27,7 +27,7 @@ from anabranch_planner.solvers.program import Program, Row
 
 #: Greatest distance from a bound at which a row or variable counts as tight.
 TIGHT = 1e-6
-#: Minimum violation of a cut that is returned.
+#: Minimum violation of the cuts that are returned.
 BROKEN = 0.05
 #: Maximum number of rows in a sum, and of its variables that only bounds make even.
 LONGEST, LOOSE = 20, 6
@@ -78,7 +78,7 @@ class _Point:
         return list(zip(rows.tolist(), np.where(above[rows], 1, -1).tolist(), strict=True))
 
     def sums(self) -> list[_Sum]:
-        """The tight rows with integral coefficients, to be added up."""
+        """The tight rows with integral coefficients, as sums of a single row."""
         program, bits, near = self.program, self.bits, self.near
         found = []
         for number, (row, sign) in enumerate(self.tight):

@@ -1,4 +1,4 @@
-"""Checks of sources at registration: rejects sources that the runtime could not read."""
+"""Checks of a stream's source at registration: rejects sources that the runtime could not read."""
 
 from __future__ import annotations
 
@@ -76,8 +76,7 @@ def _check_records(options: Mapping[str, str]) -> None:
 
 def _complete(format: str, path: str | None, options: Mapping[str, str]) -> None:
     """Reject a Spark source without an option that its format requires, or with an option value
-    that would yield no rows, or too few.
-    """
+    that would yield no rows, or too few."""
     given = {name.lower() for name in options}
     if format in (*SPARK_FILES, "text") and not path and "path" not in given:
         raise StreamError(

@@ -41,10 +41,10 @@ from anabranch_planner.sql.scope import FromTable, Scope, ShownColumn, nearest
 from anabranch_planner.sql.syntax import parse_expression
 from anabranch_planner.sql.unresolved import located
 
-#: Names and types of columns, in order.
+#: Names and types of a source's columns, in order.
 Columns: TypeAlias = Sequence[tuple[str, DataType]]
 
-#: Name of the parsed JSON object in expressions, and its column in Spark, unknown to sources.
+#: Name of the parsed JSON object in expressions, and of its column in Spark, which no source uses.
 DATA, _DATA = "data", "#data"
 #: Alias, in expressions, of the stream's columns that Spark computes by casts.
 _CAST = "#cast"
@@ -124,7 +124,7 @@ def spark_source(
         invalid = [f"{quoted(_DATA)} IS NULL", f"{corrupt} IS NOT NULL", *invalid]
     condition = f"({' OR '.join(invalid)})" if invalid else "false"
     if computed and known and not payload:
-        # The source's columns come first and in order, as rejected rows are reported with them.
+        # The source's own columns come first, in order: rejected rows are reported with them.
         shown = {Column("", name, kind): _Selected(quoted(name)) for name, kind in own}
         inputs = shown | inputs
         arrived = f"CAST({quoted(CORRUPT)} AS binary)" if kept else "CAST(NULL AS binary)"
@@ -215,7 +215,7 @@ def _parsed(own: Columns, columns: Columns) -> str:
 
 
 def _plain(name: str, kind: DataType, scope: Scope, *, payload: bool) -> Expr:
-    """Default expression of a column: the source's column, or the JSON field, of that name."""
+    """Default expression of a column: the source's column, or JSON field, of the same name."""
     if payload:
         return Column(_DATA, name, kind)
     names = [shown.name for shown in scope.visible]
@@ -260,7 +260,7 @@ def _selected(column: Column, known: bool) -> _Selected:
     if column.alias:
         return _Selected(f"{quoted(column.alias)}.{quoted(column.name)}")
     name = quoted(column.name)
-    # A connector may return another type than the declared one.
+    # A connector may return a type other than the declared one.
     return _Selected(name) if known else _tried(name, [column.type])
 
 

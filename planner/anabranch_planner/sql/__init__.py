@@ -1,1 +1,1 @@
-"""Parsing of SQL, also of other dialects and their functions, into queries of unresolved names."""
+"""Parsing of SQL, in Spark's and other dialects, into queries whose names are not resolved yet."""

@@ -1,4 +1,4 @@
-"""Aggregate functions: names, parts of a call, and result types as in Spark (ANSI mode)."""
+"""SQL aggregate functions: names, clauses of a call, and result types as in Spark (ANSI mode)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from anabranch_planner.sql.unresolved import Node, SelectItem, unsupported
 BIGINT = DataType(TypeKind.BIGINT)
 _F = AggregateFunction
 
-#: Aggregate by name (Spark's or another dialect's) -> function that computes it, for some names a
-#: valid replacement: ``any_value`` is the minimum, an approximate count the exact one.
+#: Aggregate by name (Spark's or another dialect's) -> function that computes it. For some names
+#: that is a replacement with a valid result: ``any_value`` is the minimum, an approximate count the
+#: exact one.
 AGGREGATES = {
     **{function.value: function for function in _F},
     **dict.fromkeys(("mean", "regr_avgx", "regr_avgy"), _F.AVG),
@@ -36,7 +37,7 @@ AGGREGATES = {
     "string_agg": _F.LISTAGG,
     **dict.fromkeys(("array_agg", "collect_set"), _F.COLLECT_LIST),
 }
-#: Unsupported aggregates of Spark, with the remedy.
+#: Spark's aggregates that are not supported -> remedy.
 REFUSED = {
     "histogram_numeric": "group by width_bucket(x, low, high, n), and count",
     "try_sum": "write sum(x); of a wider type it does not overflow: sum(CAST(x AS DECIMAL(38, 0)))",
@@ -59,7 +60,7 @@ def _is_call(node: Node) -> bool:
 
 
 def holds_aggregate(node: Node) -> bool:
-    """Whether ``node`` has an aggregate without OVER, supported or not, outside subqueries."""
+    """Whether ``node`` has an aggregate (supported or not) without OVER, outside subqueries."""
     parts = list(node.walk(prune=lambda part: isinstance(part, exp.Query)))
     over = {id(call_over(part)) for part in parts if isinstance(part, exp.Window)}
     return any(_is_call(part) and id(part) not in over for part in parts)
@@ -83,13 +84,13 @@ class AggregateCall:
 
     @property
     def parts(self) -> tuple[Node, ...]:
-        """All expressions in the call."""
+        """All expressions in the aggregate call."""
         where = () if self.where is None else (self.where,)
         return (*self.arguments, *self.order, *where)
 
 
 def call_of(node: Node) -> AggregateCall | None:
-    """``node`` as an aggregate call with its clauses; None for any other expression.
+    """``node`` as an aggregate call with its clauses; None if it is another expression.
 
     Raises:
         QueryError: ``unsupported-sql``: the function, or one of its clauses, is not supported.
@@ -160,7 +161,7 @@ _OF_ARGUMENT = frozenset({
 
 
 def no_number(name: str, type_: DataType) -> QueryError:
-    """The error for an aggregate of numbers over another type."""
+    """The error for a numeric aggregate ``name`` over values that are not numbers."""
     return QueryError(
         "type-mismatch",
         f"{name}() takes a number, its argument is of type {type_}",
@@ -168,11 +169,11 @@ def no_number(name: str, type_: DataType) -> QueryError:
     )
 
 
-#: Key of a window function's metadata: its partition and order have been read, and left out.
+#: Key in a window function's metadata: its PARTITION BY and ORDER BY are read and removed.
 READ = "windowed"
-#: Functions with OVER that rank rows.
+#: Names of the ranking functions.
 PLACES = frozenset({"dense_rank", "rank", "row_number"})
-#: Name of a function with OVER -> its window function.
+#: Function name in a call with OVER -> window function.
 WINDOWED = {
     **{function.value: function for function in WindowFunction},
     "mean": WindowFunction.AVG,
@@ -184,19 +185,19 @@ TOTALS = frozenset({"avg", "count", "max", "mean", "min", "sum"})
 
 
 def windows_in(node: Node) -> Iterator[Node]:
-    """The functions with OVER in ``node``, outside of subqueries, and not marked :data:`READ`."""
+    """The calls with OVER in ``node``, outside of subqueries, without those marked :data:`READ`."""
     for part in node.walk(prune=lambda part: isinstance(part, exp.Query)):
         if function_over(part) and READ not in part.meta:
             yield part
 
 
 def windows_of(items: Iterable[SelectItem]) -> list[Node]:
-    """The functions with OVER in a SELECT list, in order."""
+    """The calls with OVER in a SELECT list, in order."""
     return [window for item in items if item.node is not None for window in windows_in(item.node)]
 
 
 def call_over(window: Node) -> Node:
-    """The function of ``window``, without IGNORE NULLS, RESPECT NULLS and FILTER."""
+    """The function call in ``window``, without IGNORE NULLS, RESPECT NULLS and FILTER around it."""
     call: Node = window.this
     while isinstance(call, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
         call = call.this
@@ -204,13 +205,13 @@ def call_over(window: Node) -> Node:
 
 
 def function_over(node: Node | None) -> str:
-    """The name, in lower case, of a function with OVER; empty: another node."""
+    """The name, in lower case, of the function in a call with OVER; empty for another node."""
     call = call_over(node) if isinstance(node, exp.Window) else None
     return str(call.this).lower() if isinstance(call, exp.Anonymous) else ""
 
 
 def is_total(window: Node) -> bool:
-    """Whether ``window`` is an aggregate of its whole partition, in no order."""
+    """Whether ``window`` is an aggregate over its whole partition, without ORDER BY or frame."""
     clauses = (window.args.get(name) for name in ("order", "spec", "alias"))
     plain = isinstance(window.this, exp.Anonymous) and not window.this.find(exp.Distinct)
     return function_over(window) in TOTALS and plain and not any(clauses)

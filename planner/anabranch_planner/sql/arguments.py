@@ -1,10 +1,10 @@
 """Rejection of SQL clauses that the translation to :class:`.Unresolved` would ignore.
 
-The parser knows many more clauses than are supported, and attaches them to nodes as arguments: for
-``PERCENT`` a ``LIMIT`` gets ``limit_options``. An unread argument would silently change the meaning
-of a statement. So :data:`CONSUMED` lists the arguments that are read per node type, and
-:func:`check_arguments` walks the whole tree. Other node types are rejected by the pass that meets
-them.
+The parser knows many more clauses than are supported, and attaches them to syntax nodes as
+arguments: ``LIMIT 5 PERCENT`` is a ``LIMIT`` with the argument ``limit_options``. Ignoring an
+argument would silently change the meaning of a statement. So :data:`CONSUMED` lists the arguments
+that the translation reads, per node type, and :func:`check_arguments` checks the whole tree. Node
+types without an entry are rejected by the pass that reads them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ CONSUMED: dict[type[Node], frozenset[str]] = {
         ),
         _BINARY,
     ),
-    # The parser sets ``safe`` and ``typed`` by dialect, not by statement.
+    # The values of ``safe`` and ``typed`` depend on the dialect, not on the statement.
     exp.Div: _BINARY | {"safe", "typed"},
     exp.DPipe: _BINARY | {"safe"},
     exp.Not: _UNARY,
@@ -165,7 +165,7 @@ _NAMES_OF: dict[tuple[type[Node], str], tuple[str, str]] = {
 }  # fmt: skip
 
 _FORMAT = ("CAST ... FORMAT", "write to_date(x, 'yyyy-MM-dd') or to_timestamp(x, 'yyyy-MM-dd')")
-#: Types of nodes that other systems know -> name in messages, and the remedy.
+#: Types of nodes that only other systems know -> name in messages, and the remedy.
 _ABSENT: dict[type[Node], tuple[str, str]] = {
     exp.PropertyEQ: (":=", "write = to compare, AS to name a value"),
     exp.SimilarTo: ("SIMILAR TO", "write RLIKE '^(pattern)$'"),
@@ -184,7 +184,7 @@ def is_set(value: object) -> bool:
 def check_arguments(tree: Node) -> None:
     """Reject every clause in ``tree`` that would be ignored: arguments not in :data:`CONSUMED`.
 
-    Nodes of other systems' constructs are rejected as well.
+    Constructs that only other systems know are rejected as well.
 
     Raises:
         QueryError: ``unsupported-sql``, with the argument's name and position.
@@ -200,7 +200,7 @@ def check_arguments(tree: Node) -> None:
 
 
 def refuse_others(node: Node, consumed: Container[str]) -> None:
-    """Reject clauses of one syntax node: arguments with a value that are not in ``consumed``.
+    """Reject arguments of one syntax node that have a value but are not in ``consumed``.
 
     Raises:
         QueryError: ``unsupported-sql``.

@@ -1,6 +1,5 @@
-"""Check of a statement's first word, SELECT or WITH. Other words are rejected here, because the
-parser would read them as an expression, or as a statement that is not a query.
-"""
+"""Check of a statement's first word, which has to be SELECT or WITH. Others are rejected here,
+because the parser would read them as an expression, or as a statement that is not a query."""
 
 from __future__ import annotations
 
@@ -42,10 +41,11 @@ _REMEDIES = {
 
 
 def check_beginning(tokens: Sequence[Token]) -> None:
-    """Reject a statement that does not begin like a query.
+    """Reject a statement whose first words do not begin a query.
 
     Raises:
-        QueryError: ``unsupported-sql`` names the type of statement; ``malformed-sql``.
+        QueryError: ``unsupported-sql``: it is another kind of statement, which the error names;
+            ``malformed-sql``: it is none.
     """
     if not tokens or tokens[0].token_type in (TokenType.L_PAREN, TokenType.SEMICOLON):
         return
@@ -70,8 +70,8 @@ def no_query(word: str, *, reads: bool) -> QueryError:
     """The error for a statement that is not a query.
 
     Args:
-        word: its first word in upper case.
-        reads: whether it contains a SELECT.
+        word: the statement's first word in upper case.
+        reads: whether the statement contains a SELECT.
     """
     article = "an" if word[0] in "AEIOU" else "a"
     remedy = _ONLY_SELECT if reads and word in ("INSERT", "CREATE") else _REMEDIES.get(word, SHAPE)

@@ -1,4 +1,4 @@
-"""Translation of statements in other dialects to Spark's."""
+"""Translation of statements in other SQL dialects to Spark's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sqlglot import Token
 
 SPARK = "spark"
-#: Dialects read without translation: Databricks is Spark's; its extensions are rejected.
+#: Dialects read without translation: Databricks' is Spark's with extensions, which are rejected.
 _SPARKS_OWN = frozenset({SPARK, "databricks"})
 _SHOWN = 200
 
@@ -125,9 +125,8 @@ def _too_deep() -> QueryError:
 
 @contextmanager
 def spoken_of(spark: str, dialect: str) -> Iterator[None]:
-    """Add the translated text to errors about ``spark``, the translation from ``dialect``: their
-    line and column refer to the translation, not to the user's text.
-    """
+    """Add the translated text to errors about ``spark``, the translation from ``dialect``, because
+    their line and column refer to the translation."""
     try:
         yield
     except QueryError as error:

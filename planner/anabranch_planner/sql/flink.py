@@ -20,7 +20,7 @@ _KINDS = ("TUMBLE", "HOP", "SESSION", "CUMULATE")
 _CALLS = {"SESSION": "session_window", "CUMULATE": "cumulate"}
 _EDGES = {"_START": "start", "_END": "end"}
 _OTHERS = ("_ROWTIME", "_PROCTIME")
-#: Columns that a table function adds -> the column of Spark's window.
+#: Columns that a window table function adds -> column of Spark's window.
 _ADDED = {"window_start": "start", "window_end": "end"}
 _TIME = "window_time"
 _PARTITION = "PARTITIONED"
@@ -31,8 +31,7 @@ _PARTITION = "PARTITIONED"
 
 def simplified(tokens: Sequence[Token]) -> list[Token]:
     """``tokens`` with ``TABLE(TUMBLE(TABLE t PARTITION BY k, ...))`` as ``TUMBLE(t, PARTITIONED(k),
-    ...)``; other tokens are unchanged.
-    """
+    ...)``; other tokens are unchanged."""
     left_out, inserted = set[int](), dict[int, list[Token]]()
     for index, token in enumerate(tokens):
         if token.text.upper() not in _KINDS or not _is(tokens, index + 1, TokenType.L_PAREN):
@@ -67,7 +66,7 @@ def _partition(
     left_out: set[int],
     inserted: dict[int, list[Token]],
 ) -> None:
-    """Turn ``TABLE t PARTITION BY k`` from ``start`` on into ``t, PARTITIONED(k)``."""
+    """Turn the tokens ``TABLE t PARTITION BY k`` from ``start`` on into ``t, PARTITIONED(k)``."""
     first = next((i for i in range(start, end) if _is(tokens, i, TokenType.PARTITION_BY)), None)
     if first is None:
         return
@@ -104,10 +103,10 @@ class _Windowed:
 
 
 def spelled_as_spark(statement: Node) -> None:
-    """Replace Flink's windows in ``statement`` by Spark's.
+    """Replace Flink's windows in ``statement`` by Spark's spelling.
 
     Raises:
-        QueryError: ``unsupported-sql``: a window has no equivalent, or is not grouped by.
+        QueryError: ``unsupported-sql``: a window has no equivalent, or is not in GROUP BY.
     """
     for select in list(statement.find_all(exp.Select)):
         _replace_table_function(select)
@@ -119,8 +118,7 @@ def spelled_as_spark(statement: Node) -> None:
 
 
 def _grouped(node: exp.Anonymous) -> Node | None:
-    """Spark's spelling of TUMBLE() etc. in GROUP BY, or of TUMBLE_START() etc.; None for another
-    function."""
+    """Spark's spelling of TUMBLE() etc., or of TUMBLE_START() etc.; None for another function."""
     name = str(node.this).upper()
     kind, _, suffix = name.partition("_")
     if kind not in _KINDS or (suffix and f"_{suffix}" not in (*_EDGES, *_OTHERS)):
@@ -135,7 +133,7 @@ def _grouped(node: exp.Anonymous) -> Node | None:
 
 
 def _call(kind: str, arguments: Sequence[Node], node: exp.Anonymous) -> exp.Anonymous:
-    """The call of :mod:`windows` with the arguments of Flink's window ``kind``."""
+    """The call of Spark's window function for Flink's window ``kind`` with these arguments."""
     least, most = {"TUMBLE": (2, 3), "HOP": (3, 4), "SESSION": (2, 2), "CUMULATE": (3, 4)}[kind]
     if not least <= len(arguments) <= most:
         example = {
@@ -189,7 +187,7 @@ def _replace_table_function(select: exp.Select) -> None:
 
 
 def _windowed(table: Node) -> _Windowed | None:
-    """Reduce the table function ``table`` to its plain table, and return its window."""
+    """Reduce ``table``, a window table function, to the plain table, and return its window."""
     call = table.this if isinstance(table, exp.Table) else None
     if not isinstance(call, exp.Anonymous) or str(call.this).upper() not in _KINDS:
         return None
@@ -236,7 +234,7 @@ def _listed(node: Node) -> list[Node]:
 
 
 def _added(tree: Node, alias: str) -> Iterator[exp.Column]:
-    """The columns under ``tree`` that the table function adds."""
+    """The columns under ``tree`` that the window table function ``alias`` adds."""
     for column in tree.find_all(exp.Column):
         if column.name.lower() in (*_ADDED, _TIME) and column.table.lower() in ("", alias.lower()):
             yield column

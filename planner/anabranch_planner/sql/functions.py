@@ -28,7 +28,7 @@ from anabranch_planner.sql.unresolved import Unresolved, unsupported
 _TEXT = frozenset({TypeKind.STRING})
 _CALENDAR = TIMESTAMPS | {TypeKind.DATE}
 _INSTANT = frozenset({TypeKind.TIMESTAMP})
-#: Set of types -> its name in messages, and the type to cast to.
+#: Accepted types -> their name in messages, and the type to cast to in remedies.
 _NAMED = {
     NUMERIC | INTERVALS: ("a number", "DOUBLE"),
     NUMERIC: ("a number", "DOUBLE"),
@@ -39,9 +39,8 @@ _SUBSTRING_END = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class ScalarFunction:
-    """A scalar function: operation; accepted types per argument (the last repeats); least and
-    greatest number of arguments; result type, or None if it is derived from the arguments.
-    """
+    """A scalar function: operation; accepted types per argument (the last ones for all further
+    arguments); minimum and maximum number of arguments; result type, None if derived."""
 
     op: str
     arguments: tuple[frozenset[TypeKind], ...]
@@ -81,7 +80,7 @@ _FUNCTIONS = {
         for name in ("unix_seconds", "unix_millis", "unix_micros")
     },
 }
-#: Key of a call's metadata for the user's function that it calls.
+#: Key in a call's metadata: the user's function that it calls.
 FUNCTION = "function"
 #: Functions that the typechecker handles itself, because their arguments need a common type.
 MEETING = {"coalesce": (1, None), "nvl": (2, 2), "ifnull": (2, 2)}
@@ -136,9 +135,8 @@ def call(name: str, args: Sequence[Expr]) -> Expr:
 
 
 def mark_calls(query: Unresolved, known: Mapping[str, UserFunction]) -> frozenset[str]:
-    """Mark the calls of the ``known`` users' functions (by name) in ``query``; returns the names of
-    the called ones.
-    """
+    """Mark the calls in ``query`` of users' functions (``known``, by name), and return their
+    names."""
     found = set()
     for call in _calls(query) if known else ():
         name = str(call.this).lower()
@@ -161,23 +159,23 @@ def _calls(value: Any) -> Iterator[exp.Anonymous]:
 
 
 def names() -> frozenset[str]:
-    """Return the functions of the parser, the aggregates and the window functions."""
+    """Return the names of all scalar, aggregate and window functions."""
     return frozenset({*_FUNCTIONS, *MEETING, *AGGREGATES, *_WINDOW, "if"})
 
 
 def is_reserved(name: str) -> bool:
-    """Whether ``name`` has a meaning of its own in a call: supported, refused or an aggregate."""
+    """Whether ``name`` already has a meaning as a function: supported, rejected or an aggregate."""
     others = {*MEETING, *_AGGREGATES, *_WINDOW, *_NOT_REPEATABLE, *_CLAUSES}
     return is_known(name) or name in others
 
 
 def is_known(name: str) -> bool:
-    """Whether the parser can make a call (:func:`call`) of function ``name``."""
+    """Whether ``name`` is a scalar function, which :func:`call` can type."""
     return name in _FUNCTIONS
 
 
 def is_repeatable(name: str) -> bool:
-    """Whether a call of function ``name`` without arguments always has the same value."""
+    """Whether function ``name`` always returns the same value if it is called without arguments."""
     return name not in _NOT_REPEATABLE
 
 
@@ -189,7 +187,7 @@ def check_zone(zone: str) -> None:
     """
     if is_zone(zone):
         return
-    # Of equally similar names, the city tells more than the continent.
+    # Compare cities first: they distinguish similar names better than continents do.
     city = zone.rpartition("/")[2]
     cities = {name.rpartition("/")[2]: name for name in sorted(regions(), reverse=True)}
     near = cities.get(closest(city, cities, 0.8) or "") or closest(zone, regions())
@@ -224,7 +222,7 @@ def check_arity(name: str, given: int, least: int, most: int | None) -> None:
 
 
 def unknown(name: str, also: Iterable[str] = ()) -> QueryError:
-    """The error for an unusable function ``name``; ``also``: further known names."""
+    """The error for the unknown function ``name``; ``also``: further names to suggest."""
     if name in _AGGREGATES:
         return QueryError(
             "misplaced-aggregate",

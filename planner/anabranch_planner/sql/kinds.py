@@ -1,8 +1,8 @@
 """Types of expressions of another dialect, inferred from streams and literals.
 
-Translation comes before name resolution. A column's name may mean any column or alias of that name
-in the statement, so it has a set of possible types. An empty set is an unknown type; a translation
-that depends on it fails.
+Translation precedes name resolution, so a name may mean any column or alias of that name in the
+statement, and has a set of possible types. An empty set means an unknown type; a translation that
+depends on it fails.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Types:
     ) -> None:
         self._double_literals = double_literals
         self._columns: dict[str, set[TypeKind]] = {}
-        #: Names of array columns, by whether their elements are structs.
+        #: Names of array columns whose elements are no structs (False), or structs (True).
         self._arrays: dict[bool, set[str]] = {False: set(), True: set()}
         self._aliases: dict[str, list[Node]] = {}
         self._unknown: set[str] = set()
@@ -92,7 +92,7 @@ class Types:
         self._open: set[str] = set()
 
     def _read_operands(self, operation: exp.SetOperation) -> None:
-        """Add the columns of all operands to the candidates for the first operand's names."""
+        """Add the columns of all operands as possible meanings of the first operand's names."""
         first, second = operation.this.selects, operation.expression.selects
         if any(node.is_star for node in first):
             self._unknown |= self._columns.keys()
@@ -103,7 +103,7 @@ class Types:
                 self._aliases.setdefault(named.alias_or_name.lower(), []).append(node.unalias())
 
     def check_name(self, column: exp.Column) -> None:
-        """Reject a column that is neither in a stream of the statement nor an alias.
+        """Reject a column that no stream in the statement has, and that is not an alias.
 
         Raises:
             QueryError: ``unknown-column``.
@@ -121,17 +121,17 @@ class Types:
         )
 
     def has_plain_elements(self, node: Node) -> bool:
-        """Whether ``node`` is surely an array of other values than structs."""
+        """Whether ``node`` is certainly an array whose elements are not structs."""
         name = node.name.lower() if isinstance(node, exp.Column) else ""
         known = self._arrays[False] - self._arrays[True] - self._unknown
         return name in known and name not in self._aliases
 
     def is_alias(self, column: exp.Column) -> bool:
-        """Whether the name of ``column`` also stands for an expression."""
+        """Whether the name of ``column`` is also an alias of an expression."""
         return column.name.lower() in self._aliases
 
     def of(self, node: Node) -> Kinds:
-        """The possible types of ``node`` other than the type of NULL; empty: unknown."""
+        """The possible types of ``node``, except the type of NULL; empty if unknown."""
         if isinstance(node, exp.Column):
             return self._of_name(node.name.lower())
         if isinstance(node, exp.Literal):
@@ -212,7 +212,7 @@ class Types:
 
 
 def _branches(node: Node) -> list[Node]:
-    """The syntax nodes of a CASE, COALESCE or IF that may be its value."""
+    """The operands of a CASE, COALESCE or IF that may become its value."""
     if isinstance(node, exp.Coalesce):
         return [node.this, *node.expressions]
     if isinstance(node, exp.Case):

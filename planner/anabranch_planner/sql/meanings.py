@@ -1,7 +1,7 @@
-"""Expressions with the same spelling and different meanings in several dialects.
+"""SQL expressions that have the same spelling in several dialects, but different meanings.
 
-Spark's meaning is the standard of comparison. For a dialect that is not in :data:`MEANINGS`,
-:data:`UNKNOWN` is used: every expression that varies between dialects is rejected.
+Each meaning is compared with Spark's. A dialect that is not in :data:`MEANINGS` has
+:data:`UNKNOWN`: every expression that varies between dialects is rejected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anabranch_contract.queries.types import FLOATING, INTEGRAL, NUMERIC, TypeKi
 
 
 class Division(StrEnum):
-    """The meaning of ``a / b``.
+    """Meaning of ``a / b`` in a dialect.
 
     ``spark``: as in Spark. ``double``: always of doubles. ``varying``: as in Spark for doubles; for
     integers and decimals the result has another precision or scale.
@@ -29,7 +29,7 @@ class Division(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """The meaning of LIKE.
+    """Meaning of LIKE in a dialect.
 
     Attributes:
         escape: whether a backslash escapes without an ESCAPE clause; None: not known.
@@ -44,7 +44,7 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Aggregates:
-    """One dialect's meanings of aggregates and post-join clauses.
+    """Meanings of aggregates and post-join clauses in one dialect.
 
     Attributes:
         mean: whether ``avg`` of numbers is a double for any type.
@@ -121,10 +121,10 @@ class Meanings:
     aggregates: Aggregates = field(default_factory=Aggregates)
 
 
-#: The meanings in a dialect that :data:`MEANINGS` lacks: whatever varies is rejected.
+#: Meanings in a dialect that :data:`MEANINGS` lacks: whatever may vary is rejected.
 UNKNOWN = Meanings()
 
-#: Meanings of aggregates that most dialects share.
+#: Meanings of aggregates in most dialects.
 _SHARED = Aggregates(sample=True, continuous=frozenset({TypeKind.DOUBLE}))
 _SPARK = Meanings(
     truncates=True,
@@ -148,7 +148,7 @@ _SPARK = Meanings(
     outer_nulls=True,
     aggregates=_SHARED,
 )
-#: Meanings that most dialects share.
+#: Meanings of expressions in most dialects.
 _USUAL = replace(
     _SPARK,
     truncates=False,

@@ -1,8 +1,8 @@
-"""Queries in FROM by name, and subqueries that become queries of their own.
+"""Registered queries read by name, and subqueries that become queries of their own.
 
-A registered query without a post-join part stands as a subquery in place of its name. Conversely a
-subquery with a post-join part is a *part* of the statement: a query of its own, whose name stands
-in its place.
+The name of a registered query without a post-join part is replaced by the query, as a subquery.
+Conversely, a subquery with a post-join part becomes a *part* of the statement: a query of its own,
+whose name replaces the subquery.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anabranch_planner.sql.unresolved import FromEntry, Node, SelectItem, Unreso
 
 
 def names_read(query: Unresolved) -> tuple[str, ...]:
-    """Return the names of streams and registered queries in FROM, also of subqueries, each once."""
+    """Return the names of streams and registered queries in FROM and its subqueries, once each."""
     found: dict[str, None] = {}
     for entry in query.entries:
         names = (entry.of,) if isinstance(entry.of, str) else names_read(entry.of)
@@ -29,10 +29,10 @@ def names_read(query: Unresolved) -> tuple[str, ...]:
 
 
 def with_inlined(query: Unresolved, queries: Mapping[str, Unresolved]) -> Unresolved:
-    """Return ``query`` with ``queries`` as subqueries in place of their names."""
+    """Return ``query`` with the names of ``queries`` replaced by these queries as subqueries."""
     if not queries:
         return query
-    # A query of WITH that is read several times stays one object, hence one part.
+    # A query of WITH that is read several times stays one object, so that it becomes one part.
     known: dict[int, Unresolved] = {}
 
     def inlined(entry: FromEntry) -> FromEntry:
@@ -52,12 +52,12 @@ def with_inlined(query: Unresolved, queries: Mapping[str, Unresolved]) -> Unreso
 
 
 def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved, ...]:
-    """Return the parts of ``query`` (subqueries planned as queries of their own), each before its
-    readers, and last the query itself, which reads the parts by name. A query of WITH is one part,
-    however often it is read.
+    """Return the parts of ``query`` (subqueries planned as queries of their own), each before the
+    parts that read it; the query itself, which reads the parts by name, is last. A query of WITH is
+    one part, even if it is read several times.
 
     Args:
-        name: number of a part, from 1 -> its name.
+        name: number of a part, from 1 -> name of the part.
 
     >>> from anabranch_planner.sql.syntax import parse_statement
     >>> sql = "SELECT max(n) AS m FROM (SELECT k, count(*) AS n FROM r GROUP BY k) x"
@@ -69,7 +69,7 @@ def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved,
     unions: dict[int, tuple[Unresolved, Unresolved]] = {}
 
     def tabled(entry: FromEntry) -> FromEntry:
-        """``entry`` of a FROM with an outer join; its UNION ALL becomes a query of its own."""
+        """``entry`` of a FROM with an outer join: a UNION ALL becomes a query of its own."""
         inner = entry.of
         if isinstance(inner, str) or inner.nested is not None or not inner.has_union:
             return entry
@@ -98,7 +98,7 @@ def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved,
             own = own if constants else inner
             kept = (item for n, item in enumerate(own.items) if n not in constants)
             parts.append(inside(replace(own, items=tuple(kept), nested=None)))
-            # The subquery is kept, so that no other one can have its id.
+            # Keep the subquery alive, so that no other object gets its id.
             known[id(inner)] = inner, name(len(parts)), own, constants
         _, part, own, constants = known[id(inner)]
         of = _with_constants(own, part, constants, entry.node) if constants else part
@@ -109,13 +109,14 @@ def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved,
 
 
 def _constants(query: Unresolved, *, texts: bool) -> frozenset[int]:
-    """Positions in a subquery's SELECT list of constants that its reader can add instead: NULL has
-    no type, so no table can have such a column. Empty if they can't be left out: no other column is
-    there, another one has no name, or a clause may refer to them.
+    """Positions of constants in a subquery's SELECT list that the reader can add instead; needed
+    for NULL, which has no type, so that no table can have it as a column. Empty if they can't be
+    left out, because there is no other column, another column has no name, or a clause may refer to
+    them.
 
     Args:
-        texts: whether to include text constants: they mark the operands of a set operation, and its
-            reader may select operands by them.
+        texts: whether to include text constants: they often mark the operands of a set operation,
+            by which its reader may select.
     """
     clauses, items = query.post_join, query.items
     found = frozenset(n for n, item in enumerate(items) if _is_constant(item.node, texts=texts))
@@ -158,7 +159,7 @@ def _name(item: SelectItem) -> str:
 def _with_constants(
     query: Unresolved, part: str, constants: frozenset[int], node: Node | None
 ) -> Unresolved:
-    """A query that reads a subquery's part, and adds the constants that the part leaves out."""
+    """A query that reads the part of a subquery, and adds the constants that the part lacks."""
     items = tuple(
         item if n in constants else SelectItem(exp.column(_name(item), quoted=True), _name(item))
         for n, item in enumerate(query.items)
@@ -167,10 +168,9 @@ def _with_constants(
 
 
 def within(change: Callable[[Unresolved], Unresolved]) -> Callable[[FromEntry], FromEntry]:
-    """Return a function that applies ``change`` to the subquery of an entry. A query of WITH that
-    is read several times is changed once, and stays one object.
-    """
-    # The subquery is kept, so that no other one can have its id.
+    """Return a function that applies ``change`` to the subquery of an entry in FROM. A query of
+    WITH that is read several times is changed once, and stays one object."""
+    # Keep the subquery alive, so that no other object gets its id.
     known: dict[int, tuple[Unresolved, Unresolved]] = {}
 
     def changed(entry: FromEntry) -> FromEntry:
@@ -186,7 +186,7 @@ def within(change: Callable[[Unresolved], Unresolved]) -> Callable[[FromEntry], 
 
 
 def with_entries(query: Unresolved, change: Callable[[FromEntry], FromEntry]) -> Unresolved:
-    """``query`` with its entries of FROM changed; the same object if none is."""
+    """``query`` with ``change`` applied to its entries of FROM; the same object if none changes."""
     sources = tuple(change(entry) for entry in query.sources)
     outer = tuple(replace(side, source=change(side.source)) for side in query.outer)
     branches = tuple(change(entry) for entry in query.branches)

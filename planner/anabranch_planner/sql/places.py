@@ -1,4 +1,4 @@
-"""Tokens of a statement: positions, the text of a node, and misspelt keywords."""
+"""Tokens of an SQL statement: positions, the text of a syntax node, and misspelt keywords."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def place_of(token: Token) -> tuple[int, int]:
     """Line and column, both from 1, of the first character of ``token``."""
-    # The tokenizer reports the column of the token's end.
+    # The tokenizer reports the column in which the token ends.
     return token.line, max(token.col - (token.end - token.start), 1)
 
 
@@ -29,7 +29,7 @@ def text_of(sql: str, first: Token, last: Token) -> str:
 
 
 def closing(tokens: Sequence[Token], opening: int) -> int | None:
-    """The index of the parenthesis that closes the one at ``opening``; None if it stays open."""
+    """The index of the parenthesis that closes the one at index ``opening``; None if none does."""
     depth = 0
     for index in range(opening, len(tokens)):
         kind = tokens[index].token_type
@@ -39,7 +39,7 @@ def closing(tokens: Sequence[Token], opening: int) -> int | None:
     return None
 
 
-#: Operators after which the parser records no place: the paths of ``->``, and types of ``::``.
+#: Operators whose right operand gets no position from the parser: paths of ``->``, types of ``::``.
 _UNPLACED = frozenset({
     TokenType.ARROW, TokenType.DARROW, TokenType.HASH_ARROW, TokenType.DHASH_ARROW,
     TokenType.DCOLON,
@@ -49,19 +49,19 @@ _SHOWN = 60
 
 
 class SourceText:
-    """A statement as its author wrote it, for the places that the parser recorded in nodes."""
+    """A statement as its author wrote it, with the positions that the parser recorded in nodes."""
 
     def __init__(self, sql: str, tokens: Sequence[Token]) -> None:
         self._sql, self._tokens = sql, tokens
         self._at = {token.start: index for index, token in enumerate(tokens)}
 
     def call(self, node: Node) -> Sequence[Token]:
-        """The tokens of a call, from the name to the closing parenthesis; empty for other nodes."""
+        """The tokens of a call, from name to closing parenthesis; empty for other nodes."""
         first = self._at.get(node.meta.get("start", -1))
         return () if first is None else self._called(first)
 
     def named(self, node: Node, dialect: str) -> str:
-        """``node`` as its author calls it: a function's name, an operator's text, or a clause."""
+        """``node`` in its author's words: a function's name, an operator's text, or a clause."""
         call, inner = self.call(node), node.this
         if call:
             return f"{call[0].text}()"
@@ -75,7 +75,7 @@ class SourceText:
             text = self._text(node)
             wraps = text and isinstance(inner, exp.Expr) and text == self._text(inner)
             if wraps and node.parent:
-                # The parser put a node of its own around an argument.
+                # ``node`` is one that the parser added around an argument.
                 return self.named(node.parent, dialect)
             text = text or f"{node.sql_name().lower()}()"
         else:
@@ -84,14 +84,14 @@ class SourceText:
         return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
     def _text(self, node: Node) -> str | None:
-        """The text of ``node``, as one line; None if the parser recorded no place of it."""
+        """The text of ``node`` on one line; None if the parser recorded no position for it."""
         recorded = (self._at.get(part.meta.get("start", -1)) for part in node.walk())
         found = [index for index in recorded if index is not None]
         if not found:
             return None
         first, last, tokens = min(found), max(found), self._tokens
         if isinstance(node, exp.Cast) and first > 1:
-            # CAST(x AS t) has its place at x.
+            # The recorded position of CAST(x AS t) is that of x.
             cast = self._called(first - 2)
             if cast and cast[0].end + 1 == cast[1].start:
                 return f"{cast[0].text}()"
@@ -121,7 +121,7 @@ class SourceText:
         return () if last is None else self._tokens[first : last + 1]
 
 
-#: Most characters of the text of an interval.
+#: Maximum length of the text of an interval, in characters.
 _LONGEST_INTERVAL = 200
 #: Tokens that end a list.
 _ENDS = frozenset({
@@ -131,7 +131,7 @@ _ENDS = frozenset({
 
 
 def check_intervals(tokens: Sequence[Token]) -> None:
-    """Reject long texts of intervals, for which the parser takes quadratic time.
+    """Reject long texts of intervals, which take the parser quadratic time.
 
     Raises:
         QueryError: ``bad-interval``.
@@ -169,9 +169,9 @@ _AFTER_GROUPS = frozenset({
 
 
 def named_key(sql: str, tokens: Sequence[Token], place: tuple[int, int]) -> str | None:
-    """Remedy for a syntax error at ``place``: the name after a key of GROUP BY, which has none.
+    """Remedy for a syntax error at ``place``: an alias after a key of GROUP BY, where none may be.
 
-    None if there is none.
+    None if there is no such alias.
     """
     near = next((i for i, token in enumerate(tokens) if place_of(token) >= place), len(tokens))
     depth, first = 0, None
@@ -197,12 +197,12 @@ _WORDS = (
     "AND", "BETWEEN", "CROSS", "DISTINCT", "FROM", "GROUP", "HAVING", "INNER", "INTERVAL", "JOIN",
     "LEFT", "LIMIT", "NATURAL", "OFFSET", "ORDER", "SELECT", "USING", "WHERE",
 )  # fmt: skip
-#: Similarity of a misspelt word: FORM and FROM share three of four letters in order.
+#: Minimum similarity of a misspelt keyword: FORM and FROM share three of four letters.
 _CLOSE = 0.75
 
 
 def misspelt(tokens: Sequence[Token], place: tuple[int, int]) -> str | None:
-    """Remedy for a syntax error at ``place``: the keyword that a word near it misspells.
+    """Remedy for a syntax error at ``place``: the keyword that a word near it probably misspells.
 
     None if no word near it resembles a keyword.
     """

@@ -1,8 +1,8 @@
 """Names in double quotes, as standard SQL writes them.
 
-In Spark's SQL a token in double quotes is a text. Where a text would be a syntax error, and only a
-name can stand, it is read as a name: beside a dot, in FROM, after JOIN, AS and WITH. The search is
-over tokens, before the parser reads them.
+In Spark's SQL a token in double quotes is a text. Where a text would be a syntax error, but a name
+is allowed, it is read as a name: next to a dot, in FROM, after JOIN, AS and WITH. The tokens are
+searched before the parser reads them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _AFTER_FROM = frozenset({
 
 
 def read_names(sql: str, tokens: Sequence[Token]) -> None:
-    """Make names of the texts in double quotes that stand in places of names.
+    """Turn texts in double quotes into names where only a name can stand.
 
     Args:
         tokens: the tokens of ``sql``, which are changed.
 
     Raises:
-        QueryError: ``ambiguous-quotes``: beside such names, double quotes stand around a text or
-            around a column alone, which can't be distinguished.
+        QueryError: ``ambiguous-quotes``: a statement with such names also has double quotes around
+            a word that may be either a text or a column.
     """
     quoted = [n for n, token in enumerate(tokens) if _is_quoted(sql, token)]
     if not quoted:
@@ -59,9 +59,9 @@ def _beside_dot(tokens: Sequence[Token], index: int) -> bool:
 
 
 def _in_clauses(sql: str, tokens: Sequence[Token]) -> set[int]:
-    """Places of the texts that name an entry of FROM or WITH, its alias, or a column after AS."""
+    """Indices of the tokens that name an entry of FROM or WITH, its alias, or a column after AS."""
     names: set[int] = set()
-    #: Per open parenthesis, whether a list of FROM, and a SELECT before its FROM, is open in it.
+    #: Per open parenthesis: whether a list of FROM, and a SELECT before its FROM, is open in it.
     listed, selecting = [False], [False]
     #: Per open parenthesis, the word before it.
     words = [""]
@@ -97,13 +97,13 @@ def _in_clauses(sql: str, tokens: Sequence[Token]) -> set[int]:
 
 
 def _compares(tokens: Sequence[Token], index: int) -> bool:
-    """Whether FROM is that of ``IS DISTINCT FROM``."""
+    """Whether the FROM at ``index`` belongs to ``IS DISTINCT FROM``."""
     before = [token.token_type for token in tokens[max(index - 3, 0) : index]]
     return before[-1:] == [TokenType.DISTINCT] and TokenType.IS in before
 
 
 def _names_entry(tokens: Sequence[Token], index: int, names: set[int]) -> bool:
-    """Whether a name of a table, with its qualifiers, ends at ``index``: an alias may follow."""
+    """Whether a table's name, perhaps qualified, ends at ``index``: an alias may follow."""
     while tokens[index].token_type in _NAMES or index in names:
         before = tokens[index - 1].token_type
         if before is not TokenType.DOT:

@@ -1,4 +1,5 @@
-"""Resolution of names to columns. Aliases and columns are case-insensitive, as in Spark.
+"""Resolution of names in SQL to columns. Names of aliases and columns are case-insensitive, as in
+Spark.
 
 A scope has the *tables* of a FROM list, each with its columns, and the *visible* columns: the
 expansion of ``*`` and the candidates for unqualified names. ``JOIN ... USING (k)`` moves the left
@@ -21,23 +22,22 @@ from anabranch_contract.queries.expressions import Call, Column, Expr, Literal, 
 from anabranch_contract.queries.joins import Stream
 from anabranch_planner.sql.unresolved import RowGenerator
 
-#: Operations whose result is NULL once an operand is.
+#: Operations whose result is NULL if any operand is.
 _COMPUTING = frozenset({"add", "sub", "mul", "neg", "cast"})
-#: Maximum number of names that a remedy lists.
+#: Maximum number of names listed in a remedy.
 _LISTED = 20
 
 
 def closest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
     """The known name most similar to ``name``, in its own spelling; None if no name is similar,
-    with a ratio of at least ``least``.
-    """
+    with a ratio of at least ``least``."""
     lowered = {k.lower(): k for k in sorted(set(known), key=lambda name: (name.lower(), name))}
     close = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=least)
     return lowered[close[0]] if close else None
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A remedy: the known name that ``name`` probably means; without one, the known names."""
+    """A remedy: the known name that ``name`` probably means, or else all known names."""
     listed = sorted(set(known), key=lambda name: (name.lower(), name))
     close = closest(name, listed)
     if close is not None:
@@ -47,7 +47,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def find_stream(name: str, streams: Mapping[str, Stream]) -> Stream:
-    """The stream called ``name``: with this exact spelling, or else in any case.
+    """The stream called ``name``: spelled exactly so, or else with other upper and lower case.
 
     Raises:
         QueryError: ``unknown-stream``.
@@ -91,8 +91,8 @@ class Scope:
         tables: tables by the name that qualifies their columns.
         visible: the columns of ``*``, and the candidates for unqualified names.
         registered: all registered streams, for remedies.
-        computed: column of an outer join's side without a partner -> its expression
-            (:meth:`nullable`).
+        computed: column of the nullable side of an outer join -> its expression over that side's
+            rows (:meth:`nullable`).
     """
 
     streams: Mapping[str, Stream] = field(default_factory=dict)
@@ -122,10 +122,10 @@ class Scope:
 
     @classmethod
     def of_expansion(cls, generator: RowGenerator, columns: Sequence[ShownColumn]) -> Scope:
-        """The scope of the columns that a table function in FROM or in the SELECT list adds.
+        """The scope of the columns that a table function adds, in FROM or in the SELECT list.
 
         Raises:
-            QueryError: another number of names is given than of columns.
+            QueryError: the numbers of names and columns differ.
         """
         what = f"{generator.function}()"
         shown = _renamed(tuple(columns), generator.columns, what)
@@ -135,7 +135,7 @@ class Scope:
     def as_table(
         self, alias: str | None, columns: Iterable[ShownColumn], names: Sequence[str] = ()
     ) -> Scope:
-        """The scope as seen from outside its query: a table ``alias`` (if named) of ``columns``.
+        """The scope seen from outside its query: a table ``alias`` (None: unnamed) of ``columns``.
 
         Raises:
             QueryError: the number of ``names`` differs from the number of columns.
@@ -173,7 +173,7 @@ class Scope:
         )
 
     def nullable(self) -> Scope:
-        """The scope of the side of an outer join that may have no row.
+        """The scope of the side of an outer join whose row may be missing.
 
         ``coalesce(x, 0)`` in a subquery has a value even if ``x`` is NULL, but must be NULL for a
         missing row. So such columns are computed from the present rows, as columns of their own.
@@ -202,11 +202,11 @@ class Scope:
         return tuple(c.name for c in self.visible if c.name.lower() in theirs)
 
     def find_table(self, name: str) -> str | None:
-        """The declared name of the table that ``name`` means; None if there is none."""
+        """The declared spelling of the table called ``name``; None if there is none."""
         return next((a for a in self.tables if a.lower() == name.lower()), None)
 
     def table(self, name: str) -> FromTable:
-        """The table that ``name`` means.
+        """The table called ``name``.
 
         Raises:
             QueryError: ``unknown-alias``.
@@ -224,13 +224,13 @@ class Scope:
         return self.tables[found]
 
     def find_streams(self, name: str) -> list[str]:
-        """The aliases of the streams that ``name`` means: one stream, or all of a query in FROM."""
+        """The aliases of the streams that ``name`` denotes: one stream, or a query's in FROM."""
         lowered = name.lower()
         exact = [a for a in self.streams if a.lower() == lowered]
         return exact or [a for a in self.streams if a.lower().startswith(f"{lowered}.")]
 
     def shown(self, name: str, qualifier: str = "") -> ShownColumn:
-        """The column that a (possibly qualified) name means.
+        """The column that a name, with an optional qualifier, denotes.
 
         Raises:
             QueryError: ``unknown-alias``, ``unknown-column`` or ``ambiguous-column``.
@@ -257,15 +257,14 @@ class Scope:
         return found[0]
 
     def _called(self, stream: str) -> str | None:
-        """Alias of the only table that is the stream ``stream``; None if not exactly one is."""
+        """Alias of the stream ``stream`` if it occurs exactly once in FROM, else None."""
         lowered = stream.lower()
         found = [a for a, s in self.streams.items() if str(s.name).lower() == lowered]
         return found[0] if len(found) == 1 and found[0] in self.tables else None
 
     def _meant(self, name: str, candidates: Iterable[ShownColumn], qualifier: str) -> str:
-        """Remedy for an unknown column: the tables that have it; else streams that have it but are
-        not joined; else the tables with the most similar column name.
-        """
+        """Remedy for an unknown column: tables that have a column ``name``; else streams that have
+        one but are not joined; else tables with the most similar column name."""
         having = self._having(name)
         if qualifier and having:
             return f"write {' or '.join(having)}"
@@ -285,7 +284,7 @@ class Scope:
         return f"did you mean {' or '.join(self._having(close))}?"
 
     def _having(self, name: str) -> list[str]:
-        """The qualified column ``name`` of every table that has it."""
+        """The qualified column ``name`` of each table that has such a column."""
         lowered = name.lower()
         return [
             f"{alias}.{column.name}"
@@ -295,11 +294,11 @@ class Scope:
         ]
 
     def has(self, name: str) -> bool:
-        """Whether a visible column has this name."""
+        """Whether there is a visible column called ``name``."""
         return any(c.name.lower() == name.lower() for c in self.visible)
 
     def column(self, name: str, qualifier: str = "") -> Expr:
-        """The column of :meth:`shown` as an expression over the streams."""
+        """The expression over the streams of the column that a name denotes (see :meth:`shown`)."""
         return self.shown(name, qualifier).expr
 
 

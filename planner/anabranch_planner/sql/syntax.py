@@ -1,11 +1,12 @@
-"""Parser: SQL text to :class:`~anabranch_planner.sql.unresolved.Unresolved`; joins only.
+"""Parser: SELECT statement to :class:`~anabranch_planner.sql.unresolved.Unresolved`.
 
 This pass checks only the shape of the statement; later passes resolve names and types. Function
-calls stay as written (the parser's own rewriting is switched off), so that only ``functions.py``
-decides their meaning.
+calls are left as written (sqlglot's rewriting is switched off), so that only ``functions.py``
+defines their meaning.
 
-A query in FROM or in WITH becomes a source that is itself a query. A query that is named several
-times is parsed once and shared. The number of streams is limited (:data:`MOST_SOURCES`).
+A query in FROM or in WITH becomes a source that is a query itself. A query of WITH that is read
+several times is parsed once, and is one shared object. The number of streams is limited
+(:data:`MOST_SOURCES`).
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 MOST_SOURCES = 100
 _PLACE = re.compile(r"\(?[Ll]ine:? (\d+), [Cc]ol(?:umn)?:? (\d+)\)?")
 _OPENING = re.compile(r"['\"`]|/\*")
-#: Maximum number of quotes examined, counted from the end of the text.
+#: Maximum number of quotes that :func:`unclosed_at` examines, from the end of the text backwards.
 _OPENINGS = 200
 #: Prefix that turns an expression into a statement for the parser.
 _PREFIX = "SELECT "
@@ -80,7 +81,7 @@ class SparkDialect(Spark):
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'"]
 
     class Generator(SparkGenerator):
-        """Generator that keeps EXCLUDE, QUALIFY and DISTINCT ON, which would become subqueries."""
+        """Generator that keeps EXCLUDE, QUALIFY and DISTINCT ON, without subqueries for them."""
 
         SUPPORTS_WINDOW_EXCLUDE = True
         TRANSFORMS: ClassVar[dict[Any, Any]] = {
@@ -93,7 +94,7 @@ class SparkDialect(Spark):
         """Tokenize ``sql``; ``window(`` becomes a function name instead of a keyword, and
         ``MATCH_CONDITION (`` a keyword.
 
-        At the beginning of GROUP BY, the parser would otherwise read a WINDOW clause.
+        The parser would otherwise read ``GROUP BY window(`` as the start of a WINDOW clause.
         """
         tokens: list[Token] = super().tokenize(sql, dialect)
         for token, after in itertools.pairwise(tokens):
@@ -108,7 +109,7 @@ class JoinDialect(SparkDialect):
     """Spark's dialect with function calls left as the user wrote them."""
 
     class Parser(SparkParser):
-        """Parser with strict ``CAST`` (ANSI mode), all function names and ``text:path``."""
+        """Parser with strict ``CAST`` (ANSI mode), any function name, and ``text:path``."""
 
         STRICT_CAST = True
         COLON_IS_VARIANT_EXTRACT = True
@@ -121,7 +122,7 @@ class JoinDialect(SparkDialect):
         }
 
     def to_json_path(self, path: Node | None) -> Node | None:
-        """The path of ``text -> 'path'``, with its text as metadata."""
+        """The path of ``text -> 'path'``, with its text in the node's metadata."""
         made: Node | None = super().to_json_path(path)
         if made is not None and isinstance(path, exp.Literal):
             made.meta[PATH] = path.name
@@ -244,7 +245,7 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
 
 
 def _check_quotes(sql: str, tokens: Iterable[Token]) -> None:
-    """Reject doubled quotes inside double quotes, which the tokenizer reads unlike Spark."""
+    """Reject doubled quotes in double quotes, which Spark and the tokenizer read differently."""
     end = -1
     for token in tokens:
         if token.token_type is not TokenType.STRING:
@@ -260,11 +261,11 @@ def _check_quotes(sql: str, tokens: Iterable[Token]) -> None:
 
 
 def what_is_wrong(cause: SqlglotError) -> tuple[str, tuple[int, int] | None]:
-    """The message of an error of sqlglot's parser or optimiser, with line and column if known."""
+    """The message of an error by sqlglot's parser or optimiser, with line and column if known."""
     if isinstance(cause, ParseError) and cause.errors:
         error = cause.errors[0]
         near = str(error.get("highlight") or "").strip()
-        # The parser reports the column of the token's end.
+        # The parser reports the column in which the token ends.
         column = int(error.get("col") or 1) - max(len(near), 1) + 1
         return (
             "syntax error" + (f" near {near[:60]!r}" if near else ""),
@@ -273,7 +274,7 @@ def what_is_wrong(cause: SqlglotError) -> tuple[str, tuple[int, int] | None]:
     text = re.sub(r"\s+", " ", str(cause))
     place = _PLACE.search(text)
     if place is not None:
-        # The optimiser reports the column of the name's end.
+        # The optimiser reports the column in which the name ends.
         named = re.search(r"'([^']*)'", text)
         column = int(place[2]) - (len(named[1]) - 1 if named else 0)
         return text[: place.start()].strip(" .,"), (int(place[1]), max(column, 1))
@@ -292,7 +293,7 @@ def unclosed_at(sql: str) -> tuple[int, int] | None:
         return None
     for opening in reversed(openings):
         before = sql[: opening.start()]
-        # The tokenizer fails from the unclosed quote on: find the last prefix that it can read.
+        # The tokenizer fails at the unclosed quote: find the last text before it that is readable.
         if _can_be_read(before):
             return before.count("\n") + 1, len(before) - before.rfind("\n")
     return None
@@ -308,8 +309,7 @@ def _can_be_read(sql: str) -> bool:
 
 def _query(statement: Node, ctes: Mapping[str, Unresolved], *, whole: bool = False) -> Unresolved:
     """Parse a query at any depth, with the queries ``ctes`` (lower-case name -> query) in scope.
-    A subquery (not ``whole``) with post-join clauses is marked as :attr:`Unresolved.nested`.
-    """
+    A subquery (not ``whole``) with post-join clauses is marked as :attr:`Unresolved.nested`."""
     with at(statement):
         if not isinstance(body := _body(statement), exp.SetOperation):
             return _unresolved(body, ctes, whole=whole)
@@ -333,7 +333,7 @@ def _body(statement: Node) -> exp.Select | exp.SetOperation:
 
 
 def _with(select: exp.Query, outer: Mapping[str, Unresolved]) -> Mapping[str, Unresolved]:
-    """Queries by name that ``select`` may read: of enclosing WITH clauses and its own."""
+    """Queries by name that ``select`` may read: of its own WITH and of enclosing ones."""
     clause = select.args.get("with_")
     if clause is None:
         return outer
@@ -433,9 +433,8 @@ def _items(listed: Iterable[Node | SelectItem]) -> list[SelectItem]:
 
 
 def _in_order(items: list[SelectItem], outer: list[OuterSide], left: FromEntry) -> list[SelectItem]:
-    """Select list ``items`` with ``*`` replaced by the tables in the order of the statement, whose
-    RIGHT JOIN is read as the LEFT JOIN of ``left`` with the first of ``outer``.
-    """
+    """Select list ``items`` with ``*`` replaced by ``t.*`` of the tables in their written order:
+    the statement's RIGHT JOIN was read as a LEFT JOIN of ``left`` with the first of ``outer``."""
     found = []
     for item in items:
         if item.node is not None or item.qualifier is not None:
@@ -456,8 +455,7 @@ def _from(
     first: Node, joins: list[exp.Join], ctes: Mapping[str, Unresolved]
 ) -> tuple[list[FromEntry], list[Condition], list[OuterSide]]:
     """The inner joins of a FROM list with their conditions, and its outer joins from left to right.
-    A RIGHT JOIN is the LEFT JOIN of its right table with all joins before it.
-    """
+    A RIGHT JOIN is the LEFT JOIN of its right table with all joins before it."""
     last = next((n for n in reversed(range(len(joins))) if is_right(joins[n])), None)
     if last is not None and _reads_all(first, joins[last + 1 :]):
         sides = [_mirrored(joins[last], first, joins[:last], ctes)]
@@ -472,14 +470,14 @@ def _from(
 
 
 def _without_outer(joins: list[exp.Join], first: Node) -> tuple[list[exp.Join], list[exp.Join]]:
-    """Split a whole statement's joins: inner joins; then those from the first outer one on."""
+    """Split a statement's joins: the inner joins, and all from the first outer join on."""
     first_kept = (n for n, j in enumerate(joins) if kind_of(j) not in INNER or as_of(j))
     end = next(first_kept, len(joins))
     return (joins[:end], joins[end:]) if _reads_all(first, joins[end:]) else (joins, [])
 
 
 def _reads_all(first: Node, joins: Iterable[exp.Join]) -> bool:
-    """Whether ``joins`` are of supported kinds, and no entry of FROM contains nested joins."""
+    """Whether ``joins`` are of supported kinds, and no entry of FROM has joins in parentheses."""
     nested = [first, *(join.this for join in joins)]
     return not any(n.args.get("joins") for n in nested) and None not in map(kind_of, joins)
 
@@ -487,7 +485,7 @@ def _reads_all(first: Node, joins: Iterable[exp.Join]) -> bool:
 def _mirrored(
     join: exp.Join, first: Node, before: list[exp.Join], ctes: Mapping[str, Unresolved]
 ) -> OuterSide:
-    """Return the right side of the LEFT JOIN mirrored by a RIGHT JOIN: the sources before it."""
+    """Return the right side of the LEFT JOIN that replaces a RIGHT JOIN: the sources before it."""
     if not before:
         return _outer_side(join, first, ctes)
     if join.args.get("using"):
@@ -499,7 +497,7 @@ def _mirrored(
 
 
 def _outer_side(join: exp.Join, other: Node, ctes: Mapping[str, Unresolved]) -> OuterSide:
-    """The right side of an outer, semi or anti join; of a RIGHT JOIN its left table, ``other``."""
+    """The right side of an outer, semi or anti join; for a RIGHT JOIN its left table, ``other``."""
     with at(join):
         using = tuple(_identifier(node) for node in join.args.get("using") or ())
         asof = as_of(join)
@@ -510,7 +508,7 @@ def _outer_side(join: exp.Join, other: Node, ctes: Mapping[str, Unresolved]) -> 
 
 
 def _post_join(select: exp.Select) -> PostJoin | None:
-    """The post-join clauses of a statement; None without clauses and aggregates."""
+    """The post-join clauses of a statement; None if it has neither clauses nor aggregates."""
     parts = select.args
     aggregated = any(holds_aggregate(item) for item in select.expressions)
     if not aggregated and not any(parts.get(name) for name in POST_JOIN):
@@ -545,7 +543,7 @@ def _group(clause: Node | None) -> tuple[tuple[Node, ...] | None, tuple[Node, ..
         raise unsupported("GROUP BY with TOTALS", "write WITH ROLLUP")
     listed, every = tuple(clause.expressions), bool(clause.args.get("all"))
     for name, kind in (("rollup", exp.Rollup), ("cube", exp.Cube)):
-        # WITH ROLLUP after the list of keys; in other dialects ROLLUP has its own list of keys.
+        # WITH ROLLUP stands after the list of keys; in other dialects ROLLUP contains its keys.
         for part in clause.args.get(name) or ():
             if not isinstance(part, kind):
                 raise unsupported(f"{describe(part)} in GROUP BY", f"write {kind.__name__.upper()}")
@@ -581,7 +579,7 @@ def _limited(query: Unresolved) -> Unresolved:
 def _joined(
     first: Node, joins: Iterable[exp.Join], ctes: Mapping[str, Unresolved]
 ) -> tuple[list[FromEntry], list[Condition]]:
-    """The joined sources in order, and the conditions; a table in a comma list may have joins."""
+    """The joined sources in order, and the conditions; entries of a comma list may have joins."""
     ordered: list[exp.Join] = list(first.args.get("joins") or ())
     for join in joins:
         ordered.append(join)
@@ -650,7 +648,7 @@ def _source(node: Node, ctes: Mapping[str, Unresolved], *, versioned: bool = Fal
 
 
 def _inside(node: Node, ctes: Mapping[str, Unresolved]) -> Unresolved:
-    """The contents of parentheses in FROM: a query, or tables with their joins."""
+    """The contents of parentheses in FROM: a query, or joined tables."""
     if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
         return _query(node, ctes)
     if isinstance(node, exp.Subquery) and not (node.args.get("alias") or node.args.get("joins")):

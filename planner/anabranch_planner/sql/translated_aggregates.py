@@ -1,7 +1,7 @@
 """Translation rules for aggregates, grouping sets and rankings of other dialects.
 
-Calls are generated as plain functions in Spark's spelling, since sqlglot's translations of
-percentiles and lists give other results.
+Calls are generated as plain functions in Spark's spelling, because percentiles and lists as
+translated by sqlglot have other results.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ READ: dict[type[Node], frozenset[str]] = {
          exp.WithinGroup, *PAIR_NODES),
         _BINARY,
     ),
-    # The parser sets ``null_on_zero_variance`` by dialect, not by statement.
+    # The value of ``null_on_zero_variance`` depends on the dialect, not on the statement.
     exp.Corr: _BINARY | {"null_on_zero_variance"},
     exp.IgnoreNulls: _UNARY,
     exp.ApproxDistinct: _UNARY | {"accuracy"},
@@ -44,7 +44,7 @@ READ: dict[type[Node], frozenset[str]] = {
 
 
 class AggregateRules:
-    """Translation rules of one statement's aggregates, by the type of syntax node."""
+    """Translation rules for the aggregates of one statement, by type of syntax node."""
 
     def __init__(self, dialect: str, meanings: Meanings, types: Types) -> None:
         self._dialect, self._types = dialect, types
@@ -93,7 +93,7 @@ class AggregateRules:
         return _call("any_value", node.this)
 
     def _ignoring(self, node: Node) -> Node:
-        # any_value() is translated to a minimum, which ignores NULLs anyway.
+        # Drop it after any_value(): that becomes a minimum, which ignores NULLs anyway.
         if not isinstance(node.this, exp.Anonymous) or node.this.name != "any_value":
             raise self._refused("IGNORE NULLS", "leave it out")
         return node.this.copy()
@@ -112,8 +112,7 @@ class AggregateRules:
         return _call("percentile", value, fraction)
 
     def _percentile(self, node: Node) -> Node:
-        """Translate ``quantile_cont(x, p)``; the rule for WITHIN GROUP translates calls inside
-        it."""
+        """Translate ``quantile_cont(x, p)``; inside WITHIN GROUP, that rule does it."""
         fraction = node.args.get("expression")
         if isinstance(node.parent, exp.WithinGroup):
             return node
@@ -144,7 +143,7 @@ class AggregateRules:
             raise self._refused("WITHIN GROUP of this function", _SPARKS)
         value, descending = order[0].this, bool(order[0].args.get("desc"))
         if isinstance(call, exp.PercentileDisc):
-            # The result has the type of the values, as that of Spark's percentile_approx.
+            # The result has the type of the values, as with Spark's percentile_approx.
             if not descending:
                 return _call("percentile_approx", value, call.this)
             if self._types.of(value) != _DOUBLE:
@@ -208,7 +207,7 @@ class AggregateRules:
         return node
 
     def _grouping(self, node: Node) -> Node:
-        # With several keys it is a number with a bit for each.
+        # With several keys, the result is a number with a bit for each key.
         name = "grouping" if len(node.expressions) == 1 else "grouping_id"
         return _call(name, *node.expressions)
 

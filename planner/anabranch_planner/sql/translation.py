@@ -1,8 +1,8 @@
-"""Translation of a parsed statement of another dialect to an equivalent one of Spark's.
+"""Translation of a parsed statement in another SQL dialect to an equivalent one in Spark's.
 
 Node types in :data:`_READ` are supported, with the arguments listed in it; all others are rejected
-by name. For an expression with several meanings (:mod:`.meanings`), a rule here keeps it, rewrites
-it for Spark, or rejects it with a remedy.
+by name. An expression whose meaning depends on the dialect (:mod:`.meanings`) is kept, rewritten
+for Spark, or rejected with a remedy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNARY = frozenset({"this"})
 _BINARY = frozenset({"this", "expression"})
 _EXACT = INTEGRAL | {TypeKind.DECIMAL}
 _DOUBLE = frozenset({TypeKind.DOUBLE})
-#: Nodes whose meaning differs between dialects, and that no table of meanings covers yet.
+#: Nodes whose meaning differs between dialects, without an entry in ``meanings`` so far.
 _UNTRANSLATED = frozenset({
     exp.RegexpLike, exp.IntDiv, exp.TryCast, exp.Bracket, exp.BitwiseAnd, exp.BitwiseOr,
     exp.BitwiseXor, exp.BitwiseNot,
@@ -90,13 +90,13 @@ _TIMES = frozenset({DType.TIMESTAMP, DType.TIMESTAMPTZ, DType.TIMESTAMPNTZ})
 _JOINS = frozenset({"", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"})
 #: Dialects with ASOF joins.
 _ASOF = frozenset({"clickhouse", "duckdb", "snowflake"})
-#: Dialects whose UNNEST in FROM returns a row per element; of these, dialects that make the fields
-#: of an element columns.
+#: Dialects whose UNNEST in FROM returns a row per element; and the dialects among them in which an
+#: element's fields become columns.
 _UNNEST = frozenset({"bigquery", "duckdb", "presto", "trino"})
 _SPREADING = frozenset({"presto", "trino"})
-#: Dialects where AT TIME ZONE is the local time of a moment, and the moment of a local time.
+#: Dialects where AT TIME ZONE turns a moment into a local time, and a local time into a moment.
 _ZONED = frozenset({"duckdb", "postgres"})
-#: Functions of this project that other dialects do not know; calls are kept.
+#: Functions that only anabranch has; calls are kept.
 _OWN = frozenset({"window", "session_window", "grouping_id"})
 _SPARKS = "write the statement in Spark's dialect"
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In)
@@ -120,7 +120,7 @@ def translate(tree: Node, dialect: str, streams: Mapping[str, Stream], source: S
             if isinstance(node, exp.Column):
                 translator.types.check_name(node)
     made = tree
-    # From the leaves up, so that a rule sees its operands before their translation.
+    # From the leaves up, so that a rule sees its node before the nodes around it change.
     for node in reversed(list(tree.walk())):
         with at(tree), at(node):
             found = translator.translated(node)
@@ -193,7 +193,7 @@ class _Translator:
         }
 
     def check(self, node: Node) -> None:
-        """Reject a node whose type, or one of its arguments, is not translated."""
+        """Reject a node if its type or one of its arguments has no translation."""
         read = _READ.get(type(node))
         if read is None or (isinstance(node, exp.TimeToStr) and self.dialect != "postgres"):
             raise self._refused(
@@ -213,7 +213,7 @@ class _Translator:
         return self.types.of(node)
 
     def _are(self, node: Node, wanted: frozenset[TypeKind]) -> bool:
-        """Whether every type that the node may have is in ``wanted``."""
+        """Whether all possible types of the node are in ``wanted``."""
         kinds = self._kinds(node)
         return bool(kinds) and kinds <= wanted
 
@@ -325,7 +325,7 @@ class _Translator:
             return node
         if any(self._are(side, _DOUBLE) for side in sides):
             if node.args.get("safe"):
-                # In this dialect x / 0 is NULL, not an error.
+                # In this dialect, x / 0 is NULL instead of an error.
                 zero = exp.Literal.number(0)
                 node.set("expression", exp.Nullif(this=node.expression.copy(), expression=zero))
             return node
@@ -352,7 +352,7 @@ class _Translator:
         if moved and self._are(moved[0], TIMESTAMPS):
             return node
         if _compared(node):
-            # A date equals the timestamp of its midnight in comparisons.
+            # In comparisons, a date equals the timestamp of its midnight.
             return node
         raise self._refused(
             "a date that is moved by an interval, outside of a comparison,",
@@ -360,7 +360,7 @@ class _Translator:
         )
 
     def _require_intervals(self, node: Node) -> None:
-        """Refuse a difference of moments that is a number in the dialect."""
+        """Reject a difference of dates or times that is a number in the dialect."""
         kinds = [self._kinds(side) for side in (node.this, node.expression)]
         if not all(kinds) or any(kind - TIMESTAMPS - {TypeKind.DATE} for kind in kinds):
             return
@@ -388,7 +388,7 @@ class _Translator:
         if self.dialect not in _ZONED:
             remedy = "write it in Spark's dialect, where it is PostgreSQL's"
             raise self._refused("AT TIME ZONE", remedy)
-        # Abbreviations and offsets have other meanings, as +02:00 behind UTC in PostgreSQL.
+        # Abbreviations and offsets differ in meaning: +02:00 is behind UTC in PostgreSQL.
         if not isinstance(zone, exp.Literal) or ("/" not in zone.name and zone.name != "UTC"):
             raise self._refused("this time zone", "write a region, such as 'Europe/Berlin'")
         with at(zone):
@@ -405,7 +405,7 @@ class _Translator:
         return exp.Anonymous(this="timezone", expressions=[zone.copy(), value.copy()])
 
     def _is_certain(self, value: Node) -> bool:
-        """Whether it is certain if ``value`` has a time zone in the dialect."""
+        """Whether ``value`` certainly has, or certainly lacks, a time zone in the dialect."""
         if isinstance(value, exp.Column):
             return self._are(value, TIMESTAMPS) and not self.types.is_alias(value)
         if isinstance(value, exp.Cast):
@@ -481,7 +481,7 @@ class _Translator:
 
     def _end(self, node: Node) -> Node:
         self._require_count(node.expression, f"{type(node).__name__.lower()}()", least=0)
-        # T-SQL's parser writes a cast around the text.
+        # T-SQL's parser puts a cast around the text.
         return type(node)(this=_without_cast(node.this).copy(), expression=node.expression.copy())
 
     def _substring(self, node: Node) -> Node:
@@ -655,7 +655,7 @@ def _cast(node: Node, to: DType) -> Node:
 
 
 def _compared(node: Node) -> Node | None:
-    """The comparison that has a translated ``node`` as a term; None: there is none."""
+    """The comparison in which the translated ``node`` is a term; None if it is in none."""
     found = node.parent
     while isinstance(found, exp.Paren | exp.Add | exp.Sub):
         found = found.parent
@@ -668,7 +668,7 @@ def _without_cast(node: Node) -> Node:
 
 
 def _is_moment(node: Node) -> bool:
-    """Whether a node is a literal date or timestamp in ISO format without a time zone."""
+    """Whether a node is a literal date or timestamp in ISO format without time zone, or NULL."""
     if not isinstance(node, exp.Literal) or not node.is_string:
         return isinstance(node, exp.Null)
     text = str(node.this)

@@ -1,4 +1,4 @@
-"""A join query before name resolution, from SQL or a structured document."""
+"""A parsed SQL query before name resolution, also from a structured document."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from anabranch_contract.queries.views import RankFunction
 Node: TypeAlias = exp.Expr
 
 
-#: Functions that make several rows of one.
+#: Table functions, which expand one row into several.
 GENERATORS = frozenset(
     f"{name}{outer}"
     for name in ("explode", "posexplode", "inline", "variant_explode")
     for outer in ("", "_outer")
 )
-#: Prefix of columns that ``*`` omits.
+#: Prefix of hidden columns, which ``*`` omits.
 HIDDEN = "anabranch hidden "
-#: Name of aggregates among the clauses of :attr:`Unresolved.nested`.
+#: Name of the aggregates in :attr:`Unresolved.nested`, where it names the other clauses.
 AGGREGATES = "aggregates"
-#: Key of the metadata of a node with a subquery: its number in :attr:`Unresolved.subqueries`.
+#: Key in the metadata of a node with a subquery: number of the subquery in
+#: :attr:`Unresolved.subqueries`.
 SUBQUERY = "subquery"
-#: Key of a node's metadata for the name of the column that it replaces.
+#: Key in a node's metadata: name of the column that the node replaces.
 COLUMN = "column"
-#: Key of a node's metadata for its name in messages.
+#: Key in a node's metadata: its text in messages.
 _CALLED = "called"
 
 
@@ -46,16 +47,17 @@ class FromEntry:
 
     Attributes:
         of: the stream's name, or a subquery.
-        alias: its name in the rest of the query. None: parentheses around joins, whose inner names
-            stay visible, or a subquery without a name. Empty: inner streams get no prefix.
+        alias: its name in the rest of the query. None: a subquery without a name, or parentheses
+            around joins, whose inner names stay visible. Empty: names of inner streams get no
+            prefix.
         using: the columns of its USING clause.
         natural: whether it is joined by all columns that both sides have (NATURAL JOIN).
         columns: new names of its columns, in order; empty: unchanged.
         types: types to which its columns are cast, in order; empty: unchanged.
-        at_arrival: whether only its rows current when a left row arrives are joined.
-        crossed: whether it is joined by CROSS JOIN, or a query of its own: it needs no condition.
-        field: the field of a structured query that it comes from.
-        node: the node of a statement that it comes from.
+        at_arrival: whether a left row is joined with the rows that are current when it arrives.
+        crossed: whether it needs no join condition: after CROSS JOIN, or as a query of its own.
+        field: the field of the structured query from which it comes.
+        node: the syntax node of the statement from which it comes.
     """
 
     of: str | Unresolved
@@ -72,7 +74,7 @@ class FromEntry:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A conjunct of ON or WHERE; it may read only the first ``scope`` sources of FROM."""
+    """A conjunct of ON or WHERE, which may read only the first ``scope`` sources of FROM."""
 
     node: Node
     scope: int
@@ -99,10 +101,10 @@ class SelectItem:
 
 @dataclass(frozen=True, slots=True)
 class RowRanking:
-    """A ranking of joined rows by ``order`` in each partition; rows up to place ``limit`` are kept.
+    """A ranking of joined rows by ``order`` in each partition; the first ``limit`` are kept.
 
     Attributes:
-        aliases: whether its expressions may read aliases of the SELECT list.
+        aliases: whether its expressions may refer to aliases of the SELECT list.
     """
 
     function: RankFunction
@@ -122,7 +124,7 @@ class PostJoin:
         group_first: keys before GROUPING SETS in ``GROUP BY a, b GROUPING SETS (...)``.
         group_all: whether it is GROUP BY ALL.
         ranking: the meaning of QUALIFY, DISTINCT ON, or a condition over a ranking subquery.
-        copies: number of rows per group; None: one.
+        copies: expression for the number of result rows per group; None: one.
     """
 
     distinct: bool = False
@@ -179,10 +181,10 @@ class RowGenerator:
     or per entry of a map.
 
     Attributes:
-        call: its call. ``outer``: whether a row without elements stays, with NULLs.
-        alias: the table of its columns; generated if the statement has none.
-        columns: names of its columns; empty: its own.
-        first: the number of the first element in a last column (WITH ORDINALITY); None: none.
+        call: the function's call. ``outer``: whether a row without elements is kept, with NULLs.
+        alias: the table name of its columns; generated if the statement has none.
+        columns: names of its columns; empty: the function's names.
+        first: number of the first element in a last column (WITH ORDINALITY); None: no column.
         listed: whether it stands in the SELECT list, so that ``*`` does not show its columns.
     """
 
@@ -198,16 +200,16 @@ class RowGenerator:
 
     @property
     def function(self) -> str:
-        """The name of the function, without ``_outer``."""
+        """The name of the table function, without ``_outer``."""
         return str(self.call.this).lower().removesuffix("_outer")
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of its columns; if the statement gives none, all names that Spark may give them."""
+        """Names of its columns; if the statement has none, all names that Spark may use."""
         return self.columns or ("pos", "col", "key", "value")
 
     def follows(self, node: Node | None) -> bool:
-        """Whether it stands after ``node`` in the statement, or reads all of FROM."""
+        """Whether the function stands after ``node`` in the statement, or reads all of FROM."""
         own = None if self.listed else position_of(self.call)
         other = None if node is None else position_of(node)
         return own is None or other is None or own > other
@@ -217,7 +219,7 @@ class RowGenerator:
 class Unresolved:
     """A parsed query before name resolution: sources, conditions (all must hold), select list.
 
-    Without ``items`` it stands for parentheses around joins, with all of their columns.
+    Without ``items`` it represents parentheses around joins, and has all of their columns.
 
     Attributes:
         post_join: post-join clauses; only in a whole statement, or in a subquery that becomes a
@@ -241,7 +243,7 @@ class Unresolved:
     subqueries: Mapping[int, Unresolved] = field(default_factory=dict)
 
     def check_inlined(self) -> None:
-        """Reject a subquery that needs to be a query of its own, in a place that requires inlining.
+        """Reject a subquery that needs to be a query of its own where it would have to be inlined.
 
         Raises:
             QueryError: ``unsupported-sql``, naming the clause.
@@ -262,7 +264,7 @@ class Unresolved:
 
     @cached_property
     def aliases(self) -> int:
-        """Maximum number of streams that one branch reads once subqueries are inlined."""
+        """Maximum number of streams that one branch reads after subqueries are inlined."""
         sources = (*self.sources, *(side.source for side in self.outer))
         counts = [1 if isinstance(s.of, str) else s.of.aliases for s in sources]
         branches = (1 if isinstance(s.of, str) else s.of.aliases for s in self.branches)
@@ -270,7 +272,7 @@ class Unresolved:
 
     @cached_property
     def size(self) -> int:
-        """Number of streams that all branches read once subqueries are inlined."""
+        """Number of streams that all branches read after subqueries are inlined."""
         entries = (1 if isinstance(s.of, str) else s.of.size for s in self.entries)
         return sum(entries) + sum(inner.size for inner in self.subqueries.values())
 
@@ -287,7 +289,7 @@ class Unresolved:
 
 
 class _SparkText(SparkGenerator):
-    """Spark's SQL, also of what Spark lacks."""
+    """Generator of Spark's SQL, also for clauses that Spark lacks."""
 
     SUPPORTS_WINDOW_EXCLUDE = True
 
@@ -331,7 +333,7 @@ def position_of(node: Node) -> tuple[int, int] | None:
 
 
 def operands(node: Node, kind: type[Node]) -> list[Node]:
-    """The operands of a chain of one connective, left to right, without parentheses."""
+    """The operands of a chain of one connective ``kind``, left to right, without parentheses."""
     found: list[Node] = []
     pending = [node]
     while pending:
@@ -346,7 +348,7 @@ def operands(node: Node, kind: type[Node]) -> list[Node]:
 
 
 def conjunction(nodes: Iterable[Node]) -> Node:
-    """AND of one or more nodes; they are not copied, and become children of the result."""
+    """AND of one or more nodes, which are not copied, but become children of the result."""
     return reduce(lambda a, b: exp.And(this=a, expression=b), nodes)
 
 
@@ -363,18 +365,18 @@ def describe(node: Node) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-#: Entry of a node's ``meta``: name of the column that it replaces.
+#: Key in a node's metadata: output name of the column that the node replaces.
 NAMED = "anabranch_named"
 
 
 def called(node: Node, text: str) -> Node:
-    """Name ``node`` in messages by ``text``, the expression that it replaces."""
+    """Set the text of ``node`` in messages: that of the expression which it replaces."""
     node.meta[_CALLED] = text
     return node
 
 
 def as_written(node: Node) -> str:
-    """``node`` as SQL on one line, with replacements shown as the user wrote them."""
+    """``node`` as SQL on one line; replaced expressions appear as the user wrote them."""
 
     def original(part: Node) -> Node:
         text = part.meta.get(_CALLED)

@@ -1,1 +1,1 @@
-"""Subqueries of expressions as joins: scalar subqueries, EXISTS, IN (decorrelation)."""
+"""Decorrelation: subqueries in expressions (scalar subqueries, EXISTS, IN) become joins."""

@@ -1,9 +1,9 @@
 """Subqueries in HAVING, or in the SELECT list, of a grouped statement.
 
-They are evaluated over the groups, which become a query of their own: ``SELECT k, sum(x) FROM a
-GROUP BY k HAVING sum(x) > (SELECT ...)`` is ``SELECT g.k, g.s FROM (SELECT k, sum(x) AS s FROM a
-GROUP BY k) g WHERE g.s > (SELECT ...)``. Totals of the statement's own joined rows stay with the
-groups (``binding.totals``).
+Such subqueries are evaluated over the groups, which become a query of their own: ``SELECT k, sum(x)
+FROM a GROUP BY k HAVING sum(x) > (SELECT ...)`` is ``SELECT g.k, g.s FROM (SELECT k, sum(x) AS s
+FROM a GROUP BY k) g WHERE g.s > (SELECT ...)``. Totals of the statement's own joined rows are
+computed with the groups instead (``binding.totals``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from anabranch_planner.subqueries.joins import (
 from anabranch_planner.subqueries.names import FromTables, column_of, replaced
 
 _SUMMED = frozenset({"count", "sum", "min", "max"})
-#: Maximum number of orders of aliases in which two joins are compared.
+#: Maximum number of assignments of aliases that are tried to compare two joins.
 _MOST_ORDERS = 120
 
 
@@ -93,7 +93,7 @@ def _have_same_rows(one: Unresolved, other: Unresolved, joins: Joins) -> bool:
     given, own = sorted(one.sources, key=_text), _conditions(one, joins)
     if [e.of for e in wanted] != [e.of for e in given]:
         return False
-    # Aliases of one stream may change places.
+    # Aliases of the same stream may be exchanged.
     alike = [list(group) for _, group in groupby(given, _text)]
     if prod(factorial(len(group)) for group in alike) > _MOST_ORDERS:
         return False
@@ -122,7 +122,7 @@ def _conditions(query: Unresolved, joins: Joins) -> list[Node]:
 
 
 def _renamed(node: Node, names: Mapping[str, str]) -> Node | frozenset[Node]:
-    """A conjunct with other aliases, for comparison; for an equality, the set of its sides."""
+    """A conjunct with other aliases, in comparable form; an equality as the set of its sides."""
 
     def found(part: Node) -> Node:
         if not isinstance(part, exp.Column):
@@ -134,8 +134,8 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node | frozenset[Node]:
 
 
 def with_groups_below(joins: Joins, rewrite: Callable[[Joins], Unresolved]) -> Unresolved:
-    """The rewritten query of ``joins``: its groups as a query of their own in FROM, and its
-    subqueries over them.
+    """The rewritten query of ``joins``: its groups as a query of their own in FROM, with the
+    subqueries evaluated over them.
 
     Args:
         rewrite: rewrites the query over the groups, whose subqueries may read the columns of
@@ -152,7 +152,7 @@ def with_groups_below(joins: Joins, rewrite: Callable[[Joins], Unresolved]) -> U
     below = GroupedEntry(query, joins.tables, keys, joins.alias("groups"), lambda _: None)
 
     def meant(node: Node) -> Node:
-        """``node`` with aliases of the SELECT list as their expressions, except in aggregates."""
+        """``node`` with aliases of SELECT replaced by their expressions, except in aggregates."""
 
         def found(part: Node) -> Node:
             if call_of(part) is not None:

@@ -1,4 +1,4 @@
-"""Subqueries of SELECT list, WHERE and HAVING as joins, before names are resolved.
+"""Decorrelation of subqueries in SELECT list, WHERE and HAVING into joins, before name resolution.
 
 Scalar subqueries are joins with queries of their own (:mod:`.joins`). ``[NOT] EXISTS`` and ``[NOT]
 IN`` among the conjuncts of WHERE are semi and anti joins, elsewhere LEFT JOINs (:mod:`.existence`).
@@ -42,10 +42,10 @@ from anabranch_planner.subqueries.scalars import scalar
 
 
 def decorrelated(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
-    """``query`` with the subqueries of its expressions as joins, also in FROM.
+    """``query`` with the subqueries in its expressions, at any depth of FROM, turned into joins.
 
     Args:
-        streams: the registered streams, and the queries that are read by name.
+        streams: the registered streams, and the registered queries, by name.
 
     Raises:
         QueryError: ``unsupported-sql``, naming the subquery; ``unknown-stream``.
@@ -58,7 +58,7 @@ def decorrelated(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved
 
 
 def _missing(query: Unresolved, streams: Mapping[str, Stream]) -> Iterator[QueryError]:
-    """The errors of the names in FROM of a statement that mean no stream, each name once."""
+    """The errors for names in FROM that are not the name of a stream, one per name."""
     seen, pending = set[str](), [query]
     while pending:
         one = pending.pop()
@@ -83,10 +83,10 @@ class _Decorrelation:
     _known: dict[int, tuple[Unresolved, Unresolved]] = field(default_factory=dict)
 
     def rewritten(self, query: Unresolved, above: tuple[FromTables, ...]) -> Unresolved:
-        """``query`` without subqueries in expressions.
+        """``query`` with the subqueries in its expressions turned into joins.
 
         Args:
-            above: tables of the enclosing queries, from the inside out.
+            above: tables of the enclosing queries, the innermost first.
         """
         if not query.has_subqueries:
             return query
@@ -114,13 +114,13 @@ class _Decorrelation:
             made = self.rewritten(inner, ())
             if made.outer and made.nested is None:
                 made = replace(made, nested=("EXISTS or NOT EXISTS", entry.node))
-            # The subquery is kept, so that no other one can have its id.
+            # Keep the subquery alive, so that no other object gets its id.
             self._known[id(inner)] = inner, made
         return replace(entry, of=self._known[id(inner)][1])
 
 
 def _with_joins(joins: Joins) -> Unresolved:
-    """The query of ``joins`` with its subqueries as joins."""
+    """The query of ``joins``, with its subqueries turned into joins."""
     query = joins.query
     conditions = [made for one in query.conditions if (made := _condition(joins, one)) is not None]
     items = tuple(_item(joins, item) for item in query.items)
@@ -183,7 +183,7 @@ def _item(joins: Joins, item: SelectItem) -> SelectItem:
 
 
 def _without_star(joins: Joins, items: tuple[SelectItem, ...]) -> Iterator[SelectItem]:
-    """The SELECT list, in which ``*`` does not show the columns of subqueries."""
+    """The SELECT list with ``*`` replaced so that it does not show columns of joined subqueries."""
     tables = joins.tables
     alone = not tables.merged and not tables.natural and "" not in tables.columns
     for item in items:

@@ -1,11 +1,11 @@
 """``[NOT] EXISTS`` and ``[NOT] IN`` as semi and anti joins, or as values of LEFT JOINs.
 
-``x IN (SELECT y ...)`` is a semi join with ``x = y`` as a further condition: WHERE drops rows whose
-comparison is unknown, as the semi join does. ``x NOT IN (...)`` keeps no row if any ``y`` is NULL,
-and keeps rows with NULL in ``x`` only if there is no ``y``. Unless conditions exclude NULL, a
-correlated one is an anti join with ``x = y OR y IS NULL OR x IS NULL``; an uncorrelated one is an
-anti join, plus a join with a query of one row whose columns say whether there is any ``y``, and
-whether any is NULL.
+``x IN (SELECT y ...)`` is a semi join with the additional condition ``x = y``: WHERE drops rows
+whose comparison is unknown, as a semi join does. ``x NOT IN (...)`` keeps no row if any ``y`` is
+NULL, and keeps rows with NULL in ``x`` only if there is no ``y``. Unless conditions exclude NULL, a
+correlated NOT IN is an anti join with ``x = y OR y IS NULL OR x IS NULL``; an uncorrelated NOT IN
+is an anti join, plus a join with a query of one row whose columns say whether there is any ``y``,
+and whether any is NULL.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def as_join(
         conjuncts: all conjuncts of WHERE.
 
     Returns:
-        A condition beside the join, if one is needed.
+        A condition needed in addition to the join, if any.
     """
     inner = joins.inner(holder)
     tested, shown = _compared(joins, holder, inner)
@@ -96,11 +96,11 @@ def as_value(joins: Joins, holder: Node, *, monotone: bool) -> Node:
     subquery.
 
     Args:
-        monotone: whether the value may be false instead of unknown.
+        monotone: whether the caller accepts false instead of unknown.
 
     Raises:
-        QueryError: ``unsupported-sql``: IN of rows that may be unknown, or another condition than
-            an equality correlates the subquery.
+        QueryError: ``unsupported-sql``: IN of rows whose comparison may be unknown, or a subquery
+            correlated by a condition that is not an equality.
     """
     inner = joins.inner(holder)
     tested, shown = _compared(joins, holder, inner)
@@ -149,11 +149,11 @@ def _grouped(
     pairs: Sequence[tuple[Node, Node]],
     values: Sequence[Node] = (),
 ) -> GroupedEntry:
-    """A LEFT JOIN with the subquery's rows, grouped by the own sides of ``pairs`` (own expression,
-    outer expression).
+    """Add a LEFT JOIN with the subquery's rows, grouped by the inner sides of ``pairs`` (inner
+    expression, outer expression).
 
     Args:
-        values: aggregates to be read.
+        values: aggregates of the groups to compute.
     """
     rows = right.rows()
     tables = FromTables.of(rows, joins.streams)
@@ -177,7 +177,7 @@ def _conjunct(value: Node, *, negated: bool) -> Node:
 
 
 def _compared(joins: Joins, holder: Node, inner: Inner) -> tuple[list[Node], list[Node]]:
-    """The compared expressions: left of IN (of the outer query), and in the subquery's SELECT."""
+    """The compared expressions: left of IN (over the outer query), and in the subquery."""
     if not isinstance(holder, exp.In):
         return [], []
     tested = holder.this.expressions if isinstance(holder.this, exp.Tuple) else [holder.this]
@@ -195,7 +195,7 @@ def _compared(joins: Joins, holder: Node, inner: Inner) -> tuple[list[Node], lis
 
 
 def _may_be_null(nodes: Sequence[Node], conjuncts: list[Node], of: Joins | Inner) -> bool:
-    """Whether no conjunct says that ``nodes`` are NOT NULL."""
+    """Whether a value of ``nodes`` may be NULL: no conjunct requires that all are NOT NULL."""
     excluded = [
         of.tables.qualified(part.this.this)
         for part in conjuncts
@@ -210,7 +210,7 @@ def _may_be_null(nodes: Sequence[Node], conjuncts: list[Node], of: Joins | Inner
 def _unless_null(
     joins: Joins, right: RightSide, tested: Node, shown: Node, unknown: tuple[bool, bool]
 ) -> Node:
-    """The condition beside the anti join of NOT IN where values may be NULL."""
+    """The condition, in addition to the anti join, of NOT IN where values may be NULL."""
     some, null = _flags(joins, right, [_some(), _some_null(right.raw(shown))])
     none = exp.Not(this=exp.Paren(this=some))
     parts: list[Node] = [known(tested)] if unknown[0] else []
@@ -219,7 +219,7 @@ def _unless_null(
 
 
 def _unless_unequal(one: Node, other: Node) -> Node:
-    """The condition of NOT IN that two values are not known to be unequal."""
+    """The condition of NOT IN's anti join: the two values are equal, or one of them is NULL."""
     equal = exp.EQ(this=one.copy(), expression=other.copy())
     either = exp.Or(this=equal, expression=_is_null(one))
     return exp.Paren(this=exp.Or(this=either, expression=_is_null(other)))
@@ -271,10 +271,8 @@ def _count(node: Node) -> Node:
 
 
 def _flags(joins: Joins, right: RightSide, truths: list[Node]) -> list[Node]:
-    """Columns with the value of each of ``truths`` (conditions about all rows of a subquery), from
-    a query with one row. That row changes only if a truth changes, not with every row of the
-    subquery.
-    """
+    """A column for each of ``truths`` (conditions about all rows of a subquery), from a query with
+    one row. That row changes only if a truth changes, not with every row of the subquery."""
     names = [f"subquery_value{n}" for n, _ in enumerate(truths, 1)]
     items = [SelectItem(exp.Literal.number(1), "subquery_key1")]
     items += map(SelectItem, truths, names)

@@ -1,11 +1,12 @@
-"""Joins with expanded rows, as subqueries in FROM.
+"""Joins by columns of expanded rows (``explode`` ...), as joins with subqueries in FROM.
 
-Rows are expanded after all joins of a statement, so their columns are no join keys there. Where an
-equality with another table reads them, the tables that the expansion reads become a subquery in
-FROM, with the expansion: ``FROM orders o LATERAL VIEW explode(o.items) t AS i JOIN products p ON
-p.sku = i.sku`` becomes ``FROM (SELECT … FROM orders o LATERAL VIEW …) j JOIN products p ON p.sku =
-j.i.sku``. So do the joins before or after an expansion if some of them are outer joins. A subquery
-with an expansion is inlined if its reader has nothing else in FROM.
+Rows are expanded after all joins of a statement, so expanded columns can't be join keys there. If
+an equality with another table reads them, the tables that the expansion reads become a subquery in
+FROM, together with the expansion: ``FROM orders o LATERAL VIEW explode(o.items) t AS i JOIN
+products p ON p.sku = i.sku`` becomes ``FROM (SELECT … FROM orders o LATERAL VIEW …) j JOIN products
+p ON p.sku = j.i.sku``. Joins before or after an expansion become a subquery, too, if some of them
+are outer joins. A subquery with an expansion is inlined if it is the only entry of its reader's
+FROM.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from anabranch_planner.subqueries.names import FromTables, columns_in
 
 
 def with_expansion_parts(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
-    """``query`` with all expansions after its joins, or else in subqueries.
+    """``query`` with all expansions after its joins, if necessary in subqueries.
 
     Raises:
         QueryError: ``unsupported-sql``: NATURAL, or a subquery without alias beside an expansion.
@@ -53,12 +54,12 @@ def with_expansion_parts(query: Unresolved, streams: Mapping[str, Stream]) -> Un
 @dataclass(slots=True)
 class _Expansions:
     streams: Mapping[str, Stream]
-    #: (id of a subquery, whether its reader has nothing else in FROM) -> it, changed. The subquery
-    #: is kept, so that no other one can have its id.
+    #: (id of a subquery, whether it is alone in its reader's FROM) -> the subquery, kept alive so
+    #: that no other object gets its id, and its rewriting.
     _known: dict[tuple[int, bool], tuple[Unresolved, Unresolved]] = field(default_factory=dict)
 
     def everywhere(self, query: Unresolved) -> Unresolved:
-        """``query``, changed here and in FROM."""
+        """``query``, rewritten with all subqueries in FROM."""
         while (made := self._cut(query)) is not query:
             query = made
         alone = bool(query.branches) or (len(query.sources) == 1 and not query.outer)
@@ -72,7 +73,7 @@ class _Expansions:
         if key not in self._known:
             made = self.everywhere(inner)
             if _is_plain(made) and (inner.generators or _expands(made)):
-                # Without an expansion it is a plain join, which has no versions to read.
+                # Without an expansion it is a plain join, which can be inlined.
                 made = replace(made, nested=None)
                 if _expands(made) and not alone:
                     made = as_table(made, entry.node, "an expansion")
@@ -81,7 +82,7 @@ class _Expansions:
         return entry if made is inner else replace(entry, of=made)
 
     def _cut(self, query: Unresolved) -> Unresolved:
-        """``query`` with some tables and expansions in a subquery; itself if that is not needed."""
+        """``query`` with some tables and expansions in a subquery; unchanged if not needed."""
         if not query.generators:
             return query
         tables = FromTables.of(query, self.streams)
@@ -95,11 +96,12 @@ class _Expansions:
         return self._with_part(query, tables, every, self._before(query, tables))
 
     def _before(self, query: Unresolved, tables: FromTables) -> list[RowGenerator]:
-        """The expansions that have to precede the outer joins of ``query``, with further ones that
-        may; empty if all may follow these joins.
+        """The expansions that precede the outer joins of ``query`` because at least one of them has
+        to; empty if all may follow these joins.
 
         Raises:
-            QueryError: ``unsupported-sql``: one has to, and reads right sides.
+            QueryError: ``unsupported-sql``: an expansion has to precede outer joins but reads their
+                right sides.
         """
         full = any(side.kind is JoinKind.FULL for side in query.outer)
         first = query.outer[0].source.node
@@ -128,8 +130,7 @@ class _Expansions:
         generators: Collection[RowGenerator],
     ) -> Unresolved:
         """``query`` with the sources at ``places`` and ``generators`` moved into a subquery;
-        without ``generators``, the sources and all outer joins.
-        """
+        without ``generators``, the sources and all outer joins."""
         node = query.generators[0].call
         rows = Unresolved(
             tuple(one for place, one in enumerate(query.sources) if place in places), (), (),
@@ -222,7 +223,7 @@ def _compared(side: OuterSide, tables: FromTables) -> Iterator[str]:
 def _of_tables(
     item: SelectItem, inside: Inside, generators: Sequence[RowGenerator]
 ) -> Iterator[SelectItem]:
-    """The star ``item`` over a subquery as stars of single tables, ``generators`` among them."""
+    """The star ``item`` over a subquery, as stars of the single tables and ``generators`` in it."""
     if item.without or item.replaced:
         raise unsupported(
             "* with EXCEPT or REPLACE beside a join with expanded rows", "name the columns"
@@ -248,7 +249,7 @@ def _is_plain(query: Unresolved) -> bool:
 
 
 def _expands(query: Unresolved) -> bool:
-    """Whether the rows of ``query`` are expanded, and it has no post-join part."""
+    """Whether the rows of ``query`` are expanded, and the query has no post-join part."""
     if not _is_plain(query):
         return False
     inner = (entry.of for entry in query.entries if isinstance(entry.of, Unresolved))
@@ -260,10 +261,11 @@ class _Links:
     """The numbered sources of a FROM list, and their connections by equalities.
 
     Attributes:
-        owner: alias (lower case) -> its source; of a generator, the least source that it reads.
-        bases: per generator, a source that it reads; None if it reads none, or sources that no
-            equality connects.
-        group: per source, the least source that it is connected with.
+        owner: alias (lower case) -> index of its source; for a table function, of the first source
+            that it reads.
+        bases: per table function, a source that it reads; None if it reads no source, or several
+            that no equality connects.
+        group: per source, the first source with which equalities connect it.
     """
 
     query: Unresolved
@@ -274,7 +276,7 @@ class _Links:
 
     @classmethod
     def of(cls, query: Unresolved, tables: FromTables, streams: Mapping[str, Stream]) -> _Links:
-        """The sources of ``query``; ``tables``: all tables in scope."""
+        """The sources of ``query``, and their connections; ``tables``: all tables in scope."""
         found = cls(query, tables, group=list(range(len(query.sources))))
         for place, entry in enumerate(query.sources):
             own = FromTables.of(Unresolved((entry,), (), ()), streams)
@@ -296,9 +298,8 @@ class _Links:
         return found
 
     def joined_by_items(self) -> tuple[list[int], list[RowGenerator]] | None:
-        """Sources and expansions whose rows have to be joined with other sources by an equality of
-        expanded columns; None if there is none.
-        """
+        """Sources and expansions that must be in a subquery, because an equality of expanded
+        columns joins them with other sources; None if there is none."""
         items = {one.alias.lower() for one in self.query.generators} & self.owner.keys()
         for pair in self._equalities():
             if not pair[0] | pair[1] <= self.owner.keys():
@@ -314,7 +315,7 @@ class _Links:
         return None
 
     def _equalities(self) -> Iterator[tuple[set[str], set[str]]]:
-        """The aliases that both sides of each equality among the conditions read."""
+        """For each equality among the conditions: the aliases that its two sides read."""
         for condition in self.query.conditions:
             for part in operands(condition.node, exp.And):
                 if isinstance(part, exp.EQ):

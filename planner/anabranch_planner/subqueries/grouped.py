@@ -1,7 +1,7 @@
-"""A grouped subquery as an entry of FROM: its keys and aggregates are columns.
+"""A grouped subquery as an entry of FROM, whose columns are its keys and aggregates.
 
-Expressions over its groups become expressions over these columns. So one entry serves a scalar
-subquery (grouped by the columns that correlate it), a subquery with GROUP BY, and the groups of a
+Expressions over its groups become expressions over these columns. Used for scalar subqueries
+(grouped by the columns that correlate them), for subqueries with GROUP BY, and for the groups of a
 statement with subqueries in its HAVING.
 """
 
@@ -30,26 +30,27 @@ from anabranch_planner.subqueries.names import FromTables, column_of, columns_in
 
 #: Aggregates that are 0 over no rows; all others are NULL.
 _COUNTS = frozenset({"count", "count_if", "countif", "approx_count_distinct"})
-#: Nodes that are NULL once one of their operands is. BETWEEN may be false.
+#: Nodes that are NULL if any of their operands is. (BETWEEN may be false then.)
 STRICT = (
     exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Not, exp.Paren, exp.Neg, exp.Add,
     exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Cast,
 )  # fmt: skip
-#: Their operands.
+#: Nodes that may be operands of :data:`STRICT` nodes without changing that.
 PARTS = (exp.Column, exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.DataType,
           exp.DataTypeParam, exp.Interval, exp.Var)  # fmt: skip
 
 
 @dataclass(slots=True)
 class GroupedEntry:
-    """The groups of ``query`` by ``keys``, under ``alias``.
+    """The groups of ``query`` by ``keys``, as an entry of FROM under ``alias``.
 
     Attributes:
-        query: FROM and conditions; its other clauses are ignored.
-        tables: its tables. ``keys``: qualified expressions over them; empty: one group of all rows.
+        query: FROM and conditions of the grouped rows; other clauses are ignored.
+        tables: tables of ``query``. ``keys``: qualified expressions over them; empty: one group of
+            all rows.
         refer: maps an outer column to the expression that replaces it; None for other columns.
-        having: condition of groups over the query's own tables.
-        values: the aggregates that are read so far, by the names of their columns.
+        having: condition that the groups satisfy, over the query's own tables.
+        values: column name -> aggregate, for all aggregates that have been read so far.
     """
 
     query: Unresolved
@@ -65,10 +66,10 @@ class GroupedEntry:
         return column_of(self.alias, f"subquery_key{number + 1}")
 
     def over(self, node: Node, *, zeros: bool = False) -> Node:
-        """``node``, an expression over groups, in terms of the entry's columns.
+        """``node``, an expression over groups, rewritten over the entry's columns.
 
         Args:
-            zeros: whether counts are 0 where the group is missing.
+            zeros: whether a count is 0 instead of NULL if there is no group.
 
         Raises:
             QueryError: ``not-grouped``, or an aggregate reads the outer query.
@@ -114,13 +115,13 @@ class GroupedEntry:
         return known
 
     def entry(self, node: Node | None) -> FromEntry:
-        """The entry, once all expressions over it are known; ``node``: its place in the text."""
+        """The entry of FROM, once all expressions over it are known; ``node``: its place in SQL."""
         items = [
             *(SelectItem(key.copy(), f"subquery_key{n}") for n, key in enumerate(self.keys, 1)),
             *(SelectItem(call, name) for name, call in self.values.items()),
         ]
         if not self.keys:
-            # A join with the only group compares a constant.
+            # The only group is joined by a comparison with a constant.
             items = [SelectItem(exp.Literal.number(1), "subquery_key1"), *items]
         group = tuple(key.copy() for key in self.keys) or None
         query = replace(
@@ -144,14 +145,14 @@ def is_strict(value: Node) -> bool:
 
 
 def is_strict_in(condition: Node, number: int) -> bool:
-    """Whether ``condition`` can't be true if the value of its subquery ``number`` is NULL."""
+    """Whether ``condition`` can't be true if its subquery ``number`` has the value NULL."""
     holder = next(n for n in condition.walk() if n.meta.get(SUBQUERY) == number)
     inside = all(isinstance(part, STRICT) for part in parents(holder, condition)[:-1])
     return inside and isinstance(condition, (*STRICT, exp.Between))
 
 
 def parents(node: Node, last: Node) -> list[Node]:
-    """The nodes around ``node``, from the inside out, up to ``last``."""
+    """The nodes around ``node`` up to ``last``, the innermost first."""
     found: list[Node] = []
     while node is not last and node.parent is not None:
         node = node.parent

@@ -1,9 +1,9 @@
-"""Outer joins that one maintained table can't keep, moved into subqueries in FROM.
+"""Chains of outer joins that one maintained table can't keep, split by subqueries.
 
-A table keeps a chain of look-ups from left rows, or one FULL JOIN. So ``a LEFT JOIN b ON … FULL
-JOIN c ON …`` becomes ``(SELECT … FROM a LEFT JOIN b ON …) j FULL JOIN c ON …``. The joins before a
-RIGHT JOIN become its right side, and a join that compares with two independent right sides gets
-both in one subquery.
+A maintained table keeps a chain of look-ups from left rows, or one FULL JOIN. So ``a LEFT JOIN b ON
+… FULL JOIN c ON …`` becomes ``(SELECT … FROM a LEFT JOIN b ON …) j FULL JOIN c ON …``. The joins
+before a RIGHT JOIN become its right side, and if a join's condition reads two independent right
+sides, both are moved into one subquery.
 """
 
 from __future__ import annotations
@@ -76,15 +76,13 @@ class _Parts:
         while cut is not None:
             made = _with_part(made, cut, self.streams)
             cut = _cut(made, self.streams)
-        # Last, as names of tables in parentheses are visible outside them.
+        # At the end, because names of tables in parentheses are visible outside of them.
         made = with_entries(made, self._inside)
         return _inlined(made) if made.nested is not None and query.outer else made
 
 
 def _inlined(query: Unresolved) -> Unresolved:
-    """A subquery that was made for outer joins, inlined again if only inner joins are left, as
-    these have no versions for a reader.
-    """
+    """A subquery made for outer joins, inlined again if only inner joins are left in it."""
     named = map(function_over, windows_of(query.items))
     if query.post_join is not None or any(name in WINDOWED for name in named):
         return query
@@ -94,9 +92,8 @@ def _inlined(query: Unresolved) -> Unresolved:
 
 
 def _inner_by_where(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
-    """``query`` with some LEFT JOINs as inner joins: where WHERE can't hold without the right row,
-    and a later join without ON needs WHERE to connect it with that right side.
-    """
+    """``query`` with some LEFT JOINs turned into inner joins: if WHERE can't be true without the
+    right row, and a later join without ON is connected with that right side only by WHERE."""
     loose = [n for n, s in enumerate(query.outer) if s.kind is JoinKind.INNER and s.on is None]
     plain = all(s.asof is None and not (s.source.using or s.source.natural) for s in query.outer)
     if not loose or not plain:
@@ -121,7 +118,7 @@ def _inner_by_where(query: Unresolved, streams: Mapping[str, Stream]) -> Unresol
 
 
 def _without_using(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
-    """``query`` with ON in place of USING, if a FULL JOIN has it; its columns become a coalesce."""
+    """``query`` with ON instead of USING, if it has a FULL JOIN; a merged column is a coalesce."""
     full = (s for s in query.outer if s.kind is JoinKind.FULL and s.source.using)
     first = next(full, None)
     if first is None:
@@ -135,18 +132,18 @@ def _without_using(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolv
 
 
 def _with_on(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
-    """``query`` with ON in place of USING."""
+    """``query`` with ON instead of USING."""
     merged: dict[str, Node] = {}
 
     def meant(part: Node) -> Node:
-        """The value of a merged column."""
+        """The value of a column merged by USING."""
         if not isinstance(part, exp.Column) or part.table:
             return part
         found = merged.get(part.name.lower())
         return part if found is None else called(found.copy(), part.name)
 
     def compared(entry: FromEntry, before: Unresolved, kind: JoinKind) -> Iterator[Node]:
-        """The equalities of USING."""
+        """The equalities that USING stands for."""
         right = FromTables.of(Unresolved((replace(entry, using=()),), (), ()), streams)
         tables = FromTables.of(before, streams)
         for name in map(str.lower, entry.using):
@@ -180,7 +177,7 @@ def _with_on(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
 
 
 def _first(tables: FromTables, name: str) -> exp.Column:
-    """The column ``name`` of the only table that has it, or of the first that USING has merged."""
+    """The column ``name`` of the only table that has it, or of the first table merged by USING."""
     found = [alias for alias, names in tables.columns.items() if name in names]
     if not found or not found[0] or (len(found) > 1 and name not in tables.merged):
         raise unsupported(f"USING ({name}) here", "write ON a.k = b.k")
@@ -188,7 +185,7 @@ def _first(tables: FromTables, name: str) -> exp.Column:
 
 
 def _arguments(node: Node) -> list[Node]:
-    """The arguments of a coalesce in a join's condition; else ``node`` alone."""
+    """The arguments of a coalesce in a join's condition; for other nodes, ``node`` alone."""
     return [node.this, *node.expressions] if isinstance(node, exp.Coalesce) else [node]
 
 
@@ -200,7 +197,7 @@ class Inside:
     """Joins that become a subquery in FROM, and their columns that the rest of the query reads.
 
     Attributes:
-        tables: the tables of the joins. ``alias``: the subquery's.
+        tables: the tables of the joins. ``alias``: alias of the subquery.
         names: (alias, column) of a table -> the column of the subquery.
     """
 
@@ -210,10 +207,10 @@ class Inside:
 
     @classmethod
     def of(cls, inner: Unresolved, query: Unresolved, streams: Mapping[str, Stream]) -> Inside:
-        """The joins ``inner`` of ``query``.
+        """The subquery for the joins ``inner`` of ``query``.
 
         Raises:
-            QueryError: ``unsupported-sql``: a table without a name, NATURAL.
+            QueryError: ``unsupported-sql``: a table without a name, or NATURAL.
         """
         tables = FromTables.of(inner, streams)
         if tables.natural or any(entry.natural for entry in query.entries):
@@ -225,11 +222,11 @@ class Inside:
         return cls(tables, next(n for i in numbers if (n := f"joined{i or ''}") not in taken))
 
     def has(self, column: exp.Column, tables: FromTables) -> bool:
-        """Whether ``column`` is of a table of the joins; ``tables``: all tables in scope."""
+        """Whether ``column`` belongs to a table of the joins; ``tables``: all tables in scope."""
         return self._key(column, tables) is not None
 
     def over(self, node: Node, tables: FromTables) -> Node:
-        """A copy of ``node`` that reads the joins' columns from the subquery."""
+        """A copy of ``node`` in which columns of the joins are read from the subquery."""
 
         def found(part: Node) -> Node:
             if not isinstance(part, exp.Column) or isinstance(part.this, exp.Star):
@@ -247,14 +244,14 @@ class Inside:
             self.over(exp.column(name), self.tables)
 
     def select(self) -> tuple[SelectItem, ...]:
-        """The SELECT list of the subquery; any column if nothing is read."""
+        """The SELECT list of the subquery; an arbitrary column if no column is read."""
         if not self.names:
             self._name(*next((a, n) for a, names in self.tables.columns.items() for n in names))
         found = (SelectItem(column_of(*key), name) for key, name in self.names.items())
         return tuple(found)
 
     def starred(self, item: SelectItem) -> Iterator[SelectItem]:
-        """The columns of the joins that the star ``item`` shows; another table's star itself."""
+        """The columns of the joins that the star ``item`` shows; other tables' stars unchanged."""
         wanted = (item.qualifier or "").lower()
         if wanted and not any(alias.lower() == wanted for alias in self.tables.columns):
             yield item
@@ -284,11 +281,12 @@ class Inside:
 
 
 def _look_ups_first(query: Unresolved, streams: Mapping[str, Stream]) -> tuple[Unresolved, int]:
-    """``query`` with its look-ups of tables before its outer joins with streams, and their number.
+    """``query`` with its look-ups of tables moved before its outer joins with streams, and the
+    number of these look-ups.
 
-    Inner joins of tables become look-ups. Joins that read no columns of each other may change
-    places. The number is 0 if nothing moves: only tables or only streams are joined, or a look-up
-    reads a stream that is joined later.
+    Inner joins with tables become look-ups. Joins that read no columns of each other may be
+    exchanged. The number is 0 if nothing moves: only tables or only streams are joined, or a
+    look-up reads a stream that is joined later.
     """
     if not query.outer:
         return query, 0
@@ -312,7 +310,7 @@ def _look_ups_first(query: Unresolved, streams: Mapping[str, Stream]) -> tuple[U
             rest.append((part, one))
 
     def due(known: set[str]) -> Iterator[tuple[Node, Condition]]:
-        """The conjuncts that read only tables with ``known`` names, taken out of ``rest``."""
+        """The conjuncts that read only tables with ``known`` names; removed from ``rest``."""
         for pair in [pair for pair in rest if _read(pair[0], whole) <= known]:
             rest.remove(pair)
             yield pair
@@ -327,7 +325,7 @@ def _look_ups_first(query: Unresolved, streams: Mapping[str, Stream]) -> tuple[U
         key = next((column for part in on for column in _compared(part, entry, whole)), None)
         if key is None:
             return query, 0
-        # An inner join without outer ones would be inlined: its rows have no versions.
+        # Not as an inner join: a subquery with inner joins only would be inlined.
         first.append(OuterSide(JoinKind.LEFT, entry, all_of(on)))
         conditions.append(Condition(as_where([known(key)]), len(left)))
     for side in looked:
@@ -353,7 +351,7 @@ def _look_ups_first(query: Unresolved, streams: Mapping[str, Stream]) -> tuple[U
 
 
 def _compared(node: Node, entry: FromEntry, tables: FromTables) -> Iterator[exp.Column]:
-    """The column of ``entry`` that ``node``, an equality, compares."""
+    """The column of ``entry`` that the equality ``node`` compares, if any."""
     sides = (node.this, node.expression) if isinstance(node, exp.EQ) else ()
     for side in sides:
         if isinstance(side, exp.Column) and _read(side, tables) == {_named(entry)}:
@@ -382,7 +380,7 @@ def _is_shown(entry: FromEntry, query: Unresolved) -> bool:
 
 
 def _read(node: Node, tables: FromTables) -> set[str]:
-    """The aliases in lower case whose columns ``node`` reads; "" for columns without alias."""
+    """The aliases (lower case) whose columns ``node`` reads; "" for columns without an alias."""
     return {column.table.lower() for column in columns_in(tables.qualified(node))}
 
 
@@ -399,9 +397,8 @@ def _cut(query: Unresolved, streams: Mapping[str, Stream]) -> int | None:
 
 
 def _depends_on_one(query: Unresolved, number: int, streams: Mapping[str, Stream]) -> bool:
-    """Whether the condition of outer join ``number`` depends on one right side at most. It may read
-    several right sides if one of them depends on the others, and an equality compares that one.
-    """
+    """Whether the condition of outer join ``number`` depends on at most one right side. It may read
+    several if one of them depends on the others, and an equality compares with that one."""
     side = query.outer[number]
     if side.on is None or side.asof is not None or side.source.natural:
         return True
@@ -417,7 +414,7 @@ def _depends_on_one(query: Unresolved, number: int, streams: Mapping[str, Stream
 def _compares(
     query: Unresolved, number: int, other: OuterSide, streams: Mapping[str, Stream]
 ) -> bool:
-    """Whether join ``number`` compares by an equality with columns of ``other`` alone."""
+    """Whether an equality in the condition of join ``number`` has one side over ``other`` alone."""
     side, tables = query.outer[number], _tables_at(query, number, streams)
     if not isinstance(other.source.alias, str) or side.on is None:
         return True
@@ -445,18 +442,18 @@ def _tables_at(query: Unresolved, number: int, streams: Mapping[str, Stream]) ->
 
 
 def _shown(query: Unresolved) -> Unresolved:
-    """``query`` with LEFT JOINs in place of its outer joins, so that all columns are visible."""
+    """``query`` with its outer joins as LEFT JOINs, in which all columns are visible."""
     outer = tuple(replace(side, kind=JoinKind.LEFT) for side in query.outer)
     return replace(query, outer=outer)
 
 
 def _with_part(query: Unresolved, number: int, streams: Mapping[str, Stream]) -> Unresolved:
-    """``query`` with its first ``number`` outer joins as a query that the other joins read."""
+    """``query`` with its first ``number`` outer joins as a subquery that the other joins read."""
     below, rest = replace(query, outer=query.outer[:number]), query.outer[number:]
     whole, node = FromTables.of(query, streams), rest[0].source.node
     with at(node):
         inside = Inside.of(below, query, streams)
-    # A FULL JOIN keeps rows of the other side whatever the part has.
+    # Conditions can't be moved into the subquery: a FULL JOIN keeps rows of the other side anyway.
     early = all(side.kind is not JoinKind.FULL for side in rest)
     inner, above = list[Condition](), list[Node]()
     for condition in query.conditions:
@@ -498,7 +495,7 @@ def _with_part(query: Unresolved, number: int, streams: Mapping[str, Stream]) ->
 
 
 def _unnamed(query: Unresolved) -> FromEntry | None:
-    """Joins in parentheses, an entry of FROM, that need an alias; None if no entry does."""
+    """An entry of FROM with joins in parentheses that needs an alias; None if there is none."""
     for entry in query.sources:
         joins = _joins_of(entry)
         if joins is not None and joins.outer:
@@ -511,14 +508,14 @@ def _unnamed(query: Unresolved) -> FromEntry | None:
 
 
 def _joins_of(entry: FromEntry) -> Unresolved | None:
-    """The joins in parentheses that ``entry`` consists of; None if it has an alias or no joins."""
+    """The joins, if ``entry`` is joins in parentheses; None if it has an alias or no joins."""
     if isinstance(entry.of, str) or entry.alias is not None:
         return None
     return entry.of if is_bracket(entry.of) else None
 
 
 def _with_named(query: Unresolved, entry: FromEntry, streams: Mapping[str, Stream]) -> Unresolved:
-    """``query`` with joins in parentheses, ``entry``, as a subquery with alias."""
+    """``query`` with ``entry``, joins in parentheses, turned into a subquery with an alias."""
     joins = _joins_of(entry)
     assert joins is not None
     with at(entry.node):
@@ -555,11 +552,11 @@ def _with_named(query: Unresolved, entry: FromEntry, streams: Mapping[str, Strea
 
 
 def with_expressions(query: Unresolved, change: Callable[[Node], Node]) -> Unresolved:
-    """``query`` with changed expressions of SELECT, WHERE and post-join clauses."""
+    """``query`` with ``change`` applied to expressions of SELECT, WHERE and post-join clauses."""
     names = {item.name.lower() for item in query.items if item.name}
 
     def ordered(key: exp.Ordered) -> exp.Ordered:
-        """A key of ORDER BY, changed by ``change``; an alias of the SELECT list stays as it is."""
+        """A key of ORDER BY with ``change`` applied; an alias of the SELECT list is kept."""
         column = key.this
         if isinstance(column, exp.Column) and not column.table and column.name.lower() in names:
             return key
@@ -584,7 +581,7 @@ def with_expressions(query: Unresolved, change: Callable[[Node], Node]) -> Unres
 
 
 def _mapped(clauses: Clauses, change: Callable[[Node], Node]) -> Clauses:
-    """Post-join clauses of a statement with parts, with changed nodes."""
+    """Post-join clauses of a statement with parts, with ``change`` applied to their nodes."""
     found: dict[str, Any] = {}
     for one in fields(clauses):
         value = getattr(clauses, one.name)

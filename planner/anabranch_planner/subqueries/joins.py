@@ -1,4 +1,4 @@
-"""The joins that replace the subqueries of a query's expressions."""
+"""The joins that replace the subqueries in a query's expressions."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ from anabranch_planner.subqueries.names import (
     replaced,
 )
 
-#: Function from a column to the expression that replaces it; None if it is no outer column.
+#: Function from a column to its replacement; None if the column is not of an outer query.
 Referring: TypeAlias = Callable[[exp.Column], Node | None]
-#: Function that returns a query without subqueries in expressions, given the tables of the queries
-#: around it from the inside out.
+#: Function that rewrites a query without subqueries in expressions; the second argument has the
+#: tables of the enclosing queries, the innermost first.
 Rewriting: TypeAlias = Callable[[Unresolved, tuple[FromTables, ...]], Unresolved]
 
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """A subquery of an expression.
+    """A subquery in an expression.
 
     Attributes:
-        query: the subquery without the conditions that correlate it.
-        tables: its tables.
-        correlated: conjuncts that read columns of the outer query, with these columns replaced and
-            marked, and own columns qualified.
+        query: the subquery without its correlating conditions.
+        tables: tables of the subquery.
+        correlated: conjuncts that read columns of the outer query; these columns are replaced and
+            marked, the subquery's own columns are qualified.
         refer: maps outer columns to the expressions that replace them.
-        written: its node in the statement.
+        written: the subquery's node in the statement.
     """
 
     query: Unresolved
@@ -65,7 +65,7 @@ class Inner:
 
     @property
     def is_grouped(self) -> bool:
-        """Whether it has GROUP BY, HAVING or aggregates."""
+        """Whether the subquery has GROUP BY, HAVING or aggregates."""
         return is_grouped(self.query)
 
     def has_own(self, node: Node) -> bool:
@@ -74,7 +74,7 @@ class Inner:
 
     @property
     def equalities(self) -> Iterator[tuple[Node, Node, Node]]:
-        """(conjunct, own expression, outer expression) of correlating equalities."""
+        """The correlating equalities as (conjunct, own expression, outer expression)."""
         for node in self.correlated:
             if not isinstance(node, exp.EQ):
                 continue
@@ -103,16 +103,18 @@ class Inner:
 
 @dataclass(slots=True)
 class Joins:
-    """FROM and WHERE of a query, to which its subqueries are added as joins.
+    """FROM and WHERE of a query, to which the subqueries in its expressions are added as joins.
 
     Attributes:
-        query: the query; its entries of FROM have no subqueries in expressions any more.
+        query: the query; queries in its FROM have no subqueries in expressions any more.
         streams: the registered streams.
         rewrite: rewriting of subqueries.
-        tables: the tables that its subqueries see. ``above``: tables of the queries around it.
+        tables: the tables whose columns its subqueries may read. ``above``: tables of enclosing
+            queries.
         refer: maps a column that a subquery reads to its expression in the query.
         anchor: any column of the query.
-        sources, sides: entries of FROM. ``conditions``: conditions of added inner joins.
+        sources, sides: entries of FROM: of inner joins, of outer joins. ``conditions``: of added
+            inner joins.
         groups: the grouped query that this query reads, if a grouped statement was split in two.
         values: (scalar subquery, correlation, strictness), and the expression that replaces the
             subquery.
@@ -142,7 +144,7 @@ class Joins:
         rewrite: Rewriting,
         above: tuple[FromTables, ...],
     ) -> Joins:
-        """The joins of ``query``, whose subqueries see its own tables."""
+        """The joins of ``query``, whose subqueries may read columns of its tables."""
         tables = FromTables.of(query, streams)
 
         def refer(column: exp.Column) -> Node | None:
@@ -153,10 +155,10 @@ class Joins:
         return cls(query, streams, rewrite, tables, above, refer, anchor, sources, sides)
 
     def inner(self, holder: Node) -> Inner:
-        """The subquery in the node ``holder``.
+        """The subquery that the node ``holder`` contains.
 
         Raises:
-            QueryError: it is correlated with a query further out, or in an outer join.
+            QueryError: the subquery is correlated with a query further out, or in an outer join.
         """
         number = holder.meta[SUBQUERY]
         query = self.rewrite(self.query.subqueries[number], (self.tables, *self.above))
@@ -205,7 +207,7 @@ class Joins:
         return refer
 
     def alias(self, wanted: str = "") -> str:
-        """A new alias: ``wanted``, with underscores if it is taken, or one with a number."""
+        """A new alias: ``wanted``, with underscores if it is taken; by default a numbered one."""
         taken = {(s.alias or "").lower() for s in (*self.sources, *self.query.entries)}
         taken |= {(side.source.alias or "").lower() for side in self.sides} | self._names
         taken |= {alias.lower() for alias in self.tables.columns}
@@ -217,7 +219,7 @@ class Joins:
         return name
 
     def join(self, entry: FromEntry, on: list[Node], *, inner: bool) -> None:
-        """Add a join with ``entry``; without a condition, both sides are joined by a constant.
+        """Add a join with ``entry``; without conditions, both sides are joined by a constant.
 
         Args:
             inner: whether it is an inner join, else a LEFT JOIN.
@@ -230,7 +232,7 @@ class Joins:
         early = first is None or all(
             first.has(c) or c.table == entry.alias for c in columns_in(condition)
         )
-        # A FULL JOIN has right rows that the condition, above it, excludes.
+        # A FULL JOIN has right rows that the condition, placed above it, would exclude.
         early = early and all(side.kind is not JoinKind.FULL for side in self.query.outer)
         if inner and early:
             self.sources.append(entry)
@@ -240,9 +242,8 @@ class Joins:
             self.sides.append(OuterSide(kind, entry, condition))
 
     def constant(self, key: Node, value: Node) -> Node:
-        """The equality of another entry's column ``key`` and ``value``, written so that each side
-        has a column, as a join requires.
-        """
+        """The equality of ``key``, a column of another entry, and the constant ``value``, written
+        so that both sides read a column, as a join requires."""
         if self.anchor is None:
             raise unsupported("a subquery beside a FROM without alias", "give it an alias")
         null = exp.Is(this=self.anchor.copy(), expression=exp.Null())
@@ -251,9 +252,8 @@ class Joins:
 
 
 def _factored(node: Node, tables: FromTables, refer: Referring) -> list[Node]:
-    """The conjuncts of an OR that correlates a subquery: the common conjuncts of all alternatives,
-    and the OR of the rest. Any other node is its own single conjunct.
-    """
+    """The conjuncts of an OR that correlates a subquery: the conjuncts common to all alternatives,
+    and the OR of the remaining ones. For any other node, the node itself."""
     inside = node
     while isinstance(inside, exp.Paren):
         inside = inside.this
@@ -288,7 +288,7 @@ def is_grouped(query: Unresolved) -> bool:
 
 
 def subqueries_in(node: Node) -> Iterator[Node]:
-    """The nodes with subqueries in ``node``, without those inside subqueries."""
+    """The nodes in ``node`` that contain subqueries, outside of other subqueries."""
     for part in node.walk(prune=lambda part: isinstance(part, exp.Query)):
         if SUBQUERY in part.meta:
             yield part
@@ -324,7 +324,7 @@ _WINDOWS = frozenset({"window", "session_window", "tumble", "hop", "session", "c
 
 
 def of_item(node: Node, query: Unresolved) -> Node:
-    """The SELECT expression that ``node`` names by position or alias; else ``node`` itself."""
+    """The SELECT expression to which ``node`` refers by position or alias; else ``node`` itself."""
     items = query.items
     if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdecimal():
         if 1 <= int(str(node.this)) <= len(items):
@@ -349,7 +349,7 @@ def all_of(conjuncts: Iterable[Node]) -> Node:
 
 
 def known(node: Node) -> Node:
-    """``node IS NOT NULL`` for a subquery's join."""
+    """The condition that ``node`` is not NULL, for a subquery's join."""
     return exp.Not(this=exp.Is(this=node.copy(), expression=exp.Null()))
 
 
@@ -360,7 +360,7 @@ def count_of(node: Node) -> int:
 
 
 def _with_outer(node: Node, refer: Referring) -> Node:
-    """A copy of ``node`` with the outer columns replaced and marked."""
+    """A copy of ``node`` in which columns of the outer query are replaced and marked."""
 
     def found(part: Node) -> Node:
         outer = refer(part) if isinstance(part, exp.Column) else None

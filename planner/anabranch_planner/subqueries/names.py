@@ -13,7 +13,7 @@ from anabranch_planner.binding.look_ups import SHOWN
 from anabranch_planner.sql.scope import find_stream
 from anabranch_planner.sql.unresolved import FromEntry, Node, Unresolved, at
 
-#: Key of the metadata of an outer query's column in a condition of a subquery.
+#: Key in the metadata of a column in a subquery's condition: it belongs to the outer query.
 OUTER = "outer"
 
 
@@ -22,7 +22,7 @@ class FromTables:
     """The tables of a FROM list.
 
     Attributes:
-        columns: alias (as declared; empty: a subquery without alias) -> columns in lower case.
+        columns: alias (as declared; empty for a subquery without one) -> columns in lower case.
         merged: columns of USING, in lower case; ``natural``: whether a join is NATURAL.
     """
 
@@ -55,15 +55,14 @@ class FromTables:
         return cls(found, frozenset(merged), natural)
 
     def has(self, column: exp.Column) -> bool:
-        """Whether ``column`` may be of these tables."""
+        """Whether ``column`` may belong to one of these tables."""
         if column.table:
             return any(alias.lower() == column.table.lower() for alias in self.columns)
         return any(column.name.lower() in names for names in self.columns.values())
 
     def qualified(self, node: Node) -> Node:
-        """A copy of ``node`` with these tables' columns spelled uniformly: alias, name in lower
-        case. Ambiguous names stay without alias.
-        """
+        """A copy of ``node`` in which columns of these tables are spelled uniformly: with alias,
+        and in lower case. Ambiguous names get no alias."""
 
         def spelled(part: Node) -> Node:
             if not isinstance(part, exp.Column) or isinstance(part.this, exp.Star):
@@ -85,7 +84,7 @@ class FromTables:
 
 
 def _columns(entry: FromEntry, streams: Mapping[str, Stream]) -> Iterator[str]:
-    """The columns of an entry of FROM that its alias has."""
+    """The names of the columns that an entry of FROM has under its alias."""
     if isinstance(entry.of, str):
         with at(entry.node):
             stream = find_stream(entry.of, streams)
@@ -110,7 +109,7 @@ def _columns(entry: FromEntry, streams: Mapping[str, Stream]) -> Iterator[str]:
 
 
 def is_bracket(query: Unresolved) -> bool:
-    """Whether ``query`` stands for joins in parentheses."""
+    """Whether ``query`` represents joins in parentheses."""
     return not (query.items or query.branches)
 
 
@@ -145,7 +144,7 @@ def columns_in(node: Node) -> Iterator[exp.Column]:
 
 
 def anchor_of(query: Unresolved, streams: Mapping[str, Stream]) -> exp.Column | None:
-    """Any column of the first table of FROM; None if that table has no name."""
+    """Some column of the first table of FROM; None if that table has no name."""
     entry = query.sources[0]
     if isinstance(entry.of, Unresolved):
         if entry.alias is None:

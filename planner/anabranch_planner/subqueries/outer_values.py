@@ -1,9 +1,9 @@
-"""Subqueries correlated by other conditions than equalities.
+"""Subqueries correlated by conditions that are not equalities.
 
 ``SELECT max(b.w) FROM b WHERE b.k = a.k AND b.w < a.v`` is joined with the outer query's distinct
-values (``a.k``, ``a.v``), and correlated by equalities with these values instead. Conditions must
-not hold for NULL, as values are compared by =. In ``b.w < coalesce(a.v, 0)`` the whole right side
-is a value.
+values (``a.k``, ``a.v``), and correlated by equalities with these values instead. Because values
+are compared by ``=``, a correlating condition must not be true for a NULL value. In ``b.w <
+coalesce(a.v, 0)`` the whole right side counts as the value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from anabranch_planner.subqueries.names import OUTER, FromTables, column_of, col
 
 
 def by_equalities(joins: Joins, inner: Inner) -> Inner:
-    """``inner``, correlated by equalities only.
+    """``inner``, rewritten so that only equalities correlate it.
 
     Raises:
         QueryError: ``unsupported-sql``: that is not possible.
@@ -50,7 +50,7 @@ def by_equalities(joins: Joins, inner: Inner) -> Inner:
         known = known and all(column in keys for column in read)
         listed = [replaced(value, lambda part: keys.get(part, part)) for value in values]
     if not known:
-        # Raises, naming the condition.
+        # This raises an error that names the condition.
         inner.pairs()
     taken = {entry.alias for entry in inner.query.entries} | set(inner.tables.columns)
     alias = next(name for n in count(1) if (name := f"outer{n}") not in taken)
@@ -103,9 +103,8 @@ def _is_outer(node: Node) -> bool:
 
 
 def _outer_values(node: Node) -> Iterator[Node]:
-    """The values of the outer query in a condition: columns, and expressions over them that may
-    have a value where a column is NULL.
-    """
+    """The values of the outer query in a condition: columns, and expressions over them that may be
+    not NULL although a column is NULL."""
     plain = isinstance(node, (*STRICT, *PARTS, exp.Between))
     plain = plain or any(SUBQUERY in part.meta for part in node.walk())
     if _is_outer(node) and (isinstance(node, exp.Column) or not plain):
@@ -116,14 +115,14 @@ def _outer_values(node: Node) -> Iterator[Node]:
 
 
 def _is_strict(condition: Node) -> bool:
-    """Whether a correlating ``condition`` can't hold where a column is NULL."""
+    """Whether a correlating ``condition`` can't be true if a column is NULL."""
     parts = list(condition.walk())
     between = isinstance(condition, exp.Between)
     return all(isinstance(part, (*STRICT, *PARTS)) for part in parts[between:])
 
 
 def _own_conditions(joins: Joins) -> list[Condition]:
-    """The conjuncts of a query that read its own tables only, without subqueries."""
+    """The conjuncts of a query that have no subqueries and read only its own tables."""
     found = list[Condition]()
     below = joins.groups
     tables = joins.tables if below is None else below.tables

@@ -1,9 +1,9 @@
 """Subqueries with rankings that can't be inlined, planned as queries of their own.
 
 ``SELECT … FROM (SELECT …, rank() OVER (…) AS r …) WHERE r <= 3`` is one statement with a ranking.
-If the statement reads other tables too, has no limit on the rank, or has further clauses, the
-subquery becomes a query of its own (``sql.named``), whose rows contain their rank. A limit on the
-rank moves into it.
+If the statement also reads other tables, does not limit the rank, or has further clauses, the
+subquery becomes a query of its own (``sql.named``), whose rows contain their rank; a limit on the
+rank is moved into it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _EVERYTHING = (SelectItem(None),)
 
 
 def ranked_apart(query: Unresolved) -> Unresolved:
-    """``query`` with the subqueries with rankings marked that become queries of their own."""
+    """``query`` with a mark on subqueries with rankings that become queries of their own."""
     apart = _Apart()
 
     def below(one: Unresolved) -> Unresolved:
         made = with_entries(one, inside)
-        # The reader of renamed columns decides about the ranking below.
+        # If a query only renames columns, its reader decides about the ranking inside it.
         return made if _only_renames(made) else apart.separated(made)
 
     inside = within(below)
@@ -34,7 +34,7 @@ def ranked_apart(query: Unresolved) -> Unresolved:
 
 @dataclass(slots=True)
 class _Apart:
-    """State for marking one statement. A query of WITH read several times stays one object."""
+    """Marks subqueries with rankings. A query of WITH read several times stays one object."""
 
     _marked: dict[int, tuple[Unresolved, Unresolved]] = field(default_factory=dict)
 
@@ -79,7 +79,7 @@ def _is_ranked(query: Unresolved) -> bool:
 
 
 def _is_one_statement(query: Unresolved) -> bool:
-    """Whether ``query`` limits the rank in its only source."""
+    """Whether ``query`` limits the rank in its only source, and so is one statement with it."""
     if query.post_join is not None or query.branches or windows_of(query.items):
         return False
     try:
@@ -89,7 +89,7 @@ def _is_one_statement(query: Unresolved) -> bool:
 
 
 def _with_limit(query: Unresolved) -> Unresolved | None:
-    """``query`` with the limit on the rank copied into its only source; None without a limit."""
+    """``query`` with its limit on the rank copied into its only source; None without a limit."""
     rows = replace(query, items=_EVERYTHING, post_join=None)
     if query.outer or query.subqueries or query.post_join is None or not _is_one_statement(rows):
         return None

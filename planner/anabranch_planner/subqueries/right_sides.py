@@ -28,14 +28,15 @@ from anabranch_planner.subqueries.outer_values import by_equalities
 
 @dataclass(frozen=True, slots=True)
 class RightSide:
-    """The rows of a subquery as an entry of FROM.
+    """The rows of a subquery as the right side of a join.
 
     Attributes:
         over: rewrites an expression of the subquery over columns of the entry.
-        on: the correlating conditions. ``entry``: makes the entry, once all expressions over it are
-            known.
-        rows: its rows as a query. ``raw``: rewrites an expression of the subquery over these rows.
-        unique: whether rows differ in the compared columns.
+        on: makes the correlating conditions. ``entry``: makes the entry of FROM, once all
+            expressions over it are known.
+        rows: makes a query with the rows. ``raw``: rewrites an expression over the rows of this
+            query.
+        unique: whether all rows differ in the compared columns.
     """
 
     over: Callable[[Node], Node]
@@ -48,7 +49,7 @@ class RightSide:
 
 
 def right_of(joins: Joins, inner: Inner, shown: list[Node]) -> RightSide:
-    """The rows of a subquery; ``shown``: its SELECT list, empty for EXISTS.
+    """The rows of a subquery as a right side; ``shown``: its SELECT list, empty for EXISTS.
 
     Raises:
         QueryError: ``unsupported-sql``: clauses that can't be correlated.
@@ -56,7 +57,7 @@ def right_of(joins: Joins, inner: Inner, shown: list[Node]) -> RightSide:
     clauses = inner.query.post_join or PostJoin()
     if inner.is_grouped and not is_limited(clauses):
         return _groups(joins, inner, shown)
-    # EXISTS ignores LIMIT: there is a first row if there is any row.
+    # EXISTS ignores LIMIT: it is true if there is any row.
     clauses = clauses if shown else replace(clauses, limit=None)
     if is_limited(clauses) or inner.is_grouped:
         return _limited(joins, inner, shown)
@@ -68,7 +69,7 @@ def right_of(joins: Joins, inner: Inner, shown: list[Node]) -> RightSide:
 
 
 def _stream(joins: Joins, inner: Inner, source: FromEntry) -> RightSide:
-    """A single stream: its conditions become the join's."""
+    """The right side for a single stream, whose conditions become conditions of the join."""
     alias = joins.alias(source.alias or str(source.of))
     entry = replace(source, alias=alias)
 
@@ -82,7 +83,7 @@ def _stream(joins: Joins, inner: Inner, source: FromEntry) -> RightSide:
 
 
 def _rows(joins: Joins, inner: Inner, query: Unresolved) -> RightSide:
-    """A join as a subquery in FROM, which shows the columns that are read."""
+    """The right side for a join: a subquery in FROM with the columns that are read."""
     alias, names = joins.alias(), dict[Node, str]()
 
     def column(part: exp.Column) -> Node:
@@ -137,7 +138,7 @@ def _groups(joins: Joins, inner: Inner, shown: list[Node]) -> RightSide:
 
 
 def _limited(joins: Joins, inner: Inner, shown: list[Node]) -> RightSide:
-    """An uncorrelated subquery with LIMIT or another choice of rows, as a subquery in FROM."""
+    """The right side for an uncorrelated subquery with LIMIT or a ranking: a subquery in FROM."""
     alias = joins.alias()
     if inner.correlated or not shown:
         raise unsupported(
@@ -156,7 +157,7 @@ def _limited(joins: Joins, inner: Inner, shown: list[Node]) -> RightSide:
 
 
 def _over(inner: Inner, node: Node, change: Callable[[exp.Column], Node]) -> Node:
-    """``node`` with its own columns changed and the outer query's columns resolved."""
+    """``node`` with ``change`` applied to its own columns, and outer columns resolved."""
 
     def found(part: Node) -> Node:
         if not isinstance(part, exp.Column) or OUTER in part.meta:
@@ -168,7 +169,7 @@ def _over(inner: Inner, node: Node, change: Callable[[exp.Column], Node]) -> Nod
 
 
 def _plain(inner: Inner) -> Unresolved:
-    """The rows of a subquery whose number does not matter, so that semi joins become inner ones."""
+    """The rows of a subquery if only their existence matters: semi joins become inner joins."""
     query = replace(inner.query, post_join=None, nested=None)
     if not query.outer:
         return query
@@ -189,11 +190,11 @@ def _plain(inner: Inner) -> Unresolved:
 
 
 def own_conjuncts(inner: Inner) -> list[Node]:
-    """The conjuncts of a subquery that do not correlate it."""
+    """The conjuncts of a subquery that do not read the outer query."""
     return [part for c in inner.query.conditions for part in operands(c.node, exp.And)]
 
 
 def is_limited(clauses: PostJoin) -> bool:
-    """Whether clauses (LIMIT, a ranking ...) choose some of the rows."""
+    """Whether ``clauses`` (LIMIT, a ranking ...) select only some of the rows."""
     some = clauses.limit, clauses.offset, clauses.qualify, *clauses.distinct_on
     return any(node is not None for node in some)

@@ -1,11 +1,11 @@
-"""Scalar subqueries as joins, and checks that they return at most one row.
+"""Scalar subqueries as joins, with checks that they return at most one row.
 
 An aggregate's FROM is grouped by the columns that correlate it (as a query of its own,
-``sql.named``) and joined by these columns; the value is an expression over that query's columns. It
-is an inner join if the condition around it can't hold for NULL, else a LEFT JOIN. Without
-correlation the grouped query has one row, joined by a constant. Without an aggregate, keys of
-streams and groups must show that there is at most one row, or LIMIT 1 must choose it; or a constant
-or DISTINCT chooses rows, and the value fails if there are several.
+``sql.named``) and joined by these columns; the value is an expression over that query's columns.
+The join is an inner join if the surrounding condition can't be true for NULL, else a LEFT JOIN. If
+the subquery is not correlated, the grouped query has one row, joined by a constant. A subquery
+without an aggregate must have at most one row by the keys of streams and groups, or by LIMIT 1; or
+a constant or DISTINCT selects its rows, and evaluation fails if there are several.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from anabranch_planner.subqueries.right_sides import is_limited, own_conjuncts, 
 
 
 def scalar(joins: Joins, inner: Inner, *, strict: bool) -> Node:
-    """The value of a scalar subquery, which becomes a join; equal subqueries share one join.
+    """The value of a scalar subquery, for which a join is added; equal subqueries share one join.
 
     Args:
         strict: whether rows for which the value is NULL are dropped anyway.
 
     Raises:
-        QueryError: it may give several rows or columns.
+        QueryError: the subquery may return several rows or columns.
     """
     given = inner.query, inner.correlated, strict
-    # A join that drops rows without a value also serves uses that would keep them.
+    # A join that drops rows without a value can't be used where they must be kept, but conversely.
     either = given, (*given[:2], True)
     value = next((value for known, value in joins.values if known in either), None)
     if value is None:
@@ -93,7 +93,7 @@ def _any(node: Node) -> Node:
 
 
 def _only(node: Node, *, distinct: bool) -> Node:
-    """The value of ``node`` in the only row, with an expression that fails if there are several."""
+    """The value of ``node`` in the only row, as an expression that fails for several rows."""
     value, one = _any(node), exp.Literal.number(1)
     count: Node = exp.Anonymous(this="count", expressions=[exp.Star()])
     if distinct:
@@ -114,7 +114,7 @@ def _only(node: Node, *, distinct: bool) -> Node:
 
 
 def of_groups(joins: Joins, inner: Inner, item: Node, *, strict: bool) -> Node:
-    """Value of ``item``, an expression over the only group of an aggregating subquery."""
+    """Value of ``item``, an expression over the single group of an aggregating subquery."""
     constants = dict(_constants(inner))
     determined = {own for _, own, _ in inner.equalities} | set(constants)
     inner = by_equalities(joins, inner)
@@ -150,7 +150,7 @@ def of_groups(joins: Joins, inner: Inner, item: Node, *, strict: bool) -> Node:
 
 
 def _first(joins: Joins, inner: Inner, shown: SelectItem, item: Node, *, strict: bool) -> Node:
-    """The value of ``SELECT x ... ORDER BY y LIMIT 1``."""
+    """The value of the scalar subquery ``SELECT x ... ORDER BY y LIMIT 1``."""
     clauses = inner.query.post_join or PostJoin()
     limited = clauses.limit is not None and count_of(clauses.limit) == 1
     others = clauses.offset, clauses.qualify, *clauses.distinct_on
@@ -196,7 +196,7 @@ def _case(condition: Node, value: Node) -> Node:
 
 
 def _sorted_by(entry: exp.Ordered, shown: SelectItem, inner: Inner) -> exp.Ordered:
-    """A sort key; a position or an alias of the SELECT list means the shown expression."""
+    """A sort key; a position or alias of the SELECT list is replaced by its expression."""
     found: exp.Ordered = entry.copy()
     meant = of_item(entry.this, replace(inner.query, items=(shown,)))
     found.set("this", meant.copy())
@@ -204,7 +204,7 @@ def _sorted_by(entry: exp.Ordered, shown: SelectItem, inner: Inner) -> exp.Order
 
 
 def _constants(inner: Inner) -> Iterator[tuple[Node, Node]]:
-    """Equalities with a constant among the conditions of the subquery: (expression, constant)."""
+    """Equalities with a constant among the subquery's conditions, as (expression, constant)."""
     for node in own_conjuncts(inner):
         if isinstance(node, exp.EQ):
             left, right = (bare(inner.tables.qualified(n)) for n in (node.this, node.expression))
@@ -217,7 +217,7 @@ def _constants(inner: Inner) -> Iterator[tuple[Node, Node]]:
 
 
 def _has_one_row(joins: Joins, inner: Inner) -> bool:
-    """Whether equalities determine a key of each entry of FROM."""
+    """Whether a subquery has at most one row: equalities determine a key of each FROM entry."""
     tables, entries = inner.tables, inner.query.sources
     keys = [key for entry in entries if (key := _key(joins, entry)) is not None]
     if inner.query.outer or inner.query.generators or len(keys) < len(entries):
@@ -241,9 +241,8 @@ def _has_one_row(joins: Joins, inner: Inner) -> bool:
 
 
 def _key(joins: Joins, entry: FromEntry) -> set[Node] | None:
-    """Columns that form a key of an entry of FROM; empty if the entry has one row at most; None if
-    no key is known.
-    """
+    """Columns that form a key of an entry of FROM; empty if the entry has at most one row; None if
+    no key is known."""
     alias = entry.alias
     if isinstance(entry.of, Unresolved) and _is_single(entry.of):
         return set()
@@ -264,9 +263,8 @@ def _is_single(query: Unresolved) -> bool:
 
 
 def _groups_shown(query: Unresolved, joins: Joins) -> Iterator[str]:
-    """Names of the columns that show the keys of a grouped subquery; empty if some key is not
-    shown.
-    """
+    """Names of the output columns that are the keys of a grouped subquery; empty if it does not
+    show all of its keys."""
     tables, shown = FromTables.of(query, joins.streams), dict[Node, str]()
     try:
         groups = groups_of(query, tables)

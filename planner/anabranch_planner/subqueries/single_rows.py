@@ -1,13 +1,14 @@
-"""Several aggregates of whole joins in one FROM, as one of their union.
+"""Several one-row subqueries with aggregates in one FROM, combined into a single one over a union.
 
 ``(SELECT count(*) AS n FROM a) x, (SELECT sum(v) AS s FROM b) y, …`` has one row. The cost of this
 join grows exponentially with the number of subqueries: a batch replaces the row of each, and the
-join's changes combine old and new rows in all ways. So they become
+changes of the join are all combinations of old and new rows. So the subqueries become
 
     (SELECT count(c1) AS n, sum(c2) AS s, … FROM
        (SELECT 1 AS c1, NULL AS c2 FROM a UNION ALL SELECT NULL, v FROM b UNION ALL …))
 
-which is equal, as these aggregates ignore NULL. Aggregates of the same join share a branch.
+which has the same result, because these aggregates ignore NULL. Aggregates of the same join share a
+branch.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from anabranch_planner.subqueries.join_parts import with_expressions
 from anabranch_planner.subqueries.joins import as_where
 from anabranch_planner.subqueries.names import column_of, replaced
 
-#: Minimum number of such subqueries to combine: two have few combinations of old and new rows.
+#: Minimum number of such subqueries that are combined: two have few combinations of rows.
 _LEAST = 3
-#: Maximum number of joins below: a statement has no more branches (``normal.branches``).
+#: Maximum number of joins in the union, as of branches of a statement (``normal.branches``).
 _MOST = 32
 #: Aggregates of one argument that ignore NULL.
 _IGNORING = frozenset({"avg", "count", "max", "mean", "min", "std", "stddev", "stddev_pop",
@@ -106,11 +107,12 @@ def _ignores_null(call: AggregateCall) -> bool:
 
 @dataclass(slots=True)
 class _Whole:
-    """The subquery in place of several.
+    """The subquery that replaces several one-row subqueries.
 
     Attributes:
-        branches: the joins of its UNION ALL, each with the aggregated expressions by column.
-        items: its SELECT list. ``names``: (alias, column) of a subquery -> its column.
+        branches: the joins of its UNION ALL, each with its columns: name -> aggregated expression.
+        items: the SELECT list. ``names``: (alias, column) of a replaced subquery -> its column
+            here.
     """
 
     branches: list[tuple[Unresolved, dict[str, Node]]] = field(default_factory=list)
@@ -119,11 +121,11 @@ class _Whole:
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether two columns of the subqueries have one name."""
+        """Whether two replaced subqueries have columns with the same name."""
         return any(name != column for (_, column), name in self.names.items())
 
     def add(self, entry: FromEntry) -> None:
-        """Add a subquery."""
+        """Add a one-row subquery."""
         query = entry.of
         assert isinstance(query, Unresolved)
         own = self._branch(query)
@@ -145,7 +147,7 @@ class _Whole:
         return self.branches[-1][1]
 
     def _over(self, node: Node, columns: dict[str, Node]) -> Node:
-        """``node`` with its aggregates computed over columns of the union."""
+        """``node`` with its aggregates replaced by aggregates over columns of the union."""
 
         def found(part: Node) -> Node:
             call = call_of(part)
@@ -166,7 +168,7 @@ class _Whole:
         return exp.Anonymous(this=call.name, expressions=[column])
 
     def instead(self, query: Unresolved, places: list[int]) -> Unresolved:
-        """``query`` with the combined subquery in place of the sources at ``places``."""
+        """``query`` with this subquery instead of the sources at ``places``."""
         first, node = places[0], query.sources[places[0]].node
         taken = {(entry.alias or "").lower() for entry in query.entries}
         alias = next(a for n in range(len(taken) + 1) if (a := f"whole{n or ''}") not in taken)

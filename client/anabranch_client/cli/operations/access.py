@@ -112,7 +112,7 @@ def audit_table(found: Sequence[AuditRecord]) -> Table:
 
 
 def printable(text: str) -> str:
-    r"""Untrusted text with control characters and rich markup neutralised.
+    r"""Untrusted text with control characters and rich markup escaped.
 
     >>> printable("a\x1b[2Jb[red]")
     'a?[2Jb\\[red]'

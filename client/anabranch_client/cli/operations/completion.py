@@ -15,9 +15,9 @@ from anabranch_client.rest.token import given_token
 if TYPE_CHECKING:
     from anabranch_client.rest.api import Client
 
-#: Variable by which a shell asks for its script, or for completions.
+#: Environment variable by which a shell requests its script, or completions.
 _VARIABLE = "_ANABRANCH_COMPLETE"
-#: Maximum seconds of a request, and maximum number of names.
+#: Maximum seconds of a request for names, and maximum number of names.
 _SECONDS, _MOST = 2.0, 1000
 
 
@@ -38,10 +38,10 @@ def completion(
 def names_of(
     listed: Callable[[Client, str], Iterable[str]],
 ) -> Callable[[typer.Context, str], list[str]]:
-    """Completion by the service's names; none if it does not answer.
+    """Completion function with names from the service; without names if it does not answer.
 
     Args:
-        listed: names that may begin with a text.
+        listed: lists the names that may begin with a text.
     """
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
@@ -64,5 +64,5 @@ def query_names(client: Client, beginning: str) -> Iterable[str]:
 
 
 def stream_names(client: Client, beginning: str) -> Iterable[str]:
-    """Names of all streams."""
+    """Names of all streams; the shell takes the matching ones."""
     return (stream.name for stream in client.streams())

@@ -1,7 +1,7 @@
 """``anabranch state``: list, verify and compact the stores of a pipeline.
 
-The runtime's own command, run as a process, reads the state directory. With ``--live`` the data
-come from the service, which has the runtime's reports.
+The state directory is read by a command of the runtime, run as a process. With ``--live``, the data
+come from the service, to which the runtime reports them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Typed calls of functions, by kinds of values: signatures, casts of arguments, rewriting."""
+"""Typed calls of SQL functions, one module per kind of values: signatures, casts, rewritings."""

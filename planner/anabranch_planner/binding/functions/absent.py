@@ -1,4 +1,4 @@
-"""Errors for functions that no query may call; their remedies repeat the statement's arguments."""
+"""Errors for SQL functions that queries can't call; their remedies repeat the call's arguments."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _ID = f"{_FROM_ROW}: md5(concat_ws('-', x)) for an id, with the columns of its k
 
 
 def refusal(name: str, arguments: Sequence[Node]) -> QueryError | None:
-    """The error for a call of ``name``, whose remedy is written with its arguments; None for a
-    function that has no remedy of its own.
+    """The error for a call of the unsupported function ``name``, whose remedy contains the
+    arguments; None for a function without a remedy of its own.
 
     >>> from sqlglot import exp
     >>> refusal("truncate", [exp.column("price"), exp.Literal.number(1)]).remedy

@@ -1,6 +1,7 @@
 """Functions of arrays, structs and maps: types of arguments and results.
 
-Nested values are built, taken apart and written; they are not compared, grouped by or joined on.
+Queries can build nested values, take them apart and output them, but not compare them, group by
+them or join on them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _TRUE = Literal(True, BOOLEAN)
 
 
 def _of(name: str, arg: Expr, *kinds: TypeKind) -> DataType:
-    """The type of ``arg``, which must be of one of ``kinds``; for NULL, the type of arrays of NULL.
+    """The type of argument ``arg``, one of ``kinds`` (such as arrays); for NULL, array of NULL.
 
     Raises:
         QueryError: ``type-mismatch``.
@@ -61,7 +62,7 @@ def _of(name: str, arg: Expr, *kinds: TypeKind) -> DataType:
 
 
 def require_comparable(what: str, expr: Expr) -> None:
-    """Reject a nested value or variant where values are compared.
+    """Reject a nested value or variant where values are compared (``what``).
 
     Raises:
         QueryError: ``type-mismatch``.
@@ -113,7 +114,7 @@ def field_of(value: Expr, name: str) -> Expr:
 
 
 def item_of(value: Expr, place: Expr) -> Expr:
-    """``value[place]``: an element from 0, the value of a key, or a field.
+    """``value[place]``: an array's element, from 0; a map's value of a key; a struct's field.
 
     Raises:
         QueryError: ``type-mismatch``.
@@ -153,10 +154,10 @@ def _map_value(value: Expr, key: Expr) -> Expr:
 
 
 def element_at(args: Sequence[Expr], *, lenient: bool = False) -> Expr:
-    """``element_at(array, place)`` from 1, or -1 from the end; ``element_at(map, key)``.
+    """``element_at(array, place)``, from 1, or backwards from -1; ``element_at(map, key)``.
 
     Args:
-        lenient: NULL where an array has no such element.
+        lenient: NULL instead of an error where an array has no such element.
     """
     value, place = args
     _of("element_at()", value, TypeKind.ARRAY, TypeKind.MAP)
@@ -241,7 +242,7 @@ def _map_of(args: Sequence[Expr]) -> Expr:
 
 
 def keyed(keys: DataType, values: DataType) -> DataType:
-    """The type of maps with keys and values of these types.
+    """The type of a map with keys of type ``keys`` and values of type ``values``.
 
     Raises:
         QueryError: ``type-mismatch``: the keys have no equality.
@@ -270,7 +271,7 @@ def _map_of_entries(args: Sequence[Expr]) -> Expr:
 
 
 def _joined_maps(args: Sequence[Expr]) -> Expr:
-    """``map_concat(map, ...)``: the map of the entries of all."""
+    """``map_concat(map, ...)``: a map with the entries of all arguments."""
     for arg in args:
         _of("map_concat()", arg, TypeKind.MAP)
     if any(map(is_null, args)):
@@ -299,7 +300,7 @@ def _contains_key(args: Sequence[Expr]) -> Expr:
 
 
 def _searched(op: str, result: Callable[[DataType], DataType]) -> Made:
-    """A function of an array and a value of its elements' type."""
+    """A function of an array and a value to look for, such as ``array_contains``."""
 
     def made(args: Sequence[Expr]) -> Expr:
         array, value = args
@@ -313,7 +314,7 @@ def _searched(op: str, result: Callable[[DataType], DataType]) -> Made:
 
 
 def _agreeing(op: str, array: Expr, value: Expr) -> tuple[Expr, Expr]:
-    """An array and a value, cast to a common type of its elements."""
+    """An array and a value, with the elements and the value cast to a common type."""
     met = common_type(array.type.element, value.type)
     if met is None and isinstance(value, Literal):
         met = array.type.element
@@ -328,7 +329,7 @@ def _agreeing(op: str, array: Expr, value: Expr) -> tuple[Expr, Expr]:
 
 
 def _added(op: str) -> Made:
-    """``array_append(array, value)`` and ``array_prepend``, as concatenations."""
+    """``array_append(array, value)`` and ``array_prepend``, rewritten as concatenations."""
 
     def made(args: Sequence[Expr]) -> Expr:
         _of(f"{op}()", args[0], TypeKind.ARRAY)
@@ -347,7 +348,7 @@ def _joined(args: Sequence[Expr]) -> Expr:
 
 
 def _same(op: str) -> Made:
-    """A function of arrays of one type that gives such an array."""
+    """A function of one array, or of several of one type, that returns an array of this type."""
 
     def made(args: Sequence[Expr]) -> Expr:
         for arg in args:
@@ -479,12 +480,12 @@ def _to_json(args: Sequence[Expr]) -> Expr:
     _of("to_json()", args[0], TypeKind.ARRAY, TypeKind.STRUCT, TypeKind.MAP)
     if is_null(args[0]):
         return Literal(None, STRING)
-    # JSON has the texts of intervals.
+    # to_json writes intervals as texts, so cast them first.
     return Call("to_json", (coerce(args[0], _with_texts(args[0].type)),), STRING)
 
 
 def _with_texts(kind: DataType) -> DataType:
-    """``kind`` with texts in place of intervals."""
+    """``kind`` with strings in place of intervals, at any depth."""
     if kind.kind in INTERVALS:
         return STRING
     if not kind.fields:
@@ -493,14 +494,14 @@ def _with_texts(kind: DataType) -> DataType:
 
 
 def joined_or(texts: Made) -> Made:
-    """``concat`` of arrays, or else of ``texts``."""
+    """``concat`` as a concatenation of arrays if an argument is an array, else by ``texts``."""
     return lambda args: (
         _joined(args) if any(arg.type.kind is TypeKind.ARRAY for arg in args) else texts(args)
     )
 
 
 def reversed_or(texts: Made) -> Made:
-    """``reverse`` of an array, or else of ``texts``."""
+    """``reverse`` of an array if the argument is one, else by ``texts``."""
     return lambda args: (
         _same("array_reverse")(args) if args[0].type.kind is TypeKind.ARRAY else texts(args)
     )

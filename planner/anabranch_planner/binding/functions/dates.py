@@ -1,4 +1,4 @@
-"""Signatures of the functions of dates and timestamps."""
+"""Signatures of the SQL functions of dates and timestamps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _UNITS = {
 _SECONDS, _LOCAL = DataType(TypeKind.DECIMAL, 16, 6), DataType(TypeKind.TIMESTAMP_NTZ)
 _WEEK = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DEFAULT = "yyyy-MM-dd HH:mm:ss"
-#: The Monday from which weeks are counted without an origin, 2000-01-03, in microseconds.
+#: Default origin of weeks, the Monday 2000-01-03, in microseconds since 1970.
 _MONDAY = 946_857_600_000_000
 _TRUNCATED = frozenset({"week", "month", "quarter", "year"})
 
@@ -64,7 +64,7 @@ def _binned(args: Sequence[Expr]) -> Expr:
 
 
 def unit(name: str, arg: Expr, known: frozenset[str] | None = None) -> Literal:
-    """The unit that a literal names, as a literal of its full name.
+    """The unit of time that a literal names, as a literal of the unit's full name.
 
     Raises:
         QueryError: ``bad-literal``.
@@ -184,7 +184,7 @@ def _unix_timestamp(args: Sequence[Expr]) -> Expr:
         pattern = args[1] if len(args) > 1 else Literal(_DEFAULT, STRING)
         moment = _PARSE([moment, pattern])
     micros = Call("unix_micros", (converted("unix_timestamp", moment, Argument.TIMESTAMP),), BIGINT)
-    # Unlike unix_seconds(), rounded towards zero.
+    # unix_timestamp() rounds towards zero, unlike unix_seconds().
     return Call("div_int", (micros, Literal(1_000_000, BIGINT)), BIGINT)
 
 
@@ -267,9 +267,8 @@ def _convert_timezone(args: Sequence[Expr]) -> Expr:
 
 
 def _timezone(args: Sequence[Expr]) -> Expr:
-    """``timezone(zone, x)``, also written ``x AT TIME ZONE zone``: the local time of a moment, the
-    moment of a local time.
-    """
+    """``timezone(zone, x)``, also written ``x AT TIME ZONE zone``: the local time of a timestamp
+    with time zone, or the timestamp of a local time."""
     zone, value = converted("timezone", args[0], Argument.PATTERN), args[1]
     if value.type.kind is TypeKind.TIMESTAMP_NTZ and not is_null(zone):
         moment, checked = _zone([value, zone])

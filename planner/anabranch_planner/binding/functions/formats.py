@@ -1,6 +1,5 @@
-"""``format_string`` (``printf``): formatted values in a text, as a concatenation of its pieces;
-``to_char``: a number or a time in a format.
-"""
+"""``format_string`` (``printf``), rewritten as a concatenation of its literal and formatted pieces;
+and ``to_char``, a number or a time in a given format."""
 
 from __future__ import annotations
 
@@ -31,22 +30,22 @@ _SPECIFIER = re.compile(
     r"%(?:(?P<place>[0-9]+)\$)?(?P<flags>[-+ ,0#(]*)(?P<width>[1-9][0-9]*)?"
     r"(?:\.(?P<digits>[0-9]+))?(?P<kind>[a-zA-Z%])"
 )
-#: Conversion -> flags that it may have.
+#: Conversion of ``format_string`` -> the flags that it may have.
 _FLAGS = {"s": "-", "d": "-+ ,0", "x": "-0", "f": "-+ ,0"}
-#: Most characters of a width, and most digits of a precision.
+#: Maximum width in characters, and maximum precision in digits.
 _MOST = 1000
 #: Scale from which Java writes small decimals with an exponent.
 _SMALL = 7
 _REMEDY = "write %s, %d, %x, %f, %% and %n, with width and digits such as %5d or %.2f"
 
 
-#: Parts of patterns of times: PostgreSQL's and Spark's.
+#: Pairs of equivalent letters in patterns of times: PostgreSQL's and Spark's.
 _PATTERNS = (
     ("YYYY", "yyyy"), ("YY", "yy"), ("DD", "dd"), ("HH24", "HH"), ("HH12", "hh"), ("MI", "mm"),
     ("SS", "ss"), ("Mon", "MMM"), ("Month", "MMMM"), ("Day", "EEEE"), ("Dy", "EEE"), ("AM", "a"),
 )  # fmt: skip
 _BINARY = ("base64", "hex")
-#: Decimal type to which Spark casts fractions.
+#: Floating type -> decimal type to which Spark casts its values before it formats them.
 _EXACT = {
     TypeKind.FLOAT: DataType(TypeKind.DECIMAL, 14, 7),
     TypeKind.DOUBLE: DataType(TypeKind.DECIMAL, 30, 15),
@@ -122,7 +121,7 @@ def _split(pattern: Expr, text: str) -> list[str | _Specifier]:
 
 
 def _value(piece: _Specifier, arg: Expr) -> Expr:
-    """The text of an argument of ``format_string``; NULL as the word ``null``."""
+    """The text of an argument of ``format_string``; NULL becomes the text ``null``."""
     kind = arg.type.kind
     missing = "null" if piece.digits is None else "null"[: piece.digits]
     missing = missing.ljust(piece.width) if "-" in piece.flags else missing.rjust(piece.width)

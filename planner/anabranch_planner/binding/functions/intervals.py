@@ -1,4 +1,4 @@
-"""Functions of intervals: parts of an interval, and intervals made from numbers."""
+"""SQL functions of intervals: fields of an interval, and intervals made from numbers."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _QUOTIENT = DataType(TypeKind.DECIMAL, 27, 9)
 
 
 def count_of(interval: Expr) -> Expr:
-    """The microseconds or months of an interval, as a bigint."""
+    """The microseconds (or months) in an interval, as a bigint."""
     if interval.type.kind is TypeKind.MONTHS:
         return coerce(months_in(interval), BIGINT)
     return Call("unix_micros", (interval,), BIGINT)
 
 
 def seconds_in(micros: Expr) -> Expr:
-    """Microseconds as seconds with their fraction, a double."""
+    """Microseconds as fractional seconds, a double."""
     return Call("div", (coerce(micros, DOUBLE), Literal(1e6, DOUBLE)), DOUBLE)
 
 
 def months_in(interval: Expr) -> Expr:
-    """The number of months of an interval of years and months, as an int."""
+    """The number of months in an interval of years and months, as an int."""
     return coerce(coerce(interval, _MONTH), INT)
 
 
 def part_of_interval(name: str, interval: Expr) -> Expr:
-    """``EXTRACT(name FROM interval)``: the days, hours etc. as the interval's text shows them.
+    """``EXTRACT(name FROM interval)``: the field (days, hours etc.) as in the interval's text.
 
     Raises:
         QueryError: ``unsupported-sql``: the interval has no such unit.
@@ -108,9 +108,8 @@ def _make_ym_interval(args: Sequence[Expr]) -> Expr:
 
 
 def _make_interval(args: Sequence[Expr]) -> Expr:
-    """``make_interval(years, months, weeks, days, hours, minutes, seconds)`` with either months or
-    days, as the others are 0.
-    """
+    """``make_interval(years, months, weeks, days, hours, minutes, seconds)``, in which either years
+    and months are 0, or all others."""
     zeros = [isinstance(arg, Literal) and arg.value == 0 for arg in args]
     if all(zeros[2:]) and not all(zeros):
         return _make_ym_interval(args[:2])
@@ -127,7 +126,8 @@ def _make_interval(args: Sequence[Expr]) -> Expr:
     seven = Call("mul", (weeks, Literal(7, BIGINT)), BIGINT)
     whole = coerce(Call("add", (seven, days), BIGINT), INT)
     found = _make_dt_interval([whole, *args[4:]])
-    # Added to a date it is a date then, as Spark's interval of days is.
+    # Without hours, minutes and seconds: an interval of days, so that a date plus it is a date, as
+    # in Spark.
     return coerce(found, _DAY) if all(zeros[4:]) else found
 
 

@@ -1,8 +1,8 @@
 """Higher-order functions: ``transform(xs, x -> x + 1)``, over the elements of arrays and maps.
 
-A lambda's parameter is a call of the operation ``parameter`` without columns, so a lambda's body
-reads only columns of the row that has the array. Parameters are numbered from the outermost lambda
-on.
+A lambda's parameter is a call of the operation ``parameter``, not a column: all columns in a
+lambda's body are columns of the row that has the array. Parameters are numbered, starting with the
+outermost lambda.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from anabranch_planner.sql.scope import Scope
 from anabranch_planner.sql.unresolved import Node, as_written, at, unsupported
 
 Typed = Callable[[Node, Scope], Expr]
-#: Key of a name's metadata for the parameter that it means.
+#: Key in a syntax node's metadata: the lambda parameter to which the name refers.
 _MEANING = "parameter"
 _SYNONYMS = {"reduce": "aggregate"}
 #: Function -> least and most number of its arguments.
@@ -54,7 +54,7 @@ def parameter(node: Node, _: Scope) -> Expr:
     """The lambda parameter to which a name in the lambda's body refers.
 
     Raises:
-        QueryError: ``unsupported-sql``: it is none.
+        QueryError: ``unsupported-sql``: the name is not a parameter.
     """
     found = node.meta.get(_MEANING)
     if found is None:
@@ -63,10 +63,10 @@ def parameter(node: Node, _: Scope) -> Expr:
 
 
 class _Made:
-    """A call that is being typed.
+    """A call of a higher-order function while it is typed.
 
     Attributes:
-        first: number of the first parameter of its lambdas.
+        first: number of its lambdas' first parameter.
     """
 
     def __init__(self, name: str, node: Node, scope: Scope, typed: Typed) -> None:
@@ -77,7 +77,7 @@ class _Made:
             above = above.parent
 
     def value(self, node: Node, *kinds: TypeKind) -> Expr:
-        """An argument that is an array or a map."""
+        """The typed argument ``node``, an array or a map as ``kinds`` require."""
         value = self.typed(node, self.scope)
         if value.type.kind not in kinds:
             wanted = " or ".join(f"{'an' if k is TypeKind.ARRAY else 'a'} {k}" for k in kinds)
@@ -91,7 +91,7 @@ class _Made:
         return value
 
     def body(self, node: Node, *types: DataType, least: int = 1) -> Expr:
-        """Typed body of a lambda with parameters of these types; it declares ``least`` or more."""
+        """Typed body of a lambda with parameters of ``types``; it declares at least ``least``."""
         shape = f"{('x', '(x, y)', '(k, x, y)')[least - 1]} -> ..."
         if not isinstance(node, exp.Lambda):
             with at(node):
@@ -129,12 +129,12 @@ class _Made:
         return coerce(found, BOOLEAN)
 
     def made(self, kind: DataType, values: Sequence[Expr], *bodies: Expr) -> Call:
-        """The call, with the arguments: number of the first parameter, values, bodies."""
+        """The typed call: number of its first lambda parameter, values, lambda bodies."""
         return Call(self.name, (Literal(self.first, INT), *values, *bodies), kind)
 
 
 def _mark(body: Node, meanings: dict[str, Call]) -> None:
-    """Link names in ``body`` to parameters, except names that an inner lambda declares again."""
+    """Link names in a lambda's body to its parameters, unless an inner lambda redeclares them."""
     if isinstance(body, exp.Identifier):
         if body.name.lower() in meanings:
             body.meta[_MEANING] = meanings[body.name.lower()]
@@ -144,7 +144,7 @@ def _mark(body: Node, meanings: dict[str, Call]) -> None:
         _mark(body.this, {name: one for name, one in meanings.items() if name not in own})
         return
     if isinstance(body, exp.Column):
-        # The parser keeps names of another case as columns.
+        # The parser takes a parameter's name in another case as a column.
         first, *fields = body.parts
         meaning = meanings.get(first.name.lower())
         if meaning is not None:
@@ -220,9 +220,8 @@ def _zip_with(made: _Made, given: list[Node]) -> Expr:
 
 
 def _aggregate(made: _Made, given: list[Node]) -> Expr:
-    """``aggregate(array, start, merge[, finish])``. The sum begins with the type of ``merge``, if
-    that is wider than the type of ``start``, which Spark refuses.
-    """
+    """``aggregate(array, start, merge[, finish])``. The accumulator has the type of ``merge`` if
+    that is wider than the type of ``start``; Spark refuses this."""
     array, start = made.value(given[0], TypeKind.ARRAY), made.typed(given[1], made.scope)
     merge = made.body(given[2], start.type, array.type.element, least=2)
     if merge.type != start.type:

@@ -1,4 +1,4 @@
-"""Signatures of the functions of numbers."""
+"""Signatures of the SQL functions of numbers."""
 
 from __future__ import annotations
 

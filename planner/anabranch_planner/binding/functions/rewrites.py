@@ -1,4 +1,4 @@
-"""Functions that are rewritten as other expressions.
+"""SQL functions that are rewritten as other expressions.
 
 The rewriting is Spark's own, or follows the function's definition in Spark's documentation; tests
 compare the values with Spark's.
@@ -40,14 +40,14 @@ from anabranch_planner.sql import functions
 from anabranch_planner.sql.unresolved import unsupported
 
 _ONE, _TWO = Literal(1, INT), Literal(2, INT)
-#: Most arguments of greatest and least, which are compared with each other.
+#: Maximum number of arguments of greatest and least: each is compared with each other one.
 _MOST = 8
-#: Most digits that round() keeps.
+#: Maximum number of digits after the point in round().
 _DIGITS = 18
 
 
 def like(text: Expr, pattern: str) -> Expr:
-    """``text LIKE pattern`` with the backslash as escape character."""
+    """The typed call ``text LIKE pattern``, with the backslash as escape character."""
     if text.type.kind not in (TypeKind.STRING, TypeKind.NULL):
         raise QueryError(
             "type-mismatch",
@@ -61,7 +61,7 @@ def escaped(pattern: str, escape: str) -> str:
     """A LIKE pattern with escape character ``escape``, rewritten with backslashes.
 
     Raises:
-        QueryError: ``bad-literal``: the escape precedes another character than ``%``, ``_``,
+        QueryError: ``bad-literal``: the escape precedes a character other than ``%``, ``_`` and
             itself.
 
     >>> escaped("10#%_", "#")
@@ -118,7 +118,8 @@ def _verbatim(text: str) -> str:
 
 
 def _with_literal(before: str, after: str) -> Callable[[Sequence[Expr]], Expr]:
-    """Rewriting of a search for a literal text as LIKE, with ``before`` and ``after`` around it."""
+    """Rewriting of a search for a literal text as LIKE; the pattern is the text between ``before``
+    and ``after``."""
 
     def made(args: Sequence[Expr]) -> Expr:
         text, wanted = args
@@ -155,7 +156,7 @@ def _tested(op: str) -> Callable[[Sequence[Expr]], Expr]:
 
 
 def _extreme(op: str) -> Callable[[Sequence[Expr]], Expr]:
-    """Rewriting of greatest (``ge``) or least (``le``), which pass over NULLs."""
+    """Rewriting of greatest (``ge``) or least (``le``), which skip NULLs."""
 
     def made(args: Sequence[Expr]) -> Expr:
         values = meet_all(args)
@@ -226,7 +227,7 @@ def _round(args: Sequence[Expr]) -> Expr:
             remedy="write CAST(... AS DOUBLE)",
         )
     wide = coerce(value, DOUBLE)
-    # Greater doubles are integers, NaN or infinite.
+    # Doubles from 1e15 up have at most one digit after the point; leave them as they are.
     inside = Call("lt", (Call("abs", (wide,), DOUBLE), Literal(1e15, DOUBLE)), BOOLEAN)
     exact = DataType(TypeKind.DECIMAL, MAX_PRECISION, digits.value)
     rounded = coerce(coerce(wide, exact), DOUBLE)
@@ -247,12 +248,12 @@ _MATCH = Signature("cidr_match", (Argument.TEXT, Argument.PATTERN), BOOLEAN, che
 
 
 def _in_networks(args: Sequence[Expr]) -> Expr:
-    """``cidr_match(address, network, ...)``: whether one of the networks has the address."""
+    """``cidr_match(address, network, ...)``: whether one of the networks contains the address."""
     found = [_MATCH([args[0], network]) for network in args[1:]]
     return reduce(lambda left, right: Call("or", (left, right), BOOLEAN), found)
 
 
-#: Functions by their Spark names; ``typecheck`` has those with arguments of a common type.
+#: Spark function -> rewriting; functions whose arguments have a common type are in ``typecheck``.
 REWRITINGS: dict[str, Rewriting] = {
     "isnull": Rewriting(1, 1, _tested("is_null")),
     "isnotnull": Rewriting(1, 1, _tested("is_not_null")),
@@ -274,19 +275,19 @@ REWRITINGS: dict[str, Rewriting] = {
     **VARIANTS,
     **MADE,
 }
-#: Part of EXTRACT and date_part -> function.
+#: Field of EXTRACT and date_part -> function of dates and timestamps.
 PARTS = {
     "year": "year", "years": "year", "month": "month", "months": "month", "day": "day",
     "days": "day", "hour": "hour", "hours": "hour", "minute": "minute", "minutes": "minute",
     "quarter": "quarter", "week": "weekofyear", "weeks": "weekofyear", "dow": "dayofweek",
     "dayofweek": "dayofweek", "doy": "dayofyear", "dayofyear": "dayofyear",
 }  # fmt: skip
-#: Parts that are one more than a function's value.
+#: Fields whose value is one more than the function's result.
 _ISO_DAY = frozenset({"dayofweek_iso", "isodow", "dow_iso"})
 
 
 def part_of(name: str, moment: Expr) -> Expr:
-    """``EXTRACT(name FROM moment)`` as a typed call.
+    """``EXTRACT(name FROM moment)``, with a date or timestamp, as a typed call.
 
     Raises:
         QueryError: ``unsupported-sql``.

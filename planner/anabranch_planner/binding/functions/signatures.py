@@ -1,4 +1,4 @@
-"""Signatures of functions: kinds of arguments, the casts that Spark makes silently, results."""
+"""Signatures of SQL functions: kinds of arguments, implicit casts as in Spark, types of results."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ _INT = frozenset({TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT})
 
 
 class Argument(Enum):
-    """Kind of argument: the type that the kernel takes, the types that are cast to it, and its
-    name in messages.
-    """
+    """Kind of a function's argument: its type, the types that are cast to it implicitly, and its
+    name in error messages."""
 
     TEXT = (STRING, NUMERIC | _MOMENTS | INTERVALS | {TypeKind.BOOLEAN}, "a text")
     DOUBLE = (DOUBLE, NUMERIC, "a number")
@@ -44,12 +43,12 @@ class Argument(Enum):
     TIMESTAMP = (TIMESTAMP, _MOMENTS, "a timestamp")
     BINARY = (DataType(TypeKind.BINARY), frozenset({TypeKind.STRING}), "bytes or a text")
     BOOLEAN = (BOOLEAN, frozenset[TypeKind](), "true or false")
-    #: A literal text.
+    #: A text that must be a literal.
     PATTERN = (STRING, frozenset[TypeKind](), "a literal text")
 
     @property
     def type(self) -> DataType:
-        """Type that the kernel takes."""
+        """Type to which arguments of this kind are cast."""
         return self.value[0]
 
 
@@ -57,7 +56,7 @@ def converted(name: str, arg: Expr, kind: Argument) -> Expr:
     """The typed argument ``arg``, cast to the type of ``kind``.
 
     Raises:
-        QueryError: ``type-mismatch``; ``unsupported-sql``: not a literal.
+        QueryError: ``type-mismatch``; ``unsupported-sql``: a pattern is not a literal.
     """
     wanted, others, described = kind.value
     here = arg.type.kind
@@ -80,13 +79,13 @@ def converted(name: str, arg: Expr, kind: Argument) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A function with an operation of its own.
+    """Signature of an SQL function that the runtime has as an operation.
 
     Attributes:
-        op: the operation. ``kinds``: kind per argument.
+        op: name of the operation. ``kinds``: kind of each argument.
         type: type of the result.
-        least: least number of arguments; None: all. ``rest``: missing further arguments.
-        check: checks the arguments (literals of them), and may replace them.
+        least: minimum number of arguments; None: all. ``rest``: defaults of the last arguments.
+        check: checks literal arguments, and may replace arguments.
     """
 
     op: str
@@ -114,9 +113,8 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """Rewriting of a call: the function's least and greatest number of arguments (None: any), and
-    the equivalent expression.
-    """
+    """Rewriting of a function's calls as an equivalent expression; with the minimum and maximum
+    number of arguments (None: no maximum)."""
 
     least: int
     most: int | None
@@ -124,7 +122,7 @@ class Rewriting:
 
 
 def rewriting(signature: Signature) -> Rewriting:
-    """The rewriting of a call as the operation of ``signature``."""
+    """The rewriting of a function's calls as the operation of ``signature``."""
     most = len(signature.kinds)
     return Rewriting(most if signature.least is None else signature.least, most, signature)
 
@@ -136,5 +134,5 @@ def text_of(arg: Expr) -> str:
 
 
 def bad_literal(name: str, literal: object, reason: str, remedy: str) -> QueryError:
-    """The error for a literal argument that a function's signature does not allow."""
+    """The error for a literal argument that a function does not allow."""
     return QueryError("bad-literal", f"{name}() with {literal}: {reason}", remedy=remedy)

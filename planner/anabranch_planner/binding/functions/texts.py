@@ -1,4 +1,4 @@
-"""Signatures of the functions of texts."""
+"""Signatures of the SQL functions of texts."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def _extracted(args: list[Expr]) -> list[Expr]:
 def _replaced(args: list[Expr]) -> list[Expr]:
     found = _read("regexp_replace", args[1])
     if found.takes_nothing and text_of(args[2]) and text_of(args[1]) not in ("^", "$"):
-        # Engines differ on empty matches next to other matches; an empty replacement hides this.
+        # Regex engines differ on empty matches next to other matches; without a replacement text
+        # the results are equal.
         raise _of_nothing("regexp_replace", args[1])
     try:
         rewritten_replacement(text_of(args[2]), found.groups)

@@ -1,4 +1,4 @@
-"""Calls of users' functions: types of arguments."""
+"""Typed calls of users' own functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KINDS = {kind.type: kind for kind in Argument if kind is not Argument.PATTERN}
 
 
 def call_of(function: UserFunction, args: Sequence[Expr]) -> Call:
-    """The typed call, with arguments converted as for Spark's functions.
+    """The typed call of a user's function; arguments are cast implicitly as for Spark's functions.
 
     Raises:
         QueryError: ``bad-arguments``, ``type-mismatch``.

@@ -22,10 +22,10 @@ _TRUE = Literal(True, BOOLEAN)
 
 
 def part_of(value: Expr, path: str, kind: DataType, *, lenient: bool = False) -> Expr:
-    """The value at ``path`` of a variant, as a value of ``kind``.
+    """The value at ``path`` (JSON path) of a variant, cast to ``kind``.
 
     Args:
-        lenient: NULL where it can't be cast, instead of an error.
+        lenient: NULL instead of an error if the value can't be cast.
 
     Raises:
         QueryError: ``type-mismatch``: no value of a variant is of this type.
@@ -78,7 +78,7 @@ def _get(name: str, *, lenient: bool) -> Callable[[Sequence[Expr]], Expr]:
 
 
 def of_variant(name: str, value: Expr) -> Expr:
-    """A typed argument ``value``, which must be a variant.
+    """The argument ``value`` of the function ``name``, which must be a variant.
 
     Raises:
         QueryError: ``type-mismatch``.

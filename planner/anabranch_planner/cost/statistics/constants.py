@@ -13,8 +13,8 @@ match once. ``crossing`` is the number of bytes sent to other hosts
 is that of an intermediate result only. Each stored row is rewritten ``rewrites`` times by merges,
 and each write causes ``merges`` of them (:mod:`anabranch_contract.protocol.merging`).
 
-The objective has to be linear in steps and copies. So it omits writing results, which is equal for
-every plan, and each intermediate result is charged for its level, though several may share one.
+The objective has to be linear in steps and copies. So it omits writing results, whose cost is equal
+for every plan, and charges each intermediate result for its level although several may share one.
 """
 
 from __future__ import annotations
@@ -101,8 +101,7 @@ class CostConstants:
 
     def insert(self, added: float, rewrites: float = 0.0, *, derived: bool = False) -> float:
         """CPU seconds per unit of time to store ``added`` rows with ``rewrites`` rewrites each;
-        ``derived``: rows of an intermediate result.
-        """
+        ``derived``: rows of an intermediate result."""
         write = self.write + derived * self.derive + self.merge * merges(rewrites)
         return write * self.calls + self.stored(added, rewrites)
 

@@ -9,9 +9,10 @@ rewrite * rows``. The constants minimise squared errors subject to being non-neg
 * deviations from the ratios of the earlier constants are penalised slightly (ridge regression):
   batches of equal size cannot separate calls from probes, and some operations did not occur.
 
-An intermediate result's further cost per batch (``derive``) is spread over what no measurement
-covers: waiting, results in smaller pieces, the driver's records of segments. It is :data:`DERIVE`
-where inserts take the time of the earlier constants, and in proportion to their time elsewhere.
+An intermediate result's further cost per batch (``derive``) is caused by several effects that no
+measurement covers: waiting, results in smaller pieces, the driver's records of segments. It is
+:data:`DERIVE` if inserts take the time that the earlier constants predict, and else in proportion
+to their time.
 
 There are few constants, so the best non-negative solution is found by trying all sets of zeros.
 """
@@ -32,7 +33,7 @@ from anabranch_planner.cost.statistics.constants import CostConstants
 Array = NDArray[np.float64]
 
 
-#: Seconds of ``derive`` where inserts take the earlier constants' time
+#: Seconds of ``derive`` if inserts take the time predicted by the earlier constants
 #: (docs/cost-model.md).
 DERIVE = 4e-3
 #: Weight of an earlier constant in the fit, as a number of measurements.
@@ -96,7 +97,7 @@ def _of_writes(writes: Sequence[Writes], names: tuple[str, str]) -> _Part:
 
 
 def factors_of(counts: Array, seconds: Array, known: Array) -> Array:
-    """The non-negative factor per column of ``counts`` that explains ``seconds`` best.
+    """The non-negative factor of each column of ``counts`` that explains ``seconds`` best.
 
     Args:
         known: the factors before the fit.

@@ -141,7 +141,7 @@ def _mean(pieces: Sequence[_Piece]) -> float:
 
 
 def _within(piece: _Piece, at: float) -> float:
-    """Fraction of a relation's held rows that a tuple arriving ``at`` meets, for prices."""
+    """Fraction of a relation's held rows that a tuple arriving at time ``at`` can meet."""
     held, reach, gap, past = piece
     if past == math.inf or (reach == math.inf and gap == 0.0):
         return held + (1.0 - held) * at

@@ -218,8 +218,8 @@ def _like(text: Any, pattern: Any) -> bool:
             pieces.append("")
         else:
             pieces[-1] += "." if wild else re.escape(escaped or plain)
-    # Each piece between two % stands at its first place: no others are tried, which would take a
-    # time exponential in their number.
+    # Each piece between two % is matched at its first occurrence only (atomic groups): backtracking
+    # would take exponential time.
     first, *rest = pieces
     inner = "".join(f"(?>.*?{piece})" for piece in rest[:-1])
     whole = first + inner + (f".*{rest[-1]}" if rest else "")
@@ -258,7 +258,7 @@ _STRICT: dict[str, Callable[..., Any]] = {
 def estimate(
     base: Statistics, queries: Iterable[JoinQuery], samples: Mapping[str, StreamSample]
 ) -> Statistics:
-    """``base``, extended by estimates from samples for unknown filtered relations of ``queries``.
+    """``base`` with estimates from samples for filtered relations of ``queries`` without figures.
 
     A relation with a fraction ``s`` of its stream's ``n`` tuples has that fraction of its arrivals.
     Values are assumed to be independent of the filter: it has the stream's frequent values, and
@@ -311,7 +311,7 @@ def estimate(
 
 
 def _expected(values: float, size: float, share: float) -> float:
-    """Number of distinct values in a fraction ``share`` of ``size`` tuples with ``values``."""
+    """Expected number of distinct values in a fraction ``share`` of ``size`` tuples."""
     return float(max(values * (1.0 - (1.0 - min(share, 1.0)) ** (size / values)), 1.0))
 
 

@@ -4,8 +4,8 @@ Two measurements are never equal, and replanning after each would be wasted effo
 therefore keeps its value until the newest measurement differs by more than a relative tolerance; it
 then takes the new value. So it always lies within the tolerance of the newest measurement, however
 many epochs have passed. Counts also have a statistical error of about their square root: a count
-that differs by at most twice this error, beyond the tolerance, has not moved. Otherwise a second
-tuple in a stream that brought one would replan all queries that read the stream.
+that exceeds the tolerance by at most twice this error has not moved. Otherwise a second tuple in a
+stream that brought one would replan all queries that read the stream.
 
 The length of the next period is a guess (that of the last epoch). If it is at most twice, and at
 least half, the length in the previous plan, the new plan keeps the previous length, and
@@ -29,7 +29,7 @@ from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statist
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
-#: Fields of :class:`CostConstants` that are not costs, or are compared by rules of their own.
+#: Fields of :class:`CostConstants` that are not costs, or have their own rules of comparison.
 _APART = ("looks", "measurements", "error", "batches")
 #: Number of standard deviations up to which two counts are taken as equal.
 DEVIATIONS = 2.0
@@ -43,8 +43,8 @@ class Settled:
 
     Attributes:
         before: statistics of the previous plan; None: the first plan.
-        moved: relations and aliases with a figure that differs from ``before``; None: a figure that
-            affects all of them differs.
+        moved: relations and aliases with a figure that differs from ``before``; None: all, since a
+            figure that affects all of them differs.
         streams: streams whose span differs.
     """
 
@@ -116,7 +116,7 @@ def settle(newest: Statistics, before: Statistics | None, tolerance: float) -> S
 def _hold(
     now: Mapping[_K, _V], was: Mapping[_K, _V], near: Callable[[_V | None, _V | None], bool]
 ) -> tuple[dict[_K, _V], set[_K]]:
-    """``now`` with the values of ``was`` where both are close; and the keys where they are not."""
+    """``now``, with the values of ``was`` that are close; and the keys of the other values."""
     held, moved = dict(now), set()
     for key in now.keys() | was.keys():
         if near(now.get(key), was.get(key)):
@@ -128,7 +128,7 @@ def _hold(
 
 @dataclass(frozen=True, slots=True)
 class _Near:
-    """Tests whether two figures are close; an unknown figure (None) is close only to another.
+    """Tests whether two figures are close; an unknown one (None) only to another unknown one.
 
     Attributes:
         tolerance: greatest difference, relative to the earlier figure.
@@ -161,7 +161,7 @@ class _Near:
             ((*now.arriving, now.null_arriving), (*was.arriving, was.null_arriving)),
             ((*now.stored, now.null_stored), (*was.stored, was.null_stored)),
         ):
-            # The key None has the frequency of NULL.
+            # The key None stands for the frequency of NULL.
             shares = dict(zip((*now.hashes, None), fresh, strict=True))
             before = dict(zip((*was.hashes, None), known, strict=True))
             for value in shares.keys() | before.keys():
@@ -177,7 +177,7 @@ class _Near:
         return all(self.counts(*pair) for pair in pairs)
 
     def ages(self, now: Sequence[tuple[float, float]], was: Sequence[tuple[float, float]]) -> bool:
-        """Whether both profiles have about equal numbers of tuples at about equal ages."""
+        """Whether two age profiles have about equal numbers of tuples at about equal ages."""
         return len(now) == len(was) and all(
             self.figures(age, other_age) and self.counts(tuples, others)
             for (age, tuples), (other_age, others) in zip(now, was, strict=True)

@@ -13,26 +13,28 @@ from anabranch_contract.queries.views import PAIRS, AggregateFunction, ViewAggre
 
 _F = AggregateFunction
 
-#: Per batch with joined rows: of groups, of one aggregate in them, of a view's rows over groups, of
-#: a view without grouping, and of a view's file of changes and its rows for the REST API.
+#: CPU seconds per batch with joined rows: of a table of groups, of one aggregate in it, of a view's
+#: rows over groups, of a view without grouping; and (last) of a view's file of changes and its rows
+#: for the REST API.
 GROUPS_CALL, AGGREGATE_CALL, VIEW_CALL, RANKING_CALL = 1.3e-4, 4e-5, 6e-5, 2.5e-4
 FILE_CALL = 9e-4
-#: Per joined row: of groups, of sessions, and of a view without grouping, if every row is kept or
-#: rows beyond its limit are dropped at once.
+#: CPU seconds per joined row: of groups, of sessions, and of a view without grouping, which keeps
+#: every row or drops rows beyond its limit at once.
 GROUPS_ROW, SESSION_ROW, KEPT_ROW, RANKED_ROW = 3.5e-8, 5e-6, 2e-6, 1.2e-7
-#: Per joined row and window function.
+#: CPU seconds per joined row and window function.
 WINDOWED_ROW = 1.3e-6
-#: Per group that a batch changes: of groups, of one key, of a view's rows, and of ORDER BY with
-#: LIMIT or an aggregate over all groups.
+#: CPU seconds per group that a batch changes: of groups, of one grouping key, of a view's rows, and
+#: of ORDER BY with LIMIT or an aggregate over all groups.
 TOUCHED, TOUCHED_KEY, TOUCHED_VIEW, TOUCHED_WHOLE = 3e-8, 2e-8, 1e-7, 2.4e-6
-#: Per changed row in the file of changes.
+#: CPU seconds per changed row in the file of changes.
 CHANGE = 1.3e-7
-#: Per row sent to the REST API, and the largest number of such rows per batch.
+#: CPU seconds per row sent to the REST API, and the maximum number of such rows per batch.
 SHOWN, MOST_SHOWN = 2e-6, 1000
 #: Bytes of an empty table.
 TABLE_BYTES = 9000.0
-#: Bytes of a group, of a key (of a text in addition), of a view's row over a group, of its place
-#: in an order, of a stored row without grouping, of one column of it, and of a row of a session.
+#: Bytes of a group, of a grouping key (of a text key in addition), of a view's row over a group, of
+#: the row's entry in an order, of a stored row without grouping, of one of its columns, and of a
+#: row of a session.
 GROUP_BYTES, KEY_BYTES, TEXT_BYTES, VIEW_BYTES, ORDER_BYTES = 60.0, 17.0, 50.0, 25.0, 170.0
 ROW_BYTES, COLUMN_BYTES, SESSION_BYTES = 60.0, 12.0, 150.0
 

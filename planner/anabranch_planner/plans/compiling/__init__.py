@@ -1,1 +1,1 @@
-"""From a plan to rules: stores, probe trees, and the rules of each part of the plan."""
+"""Steps of compiling a plan to rules: stores, probe trees, and the rules of each part."""

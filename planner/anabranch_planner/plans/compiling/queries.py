@@ -13,7 +13,7 @@ from anabranch_contract.queries.mirs import join_keys
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_planner.cost.parts import PlanPart
 
-#: A relation, and (attribute, key type) pairs whose distinct combinations are counted.
+#: A relation, and the attributes (with key types) whose distinct combinations workers count.
 Sketch = tuple[RelationId, tuple[tuple[str, str], ...]]
 _NO_SINK = SinkSpec()
 

@@ -82,10 +82,9 @@ def tree_rules(tables: PartTables, stores: Stores) -> list[TreeRule]:
 
 
 def outputs_beside(rules: Sequence[TreeRule], part: PlanPart) -> list[OutputRule] | None:
-    """Output rules of the queries by which ``part`` has grown, at the edges of the queries that
-    they are like, if the part's other ``rules`` stay: what an edge checks holds for the new
-    queries, too. None: the edges have to check less.
-    """
+    """Output rules of the queries by which ``part`` has grown, if its other ``rules`` stay. They
+    leave at the edges of the queries that the new ones are like, since what these edges check holds
+    for the new queries, too. None if an edge would have to check less."""
     probes = {rule.out: rule for rule in rules if isinstance(rule, ProbeRule)}
     likes = {one.like.id for one in part.grown}
     ends: dict[QueryId, list[Edge]] = defaultdict(list)
@@ -143,8 +142,8 @@ class _Emitter:
     def rules(
         self, node: TreeNode, checked: PairBounds, applied: frozenset[Expr]
     ) -> Iterator[TreeRule]:
-        """Rules of the subtree ``node``, where time bounds ``checked`` and residuals ``applied``
-        have been checked."""
+        """Rules of the subtree ``node``, above which time bounds ``checked`` and residuals
+        ``applied`` have been checked."""
         for goal in node.ends:
             if goal.maintains:
                 for store in self.stores[self.tree.owner, MirId(goal.name)]:
@@ -253,7 +252,7 @@ def backfill_rules(
 ) -> list[BackfillRule]:
     """Backfill rules of intermediate results, one per copy.
 
-    Their probes keep no index, because each probe reads the stored rows only once.
+    Their probes need no stored index, because each reads the stored rows only once.
     """
     found = []
     for one in backfills:

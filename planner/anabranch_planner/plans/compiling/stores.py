@@ -39,7 +39,7 @@ from anabranch_planner.cost.timing import LoosestBounds, PairBounds
 
 #: Owner, store and partition attribute of a copy.
 Place = tuple[str, MirId, AttrRef | None]
-#: (whether the attribute is named as in a base store, not by alias; attribute) -> key type.
+#: (whether the attribute has its name in a base store, attribute) -> type in which it is compared.
 KeyTypes = Mapping[tuple[bool, AttrRef], str]
 #: (owner, sub-join) -> the copies of its store, by partition attribute.
 Stores = Mapping[tuple[str, MirId], Sequence[StoreSpec]]
@@ -93,7 +93,7 @@ class Given:
 
     Attributes:
         streams: the streams that the part reads.
-        bases: its copies of base stores.
+        bases: the copies of base stores that the part uses.
         types: key types of partition attributes, including attributes by which only queries of
             other parts join.
         derived: expressions of the derived attributes that partitions and queries use.
@@ -144,7 +144,7 @@ def stores_of_part(tables: PartTables, given: Given) -> Stores:
                 sources[order.owner, MirId(order.goal)].add(step.target)
             else:
                 users[order.owner, step.target].add(QueryId(order.goal))
-    # Larger sub-joins first (stable sort), as smaller ones also serve the queries of the larger.
+    # Larger sub-joins first (stable sort), as the stores of smaller ones also serve their queries.
     for copy in sorted(_ranked(tables.plan), key=lambda c: -len(tables.mirs[c.mir].members)):
         key, mir, store = (copy.owner, copy.mir), tables.mirs[copy.mir], given.bases.get(copy)
         if store is None:
@@ -167,8 +167,7 @@ def _columns(
     copy: StoreCopy, mir: Mir, queries: Iterable[JoinQuery], tables: PartTables, given: Given
 ) -> set[Kept]:
     """The columns that ``queries`` project, filter on or join by; the columns of the partition
-    attribute; and the keys by which streams keep the latest tuple.
-    """
+    attribute; and the keys by which streams keep the latest tuple."""
     stream_of = {r: tables.relations[r].stream for r in mir.relations}
     kept = behind([copy.partition] if copy.partition else [], mir, stream_of, given.derived)
     for query in queries:
@@ -230,8 +229,8 @@ def stores_of_streams(
     """Stores of retained streams, and of streams where only the latest tuple of a key counts; for
     the latter also rules that look up other tuples of the same key.
 
-    A relation's filter may drop the later tuple but not the earlier one, so the rules search all
-    tuples of the stream.
+    A relation's filter may drop the later tuple of a key but not the earlier one, so the rules
+    search all tuples of the stream.
 
     Args:
         relations: relations by id; extended by the relations of these stores.
@@ -250,7 +249,7 @@ def stores_of_streams(
         key = tuple((c, str(key_type([types[c]]))) for c in sorted(stream.row_key))
         wanted = (AttrRef(base.members[0], key[0][0]), key[0][1]) if len(key) == 1 else None
         if not known:
-            # A tuple and its delete cancel only within a partition.
+            # A tuple and its delete cancel each other only within a partition.
             partition = None if stream.is_retained and not stream.replaces_rows else wanted
             known.append(_store_spec("", base, partition, parallelism))
             added += known

@@ -1,9 +1,9 @@
 """Probe trees: the orders of a plan with shared prefixes merged, and the levels of their edges.
 
 Levels. A store must hold all of a batch's inserts before it is probed (``semantics.md``, "Exactly
-once within a batch"). Base stores are filled first, so an edge into a base store has its parent's
-level. An edge into an MIR has at least the level after the MIR's last maintenance edge. An MIR is
-maintained through strictly smaller ones, so the recursion ends.
+once within a batch"). Base stores are filled first, so an edge that probes a base store has its
+parent's level. An edge that probes an MIR has at least the level after the MIR's last maintenance
+edge. An MIR is maintained through strictly smaller ones, so the recursion ends.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class TreeNode:
 
     @property
     def shape(self) -> object:
-        """Structural key of a probe tree, ignoring edge names."""
+        """The shape of the tree below the node, without names of edges; equal for equal trees."""
         ends = [(goal.name, goal.maintains) for goal in self.ends]
         partition = None if self.step is None else self.step.partition
         return ends, partition, [(key, c.shape) for key, c in sorted(self.children.items())]
@@ -111,9 +111,8 @@ def probe_trees(tables: PartTables, stores: Stores) -> list[ProbeTree]:
 
 
 def _merge(trees: Sequence[ProbeTree], counts: Mapping[Label, int]) -> None:
-    """Merge equal branches of the substreams of one alias, so that their tuples are sent together.
-    The first probe of a merged branch lists its substreams.
-    """
+    """Merge equal branches of the trees of one alias's substreams, so that their tuples are sent
+    together. The first probe of a merged branch lists its substreams."""
     alike: dict[tuple[str, Label, _NodeKey, str], list[tuple[int, TreeNode, _NodeKey]]] = (
         defaultdict(list)
     )
@@ -163,7 +162,7 @@ def _insert(
 
 
 def edge_levels(trees: Sequence[ProbeTree], mirs: Mapping[MirId, Mir]) -> dict[Edge, int]:
-    """Edge -> its level: in a batch, probes run level by level (see the module)."""
+    """Edge -> its level; in a batch, probes run level by level (see the module)."""
     levels: dict[Edge, int] = {}
     #: (owner, intermediate result) -> the first level at which its store is complete.
     ready: dict[tuple[str, MirId], int] = {}

@@ -28,9 +28,9 @@ from anabranch_planner.search.formulation import Variables
 from anabranch_planner.search.problem import Goal, PlanProblem, Sub
 from anabranch_planner.solvers.program import Row
 
-#: Least violation of a row that is added.
+#: Minimum violation for which a row is added to the program.
 BROKEN = 1e-4
-#: Sink of the flow network, beside its nodes, which are states.
+#: Sink of the flow network, whose other nodes are states.
 _SINK = -1
 
 
@@ -61,7 +61,7 @@ def broken(problem: PlanProblem, made: Variables, values: list[float]) -> list[R
 
 
 def _row(flows: list[int], edges: list[int]) -> Row:
-    """The row ``sum of flows <= sum of edges``; variables on both sides cancel out."""
+    """The row ``sum of flows <= sum of edges``; a variable on both sides cancels out."""
     both = set(flows).intersection(edges)
     more, less = ([i for i in side if i not in both] for side in (flows, edges))
     return 0.0, (*more, *less), (*([1.0] * len(more)), *([-1.0] * len(less)))
@@ -74,7 +74,7 @@ def _cut(
     some: dict[Sub, Goal],
     parts: dict[Sub, float],
 ) -> tuple[list[Sub], list[int]] | None:
-    """The stores and the edges on the two sides of a violated cut; None if none is violated."""
+    """The MIRs and the edges on the two sides of a violated cut; None if none is violated."""
     graph = problem.graph
     root = next(iter(some.values())).root
     edges = dict.fromkeys(e for goal in some.values() for e in goal.edges)

@@ -8,8 +8,9 @@ but a fixed choice of copies, so they split into small components:
   lower bound, because every plan pays for its steps and for at least one copy of each store. It is
   the Lagrangean dual with all prices of copies at zero.
 * With *fixed copies* a step without the partition key of any copy is priced as a broadcast, and a
-  kept store pays for all of its copies. The best steps for these copies may have better copies
-  (:func:`~.routes.finish`), and so on in turn: the cost never increases.
+  kept store pays for all of its copies. For the best steps under these copies, other copies may be
+  better (:func:`~.routes.finish`). Copies and steps are optimised in turn; the cost never
+  increases.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def applies(problem: PlanProblem) -> bool:
 
 
 def relaxation(problem: PlanProblem) -> PlanProblem:
-    """``problem`` without broadcasts, and with one copy of every store (see the module)."""
+    """``problem`` without broadcasts, and with one copy of every store (the relaxation)."""
     return replace(
         problem,
         model=problem.model.unpartitioned(),
@@ -45,7 +46,7 @@ def relaxation(problem: PlanProblem) -> PlanProblem:
 
 
 def beside(problem: PlanProblem, copies: Mapping[Sub, Kept]) -> PlanProblem:
-    """``problem`` with fixed ``copies``; stores without an entry are as in the relaxation."""
+    """``problem`` with fixed ``copies``; a store without an entry is as in the relaxation."""
     graph, found = problem.graph, relaxation(problem)
     cost = list(graph.cost)
     for e, store in enumerate(graph.target):

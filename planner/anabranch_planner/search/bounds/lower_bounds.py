@@ -1,4 +1,4 @@
-"""Lower bounds of the optimal cost that need no integer program of the whole problem."""
+"""Lower bounds of a plan's optimal cost that need no integer program of the whole problem."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from anabranch_planner.solvers.relaxation import Relaxation
 
 def floor(problem: PlanProblem) -> float:
     """Trivial lower bound: the cheapest first probe of each arriving relation, and the cheapest
-    copy of each base store.
-    """
+    copy of each base store."""
     cost, tail = problem.graph.cost, problem.graph.tail
     first = {
         goal.root: min(cost[e] for e in goal.edges if tail[e] == goal.root)

@@ -28,7 +28,7 @@ from itertools import chain
 from anabranch_planner.search.problem import EdgeId, Goal, Origin, PlanProblem, Sub
 from anabranch_planner.solvers.program import INFINITY
 
-#: A goal, and the positive savings of its edges that probe one intermediate result.
+#: A goal, and the positive savings of its edges that probe a certain intermediate result.
 _User = tuple[Goal, dict[EdgeId, float]]
 
 
@@ -110,8 +110,7 @@ def _gains(problem: PlanProblem) -> dict[EdgeId, float]:
 
 def _detour(entering: dict[int, list[tuple[int, float]]], state: int, origin: int) -> float:
     """Price of the cheapest path from state ``origin`` to ``state`` by probes of base stores
-    (``entering``: by the state that they reach).
-    """
+    (``entering``: by the state that they reach)."""
     best = {state: 0.0}
     while best and origin not in best:
         before: dict[int, float] = {}

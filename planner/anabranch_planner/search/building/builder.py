@@ -11,7 +11,7 @@ from anabranch_planner.search.building.scopes import QueryScope
 from anabranch_planner.search.building.states import GrowingGraph, StoresKept
 from anabranch_planner.search.problem import Goal, PlanProblem, Sub
 
-#: Connected alias sets per query up to which the query's graph is built in full.
+#: Maximum number of a query's connected alias sets for which its graph is built in full.
 MAX_SETS = 600
 
 
@@ -26,8 +26,9 @@ def build_problem(
 
     Args:
         mir: whether intermediate results may be kept.
-        there: the running stores and copies, if no others may be probed. Copies of base stores
-            then stay in any case, so inserts into them cost nothing. None: any store may be kept.
+        there: the running stores and copies, if a plan may probe no others. Copies of base stores
+            then remain in any case, so inserts into them cost nothing. None: a plan may open any
+            store.
     """
     builder = Builder(model, mir=mir, there=there)
     builder.add(queries)
@@ -38,8 +39,8 @@ class Builder(GrowingGraph):
     """Graph of the planning problem under construction; queries can be added and dropped.
 
     Additions do not change existing edges. An edge depends only on its state and store. A store's
-    candidate partition attributes only grow, and tuples of earlier edges do not have an added one:
-    the edge's own query contributes every attribute that its tuples can have
+    candidate partition attributes are only added to, and the tuples of existing edges do not have
+    an added attribute: the edge's own query contributes every attribute that its tuples can have
     (:func:`candidates.joining_attributes`).
     """
 
@@ -55,7 +56,7 @@ class Builder(GrowingGraph):
         self._scopes: dict[QueryId, QueryScope] = {}
         self._query_goals: dict[QueryId, list[Goal]] = {}
         self._upkeep: dict[Sub, list[Goal]] = {}
-        #: Numbers of queries that use each store, and each partition attribute of it.
+        #: Number of queries that use each store, and each of its partition attributes.
         self._users: Counter[Sub] = Counter()
         self._joined_by: Counter[tuple[Sub, AttrRef]] = Counter()
         self._changes = 0
@@ -81,7 +82,7 @@ class Builder(GrowingGraph):
             scope.add_upkeep(self._upkeep)
 
     def drop(self, query: QueryId) -> None:
-        """Remove ``query``; its part of the graph stays, unused."""
+        """Remove ``query``; its states and edges stay in the graph, unused."""
         self._changes += 1
         scope = self._scopes.pop(query)
         del self._query_goals[query]
@@ -89,9 +90,8 @@ class Builder(GrowingGraph):
         self._joined_by.subtract(scope.attributes)
 
     def has_idle_attributes(self, stores: Collection[Sub]) -> bool:
-        """Whether a used store in ``stores`` has a candidate partition attribute by which no query
-        joins any more.
-        """
+        """Whether a store in ``stores`` that queries use has a candidate partition attribute by
+        which no query joins any more."""
         return any(
             self._users[store] and not self._joined_by[store, attribute]
             for store in stores

@@ -22,7 +22,7 @@ class QueryScope:
         relation = {m.label: m.relation for m in query.members}
         self.relations = [relation[x] for x in self.labels]
         bit = {label: i for i, label in enumerate(self.labels)}
-        #: Per key class: (its mask, its type, its members as (bit, attribute)).
+        #: Key classes, each as (mask of aliases, type, members as (bit, attribute)).
         self.classes: list[tuple[int, str, list[tuple[int, AttrRef]]]] = []
         self.near = [0] * len(self.labels)
         for key_class in query.classes:
@@ -42,14 +42,14 @@ class QueryScope:
         self.subs: dict[int, Sub] = {}
         #: Stores that may be probed: mask of aliases -> the store's sub-join.
         self.targets: dict[int, Sub] = {}
-        #: Join attributes of the query, each with the store that they belong to.
+        #: Join attributes of the query, each with the store that they may partition.
         self.attributes: set[tuple[Sub, AttrRef]] = set()
         if self.whole & (self.whole - 1):
             for mask in self.sets:
                 single = not mask & (mask - 1)
                 if single or (mir and mask != self.whole):
                     self._add_target(mask, single=single)
-        #: Per alias and substream of arriving tuples: (mask after the edge, edge), ascending.
+        #: Per alias: its origins -> pairs (mask of aliases after the edge, edge), ascending.
         self.edges: list[dict[Origin, list[tuple[int, EdgeId]]]] = [
             {(label, n): [] for n in range(states.model.substreams_of(label))}
             for label in self.labels
@@ -122,7 +122,7 @@ class QueryScope:
             for shape, _, members in self.classes:
                 both = shape & mask
                 if both and shape & ~mask:
-                    # The same rule as in :func:`candidates.joining_attributes`.
+                    # As in :func:`candidates.joining_attributes`.
                     inside = [m for one, m in members if one & mask]
                     for m in inside[:1] if both & (both - 1) else inside:
                         attribute = self._in_store(m, mask)
@@ -169,7 +169,7 @@ class QueryScope:
         return None
 
     def _add_one_order(self) -> None:
-        """Add one probe order per alias (beyond the cap): always the cheapest next relation."""
+        """Add one probe order per alias (beyond the cap), always by the cheapest next relation."""
         states = self.states
         model, graph = states.model, states.graph
         for i, found in enumerate(self.edges):
@@ -221,8 +221,7 @@ class QueryScope:
 
     def _may_probe(self, goal: Sub | None, store: Sub, origin: Origin) -> bool:
         """Whether tuples of ``origin`` may probe ``store`` to answer the query, or to maintain the
-        intermediate result ``goal``. With fixed stores, ``store`` must be one of them.
-        """
+        intermediate result ``goal``. If only running stores may be used, ``store`` must be one."""
         graph, there = self.states.graph, self.states.there
         if store in graph.bases:
             return True

@@ -1,4 +1,4 @@
-"""Indices and prices of sub-joins, states and edges, extended query by query."""
+"""Indices and prices of the planning graph's sub-joins, states and edges."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from anabranch_planner.search.problem import EdgeId, Graph, Origin, Sub, SubJoin
 
 
 class StoresKept(Protocol):
-    """Running stores, if a plan must not open others (implemented in ``replan.there``)."""
+    """Running stores that a plan may probe, if it must not open others (see ``replan.there``)."""
 
     def partitions(self, mir: Mir) -> tuple[AttrRef | None, ...]:
-        """Partition attributes of the running copies of ``mir``'s store; empty: no store."""
+        """Partition attributes of the running copies of ``mir``'s store; empty: no copies."""
 
     def serves(self, query: JoinQuery, mir: Mir) -> bool:
         """Whether ``query`` may probe the store of the intermediate result ``mir``."""
@@ -25,19 +25,19 @@ class StoresKept(Protocol):
         """Whether orders that maintain ``larger`` may probe the store of ``mir``."""
 
     def holds(self, classes: Sequence[KeyClass], mir: Mir, origin: Origin) -> bool:
-        """Whether the store of ``mir`` keeps all rows that ``origin`` can match by ``classes``."""
+        """Whether the store of ``mir`` has all rows that ``origin`` can match by ``classes``."""
 
 
 class GrowingGraph:
-    """Graph of the planning problem under construction; numbers sub-joins, states and edges."""
+    """Graph of the problem under construction; sub-joins, states and edges have indices."""
 
     def __init__(self, model: CostModel, there: StoresKept | None) -> None:
         self.model = model
         self.there = there
-        #: Whether stores have partition attributes; running stores do, even with one partition.
+        #: Whether stores have partition attributes; running stores do even with one partition.
         self.partitioned = model.partitioned or there is not None
         self.graph = Graph()
-        #: Store -> candidate partition attribute -> the bit that stands for it in masks of edges.
+        #: Store -> candidate partition attribute -> its bit in the masks of edges.
         self.partitions: dict[Sub, dict[AttrRef, int]] = {}
         self._inserts: dict[Sub, float] = {}
         self._subs: dict[object, Sub] = {}
@@ -93,7 +93,7 @@ class GrowingGraph:
         origin = graph.start[edge], graph.substream[edge]
         sent = self._sent(graph.tail[edge], origin, before)
         if model.constants is None and model.on_one_host:
-            # A shortcut: tuples sent are the cost, so the names of sub-joins are not needed.
+            # Shortcut: the cost is the number of tuples sent, for which sub-joins need no names.
             return sent, sent * (model.chi(broadcast=True) - 1)
         made, store = self._sent(graph.head[edge], origin, after), graph.mir(graph.target[edge]).id
         over, joined = graph.mir(before), graph.mir(after)
@@ -126,8 +126,8 @@ class GrowingGraph:
     def reprice(self, model: CostModel) -> None:
         """Price the same graph under another model with the same stores and time bounds.
 
-        Problems built before keep their prices. Queries in :attr:`reduced` keep their single order,
-        even if another order is cheapest now.
+        Problems built before keep their prices. Queries in :attr:`reduced` keep their single probe
+        order, even if another one is cheaper now.
         """
         self.model, self._sizes, self._inserts = model, {}, {}
         graph = self.graph = replace(self.graph, cost=[], spread=[])

@@ -18,7 +18,7 @@ from anabranch_planner.cost.candidates import Labels, connected_sets, joining_at
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A step of a candidate order: the probed store, covered aliases, and maybe a partition."""
+    """A step of a candidate order: the probed store, covered aliases, and perhaps a partition."""
 
     target: MirId
     members: tuple[Label, ...]

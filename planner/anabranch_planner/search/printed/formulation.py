@@ -59,11 +59,11 @@ from anabranch_planner.solvers.interface import Request, Solution
 from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import solve
 
-#: Maximum number of decorated orders for which the program is built.
+#: Maximum number of decorated orders (with partition attributes) for which the program is built.
 MAX_ORDERS = 200_000
 #: Maximum number of connected alias sets of a query for which its orders are counted.
 MAX_SETS = 600
-#: Sum of the weights of a cost row, except for rounding.
+#: Sum of a cost row's weights, which are rounded to integers.
 WEIGHTS = 1e4
 
 #: A goal: (whether it maintains a store, id of the query or stored sub-join, starting alias).
@@ -203,7 +203,7 @@ class ListedProgram:
     copy_of: dict[int, int] = field(default_factory=dict)
 
     def point(self, orders: Mapping[GoalKey, CandidateOrder]) -> tuple[float, ...] | None:
-        """The variables' values that represent ``orders``; None if one of them is not listed."""
+        """The variables' values that represent ``orders``; None if one order is not in it."""
         values = [0.0] * self.program.variables
         for goal, order in orders.items():
             if not order:

@@ -1,1 +1,1 @@
-"""Clauses of a parsed statement, rewritten as simpler SQL: joins, set operations, VALUES, ranks."""
+"""Rewriting of SQL clauses as simpler ones: joins, set operations, VALUES, rankings."""

@@ -1,4 +1,4 @@
-"""PostgreSQL's patterns of ``to_char``, and its JSON operators, in Spark's words."""
+"""Translation of PostgreSQL's ``to_char`` patterns and JSON operators to Spark's."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from sqlglot import exp
 
 from anabranch_planner.sql.unresolved import Node, as_written
 
-#: Element -> Spark's field with the same text. An element may be written in lower case too.
+#: Element of a ``to_char`` pattern, in upper or lower case -> Spark's equivalent element.
 _ELEMENTS = {
     "YYYY": "yyyy", "YY": "yy", "MM": "MM", "DDD": "DDD", "DD": "dd", "HH24": "HH", "HH12": "hh",
     "HH": "hh", "MI": "mm", "SS": "ss", "MS": "SSS", "US": "SSSSSS", "Q": "Q",
 }  # fmt: skip
-#: Elements whose case matters.
+#: Elements in which upper and lower case differ in meaning.
 _CASED = {"AM": "a", "PM": "a", "Mon": "MMM", "Dy": "EEE"}
 _SPELLED = {
     **_ELEMENTS, **{name.lower(): field for name, field in _ELEMENTS.items()}, **_CASED,
@@ -22,10 +22,10 @@ _JSON = (exp.JSONExtract, exp.JSONExtractScalar)
 
 
 def as_sparks(pattern: str) -> str:
-    """The pattern of ``date_format`` that gives the texts of PostgreSQL's ``to_char``.
+    """The ``date_format`` pattern with the same texts as ``pattern`` in PostgreSQL's ``to_char``.
 
     Raises:
-        ValueError: names an element that has no equal field.
+        ValueError: an element has no equivalent in Spark; the message names it.
 
     >>> as_sparks('YYYY-MM-DD"T"HH24:MI')
     "yyyy-MM-dd'T'HH:mm"
@@ -57,7 +57,7 @@ def as_sparks(pattern: str) -> str:
 
 
 def in_sparks_words(node: Node) -> str | None:
-    """The remedy for a JSON operator: the call in Spark's dialect; None for other nodes."""
+    """The remedy for a JSON operator: the equivalent call in Spark; None for other nodes."""
     path = ""
     while isinstance(node, _JSON):
         keys = node.expression

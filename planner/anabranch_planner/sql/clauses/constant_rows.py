@@ -1,10 +1,10 @@
 """Rows of a statement that come from no stream: ``generate_series(1, 9)``, ``VALUES`` before all
 joins, a SELECT without FROM.
 
-They are the rows of a part with one row, which is there from the start: ``SELECT n FROM (SELECT
-count(*) >= 0 AS one FROM s) LATERAL VIEW explode(sequence(1, 9)) t AS n``, where ``s`` is a stream
-that the statement reads anyway. Beside another table, and without a condition, the rows are those
-of ``LATERAL explode``.
+A query with exactly one row, present from the start, is expanded into these rows: ``SELECT n FROM
+(SELECT count(*) >= 0 AS one FROM s) LATERAL VIEW explode(sequence(1, 9)) t AS n``, where ``s`` is a
+stream that the statement reads anyway. Joined with another table without a condition, the rows
+become a ``LATERAL explode`` of that table's rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WITHIN = (exp.Subquery, exp.CTE)
 
 
 def read_constants(statement: Node) -> None:
-    """Rewrite the rows of ``statement`` that come from no stream.
+    """Rewrite the entries of FROM in ``statement`` whose rows come from no stream.
 
     Raises:
         QueryError: ``unsupported-sql``: no stream is read at all.
@@ -34,7 +34,7 @@ def read_constants(statement: Node) -> None:
             with at(table.this):
                 _series(table, statement)
     for values in list(statement.find_all(exp.Values)):
-        # An inner join with VALUES is a look-up.
+        # VALUES in an inner join is rewritten as a look-up (see ``clauses.values``).
         select = values.parent.parent if isinstance(values.parent, exp.From) else None
         joins = None if select is None else select.args.get("joins")
         if joins and str(joins[0].args.get("side") or "").upper() in ("LEFT", "FULL"):
@@ -56,7 +56,7 @@ def _series(table: exp.Table, statement: Node) -> None:
     name = str(table.this.this).lower()
     given = "" if alias is None else alias.name
     columns = [] if alias is None else alias.args.get("columns") or []
-    # generate_series(1, 9) AS n is a column n.
+    # generate_series(1, 9) AS n names the column n.
     own = given if given and name == "generate_series" else _SERIES[name]
     named = columns[0].name if columns else own
     join = table.parent
@@ -112,7 +112,7 @@ def _put(table: Node, rows: Node, names: Sequence[str], alias: str, statement: N
 
 
 def _one(statement: Node, what: str) -> exp.Subquery:
-    """A query of one row, which is always there."""
+    """A query that always has exactly one row; ``what``: the construct in error messages."""
     known = {cte.alias.lower() for cte in statement.find_all(exp.CTE)}
     streams = (
         table

@@ -1,6 +1,5 @@
-"""Everyday spellings rewritten as equivalent ones: hints, qualified names, LIKE ANY and ALL, fields
-of structs, FETCH FIRST.
-"""
+"""Common SQL spellings rewritten as equivalent ones: hints, qualified names, LIKE ANY and ALL,
+fields of structs, FETCH FIRST."""
 
 from __future__ import annotations
 
@@ -29,29 +28,29 @@ if TYPE_CHECKING:
 
 #: Nodes of FROM, WITH and LATERAL that name a table.
 _NAMED = (exp.Table, exp.Subquery, exp.CTE, exp.Lateral, exp.TableAlias)
-#: Function -> words that may stand between its arguments.
+#: Function -> words that may separate its arguments instead of commas.
 _SPOKEN = {
     **dict.fromkeys(("SUBSTRING", "SUBSTR", "OVERLAY"), frozenset({"FROM", "FOR", "PLACING"})),
     "FLOOR": frozenset({"TO"}),
 }
-#: Key of a cast's metadata: it is written as a call, and its column is named as its operand.
+#: Key in a cast's metadata: it was written as a call, so its column has the operand's name.
 CAST_CALL = "cast call"
 #: Types whose names are also functions that cast to the type.
 _CASTS = frozenset({
     "bigint", "binary", "boolean", "date", "double", "float", "int", "smallint", "string",
     "timestamp", "tinyint",
 })  # fmt: skip
-#: Functions whose first argument of three is a unit of time.
+#: Functions that take a unit of time first if they have three arguments.
 OF_UNIT = frozenset({
     "date_add", "dateadd", "date_diff", "datediff", "timestampadd", "timestampdiff",
 })  # fmt: skip
 
 
 def simplify(statement: Node) -> None:
-    """Replace everyday spellings in ``statement`` by equivalent ones.
+    """Replace common spellings in ``statement`` by equivalent ones.
 
-    Hints are dropped, as the planner chooses how to join. Streams have no catalogs or
-    databases: a qualified name means the stream of its last part.
+    Hints are dropped, because the planner decides how to join. Streams have no catalogs or
+    databases, so only the last part of a qualified name counts.
 
     Raises:
         QueryError: ``unsupported-sql``: two tables whose names differ only before the last part.
@@ -62,7 +61,7 @@ def simplify(statement: Node) -> None:
             _unqualify(table, qualifiers)
     look_up_values(statement)
     names = {name.lower() for table in statement.find_all(*_NAMED) for name in _names(table)}
-    # As in window.start.
+    # Qualifiers of a time window's ends, as in window.start.
     names |= {"window", "session_window", "cumulate"}
     reads = statement.find(exp.From) is not None
     for node in list(statement.walk()):
@@ -88,7 +87,7 @@ def simplify(statement: Node) -> None:
 
 
 def _quote_unit(call: exp.Anonymous) -> None:
-    """Make the unit in ``timestampdiff(MINUTE, x, y)`` a text, as it is no column."""
+    """Make the unit in ``timestampdiff(MINUTE, x, y)`` a text: the parser took it for a column."""
     unit = call.expressions[0] if len(call.expressions) == 3 else None
     if isinstance(unit, exp.Column) and not unit.table:
         unit.replace(exp.Literal.string(unit.name))
@@ -104,7 +103,7 @@ def _cast(call: exp.Anonymous) -> None:
 
 
 def _limit(fetch: exp.Fetch) -> None:
-    """Replace ``FETCH FIRST n ROWS ONLY`` by LIMIT; others are refused where LIMIT is read."""
+    """Replace ``FETCH FIRST n ROWS ONLY`` by LIMIT; others are rejected together with LIMIT."""
     options = fetch.args["limit_options"]
     if not options.args.get("percent") and not options.args.get("with_ties"):
         count = fetch.args.get("count") or exp.Literal.number(1)
@@ -116,9 +115,8 @@ def _names(table: Node) -> Iterator[str]:
 
 
 def _reach(column: exp.Column, names: Set[str]) -> None:
-    """Write fields of structs, ``alias.column.field`` and ``column.field``, with the operator for
-    fields. ``names``: names of all tables, since the first part may be an alias or a column.
-    """
+    """Rewrite ``alias.column.field`` and ``column.field`` with the operator that reads a field of a
+    struct. ``names``: names of all tables, to tell an alias from a column."""
     parts = column.parts
     own = 2 if parts[0].name.lower() in names else 1
     if own >= len(parts):
@@ -133,10 +131,9 @@ def _reach(column: exp.Column, names: Set[str]) -> None:
 
 
 def with_commas(tokens: list[Token]) -> list[Token]:
-    """``tokens`` with commas in ``substring(s FROM 2 FOR 3)`` and in ``overlay(s PLACING 'x' FROM
-    2)``, which are calls with the same arguments in this order.
-    """
-    #: Per open parenthesis: the function's name, if the function takes words between its arguments.
+    """``tokens`` with commas instead of the words in ``substring(s FROM 2 FOR 3)`` and ``overlay(s
+    PLACING 'x' FROM 2)``: the calls take the same arguments in this order."""
+    #: Per open parenthesis: the function's name, if it is one of :data:`_SPOKEN`.
     calls: list[Token | None] = []
     for index, token in enumerate(tokens):
         if token.token_type is TokenType.L_PAREN:
@@ -145,7 +142,7 @@ def with_commas(tokens: list[Token]) -> list[Token]:
         elif token.token_type is TokenType.R_PAREN:
             calls[-1:] = []
         elif token.token_type is TokenType.TILDE and _follows_value(tokens, index):
-            # A binary ~ is a match of a regular expression.
+            # Between two values, ~ matches a regular expression.
             token.token_type = TokenType.RLIKE
         elif (
             calls
@@ -154,7 +151,7 @@ def with_commas(tokens: list[Token]) -> list[Token]:
             and _between(tokens, index)
         ):
             token.token_type = TokenType.COMMA
-            # Spark names a column with FROM in this way.
+            # Spark names such a column substring, even if it is written SUBSTR.
             if calls[-1].text.upper() == "SUBSTR":
                 calls[-1].text = "substring"
     return tokens
@@ -170,14 +167,13 @@ def _between(tokens: Sequence[Token], index: int) -> bool:
     """Whether the word at ``index`` separates two arguments, and is not an argument itself."""
     edges = (TokenType.COMMA, TokenType.L_PAREN, TokenType.R_PAREN, TokenType.DOT)
     before, after = tokens[index - 1].token_type, tokens[index + 1].token_type
-    # IS DISTINCT FROM; (s).placing; substring(placing, 2).
+    # Not separators: IS DISTINCT FROM; (s).placing; substring(placing, 2).
     return before not in (*edges[:2], *edges[3:], TokenType.DISTINCT) and after not in edges[::2]
 
 
 def keep_commas(tree: Node, tokens: Iterable[Token]) -> None:
-    """Mark commas in FROM as commas, since the parser reads them as CROSS JOINs; conditions must
-    connect tables after a comma. A statement without the word CROSS has no CROSS JOIN.
-    """
+    """Turn the CROSS JOINs in ``tree`` back into commas: the parser reads commas in FROM as CROSS
+    JOINs, but conditions must connect tables after a comma. Not if CROSS is written."""
     if any(token.text.upper() == "CROSS" for token in tokens):
         return
     for join in tree.find_all(exp.Join):
@@ -217,8 +213,8 @@ def no_stream(node: Node) -> QueryError:
 
 
 def _first_rows(lateral: exp.Lateral, select: exp.Select) -> str | None:
-    """The join that gives the rows of ``LATERAL (SELECT ... ORDER BY x LIMIT n)``, with its
-    author's names; None: its conditions are not only equalities with columns before it.
+    """Remedy for ``LATERAL (SELECT ... ORDER BY x LIMIT n)``: the equivalent join, with the
+    statement's names; None if its conditions on earlier tables are not all equalities of columns.
     """
     join, alias, order = lateral.parent, lateral.alias, select.args.get("order")
     if any(select.args.get(name) for name in ("group", "distinct", "offset", "qualify")):
@@ -275,7 +271,7 @@ def _unqualify(table: exp.Table, qualifiers: dict[str, str]) -> None:
 
 
 def _write_out(node: Node) -> None:
-    """Replace ``x LIKE ANY (a, b)`` by ``x LIKE a OR x LIKE b``; ALL by AND."""
+    """Replace ``x LIKE ANY (a, b)`` by ``x LIKE a OR x LIKE b``, and ALL by AND."""
     kind, listed = node.expression, node.expression.this
     patterns = listed.expressions if isinstance(listed, exp.Tuple) else [listed]
     made = [
@@ -286,6 +282,6 @@ def _write_out(node: Node) -> None:
         )
         for p in patterns
     ]
-    # NOT LIKE ALL: none of the patterns; NOT LIKE ANY: not each of them.
+    # NOT LIKE ALL: no pattern matches; NOT LIKE ANY: some pattern does not match.
     joined: type[exp.Connector] = exp.Or if isinstance(kind, exp.Any) else exp.And
     node.replace(exp.Paren(this=reduce(lambda a, b: joined(this=a, expression=b), made)))

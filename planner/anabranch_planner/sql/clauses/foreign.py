@@ -1,4 +1,4 @@
-"""Well-known constructs of other systems at which the parser fails, with their remedies."""
+"""Well-known constructs of other systems that the parser can't read, with their remedies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anabranch_planner.sql.unresolved import unsupported
 if TYPE_CHECKING:
     from sqlglot import Token
 
-#: First words of constructs that the parser leaves only after some tokens, and their number.
+#: First word of a construct at which the parser fails some tokens later -> maximum number of these.
 _LATE = {"OPTION": 4, "WINDOW": 4}
 _OUT = "leave it out"
 _WINDOW = "write GROUP BY window(ts, '10 minutes'), with the stream's event time for ts"
@@ -22,7 +22,7 @@ _CONTINUOUS = f"{_OUT}: every query runs continuously and emits its changes"
 _PLANNED = f"{_OUT}: the planner chooses how a query runs"
 _NAMED = "write names in backticks, `name`, or without brackets"
 _JDBC = "write {} '...' without braces"
-#: Words -> name in messages, remedy. ``#`` stands for a number.
+#: Words of a construct -> its name in messages, and the remedy. ``#`` stands for a number.
 _KNOWN: dict[tuple[str, ...], tuple[str, str]] = {
     ("MODEL", "DIMENSION", "BY"): ("MODEL", "write cells as CASE, or as lag(x) OVER (...)"),
     ("SELECT", "TOP", "#"): ("SELECT TOP", "write ORDER BY x LIMIT {number} at the end"),
@@ -69,9 +69,8 @@ _PATTERN = "MATCH_RECOGNIZE"
 
 
 def known_construct(tokens: Sequence[Token], place: tuple[int, int]) -> QueryError | None:
-    """The error that names the construct at which the parser failed at ``place``; None: no known
-    construct stands there.
-    """
+    """The error for the construct of another system at which the parser failed at ``place``; None
+    if no known construct is there."""
     words = [_word(token) for token in tokens]
     near = next((i for i, token in enumerate(tokens) if place_of(token) >= place), len(tokens) - 1)
     if _PATTERN in words[: near + 1]:
@@ -92,13 +91,13 @@ def known_construct(tokens: Sequence[Token], place: tuple[int, int]) -> QueryErr
 def _word(token: Token) -> str:
     if token.token_type is TokenType.NUMBER:
         return "#"
-    # Words of constructs are not quoted.
+    # Quoted words belong to no construct.
     is_quoted = token.token_type in (TokenType.STRING, TokenType.IDENTIFIER)
     return "" if is_quoted else token.text.upper()
 
 
 def _joins(table: Sequence[Token], clause: Sequence[Token]) -> str:
-    """The joins that find a pattern of two rows, with the names of ``clause``."""
+    """Remedy for MATCH_RECOGNIZE: joins that find a pattern of two rows, with its names."""
     words = [_word(token) for token in clause]
     key, time = _after(clause, words, "PARTITION BY", "k"), _after(clause, words, "ORDER BY", "ts")
     name = table[0].text if table else "s"

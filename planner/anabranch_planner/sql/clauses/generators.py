@@ -57,7 +57,7 @@ def in_items(select: exp.Select, number: int) -> tuple[list[Node | SelectItem], 
         number: number of table functions in FROM.
 
     Raises:
-        QueryError: ``unsupported-sql``: a function beside groups, or a second one.
+        QueryError: ``unsupported-sql``: a table function in a SELECT with groups, or a second one.
     """
     items, found = list[Node | SelectItem](), list[RowGenerator]()
     for node in select.expressions:

@@ -1,4 +1,4 @@
-"""Rows from lists of columns: UNPIVOT as a subquery, and ``stack()`` as ``inline()``.
+"""Clauses that turn columns into rows: UNPIVOT as a subquery, and ``stack()`` as ``inline()``.
 
 ``FROM t UNPIVOT (x FOR y IN (a, b))`` is ``FROM (SELECT * EXCEPT (a, b) FROM t LATERAL VIEW
 inline(array(named_struct('y', 'a', 'x', a), ...)) WHERE x IS NOT NULL)``.
@@ -20,7 +20,8 @@ def write_out_rows(statement: Node) -> None:
     """Replace PIVOT, UNPIVOT and ``stack()`` in ``statement``.
 
     Raises:
-        QueryError: ``unsupported-sql``: several columns at once; unknown columns of PIVOT.
+        QueryError: ``unsupported-sql``: UNPIVOT of several columns at once; PIVOT of a table whose
+            columns are unknown.
     """
     for node in list(statement.find_all(exp.Anonymous)):
         if str(node.this).lower() == "stack" and len(node.expressions) > 1:

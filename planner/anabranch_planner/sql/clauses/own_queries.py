@@ -38,13 +38,13 @@ def own_clause(
     """The first clause that requires a subquery to be a query of its own; None if it has none.
 
     Args:
-        joins, generators: the entries of its FROM.
+        joins, generators: the joins and table functions of its FROM.
     """
     return _post_join_clause(select) or _outer_join(joins) or clause_of(generators)
 
 
 def clause_of(generators: Sequence[RowGenerator]) -> Clause | None:
-    """The first table function; None if there is none."""
+    """The clause of the first table function; None if there is none."""
     return (f"{generators[0].call.this}()", generators[0].call) if generators else None
 
 

@@ -1,10 +1,10 @@
 """Aggregates over partitions, ``sum(x) OVER (PARTITION BY k)``, as joins with groups; rankings of
 groups as rankings of a query of WITH.
 
-A SELECT with such items becomes a join of queries of WITH: one with the rows, without such items,
-and one per list of partition keys, with the aggregates grouped by these. NULL is a partition, so
-the join compares keys with ``<=>``, and also a hash of the keys by ``=``, as a join needs an
-equality.
+A SELECT with such items becomes a join of queries of WITH: one with the rows, without these items,
+and one per list of partition keys, with the aggregates grouped by the keys. The rows with a NULL
+key are a partition too, so the join compares keys with ``<=>``; it also compares a hash of the keys
+with ``=``, because every join needs an equality.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from anabranch_planner.sql.aggregates import (
 from anabranch_planner.sql.unresolved import Node, at, describe
 
 _ROWS, _GROUPS = "anabranch_rows", "anabranch_groups"
-#: Clauses that apply to the rows with their totals.
+#: Clauses that apply to the result of the join.
 LAST = ("distinct", "order", "limit", "offset")
-#: Nodes around a function with OVER.
+#: Types of nodes that belong to a call with OVER.
 _OVER = (exp.Window, exp.IgnoreNulls, exp.RespectNulls, exp.Filter)
 _IN_FROM = (exp.From, exp.Join, exp.CTE, exp.SetOperation, exp.Subquery)
 
@@ -37,7 +37,7 @@ def write_out(statement: Node) -> None:
     """Replace the SELECTs with aggregates over partitions in ``statement`` by joins.
 
     Raises:
-        QueryError: ``unnamed-output``: an item beside such an aggregate has no name.
+        QueryError: ``unnamed-output``: another item of such a SELECT has no name.
     """
     for select in reversed(list(statement.find_all(exp.Select))):
         items = select.expressions
@@ -89,12 +89,12 @@ def _is_star(item: Node) -> bool:
 
 @dataclass(slots=True)
 class _Rewriting:
-    """Rewriting of one SELECT.
+    """Rewriting of one SELECT with aggregates over partitions.
 
     Attributes:
-        columns: expression of a row -> its name in the query of rows.
-        grouped: whether it has groups, which are ranked afterwards.
-        groups: partition keys -> aggregate -> its name in the query of groups.
+        columns: expression over a row -> its column in the query of rows.
+        grouped: whether the SELECT has GROUP BY, so that rankings rank its groups.
+        groups: partition keys -> aggregate -> its column in the query grouped by these keys.
     """
 
     select: exp.Select
@@ -127,7 +127,7 @@ class _Rewriting:
         become(self.select, outer, [(_ROWS, rows), *queries])
 
     def _write_out_ordinals(self, rows: exp.Select, nodes: list[Node]) -> None:
-        """Write the items out that GROUP BY names by position."""
+        """Replace positions in GROUP BY by the items of the SELECT list that they denote."""
         group = rows.args.get("group")
         for key in [] if group is None else list(group.expressions):
             if isinstance(key, exp.Literal) and not key.is_string and str(key.this).isdecimal():
@@ -142,10 +142,10 @@ class _Rewriting:
             entry.set("this", self._outside(key))
 
     def _outside(self, node: Node) -> Node:
-        """``node`` in terms of the columns of the queries of rows and of groups."""
+        """``node`` over the columns of the query of rows and the queries of groups."""
         if isinstance(node, exp.Window) and is_total(node):
             return self._total(node)
-        # Nodes that are no expressions: their parts are.
+        # Nodes that are not expressions themselves: rewrite their children.
         is_part = isinstance(node, exp.If) and isinstance(node.parent, exp.Case)
         is_part |= isinstance(node.parent, _OVER) and node.arg_key == "this"
         if not (self._is_late(node) or is_part or isinstance(node, exp.Order | exp.Ordered)):
@@ -160,7 +160,7 @@ class _Rewriting:
         return made
 
     def _is_late(self, node: Node) -> bool:
-        """Whether ``node`` has an aggregate or ranking that is computed from the rows' query."""
+        """Whether ``node`` contains an aggregate over a partition, or a ranking of groups."""
         return bool(_totals([node])) or (self.grouped and bool(_rankings(node)))
 
     def _column(self, node: Node) -> exp.Column:
@@ -177,7 +177,7 @@ class _Rewriting:
         return of(f"{_GROUPS}{list(self.groups).index(keys) + 1}", name)
 
     def _grouped(self, keys: tuple[Node, ...], aggregates: dict[Node, str]) -> exp.Select:
-        """The query of groups by ``keys``."""
+        """The query that computes ``aggregates`` of the rows, grouped by ``keys``."""
         of_keys = [self._column(key) for key in keys]
         items: list[Node] = [
             exp.alias_(key.copy(), f"anabranch_k{n}", quoted=True)
@@ -228,7 +228,7 @@ def unaliased(item: Node) -> Node:
 
 
 def take_last(rows: exp.Select, outer: exp.Select) -> None:
-    """Move the clauses :data:`LAST` and WITH of ``rows`` to ``outer``."""
+    """Move WITH and the clauses :data:`LAST` from ``rows`` to ``outer``."""
     for name in (*LAST, "with_"):
         outer.set(name, rows.args.get(name))
         rows.set(name, None)
@@ -237,7 +237,7 @@ def take_last(rows: exp.Select, outer: exp.Select) -> None:
 def become(
     select: exp.Select, outer: exp.Select, queries: Iterable[tuple[str, exp.Select]]
 ) -> None:
-    """Replace ``select`` in place by ``outer``, with further queries of WITH by name."""
+    """Replace ``select`` in place by ``outer``, and add ``queries`` (name, query) to its WITH."""
     clause = outer.args.get("with_")
     known = [] if clause is None else list(clause.expressions)
     outer.set("with_", exp.With(expressions=[*known, *(_cte(*one) for one in queries)]))
@@ -248,10 +248,10 @@ def become(
 
 
 def of(table: str, name: str) -> exp.Column:
-    """A column of a query of WITH, as a syntax node."""
+    """The column ``name`` of ``table``, a query of WITH, as a syntax node."""
     return exp.column(exp.to_identifier(name, quoted=True), table=table)
 
 
 def _cte(name: str, query: exp.Select) -> exp.CTE:
-    """A query of WITH."""
+    """The entry of WITH that names ``query``."""
     return exp.CTE(this=query, alias=exp.TableAlias(this=exp.to_identifier(name)))

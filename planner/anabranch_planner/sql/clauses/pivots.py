@@ -1,8 +1,8 @@
 """PIVOT as groups: ``FROM (SELECT k, p, x FROM t) PIVOT (sum(x) FOR p IN ('a', 'b'))`` is ``FROM
 (SELECT k, sum(x) FILTER (WHERE p <=> 'a') AS a, ... FROM (...) GROUP BY k)``.
 
-As in Spark, the columns that PIVOT does not name are the groups, and a value without rows has NULL,
-also of a count.
+As in Spark, the rows are grouped by the columns that PIVOT does not name. If a group has no rows
+with a value of ``p``, the value's column is NULL, also for a count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anabranch_planner.sql.unresolved import Node, at, describe, unsupported
 _ALIAS = "anabranch_pivoted"
 _COUNTS = frozenset({"approx_count_distinct", "count", "count_if"})
 _NUMBERS = frozenset({"avg", "mean", "median", "percentile", "stddev", "sum", "variance"})
-#: Aggregates that are NULL without rows.
+#: Aggregates that are permitted in PIVOT; all except counts are NULL without rows.
 _KNOWN = _COUNTS | _NUMBERS | {
     "any_value", "bool_and", "bool_or", "every", "first", "last", "max", "max_by", "min", "min_by",
     "percentile_approx",
@@ -23,10 +23,10 @@ _KNOWN = _COUNTS | _NUMBERS | {
 
 
 def pivoted(table: Node, pivot: exp.Pivot) -> exp.Subquery:
-    """The query in place of ``table`` with ``pivot``.
+    """The query that replaces ``table`` with its ``pivot``.
 
     Raises:
-        QueryError: ``unsupported-sql``: the columns of ``table`` or the values are not listed.
+        QueryError: ``unsupported-sql``: the columns of ``table``, or the values, are not listed.
     """
     fields = pivot.args["fields"]
     column = fields[0].this if len(fields) == 1 else None
@@ -38,7 +38,7 @@ def pivoted(table: Node, pivot: exp.Pivot) -> exp.Subquery:
     calls = [_aggregate(one) for one in pivot.expressions]
     names = {str(inner.this).lower() for _, inner in calls}
     if names & _COUNTS and not names <= _COUNTS | _NUMBERS:
-        # The types of the other aggregates decide whether a count of no rows is 0 or NULL in Spark.
+        # The other aggregates' types decide whether Spark returns 0 or NULL for a count of no rows.
         raise unsupported(
             f"PIVOT with {' beside '.join(describe(inner) for _, inner in calls)}",
             "write each in a PIVOT of its own, and join the two",
@@ -73,7 +73,7 @@ def pivoted(table: Node, pivot: exp.Pivot) -> exp.Subquery:
 
 
 def _aggregate(item: Node) -> tuple[str, Node]:
-    """Name and call of an aggregate of PIVOT."""
+    """Output name and call of an aggregate in PIVOT."""
     inner = item.unalias()
     name = item.alias or describe(inner).lower().replace("(*)", "(1)")
     if not isinstance(inner, exp.Anonymous) or str(inner.this).lower() not in _KNOWN:
@@ -86,7 +86,7 @@ def _aggregate(item: Node) -> tuple[str, Node]:
 
 
 def _keys(table: Node, column: exp.Column, calls: list[Node]) -> list[str]:
-    """The columns of ``table`` that PIVOT does not read."""
+    """The columns of ``table`` that PIVOT does not read: the grouping keys."""
     select = table.this if isinstance(table, exp.Subquery) else None
     items = select.expressions if isinstance(select, exp.Select) else []
     names = [item.alias_or_name for item in items]
@@ -103,7 +103,7 @@ def _keys(table: Node, column: exp.Column, calls: list[Node]) -> list[str]:
 
 
 def _cell(inner: Node, holds: Node) -> Node:
-    """The aggregate ``inner`` over the rows for which ``holds`` is true."""
+    """The aggregate ``inner`` over the rows with ``holds``; NULL if there are none."""
     kept = exp.Filter(this=inner.copy(), expression=exp.Where(this=holds.copy()))
     if str(inner.this).lower() not in _COUNTS:
         return kept

@@ -1,8 +1,8 @@
-"""Rewriting of QUALIFY as WHERE over a query of WITH, in which the condition's window functions are
-columns. A condition that limits one ranking of rows is not rewritten: a maintained table of its own
-keeps its rows.
+"""Rewriting of QUALIFY as WHERE over a query of WITH that has the condition's window functions as
+columns.
 
-A condition that limits one ranking of rows stays: its rows are kept by a table of their own.
+A condition that only limits one ranking of rows is not rewritten: a maintained table keeps its
+rows.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ _MIRRORED: dict[type[Node], type[Node]] = {
 
 
 def filter_windows(statement: Node) -> None:
-    """Replace the clauses QUALIFY in ``statement`` that stand over groups, beside DISTINCT, ORDER
-    BY or LIMIT, or do more than limit one ranking.
-    """
+    """Replace every QUALIFY in ``statement`` that filters groups, is followed by DISTINCT, ORDER BY
+    or LIMIT, or does more than limit one ranking."""
     for select in reversed(list(statement.find_all(exp.Select))):
         clause = select.args.get("qualify")
         if clause is None or not stands_as_table(select) or _limits_rows(select, clause.this):
@@ -48,7 +47,7 @@ def filter_windows(statement: Node) -> None:
 
 
 def _limits_rows(select: exp.Select, condition: Node) -> bool:
-    """Whether ``condition`` limits one ranking of rows, and no other clause reads these rows."""
+    """Whether ``condition`` only limits one ranking of rows, and no later clause reads the rows."""
     if any(select.args.get(name) for name in LAST):
         return False
     if select.args.get("group") is not None or any(map(holds_aggregate, select.expressions)):
@@ -64,7 +63,7 @@ def _limits_rows(select: exp.Select, condition: Node) -> bool:
 
 
 def limit_of(condition: Node, ranked: Callable[[Node], Node | None]) -> tuple[Node, int] | None:
-    """The ranking in ``condition``, and the greatest permitted rank; None: no such condition."""
+    """The ranking limited by ``condition``, and the greatest rank; None for other conditions."""
     node = bare(condition)
     if isinstance(node, exp.Between):
         window, low, high = ranked(bare(node.this)), whole_number(node.args["low"]), None
@@ -93,10 +92,10 @@ def whole_number(node: Node) -> int | None:
 
 @dataclass(slots=True)
 class _Filtering:
-    """Rewriting of one SELECT.
+    """Rewriting of one SELECT with QUALIFY.
 
     Attributes:
-        hidden: function, aggregate or column that only the condition reads -> its name.
+        hidden: function, aggregate or column that only the condition reads -> its column's name.
     """
 
     select: exp.Select
@@ -131,7 +130,7 @@ class _Filtering:
         become(select, outer, [(_QUALIFIED, rows)])
 
     def _outside(self, node: Node, shown: dict[Node, str], names: set[str]) -> Node:
-        """``node`` as a column of the query of WITH, if that query computes it."""
+        """``node`` with the expressions that the query of WITH computes replaced by its columns."""
         inside = function_over(node) or (
             holds_aggregate(node) and not any(map(holds_aggregate, node.iter_expressions()))
         )

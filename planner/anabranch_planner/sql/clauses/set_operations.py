@@ -1,10 +1,10 @@
-"""Set operations: UNION ALL as a source with several branches, all others as GROUP BY over UNION
-ALL.
+"""Set operations: UNION ALL is a source with several branches; all others become GROUP BY over
+UNION ALL.
 
-``A UNION ALL B`` is an :class:`Unresolved` with two branches. Every other set operation compares
-whole rows, so it is a GROUP BY of all columns over the rows of all operands, however they are
-nested: the result of ``A UNION (B INTERSECT C)`` is the groups with a row of A, or with a row of B
-and a row of C. For INTERSECT ALL and EXCEPT ALL a group's numbers of rows per operand determine how
+``A UNION ALL B`` is an :class:`Unresolved` with two branches. Every other set operation, nested or
+not, is a GROUP BY of all columns over the rows of all operands, because it compares whole rows: the
+result of ``A UNION (B INTERSECT C)`` consists of the groups that have a row of A, or a row of B and
+a row of C. For INTERSECT ALL and EXCEPT ALL a group's numbers of rows per operand determine how
 often it is emitted.
 """
 
@@ -34,12 +34,12 @@ _CLAUSES = {"with_": "WITH", "order": "ORDER BY", "limit": "LIMIT", "offset": "O
 def set_operation(
     node: exp.SetOperation, read: _Read, clauses: PostJoin | None, *, whole: bool
 ) -> Unresolved:
-    """Read a set operation.
+    """Read a set operation into a query.
 
     Args:
         read: parses an operand.
-        clauses: ORDER BY, LIMIT and OFFSET after it; None: it has none of them.
-        whole: whether it is a whole statement, not a subquery.
+        clauses: ORDER BY, LIMIT and OFFSET after the set operation; None if it has none of them.
+        whole: whether the set operation is a whole statement, not a subquery.
 
     Raises:
         QueryError: ``unsupported-sql``: an operand that is not in parentheses has such a clause.
@@ -56,7 +56,7 @@ def set_operation(
     if clauses is None:
         return replace(found, nested=nested)
     if clauses.limit is not None and groups.copies:
-        # LIMIT counts rows, and a group may be several rows.
+        # LIMIT counts rows, but a group may stand for several rows.
         inner = replace(found, nested=(name_of(node), node))
         return _over(FromEntry(inner, "", node=node), clauses, nested)
     own = replace(clauses, group=(), group_all=True, having=groups.having, copies=groups.copies)
@@ -65,16 +65,15 @@ def set_operation(
 
 def as_table(rows: Unresolved, node: Node | None, called: str = "UNION ALL") -> Unresolved:
     """A query that maintains the ``rows`` of a union or an expansion: it groups them by all
-    columns, and emits each group as many times as the group has rows.
-    """
+    columns, and emits each group as many times as the group has rows."""
     count = exp.Anonymous(this="count", expressions=[exp.Star()])
     every = PostJoin(group=(), group_all=True, copies=count)
     return _over(FromEntry(rows, "", node=node), every, (called, node))
 
 
 def as_values(node: exp.Query, query: Unresolved) -> Unresolved:
-    """``SELECT value1, ... FROM (query)``, if the subquery ``node`` of an expression is a set
-    operation; else ``query``.
+    """``query``, the set operation ``node`` in an expression, with its columns renamed to value1,
+    value2 etc.; any other ``query`` unchanged.
 
     Raises:
         QueryError: ``unsupported-sql``: its first operand has ``*``.
@@ -123,7 +122,7 @@ def _source(branches: tuple[FromEntry, ...]) -> FromEntry:
 
 
 def _sides(node: exp.SetOperation) -> list[Node]:
-    """Operands of UNION ALL from left to right; a UNION ALL on the left gives several."""
+    """Operands of UNION ALL from left to right; a UNION ALL on the left adds its operands."""
     found: list[Node] = [node.expression]
     left: Node = node.this
     while _is_bare(left) and _keeps_all(left):
@@ -151,7 +150,7 @@ def _is_bare(node: Node) -> bool:
 
 
 def _inside(node: Node) -> Node:
-    """``node`` without parentheses if there is a set operation in them; else ``node``."""
+    """``node`` without parentheses if a set operation is inside them; else ``node``."""
     inside = node
     while isinstance(inside, exp.Subquery) and not any(
         value for name, value in inside.args.items() if name != "this"
@@ -162,10 +161,10 @@ def _inside(node: Node) -> Node:
 
 @dataclass(slots=True)
 class _SetGroups:
-    """Set operation other than UNION ALL, as GROUP BY of all columns over all operands' rows.
+    """Set operation other than UNION ALL, as a GROUP BY of all columns over all operands' rows.
 
     Attributes:
-        having: condition on the groups that are in the result.
+        having: condition that the groups in the result satisfy.
         copies: number of a group's rows in the result; None: one.
     """
 
@@ -173,7 +172,7 @@ class _SetGroups:
     having: Node | None = None
     copies: Node | None = None
     _branches: list[FromEntry] = field(default_factory=list)
-    #: Number of the operand, from 1, of each branch.
+    #: Number (from 1) of the operand to which each branch belongs.
     _operands: list[int] = field(default_factory=list)
 
     def of(self, node: exp.SetOperation) -> Unresolved:
@@ -190,7 +189,7 @@ class _SetGroups:
             less = exp.LT(this=left.copy(), expression=right.copy())
             self.copies = _case(less, left.copy(), right.copy())
         if max(self._operands) == 1:
-            # There is only one operand, so every group is in the result.
+            # With a single operand, every group is in the result.
             self.having, branches = None, tuple(self._branches)
         else:
             branches = tuple(map(self._marked, self._branches, self._operands))
@@ -198,7 +197,7 @@ class _SetGroups:
         return _over(_source(branches), every, None)
 
     def _is_in(self, node: Node) -> Node:
-        """Condition that holds if a group's row is in the result of ``node``."""
+        """Condition which holds if a group's row is in the result of ``node``."""
         known = _inside(node)
         if isinstance(known, exp.Union):
             return self._of_union(known, self._is_in, exp.Or, every=False)
@@ -213,8 +212,8 @@ class _SetGroups:
         return _any(self._count(node, self._next()))
 
     def _difference(self, node: Node) -> tuple[Node, Node]:
-        """Numbers of a group's rows on both sides of EXCEPT ALL; right sides in a chain are
-        summed."""
+        """Numbers of a group's rows in the left and right operand of EXCEPT ALL; in a chain, the
+        right operands are added up."""
         rights, left = list[Node](), node
         while isinstance(known := _inside(left), exp.Except) and not known.args.get("distinct"):
             rights.append(known.expression)
@@ -231,7 +230,7 @@ class _SetGroups:
         if isinstance(known, exp.SetOperation) and known.args.get("distinct"):
             one, none = exp.Literal.number(1), exp.Literal.number(0)
             return _case(self._is_in(known), one, none)
-        # INTERSECT ALL or EXCEPT ALL, inlined, would occur twice in the formula: count its rows.
+        # The formula would contain INTERSECT ALL or EXCEPT ALL twice: count its rows instead.
         return self._count(node, self._next())
 
     def _of_union(
@@ -242,10 +241,10 @@ class _SetGroups:
         *,
         every: bool,
     ) -> Node:
-        """Compute a term (by ``of``) per operand of UNION, nested operands included, and combine
-        the terms by ``sum_of``.
+        """Compute a term per operand of a UNION and its nested UNIONs (``of``: for set operations),
+        and combine the terms by ``sum_of``.
 
-        ``every``: whether duplicate rows count, so that only UNION ALL is flattened.
+        ``every``: whether duplicate rows count, so that only nested UNION ALLs are included.
         """
         number, terms, todo = 0, list[Node](), [node]
         while todo:
@@ -255,7 +254,8 @@ class _SetGroups:
             elif isinstance(known, exp.SetOperation):
                 terms.append(of(known))
             elif number:
-                # Plain operands share one mark, and their rows are counted together.
+                # Operands that are no set operation get one number: their rows are counted
+                # together.
                 self._add(found, number)
             else:
                 terms.append(self._count(found, number := self._next()))
@@ -271,14 +271,13 @@ class _SetGroups:
         self._operands += [number] * len(found)
 
     def _count(self, node: Node, number: int) -> Node:
-        """Add ``node`` as operand ``number``; return the count of a group's rows that it
-        provides."""
+        """Add ``node`` as operand ``number``; return the count of its rows in a group."""
         self._add(node, number)
         column = exp.Column(this=exp.Identifier(this=f"{HIDDEN}{number}", quoted=True))
         return exp.Anonymous(this="count", expressions=[column])
 
     def _marked(self, branch: FromEntry, operand: int) -> FromEntry:
-        """``branch`` with a hidden column per operand: 1 for the row's own operand, else NULL."""
+        """``branch`` with a hidden column per operand: 1 for ``operand``, NULL for the others."""
         marks = (
             SelectItem(exp.Literal.number(1) if n == operand else exp.Null(), f"{HIDDEN}{n}")
             for n in range(1, 1 + max(self._operands))

@@ -1,6 +1,5 @@
-"""Everyday calls of other systems as Spark's: JSON operators, ``= ANY(array)``, ``FILTER`` beside
-``OVER``, lists of percentiles, several columns of a JSON text.
-"""
+"""Common calls of other systems rewritten as Spark's: JSON operators, ``= ANY(array)``, ``FILTER``
+with ``OVER``, lists of percentiles, several columns of a JSON text."""
 
 from __future__ import annotations
 
@@ -13,16 +12,16 @@ from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.aggregates import TOTALS, call_over, function_over, holds_aggregate
 from anabranch_planner.sql.unresolved import Node, as_written, at, describe, unsupported
 
-#: Key of a JSON path's metadata: its text.
+#: Key in a JSON path's metadata: the path as text.
 PATH = "path"
 _PERCENTILES = frozenset({"approx_percentile", "percentile", "percentile_approx"})
-#: Types that Spark lacks, and that the parser reads as others -> type to write.
+#: Types that Spark lacks, and that the parser reads as other types -> type for the remedy.
 _UNREAD = {"BIT": "BOOLEAN", "UUID": "STRING"}
-#: Digits of seconds of timestamps.
+#: Digits after the point in the seconds of a timestamp.
 _MICROS = 6
 #: Arguments of ``make_interval``, in order.
 _PARTS = ("years", "months", "weeks", "days", "hours", "mins", "secs")
-#: Comparison with all rows, or with one of them -> aggregates of the rows that decide it.
+#: Comparison with all rows (or some row) -> aggregates of the rows that decide it.
 _DECIDING: dict[tuple[type[Node], type[Node]], tuple[str, ...]] = {
     (exp.GT, exp.All): ("max",), (exp.GTE, exp.All): ("max",),
     (exp.LT, exp.All): ("min",), (exp.LTE, exp.All): ("min",),
@@ -37,7 +36,7 @@ _UNITS = frozenset({
 
 
 def respell(statement: Node) -> None:
-    """Replace such calls in ``statement``, from the inside out.
+    """Replace the calls in ``statement`` that this module knows, innermost first.
 
     Raises:
         QueryError: ``unsupported-sql``, ``unnamed-output``.
@@ -62,7 +61,7 @@ def call(name: str, *arguments: Node) -> exp.Anonymous:
 
 
 def _compared(node: Node) -> Node | None:
-    """``x = ANY(xs)`` and other comparisons with the elements of an array, or with rows."""
+    """``x = ANY(xs)`` and other comparisons with elements of an array or rows of a subquery."""
     side = node.expression
     if isinstance(side, exp.Anonymous) and str(side.this).upper() == "ALL":
         side = exp.All(this=exp.Paren(this=side.expressions[0]))
@@ -82,9 +81,10 @@ def _compared(node: Node) -> Node | None:
 
 
 def _with_rows(node: Node, side: Node) -> Node:
-    """``x > ALL (SELECT y ...)`` as a condition on the number, greatest and least of the rows.
+    """``x > ALL (SELECT y ...)`` as a condition on the number, maximum and minimum of the rows.
 
-    It holds for no rows; else if it holds for the greatest, unless some are NULL. ANY is alike.
+    It is true if there are no rows; else if ``x`` exceeds the maximum; NULL instead of true if some
+    rows are NULL. Similarly for ANY.
     """
     query = side.this
     inner = query.this if isinstance(query, exp.Subquery) else query
@@ -104,7 +104,7 @@ def _with_rows(node: Node, side: Node) -> Node:
     select.set("expressions", [call("named_struct", *pairs)])
 
     def of(name: str) -> Node:
-        # Equal subqueries become one join.
+        # Equal subqueries become a single join later.
         whole = exp.Subquery(this=select.copy())
         whole.meta.update(query.meta)
         return exp.Dot(this=whole, expression=exp.to_identifier(name))
@@ -125,10 +125,10 @@ def _with_rows(node: Node, side: Node) -> Node:
 
 
 def _rows_of(query: Node) -> tuple[exp.Select, Node]:
-    """A SELECT that may aggregate the rows of ``query``, and the expression of their only column.
+    """A SELECT that may aggregate the rows of ``query``, and the expression of its only column.
 
     Raises:
-        QueryError: ``unsupported-sql``: they have several columns.
+        QueryError: ``unsupported-sql``: the rows have several columns.
     """
     listed = query.selects if isinstance(query, exp.Query) else []
     if len(listed) != 1:
@@ -178,7 +178,7 @@ def _extracted(node: Node) -> Node | None:
 
 
 def _step(path: Node) -> str | None:
-    """A step of a path of ``get_json_object``: of a name, a place, or a path."""
+    """A step in a path of ``get_json_object``, from a name, index or path; None: not possible."""
     text = path.meta.get(PATH)
     if text is None:
         return None
@@ -191,7 +191,7 @@ def _step(path: Node) -> str | None:
 
 
 def _lambda(node: exp.Lambda) -> Node | None:
-    """``text -> 'a' ->> 'b'`` among arguments, where the first arrow seems to be a lambda's."""
+    """``f(text -> 'a' ->> 'b')``, whose first arrow the parser takes for that of a lambda."""
     root = node.this
     while isinstance(root, exp.JSONExtractScalar | exp.JSONExtract):
         root = root.this
@@ -209,7 +209,7 @@ def _lambda(node: exp.Lambda) -> Node | None:
 
 
 def _json_columns(node: Node) -> Node | None:
-    """``json_tuple(text, 'a', 'b')`` after LATERAL VIEW as ``inline`` of one row."""
+    """``json_tuple(text, 'a', 'b')`` after LATERAL VIEW as ``inline`` of an array of one struct."""
     names = [name.name for name in (node.args.get("alias") or exp.TableAlias()).columns]
     found = _members(node.this, names)
     if found is None:
@@ -221,7 +221,7 @@ def _json_columns(node: Node) -> Node | None:
 
 
 def _members(node: Node, names: Sequence[str]) -> list[tuple[str, Node]] | None:
-    """Names and values of the columns of ``json_tuple``; None: another node."""
+    """Names and values of the columns of ``json_tuple``; None for another function."""
     if not isinstance(node, exp.Anonymous) or str(node.this).lower() != "json_tuple":
         return None
     text, *keys = node.expressions
@@ -240,7 +240,7 @@ def _named_step(name: str) -> str:
 
 
 def _items(node: exp.Select) -> Node | None:
-    """``SELECT json_tuple(text, 'a', 'b') AS (a, b)`` as two columns."""
+    """``SELECT json_tuple(text, 'a', 'b') AS (a, b)`` as two items."""
     items, changed = list[Node](), False
     for item in node.expressions:
         several = isinstance(item, exp.Aliases)
@@ -289,7 +289,7 @@ def _called(node: exp.Anonymous) -> Node | None:
 
 
 def _make_interval(node: exp.Anonymous) -> Node | None:
-    """``make_interval(hours => 1)`` with its arguments in order."""
+    """``make_interval(hours => 1)`` with all arguments in order, without names."""
     if not any(isinstance(one, exp.Kwarg) for one in node.expressions):
         return None
     given = dict[str, Node]()
@@ -304,7 +304,8 @@ def _make_interval(node: exp.Anonymous) -> Node | None:
 
 
 def _moments(first: Node, last: Node, step: Node | None = None) -> Node | None:
-    """``sequence(first, last, step)`` of dates or times by an interval; None: of numbers."""
+    """``sequence(first, last, step)`` of dates or times, computed from a sequence of numbers; None
+    if it is one of numbers."""
     if step is None and all(isinstance(one, exp.Cast) and _is_time(one) for one in (first, last)):
         step = exp.Interval(this=exp.Literal.string("1"), unit=exp.Var(this="DAY"))
     if not isinstance(step, exp.Interval):
@@ -323,7 +324,7 @@ def _moments(first: Node, last: Node, step: Node | None = None) -> Node | None:
             "timestampdiff", exp.Literal.string("MONTH"), *(one.copy() for one in (first, last))
         )
         count = exp.Add(this=months, expression=exp.Literal.number(1))
-    # A last value before the first one is an error, as in Spark.
+    # If the last value is before the first, the step -1 causes Spark's error.
     there = exp.LTE(this=first.copy(), expression=last.copy())
     count = exp.Case(ifs=[exp.If(this=there, true=count)], default=exp.Literal.number(-1))
     numbers = call("sequence", exp.Literal.number(0), count, exp.Literal.number(1))
@@ -344,7 +345,7 @@ def _zoned(node: exp.AtTimeZone) -> Node:
 
 
 def _overlaps(node: exp.Overlaps) -> Node:
-    """``(a, b) OVERLAPS (c, d)`` as in the standard: limits in any order, and NULL."""
+    """``(a, b) OVERLAPS (c, d)`` as in the SQL standard: ends in any order, perhaps NULL."""
     sides = [side.expressions for side in (node.this, node.expression)]
     if [len(side) for side in sides] != [2, 2]:
         raise unsupported("OVERLAPS", "write (a, b) OVERLAPS (c, d)")
@@ -354,7 +355,7 @@ def _overlaps(node: exp.Overlaps) -> Node:
         return exp.LT(this=a.copy(), expression=b.copy())
 
     def case(a: Node, b: Node, end: Node) -> exp.If:
-        # The later one begins within the other; the second test matters for NULL only.
+        # The later span begins within the other one; the second test only matters for NULL.
         either = exp.Or(this=before(b, end), expression=before(e if end is f else f, end))
         return exp.If(this=before(a, b), true=either)
 
@@ -365,9 +366,8 @@ def _overlaps(node: exp.Overlaps) -> Node:
 
 
 def _span(first: Node, last: Node) -> tuple[Node, Node]:
-    """Beginning and end of a span of time: the earlier limit, or the known one; the later limit,
-    NULL unless both are known. ``last`` may be the length.
-    """
+    """Beginning and end of a span of time: the earlier end, or the only known one; and the later
+    end, NULL unless both are known. ``last`` may be the length of the span."""
     if isinstance(last, exp.Interval):
         last = exp.Add(this=first.copy(), expression=last.copy())
     both = exp.And(this=_known(first), expression=_known(last))
@@ -380,7 +380,7 @@ def _known(node: Node) -> Node:
 
 
 def _cast(node: exp.Cast | exp.TryCast) -> None:
-    """Refuse types that the parser would read as others."""
+    """Reject types that the parser would read as other types."""
     target, value = node.to, as_written(node.this)
     name = str(target.this.value) if isinstance(target.this, exp.DataType.Type) else ""
     digits = target.expressions[0].name if target.expressions else str(_MICROS)
@@ -400,7 +400,7 @@ def _filtered(node: exp.Filter) -> Node | None:
 
 
 def _percentiles(node: Node, condition: Node | None) -> Node | None:
-    """``percentile(x, array(0.5, 0.9))`` as an array of percentiles; NULL without values."""
+    """``percentile(x, array(0.5, 0.9))`` as an array of percentiles; NULL without values of x."""
     parts = node.expressions if isinstance(node, exp.Anonymous) else []
     if len(parts) < 2 or str(node.this).lower() not in _PERCENTILES:
         return None

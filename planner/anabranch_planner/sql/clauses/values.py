@@ -2,8 +2,8 @@
 
 ``FROM o JOIN (VALUES (1, 'x'), (2, 'y')) AS v(k, name) ON v.k = o.k`` is read with ``CASE WHEN 1 =
 o.k THEN 'x' WHEN 2 = o.k THEN 'y' END`` in place of ``v.name``, and with the condition ``o.k IN (1,
-2)`` (without it for a LEFT JOIN). This requires that a row has one partner at most: keys must
-differ in every type by which they may be compared.
+2)`` (not for a LEFT JOIN). So each row must have at most one partner: keys have to differ in every
+type in which they may be compared.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _READINGS = tuple(
         TypeKind.STRING, TypeKind.DOUBLE, TypeKind.DATE, TypeKind.TIMESTAMP, TypeKind.BOOLEAN,
     )
 )  # fmt: skip
-#: Joins whose results keep rows that violate a condition on earlier tables.
+#: Sides of joins that keep rows which violate a condition on earlier tables.
 _KEEPING = ("RIGHT", "FULL")
 
 
@@ -47,10 +47,10 @@ _REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """The rows of one ``VALUES`` in FROM, by the names of its columns in lower case.
+    """The rows of one ``VALUES`` in FROM, each as a mapping of column names in lower case.
 
     Attributes:
-        merged: columns of USING; their unqualified names refer to the other side.
+        merged: columns of USING; an unqualified name of such a column refers to the other table.
     """
 
     node: exp.Values
@@ -64,7 +64,7 @@ def look_up_values(statement: Node) -> None:
     """Replace joins with ``VALUES`` in ``statement``.
 
     Raises:
-        QueryError: ``unsupported-sql``: rows that are no look-up table.
+        QueryError: ``unsupported-sql``: a VALUES that can't be used as a look-up table.
     """
     for select in list(statement.find_all(exp.Select)):
         while _replaced(select):
@@ -85,7 +85,7 @@ def _replaced(select: exp.Select) -> bool:
                     f"{found.alias}, which is VALUES, as the first table of FROM",
                     "write FROM with a stream first, and JOIN (VALUES ...) after it",
                 )
-        # The stream comes first, and the rows are joined with it.
+        # Exchange the two, so that the stream comes first.
         first, *others = joins
         _check_star(select, found)
         clause.set("this", first.this)
@@ -105,7 +105,7 @@ def _replaced(select: exp.Select) -> bool:
 
 
 def _check_names(select: exp.Select, values: _Values) -> None:
-    """Refuse statements in which a name of a column of ``values`` is ambiguous."""
+    """Reject a statement that uses a column name of ``values`` ambiguously."""
     if any(str(join.args.get("method") or "").upper() == "NATURAL" for join in _joins(select)):
         raise unsupported("VALUES beside a NATURAL JOIN", "write ON with the columns")
     for table in select.find_all(exp.Table, exp.Subquery, exp.Values):
@@ -168,7 +168,7 @@ def _replace(
 
 
 def _values(node: exp.Values) -> _Values:
-    """The rows of ``VALUES``, which are literals."""
+    """The rows of a ``VALUES``, which must consist of literals."""
     alias = node.args.get("alias")
     name = alias.name if alias is not None else ""
     tuples = [
@@ -213,7 +213,7 @@ def _is_inner(join: exp.Join) -> bool:
 
 
 def _conditions(select: exp.Select, join: exp.Join, values: _Values) -> list[Node]:
-    """The conjuncts of the join; if it has none, the conjuncts of WHERE that compare keys."""
+    """The conjuncts of the join's condition; without one, conjuncts of WHERE with keys."""
     using = join.args.get("using") or ()
     if using:
         return [
@@ -233,7 +233,7 @@ def _conditions(select: exp.Select, join: exp.Join, values: _Values) -> list[Nod
 
 
 def _key(node: Node, values: _Values) -> str | None:
-    """The column of ``values`` that ``node`` equates with an expression over other tables."""
+    """The column of ``values`` that ``node`` equates with other tables' columns, or None."""
     if not isinstance(node, exp.EQ):
         return None
     for side, other in ((node.this, node.expression), (node.expression, node.this)):
@@ -243,7 +243,7 @@ def _key(node: Node, values: _Values) -> str | None:
 
 
 def _names(node: Node, values: _Values) -> bool:
-    """Whether ``node`` is a column of ``values``; unqualified names are read as its own."""
+    """Whether ``node`` is a column of ``values``; an unqualified name counts as such."""
     if not isinstance(node, exp.Column) or node.name.lower() not in values.names:
         return False
     if node.table:
@@ -252,7 +252,7 @@ def _names(node: Node, values: _Values) -> bool:
 
 
 def _differ(rows: Iterable[dict[str, Node]], keys: list[str]) -> bool:
-    """Whether no two rows have keys that are equal as numbers, dates, times or texts."""
+    """Whether the keys of all rows differ, read as numbers, as dates, as times and as texts."""
     known = [[_readings(row[name]) for name in keys] for row in rows]
     for reading in range(len(_READINGS)):
         read = [tuple(key[reading] for key in keys_) for keys_ in known]
@@ -263,7 +263,7 @@ def _differ(rows: Iterable[dict[str, Node]], keys: list[str]) -> bool:
 
 
 def _readings(node: Node) -> list[Any]:
-    """The literal as a text, double, date, time and boolean; None where it is none."""
+    """The literal read as a text, double, date, time and boolean; None for each type that fails."""
     inner = node
     negative = False
     while isinstance(inner, exp.Neg | exp.Cast | exp.Paren):
@@ -295,7 +295,7 @@ def _add_condition(
     rows: list[dict[str, Node]],
     values: _Values,
 ) -> None:
-    """Add a condition by which only rows with a partner in VALUES are kept."""
+    """Add the condition to WHERE that keeps only rows with a partner in VALUES."""
     if not rows:
         condition: Node = exp.false()
     elif len(conditions) == 1:
@@ -329,7 +329,7 @@ def _substitute(select: exp.Select, values: _Values, made: Callable[[str], Node]
     for column in list(select.find_all(exp.Column)):
         if not _names(column, values) or column.find_ancestor(exp.Select) is not select:
             continue
-        # ORDER BY means an alias first.
+        # In ORDER BY, an alias of the SELECT list takes precedence.
         ordered = column.find_ancestor(exp.Order) is select.args.get("order") is not None
         if ordered and not column.table and column.name.lower() in aliases:
             continue
@@ -348,7 +348,7 @@ def _check_star(select: exp.Select, values: _Values) -> None:
 
 
 def _expand_stars(select: exp.Select, values: _Values) -> None:
-    """Replace ``*`` by that of each table, and ``v.*`` by the columns of ``values``."""
+    """Replace ``*`` by ``t.*`` for each table ``t``, and ``v.*`` of VALUES by its columns."""
     items = list[Node]()
     for item in select.expressions:
         if isinstance(item, exp.Star):

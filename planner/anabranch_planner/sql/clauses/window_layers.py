@@ -1,10 +1,10 @@
 """Rewriting of several rankings, or of a ranking with DISTINCT, ORDER BY and LIMIT, as queries of
 WITH.
 
-A maintained table keeps one ranking of its rows, and nothing else. So a SELECT with several
-rankings becomes a sequence of queries of WITH and a last SELECT that reads them. Each adds one
-ranking to the columns of the query before it. DISTINCT, ORDER BY, LIMIT and OFFSET stay with the
-last one.
+A maintained table computes a single ranking of its rows. So a SELECT with several rankings becomes
+a sequence of queries of WITH, and a last SELECT that reads the last of them. Each query adds one
+ranking to the columns of the query before it. DISTINCT, ORDER BY, LIMIT and OFFSET stay in the last
+SELECT.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from anabranch_planner.sql.clauses.qualified import filter_windows
 from anabranch_planner.sql.unresolved import Node, at, unsupported
 
 _RANKED = "anabranch_ranked"
-#: Windows of different partitions or orders in one SELECT: each is a maintained table.
+#: Maximum number of different windows in one SELECT, because each becomes a maintained table.
 MOST_WINDOWS = 32
 
 
 def layer_windows(statement: Node) -> None:
-    """Replace SELECTs with aggregates over partitions (``partition_totals``), several rankings, or
-    a ranking and LIMIT in ``statement``; and names of windows by their definitions.
+    """Replace SELECTs in ``statement`` that have aggregates over partitions (``partition_totals``),
+    several rankings, or a ranking and LIMIT; and replace names of windows by their definitions.
 
     Raises:
         QueryError: ``unnamed-output``: an item beside an aggregate over a partition has no name.
-            ``unknown-alias``: there is no window of a name. ``too-many-windows``.
+            ``unknown-alias``: a window's name is not defined. ``too-many-windows``.
     """
     for select in statement.find_all(exp.Select):
         _name_windows(select)
@@ -73,7 +73,7 @@ def _limit_windows(select: exp.Select) -> None:
 
 
 def _name_windows(select: exp.Select) -> None:
-    """Write the clause WINDOW of ``select`` out."""
+    """Replace names of windows in ``select`` by their definitions in its WINDOW clause."""
     named = {str(one.name).lower(): one for one in select.args.get("windows") or ()}
     unread = dict(named)
     clauses = (select.args.get(name) for name in ("qualify", "order"))
@@ -116,9 +116,8 @@ def _can_be_layered(window: Node) -> bool:
 
 
 def _layers(windows: list[Node]) -> list[list[Node]]:
-    """The window functions in groups that one maintained table can keep: of equal partition and
-    order, and with one ranking function.
-    """
+    """The window functions in groups that one maintained table can compute: with equal partition
+    and order, and at most one ranking function."""
     found: list[list[Node]] = []
     for window in windows:
         for layer in found:
@@ -137,12 +136,12 @@ def _layers(windows: list[Node]) -> list[list[Node]]:
 
 @dataclass(slots=True)
 class _Layering:
-    """Rewriting of one SELECT.
+    """Rewriting of one SELECT with several windows.
 
     Attributes:
-        layers: its windows, by the query of WITH that has them.
-        columns: expression of a row, or window -> its column.
-        inline: windows of the last SELECT.
+        layers: its windows, as one list per query of WITH.
+        columns: expression over a row, or window -> its column's name.
+        inline: windows that the last SELECT computes itself.
     """
 
     select: exp.Select
@@ -154,7 +153,7 @@ class _Layering:
         """Rewrite the SELECT in place."""
         select = self.select
         if not any(select.args.get(name) for name in LAST):
-            # The last SELECT may have a ranking of its own.
+            # The last SELECT may compute one ranking itself.
             self.inline = self.layers.pop()
         last = f"{_RANKED}{len(self.layers)}"
         for item in select.expressions:
@@ -184,7 +183,7 @@ class _Layering:
         become(select, outer, [(f"{_RANKED}{n}", query) for n, query in enumerate(queries, 1)])
 
     def _first(self, rows: exp.Select) -> exp.Select:
-        """The first query: all expressions over rows, and the first window functions."""
+        """The first query of WITH: expressions over rows, and the first window functions."""
         for name in (*LAST, "with_"):
             rows.set(name, None)
         windows = {window for layer in self.layers for window in layer}
@@ -194,7 +193,7 @@ class _Layering:
         return rows
 
     def _next(self, number: int, layer: list[Node]) -> exp.Select:
-        """The query with the columns of the query before it, and window functions over them."""
+        """Query ``number`` of WITH: columns of the query before it, and the functions ``layer``."""
         table = f"{_RANKED}{number - 1}"
         later = {window for one in self.layers[number - 1 :] for window in one}
         names = [name for node, name in self.columns.items() if node not in later]
@@ -208,7 +207,7 @@ class _Layering:
         return exp.Select(expressions=items).from_(exp.to_table(table), copy=False)
 
     def _over(self, node: Node, table: str) -> Node:
-        """``node`` over the columns of ``table``."""
+        """``node`` with expressions that ``table`` has replaced by its columns."""
         if node in self.columns:
             return of(table, self.columns[node])
         if is_ordered(node) and node not in self.inline:
