@@ -92,13 +92,19 @@ class BatchLoop:
                 rows = self._turn()
                 if rows is not None:
                     pause = least
-                    if self.driver.settings.mode is Mode.LIVE:
+                    if self._may_pause:
                         self._leaving.wait(pace.pause(rows, time.perf_counter() - began))
                 else:
                     self._leaving.wait(pause)
                     pause = min(2 * pause, greatest)
         except BaseException as error:  # noqa: BLE001 - raised by the main thread
             self.error = error
+
+    @property
+    def _may_pause(self) -> bool:
+        driver = self.driver
+        live = driver.settings.mode is Mode.LIVE
+        return live and not driver.progress.rate_limiter.input.reads_snapshot
 
     def _turn(self) -> int | None:
         """Deliver groups of results that are due, run the next batch, and return the number of its

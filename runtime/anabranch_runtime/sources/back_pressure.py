@@ -178,20 +178,30 @@ def fit(batches: tuple[tuple[int, float], ...], known: float | None = None) -> L
 
 
 def shares(
-    limit: int | None, waiting: Mapping[str, int], snapshots: Collection[str] = ()
+    limit: int | None,
+    waiting: Mapping[str, int],
+    snapshots: Collection[str] = (),
+    pace: int | None = None,
 ) -> dict[str, int]:
     """Return the number of rows of each feed in the next batch.
 
     Feeds share ``limit`` (None: no limit) in proportion to their waiting rows, so that their
     backlogs shrink alike. Feeds that read ``snapshots`` share the rows that the others leave, but
-    at least :data:`SNAPSHOTS` of the limit, so that a snapshot delays no other stream. Each feed
-    with waiting rows gets at least one row.
+    at least :data:`SNAPSHOTS` of the limit, so that a snapshot delays no other stream, and together
+    at most ``pace`` rows (None: any number). Each feed with waiting rows gets at least one row; if
+    ``pace`` is 0, snapshots get none.
 
     >>> shares(100, {"a": 300, "b": 100, "c": 0})
     {'a': 75, 'b': 25}
     >>> shares(100, {"a": 30, "b": 9000}, {"b"}), shares(100, {"a": 300, "b": 9000}, {"b"})
     ({'a': 30, 'b': 70}, {'a': 75, 'b': 25})
+    >>> shares(100, {"a": 30, "b": 9000}, {"b"}, pace=20)
+    {'a': 30, 'b': 20}
     """
+    if pace is not None:
+        theirs = {feed: rows for feed, rows in waiting.items() if feed in snapshots}
+        others = {feed: rows for feed, rows in waiting.items() if feed not in snapshots}
+        return shares(limit, others | (shares(pace, theirs) if pace else {}), snapshots)
     total = sum(waiting.values())
     if limit is None or total <= limit:
         return {feed: rows for feed, rows in waiting.items() if rows}

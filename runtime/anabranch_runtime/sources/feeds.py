@@ -6,7 +6,9 @@ has a new id, and starts from its beginning, when its stream is redefined or reg
 for a new version of a table.
 
 Planning fills a batch with as many rows as the driver allows (``InputControl.limit``; see
-``back_pressure``), shared among feeds in proportion to their waiting rows. It also reports the
+``back_pressure``), shared among feeds in proportion to their waiting rows. Beside live streams, a
+batch has few enough rows of snapshots (``InputControl.pace``; see ``snapshot_pace``). It also
+reports the
 progress of the feeds (``InputControl.streams``). An unreadable feed stays at its offset and is
 reported; the other feeds advance.
 
@@ -21,7 +23,7 @@ Until the first load of one version of a table has been read, batches have rows 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -52,6 +54,8 @@ from anabranch_runtime.state.offsets import OWED
 #: Pause before an unreadable feed is checked again, which is the longer one of: seconds, and a
 #: multiple of the check's duration (a check delays the planning of all other feeds).
 REST, REST_FACTOR = 1.0, 10.0
+#: Seconds without rows after which a stream is no longer live.
+LIVE = 60.0
 #: Seconds between two trials to read a held feed: the first pause, and the longest.
 TRIAL_REST, LONGEST_TRIAL_REST = 2.0, 30.0
 
@@ -90,6 +94,8 @@ class Feeds:
         #: Id of the first version of a feed -> registration of its present version.
         self._versions = {version_of(i)[0]: feed.record for i, feed in self._feeds.items()}
         self._awaited = awaited_marks(records) if live else {}
+        #: Monotonic time at which a stream that reads no snapshot had waiting rows.
+        self._lived = float("-inf")
         self._errors: dict[str, tuple[float, str]] = {}
         #: Held feed -> number of its trials, and time of the next trial; None before :meth:`plan`.
         self._due: dict[str, tuple[int, float]] | None = None
@@ -141,11 +147,15 @@ class Feeds:
             k: v for k, v in loads_of(start).items() if k in self._feeds or self._is_earlier(k)
         }
         loading = self._loading(loads, waiting)
+        snapshots = {k for k, w in waiting.items() if w.snapshot is not None}
+        live = self._lives(waiting, snapshots)
         allowed = shares(
             self._input.limit,
             {k: w.rows for k, w in waiting.items() if not loading or self._is_table(k)},
-            {k for k, w in waiting.items() if w.snapshot is not None},
+            snapshots,
+            self._input.pace if live and not loading else None,
         )
+        self._input.paced = sum(allowed.get(k, 0) for k in snapshots)
         for feed_id in waiting:
             feed, rows = self._feeds[feed_id], allowed.get(feed_id, 0)
             record, at = feed.record, end.get(feed_id)
@@ -174,6 +184,13 @@ class Feeds:
             end[OWED] = self._input.owed
         self._report(waiting, advanced=end != start)
         return end
+
+    def _lives(self, waiting: Mapping[str, Waiting], snapshots: Collection[str]) -> bool:
+        """Whether any stream besides ``snapshots`` has had rows lately."""
+        now = time.monotonic()
+        if any(found.rows for feed, found in waiting.items() if feed not in snapshots):
+            self._lived = now
+        return now - self._lived <= LIVE
 
     def _loading(self, loads: Mapping[str, Load], waiting: Mapping[str, Waiting]) -> bool:
         """Whether streams must wait for a table whose first load is being read, or will be read

@@ -29,6 +29,8 @@ class InputControl:
 
     Attributes:
         limit: maximum number of rows of feeds; None: no limit.
+        pace: maximum number of rows of snapshots in a batch beside live streams; None: no limit.
+        paced: number of rows of snapshots in the last planned batch, set by the sources.
         held: feed with temporarily unreadable input -> number of failed attempts, and the offset up
             to which it has been read.
         owed: number of the next batch while withheld results are to be computed; else None.
@@ -38,11 +40,18 @@ class InputControl:
     """
 
     limit: int | None = None
+    pace: int | None = None
+    paced: int = 0
     held: Mapping[str, tuple[int, Any]] = field(default_factory=dict)
     owed: int | None = None
     definitions: Mapping[str, Mark] = field(default_factory=dict)
     streams: Mapping[str, StreamIntake] = field(default_factory=dict)
     planned: float = 0.0
+
+    @property
+    def reads_snapshot(self) -> bool:
+        """Whether any stream reads a snapshot."""
+        return any(stream.snapshot is not None for stream in self.streams.values())
 
 
 class PlannedSource(Protocol):

@@ -10,6 +10,7 @@ from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_runtime.control import Control
 from anabranch_runtime.sources.back_pressure import BackPressure, observe
 from anabranch_runtime.sources.planned import InputControl
+from anabranch_runtime.sources.snapshot_pace import SnapshotPace, observed
 from anabranch_runtime.state.unread import FeedState
 
 
@@ -30,6 +31,7 @@ class RateLimiter:
     #: Stream of the last batch -> age in seconds of its oldest row at the commit.
     ages: dict[str, float] = field(default_factory=dict)
     _pressure: BackPressure = field(default_factory=BackPressure)
+    _pace: SnapshotPace = field(default_factory=SnapshotPace)
     #: Unix time of the last commit; a batch planned before it is not timed.
     _done: float = field(default_factory=time.time)
 
@@ -40,6 +42,7 @@ class RateLimiter:
             if known is not None:
                 self._pressure = BackPressure(limit=known, full=known)
         self._set_limit()
+        self._set_pace()
 
     @property
     def limit(self) -> int | None:
@@ -67,6 +70,9 @@ class RateLimiter:
             # The batch has the rows that had waited longest when it was planned.
             waited = {name: s.seconds for name, s in streams.items() if s.waiting}
             self.ages = {name: age + now - planned for name, age in waited.items()}
+            if rows:
+                self._pace = observed(self._pace, min(self.input.paced, rows), seconds)
+                self._set_pace()
         self._done, self.seconds, self.standing = now, seconds, dict(streams)
         if not self._holds:
             return
@@ -78,6 +84,9 @@ class RateLimiter:
         self.input.limit = self.limit
         # After a restart, the pipeline continues with this limit.
         self.control.set_limit(self.limit)
+
+    def _set_pace(self) -> None:
+        self.input.pace = None if self.target is None else self._pace.limit
 
     def _target(self, allowed: float | None) -> float | None:
         return self.target if self.target is None or allowed is None else max(self.target, allowed)

@@ -11,6 +11,7 @@ import pytest
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_runtime.driver.batch_loop import LONGEST, BatchLoop, BatchPace
 from anabranch_runtime.sources.batch_input import FEW
+from anabranch_runtime.sources.planned import InputControl
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.fed import Fed
 from tests.support.worlds.processes import wait_until
@@ -100,6 +101,20 @@ def test_pauses_end_where_fixed_costs_do_not_dominate() -> None:
     for _ in range(300):
         pace.pause(10, 0.2)
     assert pace.pause(10, 0.2) == LONGEST
+
+
+def test_no_pause_delays_a_snapshot(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its batches of few rows measure the others: pauses would make them one in three seconds."""
+    monkeypatch.setattr(BatchPace, "pause", lambda *_: 3600.0)
+    monkeypatch.setattr(InputControl, "reads_snapshot", True)
+    committed: list[int] = []
+    loop = BatchLoop(fed.driver, fed._job, lambda: committed.append(fed.driver.state.next_batch))
+    loop.start()
+    for number in range(1, 4):
+        fed.push([number])
+        wait_until("the loop", lambda: len(committed) == number)  # noqa: B023
+    wait_until("the loop", lambda: loop.leave(0.1))
+    assert loop.error is None
 
 
 def test_large_batches_of_equal_length_have_no_pauses() -> None:

@@ -275,6 +275,22 @@ def test_a_snapshot_takes_what_other_streams_leave_and_no_less_than_its_share() 
         )
 
 
+def test_a_snapshot_takes_no_more_than_its_pace() -> None:
+    chance = random.Random(4)
+    for _ in range(500):
+        waiting = {name: chance.choice((0, 1, 50, 10**4, 10**7)) for name in "abcd"}
+        snapshots = {name for name in waiting if chance.random() < 0.4}
+        limit, pace = chance.choice((None, 100, 10**5)), chance.choice((0, 5, 10**4))
+        found, free = (shares(limit, waiting, snapshots, most) for most in (pace, None))
+        live = [name for name in waiting if name not in snapshots]
+        assert sum(found.get(name, 0) for name in snapshots) <= pace + 4 * (pace > 0)
+        assert all(found.get(name, 0) <= waiting[name] for name in waiting)
+        # Other streams get no less than without.
+        assert all(found.get(name, 0) >= free.get(name, 0) for name in live)
+        if pace:
+            assert found.keys() == {name for name, rows in waiting.items() if rows}
+
+
 @pytest.mark.parametrize("base", [0.0, 0.3, 0.6])
 def test_a_batch_takes_its_share_of_memory(base: float) -> None:
     """A row takes a 100,000th of the share, and next to no time."""

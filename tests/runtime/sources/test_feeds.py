@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from anabranch_contract.protocol.intake import SnapshotProgress
 from anabranch_contract.queries.joins import Stream, StreamKind
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.epochs.lifecycle import enter_epoch
+from anabranch_runtime.sources.feed import Waiting
+from anabranch_runtime.sources.files.feed import FileFeed
 from anabranch_runtime.sources.loads import LOADS, loads_of
 from anabranch_runtime.state.manifest import StreamState
 from anabranch_runtime.state.offsets import OWED, Offsets
@@ -125,6 +128,63 @@ def test_a_stream_that_is_registered_again_is_read_again(fed: Fed) -> None:
     assert {n: s.input for n, s in state.streams.items()} == {"R": 0, "S": 0}
     assert all(not s.segments for s in state.stores.values())
     assert any(s.segments for s in before.stores.values())
+
+
+@pytest.fixture
+def with_snapshot(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> Fed:
+    """``R`` reads a snapshot of 500 rows."""
+    found = FileFeed.waiting
+
+    def waiting(self: FileFeed, offset: Any) -> Waiting:
+        there = found(self, offset)
+        return replace(there, snapshot=SnapshotProgress(there.rows, 0)) if there.rows else there
+
+    monkeypatch.setattr(FileFeed, "waiting", waiting)
+    monkeypatch.setattr("anabranch_runtime.sources.files.feed.LISTING", 0.0)
+    fed.file("a.parquet", list(range(500)))
+    fed.control.limit, fed.control.pace = 200, 10
+    return fed
+
+
+def test_a_table_that_streams_wait_for_has_no_pace(with_snapshot: Fed) -> None:
+    with_snapshot.push([1, 2])
+    with_snapshot.tables = {"R"}
+    with_snapshot.read_anew()
+    _plan(with_snapshot, {})
+    assert with_snapshot.control.paced == 200
+
+
+def test_a_snapshot_is_read_at_its_pace_beside_live_streams_only(
+    with_snapshot: Fed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed = with_snapshot
+
+    def paced(start: dict[str, Any]) -> tuple[dict[str, Any], int]:
+        end = _plan(fed, start)
+        return end, fed.control.paced
+
+    at, rows = paced({})
+    assert rows == 200, "no other stream has had rows"
+    assert fed.control.reads_snapshot
+    fed.push([1, 2])
+    at, rows = paced(at)
+    assert rows == 10
+    at, rows = paced(at)
+    assert rows == 10, "rows of the other stream may come at any time"
+    monkeypatch.setattr("anabranch_runtime.sources.feeds.LIVE", 0.0)
+    at, rows = paced(at)
+    assert rows == 200
+    fed.push([3])
+    at, rows = paced(at)
+    assert rows == 10
+    fed.control.pace = None
+    fed.push([4])
+    at, rows = paced(at)
+    assert rows == 199
+    while fed.control.reads_snapshot:
+        at, _ = paced(at)
+    fed.push([5])
+    assert paced(at)[1] == 0, "the snapshot has been read"
 
 
 def test_tables_are_read_before_streams_the_first_time(

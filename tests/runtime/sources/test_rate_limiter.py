@@ -10,6 +10,8 @@ from anabranch_runtime.control import Control
 from anabranch_runtime.sources.back_pressure import FIRST_ROWS
 from anabranch_runtime.sources.ingest.spark_stream import source_name
 from anabranch_runtime.sources.rate_limiter import RateLimiter
+from anabranch_runtime.sources.snapshot_pace import FIRST
+from anabranch_runtime.sources.snapshot_pace import FIRST_ROWS as SNAPSHOT_ROWS
 
 #: Seconds; a batch takes few of them, on a busy machine too.
 TARGET = 30.0
@@ -59,6 +61,35 @@ def test_memory_alone_holds_batches_too(url: str) -> None:
     assert limiter.limit == 2 * FIRST_ROWS
     limiter.done(2 * FIRST_ROWS, 100.0, 3.0)
     assert limiter.limit == FIRST_ROWS
+
+
+def test_the_pace_of_snapshots_follows_batches_with_a_target(url: str) -> None:
+    limiter = RateLimiter(Control(url, "test"), TARGET)
+    limiter.open()
+    known = limiter.input
+    assert known.pace == SNAPSHOT_ROWS
+
+    def batch(rows: int, paced: int) -> None:
+        known.planned, known.paced = time.time() + 1e-3, paced
+        time.sleep(2e-3)
+        limiter.done(rows, TARGET, 0.0)
+
+    for _ in range(3):
+        batch(50, 0)
+    assert known.pace == SNAPSHOT_ROWS
+    for _ in range(FIRST + 1):
+        batch(SNAPSHOT_ROWS + 50, SNAPSHOT_ROWS)
+    assert known.pace is not None
+    assert known.pace > SNAPSHOT_ROWS
+    pace = known.pace
+    # An old plan says nothing about a batch's time.
+    known.planned, known.paced = time.time() - 3600, pace
+    limiter.done(pace, 0.0, 0.0)
+    assert known.pace == pace
+    for target in (None, TARGET):
+        other = RateLimiter(Control(url, "test"), target, frugal=True)
+        other.open()
+        assert (other.input.pace is None) == (target is None)
 
 
 def test_a_source_of_spark_keeps_its_name_as_long_as_it_is_the_same() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,8 @@ from anabranch_runtime.sources.files.trouble import BROKEN, damaged, refused, un
 from anabranch_runtime.sources.invalid import Decoded
 from anabranch_runtime.sources.permitted import resolve
 
+#: Greatest size of a row group, compressed, that stays in memory between two reads of a file.
+MOST_KEPT = 32 << 20
 #: Text formats, whose positions are byte offsets.
 TEXT = (FileType.JSON, FileType.CSV)
 
@@ -67,30 +73,101 @@ def parquet_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows ``[first, last)`` of a Parquet file (its path, or the opened file); only row
     groups that contain them are read.
+
+    A file given by its path stays open if its row group has more rows: the next part of it, usually
+    of the next batch, then need not decode the rows before again.
     """
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        if last is None:
-            last = file.metadata.num_rows
-        begin, skip = 0, 0
-        groups: list[int] = []
-        for group in range(file.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            if begin < last and first < begin + rows:
-                if not groups:
-                    skip = first - begin
-                groups.append(group)
-            begin += rows
-        left = last - first
-        for batch in file.iter_batches(row_groups=groups, columns=names):
-            part = batch.slice(skip, left)
-            skip = max(skip - batch.num_rows, 0)
-            left -= part.num_rows
+    key = _identity(path, names) if isinstance(path, Path) else None
+    found = None if key is None else _OPEN.pop(key, None)
+    # Another thread may read another part of the file.
+    if found is None or not found.reaches(first):
+        if found is not None:
+            found.file.close()
+        found = _OpenParquet.opened(path, names, first)
+    kept = False
+    try:
+        yield from found.rows(path, first, last)
+        kept = key is not None and found.is_worth_keeping
+    finally:
+        if not kept:
+            found.file.close()
+    if key is not None and kept:
+        while _OPEN:
+            with contextlib.suppress(KeyError):
+                _OPEN.popitem()[1].file.close()
+        _OPEN[key] = found
+
+
+@dataclass(slots=True)
+class _OpenParquet:
+    """An open Parquet file, read up to row ``position``.
+
+    Attributes:
+        begins: first row of each row group, and the number of all rows.
+        batches: the rows from ``position`` on, after the rows in ``rest``.
+    """
+
+    file: pq.ParquetFile
+    begins: list[int]
+    batches: Iterator[pa.RecordBatch]
+    position: int
+    names: list[str]
+    rest: pa.RecordBatch | None = None
+
+    @classmethod
+    def opened(cls, path: Any, names: list[str], first: int) -> _OpenParquet:
+        """Open a file to read the columns ``names`` from row ``first`` on."""
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        try:
+            sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+            begins = [0, *accumulate(sizes)]
+            group = max(bisect_right(begins, first) - 1, 0)
+            batches = file.iter_batches(row_groups=range(group, len(sizes)), columns=names)
+            return cls(file, begins, batches, begins[min(group, len(sizes))], names)
+        except BaseException:
+            file.close()
+            raise
+
+    def reaches(self, first: int) -> bool:
+        """Whether row ``first`` is in this row group: else opening the file again is cheaper."""
+        group = max(bisect_right(self.begins, first) - 1, 0)
+        return self.begins[group] <= self.position <= first
+
+    def rows(self, path: Any, first: int, last: int | None) -> Iterator[pa.RecordBatch]:
+        """Yield rows ``[first, last)``; ``path`` is named in errors."""
+        last = self.begins[-1] if last is None else last
+        while self.position < last:
+            batch, self.rest = self.rest or next(self.batches, None), None
+            if batch is None:
+                missing = last - max(first, self.position)
+                raise damaged(path, f"it has {missing} rows less than it says")
+            low, high = max(first - self.position, 0), last - self.position
+            if high < batch.num_rows:
+                self.rest = batch.slice(high)
+            part = batch.slice(low, high - low)
+            self.position += min(high, batch.num_rows)
             if part.num_rows:
                 yield part
-            if not left:
-                return
-        if left:
-            raise damaged(path, f"it has {left} rows less than it says")
+
+    @property
+    def is_worth_keeping(self) -> bool:
+        """Whether the row group goes on, and occupies little memory."""
+        if self.position >= self.begins[-1] or self.position in self.begins:
+            return False
+        group = self.file.metadata.row_group(bisect_right(self.begins, self.position) - 1)
+        columns = map(group.column, range(group.num_columns))
+        wanted = {*self.names}
+        held = sum(c.total_compressed_size for c in columns if c.path_in_schema in wanted)
+        return bool(held <= MOST_KEPT)
+
+
+#: The file that stays open in this process; at most one.
+_OPEN = dict[tuple[Any, ...], _OpenParquet]()
+
+
+def _identity(path: Path, names: list[str]) -> tuple[Any, ...]:
+    there = path.stat()
+    return (str(path), there.st_ino, there.st_size, there.st_mtime_ns, *names)
 
 
 def _arrow(path: Path, names: list[str], first: int, last: int | None) -> Iterator[pa.RecordBatch]:
